@@ -1,0 +1,86 @@
+// Package key builds every name that redlatch uses in Redis: the only place
+// that knows the layout. docs/keyspace.md shows it to operators.
+//
+// The layout of the mutex is the one of Redisson 4 (RLock and RFencedLock), so
+// that Java and Go exclude each other.
+package key
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// MaxNameLen is the longest name accepted, in bytes, the prefix included. Redis
+// takes far longer keys; a name beyond this is a mistake (a document passed
+// where its id was meant) and would be copied into every command and log line.
+const MaxNameLen = 512
+
+// Mutex has the keys and the channel of one mutex.
+type Mutex struct {
+	Lock    string // hash, lives as long as the lease: acquisition -> holds
+	Fence   string // string: the last fence given out
+	Channel string // "0" is published here when the lock is released
+	Slot    int    // hash slot of both keys in a cluster
+}
+
+// ForMutex builds the keys of the mutex with this name, which CheckName has
+// accepted.
+func ForMutex(name string) Mutex {
+	return Mutex{
+		Lock:    name,
+		Fence:   prefixed("redisson_lock_token", name),
+		Channel: prefixed("redisson_lock__channel", name),
+		Slot:    Slot(name),
+	}
+}
+
+// prefixed follows Redisson's rule: braces are added around the name unless it
+// has some already, so that the derived key shares the slot of the name.
+func prefixed(prefix, name string) string {
+	if strings.Contains(name, "{") {
+		return prefix + ":" + name
+	}
+	return prefix + ":{" + name + "}"
+}
+
+// CheckName accepts a name whose keys all fall into one slot and that can be
+// shown in a terminal and a log. Spaces, colons and any printable letter of any
+// script are fine; control characters and bytes that are no UTF-8 are not,
+// because what operators paste and grep would not be what is stored; and braces
+// must form exactly one non-empty tag, because otherwise the derived keys land
+// in other slots than the lock. The error is a *lockerr.ConfigError.
+func CheckName(name string) error {
+	if why := badName(name); why != "" {
+		return &lockerr.ConfigError{What: "lock name", Value: name, Why: why}
+	}
+	return nil
+}
+
+func badName(name string) string {
+	switch {
+	case name == "":
+		return "must not be empty"
+	case len(name) > MaxNameLen:
+		return "must not be longer than 512 bytes"
+	case !utf8.ValidString(name):
+		return "must be valid UTF-8"
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "must not contain control characters"
+	case !goodBraces(name):
+		return "braces must form exactly one non-empty {tag}"
+	}
+	return ""
+}
+
+func goodBraces(name string) bool {
+	if !strings.ContainsAny(name, "{}") {
+		return true
+	}
+	before, rest, opened := strings.Cut(name, "{")
+	tag, after, closed := strings.Cut(rest, "}")
+	return opened && closed && tag != "" &&
+		!strings.ContainsAny(before, "}") && !strings.ContainsAny(tag, "{") && !strings.ContainsAny(after, "{}")
+}

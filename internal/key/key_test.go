@@ -1,0 +1,56 @@
+package key
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+func TestNamesFollowRedissonsRule(t *testing.T) {
+	require.Equal(t, Mutex{
+		Lock:    "orders:42",
+		Fence:   "redisson_lock_token:{orders:42}",
+		Channel: "redisson_lock__channel:{orders:42}",
+		Slot:    Slot("orders:42"),
+	}, ForMutex("orders:42"))
+	tagged := ForMutex("orders:{42}:x")
+	require.Equal(t, "redisson_lock_token:orders:{42}:x", tagged.Fence)
+	require.Equal(t, "redisson_lock__channel:orders:{42}:x", tagged.Channel)
+}
+
+// The values are the ones of CLUSTER KEYSLOT on Redis 7.0.15.
+func TestSlotAgreesWithTheServer(t *testing.T) {
+	require.Equal(t, 12739, Slot("123456789"))
+	require.Equal(t, 12182, Slot("foo"))
+	require.Equal(t, Slot("42"), Slot("orders:{42}:x"))
+	require.Equal(t, Slot("orders:42"), Slot("redisson_lock_token:{orders:42}"))
+}
+
+func TestBadNamesAreRefusedAndNamed(t *testing.T) {
+	for _, name := range []string{
+		"", strings.Repeat("x", MaxNameLen+1), "a\x00b", "a\nb", "a\xffb",
+		"{}x", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}",
+	} {
+		err := CheckName(name)
+		require.ErrorIs(t, err, lockerr.ErrConfig, "%q", name)
+		var bad *lockerr.ConfigError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, name, bad.Value)
+		require.Less(t, len(err.Error()), 500)
+	}
+}
+
+func TestGoodNamesShareOneSlot(t *testing.T) {
+	for _, name := range []string{
+		"a", "orders:42", "with space", "täg", "🔒", "{a}", "x{a}y", strings.Repeat("x", MaxNameLen),
+	} {
+		require.NoError(t, CheckName(name), "%q", name)
+		k := ForMutex(name)
+		require.Equal(t, k.Slot, Slot(k.Lock))
+		require.Equal(t, k.Slot, Slot(k.Fence))
+		require.Equal(t, k.Slot, Slot(k.Channel))
+	}
+}

@@ -1,0 +1,152 @@
+// Package lockerr has the errors of redlatch: a few values to compare with
+// errors.Is, and typed errors that carry the facts. The root package shows the
+// same values under its own name.
+//
+// Three things are never confused: somebody else has the lock
+// ([ErrNotAcquired]), Redis did not do its part ([ErrUnavailable],
+// [ErrRefused], [ErrIndeterminate]), and the caller's context ended, which is
+// always visible beside the other two through errors.Is.
+package lockerr
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrNotAcquired says that somebody else has the lock: a try was refused,
+	// or the wait ended first. Nothing was changed in Redis.
+	ErrNotAcquired = errors.New("redlatch: not acquired")
+
+	// ErrLost says that a hold ended without its holder asking: it expired,
+	// was removed, or could not be confirmed in time. What it guarded may be
+	// in other hands.
+	ErrLost = errors.New("redlatch: lost")
+
+	// ErrNotHeld says that there is nothing to release: the hold was released
+	// before. Nothing was changed in Redis.
+	ErrNotHeld = errors.New("redlatch: not held")
+
+	// ErrIndeterminate says that a command was sent and its outcome was not
+	// learned in time. What it may have left is cleaned up in the background.
+	ErrIndeterminate = errors.New("redlatch: outcome unknown")
+
+	// ErrUnavailable says that Redis could not be asked in time: not reached,
+	// loading, busy, failing over. Nothing was changed in Redis.
+	ErrUnavailable = errors.New("redlatch: redis is not available")
+
+	// ErrRefused says that Redis answered with an error that trying again
+	// does not cure, such as a permission, a key of another type, or a server
+	// out of memory.
+	ErrRefused = errors.New("redlatch: refused by redis")
+
+	// ErrClosed says that the client was closed.
+	ErrClosed = errors.New("redlatch: client is closed")
+
+	// ErrConfig says that a name or a setting is not usable. Nothing was sent
+	// to Redis.
+	ErrConfig = errors.New("redlatch: bad configuration")
+)
+
+// NotAcquiredError is the [ErrNotAcquired] of one lock. It says who had the
+// lock when Redis was last asked; by the time it is read that may be history.
+type NotAcquiredError struct {
+	Name        string        // the lock
+	Holder      string        // the acquisition that has it; empty if Redis was not asked
+	Description string        // what the holder says of itself; empty if nothing
+	Remaining   time.Duration // of the holder's lease; negative if it has no end
+	Err         error         // why the wait ended; nil for a try
+}
+
+func (e *NotAcquiredError) Error() string {
+	msg := fmt.Sprintf("redlatch: lock %q not acquired", e.Name)
+	if e.Holder != "" {
+		msg += fmt.Sprintf(": held by %s", e.Holder)
+		if e.Description != "" {
+			msg += fmt.Sprintf(" (%s)", e.Description)
+		}
+		msg += fmt.Sprintf(" for %v more unless renewed", e.Remaining)
+	}
+	if e.Err != nil {
+		msg += ": " + e.Err.Error()
+	}
+	return msg
+}
+
+// Unwrap makes errors.Is find ErrNotAcquired and the end of the context.
+func (e *NotAcquiredError) Unwrap() []error { return withCause(ErrNotAcquired, e.Err) }
+
+// LostError is the [ErrLost] of one hold, and the cause with which its context
+// ends.
+type LostError struct {
+	Name        string        // the lock
+	Acquisition string        // which grant of it
+	Reason      string        // what is known of how it ended
+	Lease       time.Duration // the lease it was kept alive with
+	Age         time.Duration // from the grant to the moment the loss was noticed
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s, lease %v, age %v)",
+		e.Name, e.Reason, e.Acquisition, e.Lease, e.Age.Round(time.Millisecond))
+}
+
+// Unwrap makes errors.Is find ErrLost.
+func (e *LostError) Unwrap() error { return ErrLost }
+
+// OpError is an operation on one lock that failed for the reason in Kind: one
+// of [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused],
+// [ErrClosed].
+type OpError struct {
+	Kind error  // one of the values above
+	Op   string // what was being done: "lock", "unlock", ...
+	Name string // the lock
+	Err  error  // what Redis, the network or the context said; may be nil
+}
+
+func (e *OpError) Error() string {
+	msg := fmt.Sprintf("%v: %s %q", e.Kind, e.Op, e.Name)
+	if e.Err != nil {
+		msg += ": " + e.Err.Error()
+	}
+	return msg
+}
+
+// Unwrap makes errors.Is find the kind and what is behind it.
+func (e *OpError) Unwrap() []error { return withCause(e.Kind, e.Err) }
+
+// ConfigError is the [ErrConfig] of one value.
+type ConfigError struct {
+	What  string // the name of the setting
+	Value any    // the value that was refused
+	Why   string // what it has to be
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("redlatch: %s is %s: %s", e.What, printable(e.Value), e.Why)
+}
+
+// Unwrap makes errors.Is find ErrConfig.
+func (e *ConfigError) Unwrap() error { return ErrConfig }
+
+func withCause(kind, cause error) []error {
+	if cause == nil {
+		return []error{kind}
+	}
+	return []error{kind, cause}
+}
+
+// printable shows a bad value without letting it damage a log: text is quoted
+// and cut, since a name that was refused for its length may be very long.
+func printable(v any) string {
+	s, ok := v.(string)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	const most = 80
+	if len(s) > most {
+		return fmt.Sprintf("%.*q… (%d bytes)", most, s[:most], len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
