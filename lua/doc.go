@@ -1,0 +1,30 @@
+// Package lua has the scripts that change locks in Redis, and one typed Go
+// function for each: the only code that knows their KEYS and ARGV, and the only
+// code that sends scripts.
+//
+// A function sends its script once and says what came of it. It never decides
+// whether to try again: every script may run twice, but only the caller knows
+// whether it still wants to. [Classify] says what an error leaves open.
+//
+// The scripts trust no client clock. Grants carry an end in server time, learned
+// from earlier replies; past it they change nothing, so a command that was
+// delayed on its way cannot take a lock that nobody waits for any more.
+package lua
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis is what the scripts need of a client: any redis.UniversalClient has it.
+type Redis interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// Time is a reading of the server's clock in microseconds since 1970.
+type Time int64
+
+// Add returns the reading d later.
+func (t Time) Add(d time.Duration) Time { return t + Time(d.Microseconds()) }

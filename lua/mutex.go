@@ -1,0 +1,246 @@
+package lua
+
+import (
+	"context"
+	"time"
+)
+
+var (
+	acquireScript      = newScript("mutex/acquire.lua")
+	releaseScript      = newScript("mutex/release.lua")
+	transferScript     = newScript("mutex/transfer.lua")
+	renewScript        = newScript("mutex/renew.lua")
+	forceReleaseScript = newScript("mutex/force_release.lua")
+	inspectScript      = newScript("mutex/inspect.lua")
+)
+
+// Status says what a script found; each function documents which it returns.
+type Status int8
+
+const (
+	Granted Status = iota + 1 // the acquisition has the lock
+	Busy                      // another acquisition has it
+	Gone                      // it is not this acquisition's any more
+	Void                      // the command came after its end; nothing was changed
+	Freed                     // the lock is free now
+	Kept                      // holds are left
+	Nobody                    // nobody had the lock
+)
+
+// AcquireParams are the arguments of [Acquire].
+type AcquireParams struct {
+	LockKey, FenceKey string
+	Acquisition       string
+	Lease             time.Duration // whole milliseconds
+	Holds             int           // the number meant; above 1 is a re-entry
+	VoidAfter         Time          // the server ignores the command past this
+	KeepFence         time.Duration // 0: for ever
+	About             string        // what the holder says of itself
+}
+
+// AcquireReply is what [Acquire] found: Granted with a fence, Busy with the
+// holder, Gone for a re-entry, or Void.
+type AcquireReply struct {
+	Status    Status
+	Fence     int64
+	Holder    string
+	About     string
+	Remaining time.Duration // of the holder's lease; negative: without end
+	Now       Time
+}
+
+// Acquire gives the lock to one acquisition, or sets the holds of the one that
+// has it. One round trip.
+func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, error) {
+	v, err := acquireScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey},
+		p.Acquisition, p.Lease.Milliseconds(), p.Holds, int64(p.VoidAfter), p.KeepFence.Milliseconds(), p.About)
+	r := readReply(acquireScript, v, err)
+	var out AcquireReply
+	switch r.int(0) {
+	case 1:
+		out = AcquireReply{Status: Granted, Fence: r.int(1), Now: r.time(2)}
+	case 0:
+		out = AcquireReply{Status: Busy, Remaining: r.millis(1), Holder: r.text(2), About: r.text(3), Now: r.time(4)}
+	case -1:
+		out = AcquireReply{Status: Gone, Now: r.time(1)}
+	case -2:
+		out = AcquireReply{Status: Void, Now: r.time(1)}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// ReleaseParams are the arguments of [Release].
+type ReleaseParams struct {
+	LockKey, Channel string
+	Acquisition      string
+	HoldsLeft        int // 0 frees the lock
+}
+
+// ReleaseReply is what [Release] did: Freed, Kept, or Gone.
+type ReleaseReply struct {
+	Status Status
+	// Heard is how many subscribers were told that the lock is free: all of
+	// them on a single server, those of one node in a cluster. Negative: the
+	// server does not let us tell.
+	Heard int64
+}
+
+// Release gives back one hold, or the lock with the last one. One round trip.
+func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
+	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey}, p.Acquisition, p.HoldsLeft, p.Channel)
+	r := readReply(releaseScript, v, err)
+	var out ReleaseReply
+	switch r.int(0) {
+	case 2:
+		out = ReleaseReply{Status: Kept}
+	case 1:
+		out = ReleaseReply{Status: Freed, Heard: r.int(1)}
+	case 0:
+		out = ReleaseReply{Status: Gone}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// TransferParams are the arguments of [Transfer].
+type TransferParams struct {
+	LockKey, FenceKey string
+	From, To          string
+	Lease             time.Duration // whole milliseconds
+	VoidAfter         Time
+	KeepFence         time.Duration // 0: for ever
+}
+
+// TransferReply is what [Transfer] did: Granted with a fence, Gone, or Void.
+type TransferReply struct {
+	Status Status
+	Fence  int64
+	Now    Time
+}
+
+// Transfer hands the lock from one acquisition to the next of the same client.
+// One round trip.
+func Transfer(ctx context.Context, rdb Redis, p TransferParams) (TransferReply, error) {
+	v, err := transferScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey},
+		p.From, p.To, p.Lease.Milliseconds(), int64(p.VoidAfter), p.KeepFence.Milliseconds())
+	r := readReply(transferScript, v, err)
+	var out TransferReply
+	switch r.int(0) {
+	case 1:
+		out = TransferReply{Status: Granted, Fence: r.int(1), Now: r.time(2)}
+	case -1:
+		out = TransferReply{Status: Gone, Now: r.time(1)}
+	case -2:
+		out = TransferReply{Status: Void, Now: r.time(1)}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// Renewal is one lock in a call of [Renew].
+type Renewal struct {
+	LockKey     string
+	Acquisition string
+	Lease       time.Duration // whole milliseconds; 0 only looks
+}
+
+// RenewAnswer is what [Renew] says of one lock.
+type RenewAnswer int8
+
+const (
+	RenewGone    RenewAnswer = iota // not this acquisition's
+	RenewHeld                       // held and not extended
+	RenewDone                       // extended
+	RenewRefused                    // the server did not let us
+)
+
+// Renew extends many locks of one slot, and only those that their acquisitions
+// still have. One round trip.
+func Renew(ctx context.Context, rdb Redis, batch []Renewal) ([]RenewAnswer, error) {
+	keys := make([]string, len(batch))
+	args := make([]any, 0, 2*len(batch))
+	for i, l := range batch {
+		keys[i] = l.LockKey
+		args = append(args, l.Acquisition, l.Lease.Milliseconds())
+	}
+	v, err := renewScript.run(ctx, rdb, keys, args...)
+	r := readReply(renewScript, v, err)
+	if r.err == nil && len(r.fields) != len(batch) {
+		r.unexpected()
+	}
+	answers := make([]RenewAnswer, len(batch))
+	for i := range answers {
+		switch r.int(i) {
+		case 2:
+			answers[i] = RenewDone
+		case 1:
+			answers[i] = RenewHeld
+		case 0:
+			answers[i] = RenewGone
+		case -1:
+			answers[i] = RenewRefused
+		default:
+			r.unexpected()
+		}
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return answers, nil
+}
+
+// ForceReleaseParams are the arguments of [ForceRelease].
+type ForceReleaseParams struct {
+	LockKey, Channel string
+	Expected         string // the acquisition to end; empty: whichever has the lock
+}
+
+// ForceReleaseReply is what [ForceRelease] did: Freed or Busy, both with the
+// holder, or Nobody.
+type ForceReleaseReply struct {
+	Status Status
+	Holder string
+}
+
+// ForceRelease ends a lock whoever has it. One round trip.
+func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceReleaseReply, error) {
+	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey}, p.Expected, p.Channel)
+	r := readReply(forceReleaseScript, v, err)
+	var out ForceReleaseReply
+	switch r.int(0) {
+	case 1:
+		out = ForceReleaseReply{Status: Freed, Holder: r.text(1)}
+	case 0:
+		out = ForceReleaseReply{Status: Nobody}
+	case -1:
+		out = ForceReleaseReply{Status: Busy, Holder: r.text(1)}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// InspectReply is the state of one lock.
+type InspectReply struct {
+	Holder    string // empty: nobody
+	Holds     int
+	Remaining time.Duration // of the lease; negative: no holder, or without end
+	About     string
+	Fence     int64 // the last one given out; 0: none is stored
+	Now       Time
+}
+
+// Inspect reads the state of one lock. One round trip.
+func Inspect(ctx context.Context, rdb Redis, lockKey, fenceKey string) (InspectReply, error) {
+	v, err := inspectScript.run(ctx, rdb, []string{lockKey, fenceKey})
+	r := readReply(inspectScript, v, err)
+	out := InspectReply{
+		Holder: r.text(0), Holds: int(r.int(1)), Remaining: r.millis(2),
+		About: r.text(3), Fence: r.intText(4), Now: r.time(5),
+	}
+	return out, r.err
+}

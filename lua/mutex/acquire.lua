@@ -1,0 +1,89 @@
+-- acquire: give the lock to one acquisition, or set the holds of the one that has it.
+--
+-- KEYS[1]  hash    <name>                        acquisition, holds
+-- KEYS[2]  string  redisson_lock_token:{name}    the last fence given out
+--
+-- ARGV[1]  string  -   acquisition: <client id>:<n>, never used for two grants
+-- ARGV[2]  int     ms  lease
+-- ARGV[3]  int     -   holds: the number meant, not an increment; above 1 is a re-entry
+-- ARGV[4]  int     us  void after, server time
+-- ARGV[5]  int     ms  how long the fence is kept after its last use; 0 for ever
+-- ARGV[6]  string  -   what the holder says of itself; empty for nothing
+--
+-- Returns
+--   {1, fence, now_us}                     held by this acquisition now
+--   {0, ttl_ms, holder, about, now_us}     held by another for ttl_ms more; below 0: without end
+--   {-1, now_us}                           a re-entry, and the lock is gone or another's
+--   {-2, now_us}                           arrived after its end: nothing changed
+--   error BADFENCE                         the stored fence cannot be counted up: nothing changed
+--
+-- Guarantees  holds, fence and expiry change together or not at all; the lease
+--             is never shortened; a re-entry has the fence of its grant.
+-- Twice       a copy finds its own acquisition and reports the same fence.
+-- Cost        one round trip, O(1).
+-- include server_time_us refusal holder_of next_fence
+
+local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local void_after_us, keep_ms, about = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+
+local now_us = server_time_us()
+if now_us > void_after_us then
+  return {-2, now_us}
+end
+
+local fields = redis.pcall('HGETALL', KEYS[1])
+local refused = refusal(fields)
+if refused then
+  return refused
+end
+local holder, holder_holds, holder_about = holder_of(fields)
+local stored = false
+if not holder or holder == acquisition then
+  stored = redis.pcall('GET', KEYS[2])
+  refused = refusal(stored)
+  if refused then
+    return refused
+  end
+end
+
+if holder == acquisition then
+  -- PEXPIRE first: the write that Redis accepts also when it is out of memory,
+  -- and then the HSET behind it too.
+  refused = refusal(redis.pcall('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease_ms)))
+  if refused then
+    return refused
+  end
+  if holder_holds ~= holds then
+    redis.call('HSET', KEYS[1], acquisition, holds)
+  end
+  return {1, tonumber(stored or 0), now_us}
+end
+if holds > 1 then
+  return {-1, now_us}
+end
+if holder then
+  return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
+end
+
+local fence = next_fence(stored, now_us)
+if not fence then
+  return redis.error_reply('BADFENCE the stored fence of this lock cannot be counted up')
+end
+-- The fence is written first: where a permission or memory lacks, it is refused
+-- with nothing changed; and a fence that moved without a grant does no harm,
+-- while a lock without its expiry would stay.
+if keep_ms > 0 then
+  refused = refusal(redis.pcall('SET', KEYS[2], fence, 'PX', keep_ms))
+else
+  refused = refusal(redis.pcall('SET', KEYS[2], fence))
+end
+if refused then
+  return refused
+end
+if about == '' then
+  redis.call('HSET', KEYS[1], acquisition, 1)
+else
+  redis.call('HSET', KEYS[1], acquisition, 1, 'redlatch:about', about)
+end
+redis.call('PEXPIRE', KEYS[1], lease_ms)
+return {1, fence, now_us}

@@ -1,0 +1,37 @@
+-- force_release: end a lock whoever has it. For operators.
+--
+-- KEYS[1]  hash  <name>  acquisition, holds
+--
+-- ARGV[1]  string   -  the acquisition that is expected to have it; empty for any
+-- ARGV[2]  channel  -  redisson_lock__channel:{name}, told "0" when the lock is free
+--
+-- Returns
+--   {1, holder}     free now; this acquisition had it
+--   {0}             nobody had it: nothing changed
+--   {-1, holder}    another than the expected one has it: nothing changed
+--
+-- Guarantees  the victim's next renewal finds its lock gone; waiters are told.
+-- Twice       a copy finds nothing, or with an expected holder another one.
+-- Cost        one round trip, O(1).
+-- include refusal holder_of
+
+local expected, channel = ARGV[1], ARGV[2]
+
+local fields = redis.pcall('HGETALL', KEYS[1])
+local refused = refusal(fields)
+if refused then
+  return refused
+end
+local holder = holder_of(fields)
+if not holder then
+  return {0}
+end
+if expected ~= '' and holder ~= expected then
+  return {-1, holder}
+end
+refused = refusal(redis.pcall('DEL', KEYS[1]))
+if refused then
+  return refused
+end
+redis.pcall('PUBLISH', channel, '0')
+return {1, holder}

@@ -1,0 +1,50 @@
+-- release: give back one hold, or the lock with the last one.
+--
+-- KEYS[1]  hash  <name>  acquisition, holds
+--
+-- ARGV[1]  string   -  acquisition
+-- ARGV[2]  int      -  holds left: the number meant, not a decrement; 0 frees the lock
+-- ARGV[3]  channel  -  redisson_lock__channel:{name}, told "0" when the lock is free
+--
+-- Returns
+--   {2}           held with that many holds
+--   {1, heard}    free now, and that many subscribers were told; -1 if none may be told
+--   {0}           not this acquisition's: nothing changed
+--
+-- Guarantees  never touches another acquisition; works when Redis is out of memory.
+-- Twice       a copy sets the same number, or finds nothing.
+-- Cost        one round trip, O(1).
+-- include refusal
+
+local acquisition, holds_left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
+local refused = refusal(mine)
+if refused then
+  return refused
+end
+if mine == 0 then
+  return {0}
+end
+
+if holds_left > 0 then
+  -- HDEL of a field that nobody has: Redis accepts it when out of memory, and
+  -- then the HSET behind it too.
+  refused = refusal(redis.pcall('HDEL', KEYS[1], ''))
+  if refused then
+    return refused
+  end
+  redis.call('HSET', KEYS[1], acquisition, holds_left)
+  return {2}
+end
+
+refused = refusal(redis.pcall('DEL', KEYS[1]))
+if refused then
+  return refused
+end
+-- The lock is free by now; a channel that the ACL denies must not make that an error.
+local heard = redis.pcall('PUBLISH', channel, '0')
+if refusal(heard) then
+  return {1, -1}
+end
+return {1, heard}

@@ -1,0 +1,81 @@
+package lua
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ReplyError is an answer that the script cannot have given: another program
+// answers on this address, or a proxy changes replies.
+type ReplyError struct {
+	Script string
+	Reply  any
+}
+
+func (e *ReplyError) Error() string {
+	return fmt.Sprintf("redlatch: unexpected reply of script %s: %v", e.Script, e.Reply)
+}
+
+// reply reads the fields of a script's answer by their place. The first field
+// that does not fit is kept as the error, so that callers check once.
+type reply struct {
+	script string
+	whole  any
+	fields []any
+	err    error
+}
+
+func readReply(s *script, whole any, err error) *reply {
+	r := &reply{script: s.name, whole: whole, err: err}
+	if err == nil {
+		r.fields, _ = whole.([]any)
+		if len(r.fields) == 0 {
+			r.unexpected()
+		}
+	}
+	return r
+}
+
+func (r *reply) unexpected() {
+	if r.err == nil {
+		r.err = &ReplyError{Script: r.script, Reply: r.whole}
+	}
+}
+
+func (r *reply) int(i int) int64 {
+	if r.err == nil && i < len(r.fields) {
+		if n, ok := r.fields[i].(int64); ok {
+			return n
+		}
+	}
+	r.unexpected()
+	return 0
+}
+
+func (r *reply) text(i int) string {
+	if r.err == nil && i < len(r.fields) {
+		if s, ok := r.fields[i].(string); ok {
+			return s
+		}
+	}
+	r.unexpected()
+	return ""
+}
+
+func (r *reply) time(i int) Time { return Time(r.int(i)) }
+
+func (r *reply) millis(i int) time.Duration { return time.Duration(r.int(i)) * time.Millisecond }
+
+// intText reads a number that travels as text; empty is zero.
+func (r *reply) intText(i int) int64 {
+	s := r.text(i)
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		r.unexpected()
+	}
+	return n
+}

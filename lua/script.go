@@ -1,0 +1,108 @@
+package lua
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the script cache of Redis is keyed by SHA-1
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed mutex/*.lua include/*.lua
+var sources embed.FS
+
+// script is one Lua file with its includes, as it is sent.
+type script struct {
+	name string
+	// load is lazy: hashing in a package variable would panic at import in a
+	// program that forbids SHA-1 (GODEBUG=fips140=only), even if it never locks.
+	load func() loaded
+}
+
+type loaded struct{ body, sha string }
+
+func newScript(name string) *script {
+	return &script{name: name, load: sync.OnceValue(func() loaded {
+		body, err := assemble(name)
+		if err != nil {
+			panic(err) // the files are part of the binary; a test loads them all
+		}
+		sum := sha1.Sum([]byte(body)) //nolint:gosec // see above
+		return loaded{body: body, sha: hex.EncodeToString(sum[:])}
+	})}
+}
+
+// run sends the script once, by its hash and, where the server does not know
+// it yet, with its text.
+func (s *script) run(ctx context.Context, rdb Redis, keys []string, args ...any) (any, error) {
+	l := s.load()
+	v, err := send(ctx, rdb, "evalsha", l.sha, keys, args)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		v, err = send(ctx, rdb, "eval", l.body, keys, args)
+	}
+	return v, err
+}
+
+func send(ctx context.Context, rdb Redis, verb, script string, keys []string, args []any) (any, error) {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, verb, script, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	all = append(all, args...)
+	cmd := once{redis.NewCmd(ctx, all...)}
+	if err := rdb.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Result()
+}
+
+// once is a command that go-redis does not send again by itself after a lost
+// reply. The scripts could bear it; but whoever sends again here has to count
+// trust from the new sending, and go-redis does not tell.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// assemble puts the includes named by the script's header before its body and
+// drops the comments, which the server has no use for.
+func assemble(name string) (string, error) {
+	text, err := sources.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, include := range includesOf(string(text)) {
+		part, err := sources.ReadFile(path.Join("include", include+".lua"))
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+		writeCode(&b, string(part))
+	}
+	writeCode(&b, string(text))
+	return b.String(), nil
+}
+
+func includesOf(text string) []string {
+	for line := range strings.Lines(text) {
+		if names, ok := strings.CutPrefix(line, "-- include "); ok {
+			return strings.Fields(names)
+		}
+	}
+	return nil
+}
+
+func writeCode(b *strings.Builder, text string) {
+	for line := range strings.Lines(text) {
+		code := strings.TrimSpace(line)
+		if code != "" && !strings.HasPrefix(code, "--") {
+			b.WriteString(code)
+			b.WriteByte('\n')
+		}
+	}
+}
