@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -44,27 +45,31 @@ func Classify(err error) (Fault, string) {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Unanswered, ""
 	case errors.As(err, &answer):
-		return classifyAnswer(err)
+		return classifyAnswer(withoutPlace(answer.Error()))
 	}
 	return Unanswered, ""
 }
 
-func classifyAnswer(err error) (Fault, string) {
+func classifyAnswer(text string) (Fault, string) {
+	code, _, _ := strings.Cut(text, " ")
+	switch code {
+	case "BUSY", "LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS",
+		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOSCRIPT":
+		return NotRun, code
+	}
+	text = strings.TrimPrefix(text, "ERR ")
 	switch {
-	case redis.IsLoadingError(err), redis.IsReadOnlyError(err), redis.IsClusterDownError(err),
-		redis.IsTryAgainError(err), redis.IsMasterDownError(err), redis.IsMaxClientsError(err),
-		redis.IsNoReplicasError(err),
-		redis.HasErrorPrefix(err, "BUSY"), redis.HasErrorPrefix(err, "MOVED"),
-		redis.HasErrorPrefix(err, "ASK"), redis.HasErrorPrefix(err, "NOSCRIPT"):
-		return NotRun, code(err)
-	case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "The user executing the script"):
+	case strings.HasPrefix(text, "max number of clients reached"):
+		return NotRun, "MAXCLIENTS"
+	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
+	case strings.HasPrefix(text, "The user executing the script"),
+		strings.HasPrefix(text, "ACL failure in script"):
 		return Refused, "NOPERM"
 	}
-	return Refused, code(err)
+	return Refused, code
 }
 
-// code is the first word of an answer: "WRONGTYPE", "OOM", or "ERR".
-func code(err error) string {
-	word, _, _ := strings.Cut(err.Error(), " ")
-	return word
-}
+// raised matches what Redis 6.2 puts before an error that ended a script.
+var raised = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@user_script: ?\d+: )+-?`)
+
+func withoutPlace(text string) string { return raised.ReplaceAllString(text, "") }

@@ -161,6 +161,9 @@ const (
 // Renew extends many locks of one slot, and only those that their acquisitions
 // still have. One round trip.
 func Renew(ctx context.Context, rdb Redis, batch []Renewal) ([]RenewAnswer, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
 	keys := make([]string, len(batch))
 	args := make([]any, 0, 2*len(batch))
 	for i, l := range batch {

@@ -1,9 +1,12 @@
 package lua
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ReplyError is an answer that the script cannot have given: another program
@@ -27,6 +30,9 @@ type reply struct {
 }
 
 func readReply(s *script, whole any, err error) *reply {
+	if errors.Is(err, redis.Nil) { // how go-redis returns a null
+		whole, err = nil, nil
+	}
 	r := &reply{script: s.name, whole: whole, err: err}
 	if err == nil {
 		r.fields, _ = whole.([]any)

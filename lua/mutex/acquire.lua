@@ -18,10 +18,12 @@
 --   error BADFENCE                         the stored fence cannot be counted up: nothing changed
 --
 -- Guarantees  holds, fence and expiry change together or not at all; the lease
---             is never shortened; a re-entry has the fence of its grant.
--- Twice       a copy finds its own acquisition and reports the same fence.
+--             is never shortened; a re-entry has the fence of its grant, or, when
+--             the stored one was lost meanwhile, a new and larger one.
+-- Twice       a copy finds its own acquisition and reports the same fence; a copy of
+--             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of next_fence
+-- include server_time_us refusal holder_of last_fence next_fence store_fence
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local void_after_us, keep_ms, about = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -46,37 +48,38 @@ if not holder or holder == acquisition then
   end
 end
 
-if holder == acquisition then
-  -- PEXPIRE first: the write that Redis accepts also when it is out of memory,
-  -- and then the HSET behind it too.
-  refused = refusal(redis.pcall('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease_ms)))
-  if refused then
-    return refused
+if holder ~= acquisition then
+  if holds > 1 then
+    return {-1, now_us}
   end
-  if holder_holds ~= holds then
-    redis.call('HSET', KEYS[1], acquisition, holds)
+  if holder then
+    return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
   end
-  return {1, tonumber(stored or 0), now_us}
-end
-if holds > 1 then
-  return {-1, now_us}
-end
-if holder then
-  return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
 end
 
-local fence = next_fence(stored, now_us)
+local last = last_fence(stored)
+local fence = holder and last or next_fence(last, now_us)
 if not fence then
   return redis.error_reply('BADFENCE the stored fence of this lock cannot be counted up')
 end
--- The fence is written first: where a permission or memory lacks, it is refused
--- with nothing changed; and a fence that moved without a grant does no harm,
--- while a lock without its expiry would stay.
-if keep_ms > 0 then
-  refused = refusal(redis.pcall('SET', KEYS[2], fence, 'PX', keep_ms))
-else
-  refused = refusal(redis.pcall('SET', KEYS[2], fence))
+
+if holder then
+  -- PEXPIRE first: the write that Redis accepts also when it is out of memory,
+  -- and then the writes behind it too.
+  refused = refusal(redis.pcall('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease_ms)))
+  if not refused and holder_holds ~= holds then
+    refused = refusal(redis.pcall('HSET', KEYS[1], acquisition, holds))
+  end
+  if not refused and fence == 0 then
+    fence = now_us
+    refused = store_fence(fence, keep_ms)
+  end
+  return refused or {1, fence, now_us}
 end
+
+-- The fence is written first: where a permission or memory lacks, it is refused
+-- with nothing changed; and a fence that moved without a grant does no harm.
+refused = store_fence(fence, keep_ms)
 if refused then
   return refused
 end
@@ -85,5 +88,10 @@ if about == '' then
 else
   redis.call('HSET', KEYS[1], acquisition, 1, 'redlatch:about', about)
 end
-redis.call('PEXPIRE', KEYS[1], lease_ms)
+refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
+if refused then
+  -- A lock without its expiry would stay.
+  redis.pcall('DEL', KEYS[1])
+  return refused
+end
 return {1, fence, now_us}

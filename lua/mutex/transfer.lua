@@ -16,10 +16,12 @@
 --   error BADFENCE        the stored fence cannot be counted up: nothing changed
 --
 -- Guarantees  the lock is never free in between; the new fence is larger; works
---             when Redis is out of memory; what the holder says of itself stays.
--- Twice       a copy finds "to" and reports the same fence; once "to" is gone too, nothing.
+--             when Redis is out of memory; what the holder says of itself stays;
+--             a refusal leaves the lock with "from".
+-- Twice       a copy finds "to" and reports the same fence, or a larger one when the
+--             stored one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of next_fence
+-- include server_time_us refusal holder_of last_fence next_fence store_fence
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -43,24 +45,25 @@ refused = refusal(stored)
 if refused then
   return refused
 end
-if holder == to then
-  return {1, tonumber(stored or 0), now_us}
-end
-
-local fence = next_fence(stored, now_us)
+local last = last_fence(stored)
+local fence = holder == to and last or next_fence(last, now_us)
 if not fence then
   return redis.error_reply('BADFENCE the stored fence of this lock cannot be counted up')
 end
--- HDEL first: the write that Redis accepts when it is out of memory.
-refused = refusal(redis.pcall('HDEL', KEYS[1], from))
-if refused then
-  return refused
+if holder == to then
+  if fence == 0 then
+    -- The stored one was lost. HDEL of nothing first, because of memory: see below.
+    fence = now_us
+    refused = refusal(redis.pcall('HDEL', KEYS[1], from)) or store_fence(fence, keep_ms)
+  end
+  return refused or {1, fence, now_us}
 end
-redis.call('HSET', KEYS[1], to, 1)
-redis.call('PEXPIRE', KEYS[1], lease_ms)
-if keep_ms > 0 then
-  redis.call('SET', KEYS[2], fence, 'PX', keep_ms)
-else
-  redis.call('SET', KEYS[2], fence)
-end
-return {1, fence, now_us}
+
+-- PEXPIRE first: the write that Redis accepts when it is out of memory, and then
+-- the writes behind it too. HDEL last: until then a refusal leaves the lock with
+-- "from", and the key never vanishes in between.
+refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
+  or store_fence(fence, keep_ms)
+  or refusal(redis.pcall('HSET', KEYS[1], to, 1))
+  or refusal(redis.pcall('HDEL', KEYS[1], from))
+return refused or {1, fence, now_us}

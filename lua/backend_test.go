@@ -1,0 +1,272 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lua"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend is one server of its own with one client.
+type backend struct {
+	rdb  *redis.Client
+	addr string
+	mini *miniredis.Miniredis // nil on a real server
+}
+
+// each runs the test on the embedded server and on a real one, both in RESP2
+// and RESP3. Every run has a server of its own.
+func each(t *testing.T, test func(t *testing.T, b *backend)) {
+	t.Helper()
+	t.Parallel()
+	for _, protocol := range []int{2, 3} {
+		t.Run(fmt.Sprintf("miniredis/resp%d", protocol), func(t *testing.T) {
+			t.Parallel()
+			m := miniredis.RunT(t)
+			test(t, &backend{rdb: dial(t, m.Addr(), protocol, nil), addr: m.Addr(), mini: m})
+		})
+		t.Run(fmt.Sprintf("server/resp%d", protocol), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			test(t, &backend{rdb: dial(t, s.addr, protocol, nil), addr: s.addr})
+		})
+	}
+}
+
+func dial(t testing.TB, addr string, protocol int, change func(*redis.Options)) *redis.Client {
+	t.Helper()
+	opt := &redis.Options{Addr: addr, Protocol: protocol}
+	if change != nil {
+		change(opt)
+	}
+	rdb := redis.NewClient(opt)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// server is a real server, a child of the test.
+type server struct {
+	addr, dir string
+	// since62 is the version as a number: 602 is Redis 6.2, 900 is Valkey 9.
+	version int
+	valkey  bool
+}
+
+// binary finds the server to test: REDLATCH_SERVER, or what is installed.
+func binary(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{os.Getenv("REDLATCH_SERVER"), "redis-server", "valkey-server"} {
+		if name == "" {
+			continue
+		}
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv("REDLATCH_REQUIRE_SERVER") == "1" {
+		t.Fatal("no redis-server found, and REDLATCH_REQUIRE_SERVER=1")
+	}
+	t.Skip("no redis-server found: install one to run this test")
+	return ""
+}
+
+var lastPort atomic.Int32
+
+func startServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	return startServerIn(t, t.TempDir(), args...)
+}
+
+func startServerIn(t testing.TB, dir string, args ...string) *server {
+	t.Helper()
+	path := binary(t)
+	// A cluster's bus listens on port + 10000, so ports stay low.
+	var addr, port string
+	for range 100 {
+		n := 20000 + (os.Getpid()*37+int(lastPort.Add(1)))%20000
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n))
+		if err == nil {
+			addr, port = l.Addr().String(), strconv.Itoa(n)
+			require.NoError(t, l.Close())
+			break
+		}
+	}
+	require.NotEmpty(t, addr, "no free port")
+	log, err := os.Create(filepath.Join(dir, "log"))
+	require.NoError(t, err)
+	all := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"}, args...)
+	cmd := exec.Command(path, all...)
+	cmd.Stdout, cmd.Stderr = log, log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = log.Close()
+	})
+	s := &server{addr: addr, dir: dir}
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	}, 20*time.Second, 5*time.Millisecond, "server does not answer")
+	out, err := exec.Command(path, "--version").Output()
+	require.NoError(t, err)
+	s.valkey = strings.HasPrefix(string(out), "Valkey")
+	_, after, _ := strings.Cut(string(out), " v=")
+	var major, minor int
+	_, err = fmt.Sscanf(after, "%d.%d", &major, &minor)
+	require.NoError(t, err)
+	s.version = major*100 + minor
+	return s
+}
+
+// cutter is a dialer whose connections can break in the middle of a script.
+type cutter struct {
+	mu      sync.Mutex
+	mode    cutMode
+	Scripts atomic.Int64 // evalsha and eval commands written
+	Cuts    atomic.Int64 // how often the fault took effect
+}
+
+type cutMode int
+
+const (
+	cutNothing cutMode = iota
+	cutReply           // the script runs, the connection ends in place of the reply
+	cutSilence         // the script runs, and nothing is heard any more
+)
+
+func (c *cutter) Set(m cutMode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mode = m
+}
+
+func (c *cutter) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &cutConn{Conn: conn, c: c}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	c     *cutter
+	armed atomic.Int32
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if s := string(p); strings.Contains(s, "evalsha") || strings.Contains(s, "\r\neval\r\n") {
+		c.c.Scripts.Add(1)
+		c.c.mu.Lock()
+		c.armed.Store(int32(c.c.mode))
+		c.c.mu.Unlock()
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		return n, err
+	}
+	switch cutMode(c.armed.Load()) {
+	case cutReply:
+		c.c.Cuts.Add(1)
+		_ = c.Close()
+		return 0, fmt.Errorf("cut: %w", net.ErrClosed)
+	case cutSilence:
+		c.c.Cuts.Add(1)
+		for err == nil {
+			_, err = c.Conn.Read(p) // until the read deadline
+		}
+		return 0, err
+	}
+	return n, nil
+}
+
+const (
+	hour  = time.Hour
+	never = lua.Time(1) << 52 // no server clock passes this
+	// seeded is a fence ahead of every clock, so that the next one is known.
+	seeded = 5_000_000_000_000_000
+)
+
+var names = key.ForMutex("orders:42")
+
+// prepare runs commands in which L, F and C stand for the lock, the fence and
+// the channel.
+func prepare(t testing.TB, rdb *redis.Client, commands ...string) {
+	t.Helper()
+	for _, line := range commands {
+		var args []any
+		for _, w := range strings.Fields(line) {
+			args = append(args, strings.NewReplacer("@L", names.Lock, "@F", names.Fence, "@C", names.Channel).Replace(w))
+		}
+		require.NoError(t, rdb.Do(t.Context(), args...).Err(), line)
+	}
+}
+
+// keyspace is everything that is stored, as text: for each key its type, its
+// TTL in hours rounded up, its content. A fence that came from the clock shows
+// as "clock".
+func keyspace(t testing.TB, rdb *redis.Client) string {
+	t.Helper()
+	ctx := t.Context()
+	var parts []string
+	add := func(short, k string) {
+		typ, err := rdb.Type(ctx, k).Result()
+		require.NoError(t, err)
+		var content string
+		switch typ {
+		case "none":
+			return
+		case "hash":
+			fields, err := rdb.HGetAll(ctx, k).Result()
+			require.NoError(t, err)
+			content = strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(fields), "map["), "]")
+		case "string":
+			content, err = rdb.Get(ctx, k).Result()
+			require.NoError(t, err)
+			if n, err := strconv.ParseInt(content, 10, 64); err == nil && n > 1_000_000_000_000_000 && n < seeded {
+				content = "clock"
+			}
+		default:
+			content = typ
+		}
+		ttl, err := rdb.PTTL(ctx, k).Result()
+		require.NoError(t, err)
+		class := "forever"
+		if ttl > 0 {
+			class = fmt.Sprintf("%dh", (ttl+hour-1)/hour)
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s", short, class, content))
+	}
+	add("lock", names.Lock)
+	add("fence", names.Fence)
+	size, err := rdb.DBSize(ctx).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, len(parts), size, "keys that no script has in KEYS")
+	return strings.Join(parts, "; ")
+}

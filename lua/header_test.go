@@ -1,0 +1,577 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/yuin/gopher-lua/ast"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// header is what a script says of itself, by the grammar of its first comment:
+//
+//	purpose  verb ":" one sentence
+//	keys     { "KEYS[" n "]"  type  pattern  meaning }
+//	args     { "ARGV[" n "]"  type  unit     meaning }
+//	returns  "Returns" { reply  meaning }
+//	notes    "Guarantees" "Twice" "Cost"
+//	includes [ "include" { name } ]
+type header struct {
+	verb, purpose string
+	keys, args    []string // the index as it is written: "1", "i", "2i-1"
+	returns       []string
+	notes         map[string]string
+}
+
+var (
+	purposeLine = regexp.MustCompile(`^([a-z_]+): ([a-z].*\.)$`)
+	keyLine     = regexp.MustCompile(`^KEYS\[(\w+)\] {2,}(string|hash|zset|list|set) {2,}(\S.*?)(?: {2,}(\S.*))?$`)
+	argLine     = regexp.MustCompile(`^ARGV\[([\w-]+)\] +(string|int|channel) +(-|ms|us) +(\S.*)$`)
+	replyLine   = regexp.MustCompile(`^ {2,}(\{.*?\}|error [A-Z]+)(?: {2,}(\S.*))?$`)
+	noteLine    = regexp.MustCompile(`^(Guarantees|Twice|Cost) +(\S.*)$`)
+	more        = regexp.MustCompile(`^ {8,}\S`)
+)
+
+// split parts a file into the text of its first comment and the code.
+func split(text string) (comment []string, code string) {
+	lines := strings.Split(text, "\n")
+	n := 0
+	for n < len(lines) && strings.HasPrefix(lines[n], "--") {
+		comment = append(comment, strings.TrimPrefix(strings.TrimPrefix(lines[n], "--"), " "))
+		n++
+	}
+	return comment, strings.Join(lines[n:], "\n")
+}
+
+func parseHeader(t *testing.T, comment []string) header {
+	t.Helper()
+	h := header{notes: map[string]string{}}
+	m := purposeLine.FindStringSubmatch(comment[0])
+	require.NotNil(t, m, "purpose: %q", comment[0])
+	h.verb, h.purpose = m[1], m[2]
+	order, inReturns := 0, false
+	at := func(place int, line string) {
+		require.LessOrEqual(t, order, place, "out of order: %q", line)
+		order = place
+	}
+	for _, line := range comment[1:] {
+		switch {
+		case line == "":
+			inReturns = false
+		case strings.HasPrefix(line, "KEYS["):
+			at(1, line)
+			m := keyLine.FindStringSubmatch(line)
+			require.NotNil(t, m, "key: %q", line)
+			h.keys = append(h.keys, m[1])
+		case strings.HasPrefix(line, "ARGV["):
+			at(2, line)
+			m := argLine.FindStringSubmatch(line)
+			require.NotNil(t, m, "argument: %q", line)
+			h.args = append(h.args, m[1])
+		case line == "Returns":
+			at(3, line)
+			inReturns = true
+		case inReturns:
+			if more.MatchString(line) && !strings.Contains(line, "{") {
+				continue // the meaning of the reply before goes on
+			}
+			m := replyLine.FindStringSubmatch(line)
+			require.NotNil(t, m, "reply: %q", line)
+			h.returns = append(h.returns, m[1])
+		case noteLine.MatchString(line):
+			m := noteLine.FindStringSubmatch(line)
+			at(4+len(h.notes), line)
+			require.NotContains(t, h.notes, m[1])
+			require.Equal(t, []string{"Guarantees", "Twice", "Cost"}[len(h.notes)], m[1], "order of the notes")
+			h.notes[m[1]] = m[2]
+		case more.MatchString(line):
+			require.NotEmpty(t, h.notes, "stray line %q", line)
+		case strings.HasPrefix(line, "include "):
+			at(9, line)
+		default:
+			require.Fail(t, "no part of a header", "%q", line)
+		}
+	}
+	return h
+}
+
+var allScripts = map[string]*script{
+	"acquire": acquireScript, "release": releaseScript, "transfer": transferScript,
+	"renew": renewScript, "force_release": forceReleaseScript, "inspect": inspectScript,
+}
+
+func eachScript(t *testing.T, test func(t *testing.T, name, text string)) {
+	t.Helper()
+	files, err := fs.Glob(sources, "mutex/*.lua")
+	require.NoError(t, err)
+	require.Len(t, files, len(allScripts), "a file that no function sends")
+	for _, file := range files {
+		text, err := sources.ReadFile(file)
+		require.NoError(t, err)
+		name := strings.TrimSuffix(path.Base(file), ".lua")
+		require.Contains(t, allScripts, name)
+		require.Equal(t, file, allScripts[name].name)
+		t.Run(name, func(t *testing.T) { test(t, name, string(text)) })
+	}
+}
+
+func TestHeadersSayEverythingThatCallersMustKnow(t *testing.T) {
+	eachScript(t, func(t *testing.T, name, text string) {
+		comment, _ := split(text)
+		h := parseHeader(t, comment)
+		require.Equal(t, name, h.verb, "purpose and file name")
+		require.NotEmpty(t, h.keys)
+		require.NotEmpty(t, h.returns)
+		for _, note := range []string{"Guarantees", "Twice", "Cost"} {
+			require.NotEmpty(t, h.notes[note], note)
+		}
+		for _, line := range strings.Split(text, "\n") {
+			require.LessOrEqual(t, len(line), 120)
+			require.NotRegexp(t, `\s$|\t`, line)
+		}
+	})
+}
+
+var indexed = regexp.MustCompile(`\b(KEYS|ARGV)\[([^]]+)\]`)
+
+// used gives the indices of KEYS or ARGV in code, in order, without spaces.
+func used(code, table string) []string {
+	var found []string
+	for _, m := range indexed.FindAllStringSubmatch(code, -1) {
+		if m[1] == table {
+			found = append(found, strings.NewReplacer(" ", "", "*", "").Replace(m[2]))
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+func TestHeadersAndBodiesUseTheSameKeysAndArguments(t *testing.T) {
+	eachScript(t, func(t *testing.T, _, text string) {
+		comment, _ := split(text)
+		h := parseHeader(t, comment)
+		body, err := assemble("mutex/" + h.verb + ".lua")
+		require.NoError(t, err)
+		require.ElementsMatch(t, h.keys, used(body, "KEYS"), "KEYS")
+		require.ElementsMatch(t, h.args, used(body, "ARGV"), "ARGV")
+		for _, list := range [][]string{h.keys, h.args} {
+			if len(list) == 0 || strings.Contains(list[0], "i") {
+				continue // renew: as many as there are locks
+			}
+			for i, n := range list {
+				require.Equal(t, strconv.Itoa(i+1), n, "numbered from 1 without a gap")
+			}
+		}
+	})
+}
+
+var renaming = regexp.MustCompile(`^local [a-z_, ]+ = .*ARGV\[`)
+
+func TestArgumentsAreNamedInTheFirstLinesAndNeverIndexedAgain(t *testing.T) {
+	eachScript(t, func(t *testing.T, name, text string) {
+		if name == "renew" {
+			return // it walks through as many arguments as there are locks
+		}
+		_, code := split(text)
+		lines := strings.Split(strings.TrimSpace(code), "\n")
+		for len(lines) > 0 && renaming.MatchString(lines[0]) {
+			left, right, _ := strings.Cut(lines[0], " = ")
+			vars := strings.Split(strings.TrimPrefix(left, "local "), ", ")
+			values := strings.Split(right, ", ")
+			require.Len(t, values, len(vars), lines[0])
+			for i, v := range values {
+				require.Regexp(t, `^(tonumber\(ARGV\[\d\]\)|ARGV\[\d\])$`, v)
+				unit := regexp.MustCompile(`ARGV\[` + used(v, "ARGV")[0] + `\] +\w+ +(ms|us) `).FindStringSubmatch(text)
+				if unit != nil {
+					require.True(t, strings.HasSuffix(vars[i], "_"+unit[1]), "%s is in %s", vars[i], unit[1])
+				}
+			}
+			lines = lines[1:]
+		}
+		require.NotContains(t, strings.Join(lines, "\n"), "ARGV")
+	})
+}
+
+// Every reply of a body is in the header, by its first field and its length.
+func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
+	shape := func(reply string) string {
+		fields := strings.Split(strings.Trim(reply, "{}"), ",")
+		return strings.TrimSpace(fields[0]) + "/" + strconv.Itoa(len(fields))
+	}
+	literal := regexp.MustCompile(`(?m)(?:return|or) (\{-?\d[^}]*\})`)
+	ours := regexp.MustCompile(`error_reply\('([A-Z]+) `)
+	eachScript(t, func(t *testing.T, name, text string) {
+		if name == "inspect" || name == "renew" {
+			return // one reply, of as many fields as are listed or locks sent
+		}
+		comment, code := split(text)
+		var listed, given []string
+		for _, r := range parseHeader(t, comment).returns {
+			if word, ok := strings.CutPrefix(r, "error "); ok {
+				listed = append(listed, word)
+			} else {
+				listed = append(listed, shape(r))
+			}
+		}
+		for _, m := range literal.FindAllStringSubmatch(strings.ReplaceAll(code, "redis.call('PTTL', KEYS[1])", "ttl"), -1) {
+			given = append(given, shape(m[1]))
+		}
+		for _, m := range ours.FindAllStringSubmatch(code, -1) {
+			given = append(given, m[1])
+		}
+		slices.Sort(given)
+		require.ElementsMatch(t, slices.Compact(given), listed)
+	})
+}
+
+func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
+	files, err := fs.Glob(sources, "include/*.lua")
+	require.NoError(t, err)
+	functions, reached := map[string]string{}, map[string]bool{}
+	for _, file := range files {
+		text, err := sources.ReadFile(file)
+		require.NoError(t, err)
+		name := strings.TrimSuffix(path.Base(file), ".lua")
+		comment, code := split(string(text))
+		require.NotEmpty(t, comment, file)
+		require.LessOrEqual(t, strings.Count(code, "\n"), 25, file)
+		chunk, err := parse.Parse(strings.NewReader(code), file)
+		require.NoError(t, err)
+		require.Len(t, chunk, 1, "%s is one function", file)
+		f, ok := chunk[0].(*ast.LocalAssignStmt)
+		require.True(t, ok, file)
+		require.Equal(t, []string{name}, f.Names, file)
+		functions[name] = code
+	}
+	calls := func(code, name string) bool {
+		return regexp.MustCompile(`\b` + name + `\(`).MatchString(code)
+	}
+	eachScript(t, func(t *testing.T, _, text string) {
+		_, body := split(text)
+		includes := includesOf(text)
+		for i, name := range includes {
+			require.Contains(t, functions, name)
+			require.NotContains(t, includes[:i], name, "included twice")
+			reached[name] = true
+			needed := calls(body, name)
+			for _, other := range includes {
+				needed = needed || other != name && calls(functions[other], name)
+			}
+			require.True(t, needed, "%s is included and not used", name)
+			for other := range functions {
+				if other != name && calls(functions[name], other) {
+					require.Contains(t, includes[:i], other, "%s needs it", name)
+				}
+			}
+		}
+		for name := range functions {
+			if calls(body, name) {
+				require.Contains(t, includes, name)
+			}
+		}
+	})
+	for name := range functions {
+		require.True(t, reached[name], "%s: included by no script", name)
+	}
+}
+
+func TestAnIncludeThatIsMissingIsAnError(t *testing.T) {
+	require.Equal(t, []string{"a", "b"}, includesOf("-- x: y.\n-- include a b\ncode\n"))
+	require.Empty(t, includesOf("-- x: y.\n"))
+	_, err := assemble("mutex/none.lua")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestCommentsAreNotSent(t *testing.T) {
+	for name, s := range allScripts {
+		for line := range strings.Lines(s.load().body) {
+			require.NotContains(t, line, "--", name)
+		}
+		require.Len(t, s.load().sha, 40)
+	}
+}
+
+// recorder keeps what would be sent.
+type recorder struct{ args []any }
+
+func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
+	r.args = cmd.Args()
+	return redis.ErrClosed
+}
+
+func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
+	ctx := t.Context()
+	send := map[string]func(Redis){
+		"acquire":       func(r Redis) { _, _ = Acquire(ctx, r, AcquireParams{LockKey: "l", FenceKey: "f"}) },
+		"release":       func(r Redis) { _, _ = Release(ctx, r, ReleaseParams{LockKey: "l", Channel: "c"}) },
+		"transfer":      func(r Redis) { _, _ = Transfer(ctx, r, TransferParams{LockKey: "l", FenceKey: "f"}) },
+		"force_release": func(r Redis) { _, _ = ForceRelease(ctx, r, ForceReleaseParams{LockKey: "l", Channel: "c"}) },
+		"inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
+		"renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
+	}
+	eachScript(t, func(t *testing.T, name, text string) {
+		var got recorder
+		require.Contains(t, send, name)
+		send[name](&got)
+		comment, _ := split(text)
+		h := parseHeader(t, comment)
+		keys, args := len(h.keys), len(h.args)
+		if name == "renew" {
+			keys, args = 3*keys, 3*args
+		}
+		require.Equal(t, "evalsha", got.args[0])
+		require.Equal(t, allScripts[name].load().sha, got.args[1])
+		require.Equal(t, keys, got.args[2])
+		require.Len(t, got.args, 3+keys+args)
+	})
+}
+
+func TestUnitsOfArguments(t *testing.T) {
+	var got recorder
+	_, _ = Acquire(t.Context(), &got, AcquireParams{
+		LockKey: "l", FenceKey: "f", Acquisition: "a", Lease: 30 * time.Second, Holds: 2,
+		VoidAfter: Time(1_700_000_000_123_456).Add(time.Millisecond), KeepFence: time.Minute, About: "me",
+	})
+	require.Equal(t, []any{"l", "f", "a", int64(30000), 2, int64(1_700_000_000_124_456), int64(60000), "me"}, got.args[3:])
+	_, _ = Transfer(t.Context(), &got, TransferParams{LockKey: "l", FenceKey: "f", From: "a", To: "b", Lease: time.Second, VoidAfter: 5})
+	require.Equal(t, []any{"l", "f", "a", "b", int64(1000), int64(5), int64(0)}, got.args[3:])
+	_, _ = Renew(t.Context(), &got, []Renewal{{"l", "a", time.Second}, {"m", "b", 0}})
+	require.Equal(t, []any{"l", "m", "a", int64(1000), "b", int64(0)}, got.args[3:])
+	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", Channel: "c", Acquisition: "a", HoldsLeft: 3})
+	require.Equal(t, []any{"l", "a", 3, "c"}, got.args[3:])
+}
+
+// What Redis 6.2, 7.0, Valkey and the embedded server have in common.
+var (
+	allowedCommands  = []string{"TIME", "HGETALL", "HEXISTS", "HSET", "HDEL", "GET", "SET", "PTTL", "PEXPIRE", "DEL", "PUBLISH"}
+	allowedFunctions = []string{
+		"redis.call", "redis.pcall", "redis.error_reply", "tonumber", "type", "math.max",
+		"string.gsub", "string.sub",
+	}
+	keyless = []string{"TIME", "PUBLISH"}
+)
+
+func TestScriptsKeepToTheLuaThatAllServersShare(t *testing.T) {
+	eachScript(t, func(t *testing.T, name, _ string) {
+		body, err := assemble("mutex/" + name + ".lua")
+		require.NoError(t, err)
+		for _, complaint := range lint(t, body) {
+			t.Error(complaint)
+		}
+	})
+}
+
+func TestTheLintFindsWhatItIsFor(t *testing.T) {
+	for code, want := range map[string]string{
+		`x = 1`:                                          "global assignment: x",
+		`function f() end`:                               "global function",
+		`local y = z`:                                    "unknown name: z",
+		`redis.call('KEYS', '*')`:                        "command not allowed: KEYS",
+		`redis.call('hset', KEYS[1], 'a', 1)`:            "command not allowed: hset",
+		`redis.call(ARGV[1], KEYS[1])`:                   "command is no literal",
+		`redis.call('DEL', ARGV[1])`:                     "key is no literal KEYS[...]",
+		`redis.call('DEL', 'x' .. KEYS[1])`:              "key is no literal KEYS[...]",
+		`local k = KEYS[1] redis.call('DEL', k)`:         "key is no literal KEYS[...]",
+		`local function f(a) return cjson.encode(a) end`: "unknown name: cjson",
+		`local a = tostring(1)`:                          "unknown name: tostring",
+		`local a = 'x' .. 1`:                             "number formatted by ..",
+		`if a then b = 1 end`:                            "global assignment: b",
+		`for i = 1, 2 do redis.call('GET', 1) end`:       "key is no literal KEYS[...]",
+		`local f = redis.call`:                           "redis.call is not called here",
+		`redis.setresp(3)`:                               "function not allowed: redis.setresp",
+	} {
+		require.Contains(t, strings.Join(lint(t, code), "\n"), want, code)
+	}
+	require.Empty(t, lint(t, `local a = ARGV[1] for i = 1, #KEYS do redis.pcall('DEL', KEYS[i]) end return {a}`))
+}
+
+// lint walks a script and complains about what the servers do not share.
+func lint(t *testing.T, code string) []string {
+	t.Helper()
+	chunk, err := parse.Parse(strings.NewReader(code), "script")
+	require.NoError(t, err)
+	l := &linter{known: []map[string]bool{{"KEYS": true, "ARGV": true, "tonumber": true, "type": true}}}
+	l.block(chunk)
+	return l.complaints
+}
+
+type linter struct {
+	known      []map[string]bool
+	complaints []string
+}
+
+func (l *linter) complain(what string) { l.complaints = append(l.complaints, what) }
+
+func (l *linter) declare(names ...string) {
+	for _, n := range names {
+		l.known[len(l.known)-1][n] = true
+	}
+}
+
+func (l *linter) isKnown(name string) bool {
+	return slices.ContainsFunc(l.known, func(scope map[string]bool) bool { return scope[name] })
+}
+
+func (l *linter) block(stmts []ast.Stmt, names ...string) {
+	l.known = append(l.known, map[string]bool{})
+	l.declare(names...)
+	for _, s := range stmts {
+		l.stmt(s)
+	}
+	l.known = l.known[:len(l.known)-1]
+}
+
+func (l *linter) stmt(s ast.Stmt) {
+	switch s := s.(type) {
+	case *ast.LocalAssignStmt:
+		if len(s.Exprs) == 1 {
+			if _, ok := s.Exprs[0].(*ast.FunctionExpr); ok {
+				l.declare(s.Names...)
+			}
+		}
+		l.exprs(s.Exprs)
+		l.declare(s.Names...)
+	case *ast.AssignStmt:
+		for _, left := range s.Lhs {
+			if id, ok := left.(*ast.IdentExpr); ok && (!l.isKnown(id.Value) || l.known[0][id.Value]) {
+				l.complain("global assignment: " + id.Value)
+				continue
+			}
+			l.expr(left)
+		}
+		l.exprs(s.Rhs)
+	case *ast.FuncCallStmt:
+		l.expr(s.Expr)
+	case *ast.IfStmt:
+		l.expr(s.Condition)
+		l.block(s.Then)
+		l.block(s.Else)
+	case *ast.NumberForStmt:
+		l.expr(s.Init)
+		l.expr(s.Limit)
+		if s.Step != nil {
+			l.expr(s.Step)
+		}
+		l.block(s.Stmts, s.Name)
+	case *ast.ReturnStmt:
+		l.exprs(s.Exprs)
+	case *ast.FuncDefStmt:
+		l.complain("global function")
+	default:
+		l.complain("statement not allowed: " + fmt.Sprintf("%T", s))
+	}
+}
+
+func (l *linter) exprs(list []ast.Expr) {
+	for _, e := range list {
+		l.expr(e)
+	}
+}
+
+func (l *linter) expr(e ast.Expr) {
+	switch e := e.(type) {
+	case *ast.IdentExpr:
+		if !l.isKnown(e.Value) {
+			l.complain("unknown name: " + e.Value)
+		}
+	case *ast.AttrGetExpr:
+		if name := dotted(e); name == "redis.call" || name == "redis.pcall" {
+			l.complain(name + " is not called here")
+			return
+		}
+		l.expr(e.Object)
+		l.expr(e.Key)
+	case *ast.FuncCallExpr:
+		l.call(e)
+	case *ast.FunctionExpr:
+		l.block(e.Stmts, e.ParList.Names...)
+	case *ast.TableExpr:
+		for _, f := range e.Fields {
+			if f.Key != nil {
+				l.expr(f.Key)
+			}
+			l.expr(f.Value)
+		}
+	case *ast.StringConcatOpExpr:
+		l.complain("number formatted by ..")
+	case *ast.LogicalOpExpr:
+		l.exprs([]ast.Expr{e.Lhs, e.Rhs})
+	case *ast.RelationalOpExpr:
+		l.exprs([]ast.Expr{e.Lhs, e.Rhs})
+	case *ast.ArithmeticOpExpr:
+		l.exprs([]ast.Expr{e.Lhs, e.Rhs})
+	case *ast.UnaryNotOpExpr:
+		l.expr(e.Expr)
+	case *ast.UnaryMinusOpExpr:
+		l.expr(e.Expr)
+	case *ast.UnaryLenOpExpr:
+		l.expr(e.Expr)
+	case *ast.TrueExpr, *ast.FalseExpr, *ast.NilExpr, *ast.NumberExpr, *ast.StringExpr:
+	default:
+		l.complain("expression not allowed: " + fmt.Sprintf("%T", e))
+	}
+}
+
+func (l *linter) call(e *ast.FuncCallExpr) {
+	name := dotted(e.Func)
+	if id, ok := e.Func.(*ast.IdentExpr); ok && e.Receiver == nil {
+		l.expr(id)
+	} else if !slices.Contains(allowedFunctions, name) {
+		l.complain("function not allowed: " + name)
+		if object, _, ok := strings.Cut(name, "."); ok && object != "redis" && !l.isKnown(object) {
+			l.complain("unknown name: " + object)
+		}
+	}
+	if name == "redis.call" || name == "redis.pcall" {
+		l.command(e.Args)
+	}
+	l.exprs(e.Args)
+}
+
+func (l *linter) command(args []ast.Expr) {
+	var command *ast.StringExpr
+	if len(args) > 0 {
+		command, _ = args[0].(*ast.StringExpr)
+	}
+	if command == nil {
+		l.complain("command is no literal")
+		return
+	}
+	if !slices.Contains(allowedCommands, command.Value) {
+		l.complain("command not allowed: " + command.Value)
+	}
+	if slices.Contains(keyless, command.Value) {
+		return
+	}
+	if len(args) > 1 {
+		if get, ok := args[1].(*ast.AttrGetExpr); ok {
+			if id, ok := get.Object.(*ast.IdentExpr); ok && id.Value == "KEYS" {
+				return
+			}
+		}
+	}
+	l.complain("key is no literal KEYS[...]: " + command.Value)
+}
+
+func dotted(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.IdentExpr:
+		return e.Value
+	case *ast.AttrGetExpr:
+		object, ok := e.Object.(*ast.IdentExpr)
+		if key, isText := e.Key.(*ast.StringExpr); ok && isText {
+			return object.Value + "." + key.Value
+		}
+	}
+	return ""
+}

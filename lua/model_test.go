@@ -1,0 +1,564 @@
+package lua_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// TestScriptsBehaveLikeTheModel runs random commands of several clients, copies
+// of earlier commands among them, and the passing of time, on a few locks. A
+// plain Go model says what each must answer and what must be stored after it;
+// both are compared after every step, the whole keyspace included. In a tenth
+// of the runs every command is sent twice and the second must change nothing.
+//
+// Time is an interval: read before and after each command. The embedded server
+// has a clock that stands still unless the test moves it, so there the interval
+// is a point, leases expire, and grants come past their end. On a real server
+// leases are hours long, and expiry is what an operator can do.
+func TestScriptsBehaveLikeTheModel(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		var bite bites
+		rapid.Check(t, func(t *rapid.T) { newMachine(t, b, &bite).run(t) })
+		if !explicitChecks() {
+			bite.requireAll(t, b)
+		}
+	})
+}
+
+// explicitChecks says that the number of runs was chosen by hand, maybe few.
+func explicitChecks() bool {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" || f.Name == "rapid.failfile" })
+	return given
+}
+
+// bites counts what happened, so that a model that never got there is noticed.
+type bites map[string]int
+
+func (c *bites) hit(what string) {
+	if *c == nil {
+		*c = bites{}
+	}
+	(*c)[what]++
+}
+
+func (c *bites) requireAll(t *testing.T, b *backend) {
+	t.Helper()
+	want := []string{
+		"acquire granted", "acquire busy", "acquire gone", "acquire void", "acquire re-entered",
+		"release freed", "release kept", "release gone", "transfer granted", "transfer gone", "transfer void",
+		"renew extended", "renew held", "renew gone", "force freed", "force busy", "force nobody",
+		"copy", "run twice", "fence key lost", "a copy granted a lock again",
+	}
+	if b.mini != nil {
+		want = append(want, "a lease expired")
+	}
+	for _, what := range want {
+		require.Positive(t, (*c)[what], "never happened: %s", what)
+	}
+}
+
+// span is when a key expires, in microseconds of the clock that leases run by.
+type span struct {
+	lo, hi  int64
+	forever bool
+}
+
+type storedLock struct {
+	holder, about string
+	holds         int
+	end           span
+}
+
+type storedFence struct {
+	value int64
+	end   span
+}
+
+type machine struct {
+	b      *backend
+	bite   *bites
+	locks  []key.Mutex
+	held   map[int]*storedLock
+	fences map[int]*storedFence
+	given  map[int]int64 // the highest fence ever given out
+	lifted int64         // leases: how far they were moved, miniredis only
+	clock  time.Time     // miniredis only
+	twice  bool
+	past   []op
+	slack  int64 // how far PTTL may be off, in microseconds
+}
+
+type op struct {
+	verb    string
+	lock    int
+	who, to string
+	lease   time.Duration
+	holds   int
+	end     lua.Time
+	keep    time.Duration
+	about   string
+	batch   []op
+}
+
+func newMachine(t *rapid.T, b *backend, bite *bites) *machine {
+	require.NoError(t, b.rdb.FlushAll(context.Background()).Err())
+	m := &machine{
+		b: b, bite: bite,
+		locks:  []key.Mutex{key.ForMutex("{m}:1"), key.ForMutex("{m}:2")},
+		held:   map[int]*storedLock{},
+		fences: map[int]*storedFence{},
+		given:  map[int]int64{},
+		twice:  rapid.IntRange(0, 9).Draw(t, "twice") == 0,
+		slack:  20_000,
+	}
+	if b.mini != nil {
+		m.slack = 0
+		m.clock = time.UnixMicro(1_800_000_000_000_000)
+		b.mini.SetTime(m.clock)
+	}
+	return m
+}
+
+func (m *machine) run(t *rapid.T) {
+	if m.twice {
+		m.bite.hit("run twice")
+	}
+	actions := map[string]func(*rapid.T){
+		"acquire":  func(t *rapid.T) { m.do(t, m.drawAcquire(t, 1)) },
+		"reenter":  func(t *rapid.T) { m.do(t, m.drawAcquire(t, rapid.IntRange(1, 3).Draw(t, "holds"))) },
+		"release":  func(t *rapid.T) { m.do(t, m.drawRelease(t)) },
+		"transfer": func(t *rapid.T) { m.do(t, m.drawTransfer(t)) },
+		"renew":    func(t *rapid.T) { m.do(t, m.drawRenew(t)) },
+		"force":    func(t *rapid.T) { m.do(t, m.drawForce(t)) },
+		"inspect":  func(t *rapid.T) { m.do(t, op{verb: "inspect", lock: m.drawLock(t)}) },
+		"copy":     m.copy,
+		"remove":   m.remove,
+		"time":     m.pass,
+		"":         m.compare,
+	}
+	t.Repeat(actions)
+}
+
+// Draws prefer what is true, so that the interesting branches are reached.
+
+func (m *machine) drawLock(t *rapid.T) int { return rapid.IntRange(0, len(m.locks)-1).Draw(t, "lock") }
+
+func (m *machine) drawWho(t *rapid.T, lock int) string {
+	who := rapid.SampledFrom([]string{"", "", "a:1", "a:2", "a:12", "b:1"}).Draw(t, "who")
+	if l := m.held[lock]; who == "" && l != nil {
+		return l.holder
+	}
+	if who == "" {
+		return "c:1"
+	}
+	return who
+}
+
+func (m *machine) drawLease(t *rapid.T) time.Duration {
+	return time.Duration(rapid.SampledFrom([]int64{60, 90, 3600}).Draw(t, "lease")) * time.Minute
+}
+
+func (m *machine) drawEnd(t *rapid.T) lua.Time {
+	now := serverTime(t, m.b.rdb)
+	ends := []lua.Time{now.Add(hour), now.Add(2 * hour), now.Add(24 * hour), now - 1}
+	if m.b.mini != nil {
+		ends = append(ends, now, now+1) // the clock stands still
+	}
+	return rapid.SampledFrom(ends).Draw(t, "end")
+}
+
+func (m *machine) drawKeep(t *rapid.T) time.Duration {
+	return time.Duration(rapid.SampledFrom([]int64{0, 0, 2, 48}).Draw(t, "keep")) * hour
+}
+
+func (m *machine) drawAcquire(t *rapid.T, holds int) op {
+	lock := m.drawLock(t)
+	return op{
+		verb: "acquire", lock: lock, who: m.drawWho(t, lock), holds: holds, lease: m.drawLease(t),
+		end: m.drawEnd(t), keep: m.drawKeep(t), about: rapid.SampledFrom([]string{"", "me", "you"}).Draw(t, "about"),
+	}
+}
+
+func (m *machine) drawRelease(t *rapid.T) op {
+	lock := m.drawLock(t)
+	return op{verb: "release", lock: lock, who: m.drawWho(t, lock), holds: rapid.IntRange(0, 2).Draw(t, "left")}
+}
+
+func (m *machine) drawTransfer(t *rapid.T) op {
+	lock := m.drawLock(t)
+	o := op{verb: "transfer", lock: lock, who: m.drawWho(t, lock), lease: m.drawLease(t), end: m.drawEnd(t), keep: m.drawKeep(t)}
+	// An acquisition is never handed to itself.
+	o.to = rapid.SampledFrom([]string{"a:1", "a:2", "a:3", "b:2"}).Filter(func(s string) bool { return s != o.who }).Draw(t, "to")
+	return o
+}
+
+func (m *machine) drawRenew(t *rapid.T) op {
+	o := op{verb: "renew"}
+	for i := range rapid.IntRange(0, len(m.locks)).Draw(t, "from") + 1 {
+		lock := i % len(m.locks)
+		lease := m.drawLease(t) * time.Duration(rapid.IntRange(0, 2).Draw(t, "times"))
+		o.batch = append(o.batch, op{lock: lock, who: m.drawWho(t, lock), lease: lease})
+	}
+	return o
+}
+
+func (m *machine) drawForce(t *rapid.T) op {
+	lock := m.drawLock(t)
+	o := op{verb: "force", lock: lock}
+	if rapid.Bool().Draw(t, "expecting") {
+		o.who = m.drawWho(t, lock)
+	}
+	return o
+}
+
+// copy sends an earlier command once more, with its old arguments or with an
+// end that has passed.
+func (m *machine) copy(t *rapid.T) {
+	if len(m.past) == 0 {
+		t.Skip("nothing was sent yet")
+	}
+	o := rapid.SampledFrom(m.past).Draw(t, "copy")
+	if rapid.IntRange(0, 3).Draw(t, "late") == 0 {
+		o.end = 1
+	}
+	m.bite.hit("copy")
+	if o.verb == "acquire" && o.holds == 1 && o.end > 1 && m.held[o.lock] == nil {
+		m.bite.hit("a copy granted a lock again")
+	}
+	m.do(t, o)
+}
+
+// remove is an operator, an eviction, a FLUSHALL; on a real server it stands
+// for expiry too.
+func (m *machine) remove(t *rapid.T) {
+	ctx, lock := context.Background(), m.drawLock(t)
+	switch rapid.SampledFrom([]string{"lock", "lock", "fence", "all", "end"}).Draw(t, "what") {
+	case "lock":
+		require.NoError(t, m.b.rdb.Del(ctx, m.locks[lock].Lock).Err())
+		delete(m.held, lock)
+	case "fence":
+		require.NoError(t, m.b.rdb.Del(ctx, m.locks[lock].Fence).Err())
+		m.bite.hit("fence key lost")
+		delete(m.fences, lock)
+	case "all":
+		require.NoError(t, m.b.rdb.FlushAll(ctx).Err())
+		clear(m.held)
+		clear(m.fences)
+	case "end":
+		require.NoError(t, m.b.rdb.Persist(ctx, m.locks[lock].Lock).Err())
+		if l := m.held[lock]; l != nil {
+			l.end = span{forever: true}
+		}
+	}
+}
+
+// pass moves the clock and, apart from it, the leases: Redis expires keys by
+// the same clock, but it can be stepped.
+func (m *machine) pass(t *rapid.T) {
+	if m.b.mini == nil {
+		t.Skip("a real server's clock runs by itself")
+	}
+	d := time.Duration(rapid.SampledFrom([]int64{0, 1, 59, 60, 90, 180}).Draw(t, "minutes")) * time.Minute
+	if rapid.Bool().Draw(t, "clock too") {
+		m.clock = m.clock.Add(d)
+		m.b.mini.SetTime(m.clock)
+	}
+	m.b.mini.FastForward(d)
+	m.lifted += d.Microseconds()
+	maps.DeleteFunc(m.held, func(_ int, l *storedLock) bool {
+		gone := !l.end.forever && l.end.hi <= m.lifted
+		if gone {
+			m.bite.hit("a lease expired")
+		}
+		return gone
+	})
+	maps.DeleteFunc(m.fences, func(_ int, f *storedFence) bool { return !f.end.forever && f.end.hi <= m.lifted })
+}
+
+// leases reads the clock that keys expire by.
+func (m *machine) leases(t *rapid.T) int64 {
+	if m.b.mini != nil {
+		return m.lifted
+	}
+	return int64(serverTime(t, m.b.rdb))
+}
+
+func (m *machine) do(t *rapid.T, o op) {
+	m.past = append(m.past, o)
+	m.once(t, o)
+	if !m.twice {
+		return
+	}
+	m.compare(t)
+	before := m.content()
+	m.once(t, o)
+	require.Equal(t, before, m.content(), "the second run changed something")
+}
+
+// content is the model's state without the times.
+func (m *machine) content() string {
+	var s []string
+	for lock := range m.locks {
+		if l := m.held[lock]; l != nil {
+			s = append(s, fmt.Sprintf("lock %d: %s x%d %s", lock, l.holder, l.holds, l.about))
+		}
+		if f := m.fences[lock]; f != nil {
+			s = append(s, fmt.Sprintf("fence %d: %d", lock, f.value))
+		}
+	}
+	return fmt.Sprint(s)
+}
+
+func (m *machine) once(t *rapid.T, o op) {
+	ctx, rdb := context.Background(), m.b.rdb
+	if m.b.mini != nil {
+		// Two commands never come in one microsecond.
+		m.clock = m.clock.Add(time.Microsecond)
+		m.b.mini.SetTime(m.clock)
+	}
+	k := m.locks[o.lock]
+	c0, l0 := serverTime(t, rdb), m.leases(t)
+	during := func() span { return span{lo: l0, hi: m.leases(t)} }
+	checkNow := func(now lua.Time) {
+		require.GreaterOrEqual(t, now, c0)
+		require.LessOrEqual(t, now, serverTime(t, rdb))
+	}
+	switch o.verb {
+	case "acquire":
+		got, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
+			LockKey: k.Lock, FenceKey: k.Fence, Acquisition: o.who, Lease: o.lease,
+			Holds: o.holds, VoidAfter: o.end, KeepFence: o.keep, About: o.about,
+		})
+		require.NoError(t, err)
+		checkNow(got.Now)
+		want := m.acquire(o, got.Now, during())
+		if got.Status == lua.Busy {
+			require.True(t, m.held[o.lock].end.contains(got.Remaining, during(), m.slack), "remaining %v", got.Remaining)
+			got.Remaining = 0
+		}
+		require.Equal(t, want, got)
+		m.bite.hit("acquire " + statusNames[got.Status])
+	case "release":
+		got, err := lua.Release(ctx, rdb, lua.ReleaseParams{
+			LockKey: k.Lock, Channel: k.Channel, Acquisition: o.who, HoldsLeft: o.holds,
+		})
+		require.NoError(t, err)
+		require.Equal(t, lua.ReleaseReply{Status: m.release(o)}, got)
+		m.bite.hit("release " + statusNames[got.Status])
+	case "transfer":
+		got, err := lua.Transfer(ctx, rdb, lua.TransferParams{
+			LockKey: k.Lock, FenceKey: k.Fence, From: o.who, To: o.to, Lease: o.lease, VoidAfter: o.end, KeepFence: o.keep,
+		})
+		require.NoError(t, err)
+		checkNow(got.Now)
+		require.Equal(t, m.transfer(o, got.Now, during()), got)
+		m.bite.hit("transfer " + statusNames[got.Status])
+	case "renew":
+		batch := make([]lua.Renewal, len(o.batch))
+		for i, r := range o.batch {
+			batch[i] = lua.Renewal{LockKey: m.locks[r.lock].Lock, Acquisition: r.who, Lease: r.lease}
+		}
+		got, err := lua.Renew(ctx, rdb, batch)
+		require.NoError(t, err)
+		require.Len(t, got, len(batch))
+		for i, r := range o.batch {
+			require.Equal(t, answerNames[m.renew(r, during())], answerNames[got[i]])
+			m.bite.hit("renew " + answerNames[got[i]])
+		}
+	case "force":
+		got, err := lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{LockKey: k.Lock, Channel: k.Channel, Expected: o.who})
+		require.NoError(t, err)
+		require.Equal(t, m.force(o), got)
+		m.bite.hit("force " + statusNames[got.Status])
+	case "inspect":
+		got, err := lua.Inspect(ctx, rdb, k.Lock, k.Fence)
+		require.NoError(t, err)
+		checkNow(got.Now)
+		want := lua.InspectReply{Now: got.Now}
+		if l := m.held[o.lock]; l != nil {
+			require.True(t, l.end.contains(got.Remaining, during(), m.slack), "remaining %v", got.Remaining)
+			want.Holder, want.Holds, want.About = l.holder, l.holds, l.about
+		} else {
+			require.Negative(t, got.Remaining)
+		}
+		got.Remaining = 0
+		if f := m.fences[o.lock]; f != nil {
+			want.Fence = f.value
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+// The model. Each function is one script in Go.
+
+func (m *machine) acquire(o op, now lua.Time, during span) lua.AcquireReply {
+	l := m.held[o.lock]
+	switch {
+	case now > o.end:
+		return lua.AcquireReply{Status: lua.Void, Now: now}
+	case l != nil && l.holder == o.who:
+		l.holds = o.holds
+		l.end = l.end.extended(during, o.lease)
+		if m.fences[o.lock] == nil {
+			m.grant(o, now, during)
+		}
+		m.bite.hit("acquire re-entered")
+		return lua.AcquireReply{Status: lua.Granted, Fence: m.fences[o.lock].value, Now: now}
+	case o.holds > 1:
+		return lua.AcquireReply{Status: lua.Gone, Now: now}
+	case l != nil:
+		return lua.AcquireReply{Status: lua.Busy, Holder: l.holder, About: l.about, Now: now}
+	}
+	m.held[o.lock] = &storedLock{holder: o.who, about: o.about, holds: 1, end: during.plus(o.lease)}
+	return lua.AcquireReply{Status: lua.Granted, Fence: m.grant(o, now, during), Now: now}
+}
+
+// grant makes a new fence: above the stored one and not below the clock; and so
+// above all that were ever given out, whatever became of the stored one.
+func (m *machine) grant(o op, now lua.Time, during span) int64 {
+	fence := int64(now)
+	if f := m.fences[o.lock]; f != nil {
+		fence = max(fence, f.value+1)
+	}
+	if fence <= m.given[o.lock] {
+		panic(fmt.Sprintf("fence %d after %d", fence, m.given[o.lock]))
+	}
+	m.given[o.lock] = fence
+	end := span{forever: true}
+	if o.keep > 0 {
+		end = during.plus(o.keep)
+	}
+	m.fences[o.lock] = &storedFence{value: fence, end: end}
+	return fence
+}
+
+func (m *machine) release(o op) lua.Status {
+	l := m.held[o.lock]
+	switch {
+	case l == nil || l.holder != o.who:
+		return lua.Gone
+	case o.holds > 0:
+		l.holds = o.holds
+		return lua.Kept
+	}
+	delete(m.held, o.lock)
+	return lua.Freed
+}
+
+func (m *machine) transfer(o op, now lua.Time, during span) lua.TransferReply {
+	l := m.held[o.lock]
+	switch {
+	case now > o.end:
+		return lua.TransferReply{Status: lua.Void, Now: now}
+	case l != nil && l.holder == o.to:
+		if m.fences[o.lock] == nil {
+			m.grant(o, now, during)
+		}
+		return lua.TransferReply{Status: lua.Granted, Fence: m.fences[o.lock].value, Now: now}
+	case l == nil || l.holder != o.who:
+		return lua.TransferReply{Status: lua.Gone, Now: now}
+	}
+	l.holder, l.holds, l.end = o.to, 1, during.plus(o.lease)
+	return lua.TransferReply{Status: lua.Granted, Fence: m.grant(o, now, during), Now: now}
+}
+
+func (m *machine) renew(o op, during span) lua.RenewAnswer {
+	l := m.held[o.lock]
+	switch {
+	case l == nil || l.holder != o.who:
+		return lua.RenewGone
+	case o.lease == 0:
+		return lua.RenewHeld
+	}
+	l.end = l.end.extended(during, o.lease)
+	return lua.RenewDone
+}
+
+func (m *machine) force(o op) lua.ForceReleaseReply {
+	l := m.held[o.lock]
+	switch {
+	case l == nil:
+		return lua.ForceReleaseReply{Status: lua.Nobody}
+	case o.who != "" && o.who != l.holder:
+		return lua.ForceReleaseReply{Status: lua.Busy, Holder: l.holder}
+	}
+	delete(m.held, o.lock)
+	return lua.ForceReleaseReply{Status: lua.Freed, Holder: l.holder}
+}
+
+func (s span) plus(d time.Duration) span {
+	return span{lo: s.lo + d.Microseconds(), hi: s.hi + d.Microseconds()}
+}
+
+func (s span) extended(during span, lease time.Duration) span {
+	n := during.plus(lease)
+	if s.forever {
+		return n
+	}
+	return span{lo: max(s.lo, n.lo), hi: max(s.hi, n.hi)}
+}
+
+// contains says whether a TTL that was read in a span fits this end.
+func (s span) contains(ttl time.Duration, during span, slack int64) bool {
+	if s.forever || ttl < 0 {
+		return s.forever == (ttl < 0)
+	}
+	us := ttl.Microseconds()
+	return us >= s.lo-during.hi-slack && us <= s.hi-during.lo+slack
+}
+
+// compare reads everything that is stored and compares it with the model.
+func (m *machine) compare(t *rapid.T) {
+	ctx, rdb := context.Background(), m.b.rdb
+	var want []string
+	for i, k := range m.locks {
+		if m.held[i] != nil {
+			want = append(want, k.Lock)
+		}
+		if m.fences[i] != nil {
+			want = append(want, k.Fence)
+		}
+	}
+	got, err := rdb.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	slices.Sort(want)
+	slices.Sort(got)
+	require.True(t, slices.Equal(want, got), "keys: want %q, got %q", want, got)
+	expires := func(k string, end span) {
+		l0 := m.leases(t)
+		ttl, err := rdb.PTTL(ctx, k).Result()
+		require.NoError(t, err)
+		require.True(t, end.contains(ttl, span{lo: l0, hi: m.leases(t)}, m.slack), "%s expires in %v, not in %+v", k, ttl, end)
+	}
+	for i, k := range m.locks {
+		if l := m.held[i]; l != nil {
+			fields, err := rdb.HGetAll(ctx, k.Lock).Result()
+			require.NoError(t, err)
+			want := map[string]string{l.holder: strconv.Itoa(l.holds)}
+			if l.about != "" {
+				want["redlatch:about"] = l.about
+			}
+			require.Equal(t, want, fields)
+			expires(k.Lock, l.end)
+		}
+		if f := m.fences[i]; f != nil {
+			value, err := rdb.Get(ctx, k.Fence).Result()
+			require.NoError(t, err)
+			require.Equal(t, strconv.FormatInt(f.value, 10), value)
+			expires(k.Fence, f.end)
+		}
+	}
+}

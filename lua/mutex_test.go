@@ -1,0 +1,448 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/lua"
+)
+
+// A row says what is stored, which script runs, what it answers and what is
+// stored then. TTLs are whole hours, rounded up, so that no test depends on
+// how fast the machine is.
+type row struct {
+	name  string
+	given []string
+	call  func(ctx context.Context, rdb lua.Redis) (string, error)
+	reply string
+	after string
+}
+
+func runRows(t *testing.T, rows []row) {
+	t.Helper()
+	each(t, func(t *testing.T, b *backend) {
+		for _, r := range rows {
+			t.Run(r.name, func(t *testing.T) {
+				require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+				prepare(t, b.rdb, r.given...)
+				got, err := r.call(t.Context(), b.rdb)
+				if err != nil {
+					fault, code := lua.Classify(err)
+					require.Equal(t, lua.Refused, fault, err)
+					got = code
+				}
+				require.Equal(t, r.reply, got)
+				require.Equal(t, r.after, keyspace(t, b.rdb))
+			})
+		}
+	})
+}
+
+var statusNames = map[lua.Status]string{
+	lua.Granted: "granted", lua.Busy: "busy", lua.Gone: "gone", lua.Void: "void",
+	lua.Freed: "freed", lua.Kept: "kept", lua.Nobody: "nobody",
+}
+
+func showFence(f int64, now lua.Time) string {
+	switch {
+	case f == 0:
+		return ""
+	case f == int64(now):
+		return " clock"
+	}
+	return fmt.Sprintf(" %d", f)
+}
+
+func hours(d time.Duration) string {
+	if d < 0 {
+		return "without end"
+	}
+	return fmt.Sprintf("%dh", (d+hour-1)/hour)
+}
+
+type acquireOption func(*lua.AcquireParams)
+
+func acquire(who string, options ...acquireOption) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		p := lua.AcquireParams{
+			LockKey: names.Lock, FenceKey: names.Fence, Acquisition: who,
+			Lease: hour, Holds: 1, VoidAfter: never,
+		}
+		for _, o := range options {
+			o(&p)
+		}
+		r, err := lua.Acquire(ctx, rdb, p)
+		s := statusNames[r.Status] + showFence(r.Fence, r.Now)
+		if r.Status == lua.Busy {
+			s += strings.TrimRight(fmt.Sprintf(" by %s for %s %s", r.Holder, hours(r.Remaining), r.About), " ")
+		}
+		return s, err
+	}
+}
+
+func holds(n int) acquireOption             { return func(p *lua.AcquireParams) { p.Holds = n } }
+func lease(d time.Duration) acquireOption   { return func(p *lua.AcquireParams) { p.Lease = d } }
+func voidAfter(at lua.Time) acquireOption   { return func(p *lua.AcquireParams) { p.VoidAfter = at } }
+func keepFor(d time.Duration) acquireOption { return func(p *lua.AcquireParams) { p.KeepFence = d } }
+func about(description string) acquireOption {
+	return func(p *lua.AcquireParams) { p.About = description }
+}
+
+func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
+	heldByA := []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
+	const stillA = "lock 1h a:1:1; fence forever 5000000000000000"
+	runRows(t, []row{
+		{"free, no fence yet", nil, acquire("a:1"), "granted clock", "lock 1h a:1:1; fence forever clock"},
+		{"free, fence behind the clock", []string{"SET @F 7"}, acquire("a:1"), "granted clock", "lock 1h a:1:1; fence forever clock"},
+		{"free, fence ahead of the clock", []string{"SET @F 5000000000000000"}, acquire("a:1"),
+			"granted 5000000000000001", "lock 1h a:1:1; fence forever 5000000000000001"},
+		{"free, fence kept for a time", nil, acquire("a:1", keepFor(3*hour)), "granted clock", "lock 1h a:1:1; fence 3h clock"},
+		{"fence kept for a time, then for ever", []string{"SET @F 7 PX 9000000"}, acquire("a:1"),
+			"granted clock", "lock 1h a:1:1; fence forever clock"},
+		{"with a description", nil, acquire("a:1", about("host-1")), "granted clock",
+			"lock 1h a:1:1 redlatch:about:host-1; fence forever clock"},
+		{"a copy finds its own", heldByA, acquire("a:1"), "granted 5000000000000000", stillA},
+		{"re-entry sets the number meant", heldByA, acquire("a:1", holds(3)), "granted 5000000000000000",
+			"lock 1h a:1:3; fence forever 5000000000000000"},
+		{"re-entry with a longer lease extends", heldByA, acquire("a:1", holds(2), lease(4*hour)), "granted 5000000000000000",
+			"lock 4h a:1:2; fence forever 5000000000000000"},
+		{"re-entry with a shorter lease does not shorten", []string{"HSET @L a:1 1", "PEXPIRE @L 36000000", "SET @F 5000000000000000"},
+			acquire("a:1", holds(2), lease(hour)), "granted 5000000000000000", "lock 10h a:1:2; fence forever 5000000000000000"},
+		{"re-entry after the fence was lost", []string{"HSET @L a:1 1", "PEXPIRE @L 3600000"},
+			acquire("a:1", holds(2)), "granted clock", "lock 1h a:1:2; fence forever clock"},
+		{"re-entry keeps the description", []string{"HSET @L a:1 1 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"},
+			acquire("a:1", holds(2), about("other")), "granted 5000000000000000",
+			"lock 1h a:1:2 redlatch:about:host-1; fence forever 5000000000000000"},
+		{"re-entry on a free lock", nil, acquire("a:1", holds(2)), "gone", ""},
+		{"re-entry on another's lock", heldByA, acquire("b:1", holds(2)), "gone", stillA},
+		{"another has it", heldByA, acquire("b:1"), "busy by a:1 for 1h", stillA},
+		{"another has it and says who it is", []string{"HSET @L a:1 1 redlatch:about host-1", "PEXPIRE @L 3600000"},
+			acquire("b:1"), "busy by a:1 for 1h host-1", "lock 1h a:1:1 redlatch:about:host-1"},
+		{"another has it without end", []string{"HSET @L a:1 1"}, acquire("b:1"), "busy by a:1 for without end", "lock forever a:1:1"},
+		{"a longer id that begins with the holder's", heldByA, acquire("a:12"), "busy by a:1 for 1h", stillA},
+		{"a shorter id that begins the holder's", []string{"HSET @L a:12 1", "PEXPIRE @L 3600000"}, acquire("a:1"),
+			"busy by a:12 for 1h", "lock 1h a:12:1"},
+		{"too late for a free lock", nil, acquire("a:1", voidAfter(1)), "void", ""},
+		{"too late for its own lock", heldByA, acquire("a:1", holds(2), voidAfter(1)), "void", stillA},
+		{"lock of another type", []string{"SET @L x"}, acquire("a:1"), "WRONGTYPE", "lock forever x"},
+		{"fence of another type", []string{"LPUSH @F x"}, acquire("a:1"), "WRONGTYPE", "fence forever list"},
+		{"fence of another type, re-entry", []string{"HSET @L a:1 1", "LPUSH @F x"}, acquire("a:1", holds(2)),
+			"WRONGTYPE", "lock forever a:1:1; fence forever list"},
+		{"fence at 2^53 - 2", []string{"SET @F 9007199254740990"}, acquire("a:1"), "granted 9007199254740991",
+			"lock 1h a:1:1; fence forever 9007199254740991"},
+		{"fence at 2^53 - 1 cannot be counted up", []string{"SET @F 9007199254740991"}, acquire("a:1"), "BADFENCE",
+			"fence forever 9007199254740991"},
+		{"fence at 2^53 - 1 can be read", []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", "SET @F 9007199254740991"}, acquire("a:1", holds(2)),
+			"granted 9007199254740991", "lock 1h a:1:2; fence forever 9007199254740991"},
+		{"fence beyond", []string{"SET @F 9223372036854775807"}, acquire("a:1"), "BADFENCE", "fence forever 9223372036854775807"},
+		{"fence is no number", []string{"SET @F x"}, acquire("a:1"), "BADFENCE", "fence forever x"},
+		{"fence is no number, re-entry", []string{"HSET @L a:1 1", "SET @F x"}, acquire("a:1", holds(2)), "BADFENCE",
+			"lock forever a:1:1; fence forever x"},
+		{"fence is not a number in words", []string{"SET @F nan"}, acquire("a:1"), "BADFENCE", "fence forever nan"},
+		{"fence is infinite", []string{"SET @F inf"}, acquire("a:1"), "BADFENCE", "fence forever inf"},
+		{"fence is negative", []string{"SET @F -1"}, acquire("a:1"), "BADFENCE", "fence forever -1"},
+		{"fence is no whole number", []string{"SET @F 2.5"}, acquire("a:1"), "BADFENCE", "fence forever 2.5"},
+	})
+}
+
+func release(who string, left int) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.Release(ctx, rdb, lua.ReleaseParams{
+			LockKey: names.Lock, Channel: names.Channel, Acquisition: who, HoldsLeft: left,
+		})
+		s := statusNames[r.Status]
+		if r.Status == lua.Freed {
+			s += fmt.Sprintf(", heard by %d", r.Heard)
+		}
+		return s, err
+	}
+}
+
+func TestReleaseFreesOnlyItsOwn(t *testing.T) {
+	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 7"}
+	const stillA = "lock 1h a:1:3 redlatch:about:host-1; fence forever 7"
+	runRows(t, []row{
+		{"the last hold", heldByA, release("a:1", 0), "freed, heard by 0", "fence forever 7"},
+		{"an inner hold", heldByA, release("a:1", 2), "kept", "lock 1h a:1:2 redlatch:about:host-1; fence forever 7"},
+		{"a copy of an inner release", heldByA, release("a:1", 3), "kept", stillA},
+		{"nobody's", []string{"SET @F 7"}, release("a:1", 0), "gone", "fence forever 7"},
+		{"nobody's, holds left", nil, release("a:1", 1), "gone", ""},
+		{"another's", heldByA, release("b:1", 0), "gone", stillA},
+		{"another's, holds left", heldByA, release("b:1", 1), "gone", stillA},
+		{"an id that begins with the holder's", heldByA, release("a:12", 0), "gone", stillA},
+		{"lock of another type", []string{"SET @L x"}, release("a:1", 0), "WRONGTYPE", "lock forever x"},
+	})
+}
+
+func transfer(from, to string, options ...func(*lua.TransferParams)) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		p := lua.TransferParams{
+			LockKey: names.Lock, FenceKey: names.Fence, From: from, To: to, Lease: 2 * hour, VoidAfter: never,
+		}
+		for _, o := range options {
+			o(&p)
+		}
+		r, err := lua.Transfer(ctx, rdb, p)
+		return statusNames[r.Status] + showFence(r.Fence, r.Now), err
+	}
+}
+
+func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
+	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
+	const stillA = "lock 1h a:1:3 redlatch:about:host-1; fence forever 5000000000000000"
+	runRows(t, []row{
+		{"its own", heldByA, transfer("a:1", "a:2"), "granted 5000000000000001",
+			"lock 2h a:2:1 redlatch:about:host-1; fence forever 5000000000000001"},
+		{"its own, without a description", []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", "SET @F 7"}, transfer("a:1", "a:2"),
+			"granted clock", "lock 2h a:2:1; fence forever clock"},
+		{"its own, a shorter lease", []string{"HSET @L a:1 1", "PEXPIRE @L 36000000"}, transfer("a:1", "a:2"),
+			"granted clock", "lock 2h a:2:1; fence forever clock"},
+		{"fence kept for a time", heldByA, transfer("a:1", "a:2", func(p *lua.TransferParams) { p.KeepFence = 5 * hour }),
+			"granted 5000000000000001", "lock 2h a:2:1 redlatch:about:host-1; fence 5h 5000000000000001"},
+		{"a copy", heldByA, transfer("a:0", "a:1"), "granted 5000000000000000", stillA},
+		{"a copy after the fence was lost", []string{"HSET @L a:1 2", "PEXPIRE @L 3600000"}, transfer("a:0", "a:1"),
+			"granted clock", "lock 1h a:1:2; fence forever clock"},
+		{"another's", heldByA, transfer("b:1", "b:2"), "gone", stillA},
+		{"nobody's", nil, transfer("a:1", "a:2"), "gone", ""},
+		{"an id that begins with the holder's", heldByA, transfer("a:12", "a:2"), "gone", stillA},
+		{"too late", heldByA, transfer("a:1", "a:2", func(p *lua.TransferParams) { p.VoidAfter = 1 }), "void", stillA},
+		{"lock of another type", []string{"SET @L x"}, transfer("a:1", "a:2"), "WRONGTYPE", "lock forever x"},
+		{"fence of another type", []string{"HSET @L a:1 1", "LPUSH @F x"}, transfer("a:1", "a:2"), "WRONGTYPE",
+			"lock forever a:1:1; fence forever list"},
+		{"fence cannot be counted up", []string{"HSET @L a:1 1", "SET @F 9007199254740991"}, transfer("a:1", "a:2"), "BADFENCE",
+			"lock forever a:1:1; fence forever 9007199254740991"},
+	})
+}
+
+func renew(who string, d time.Duration) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.Renew(ctx, rdb, []lua.Renewal{{LockKey: names.Lock, Acquisition: who, Lease: d}})
+		if err != nil {
+			return "", err
+		}
+		return answerNames[r[0]], nil
+	}
+}
+
+var answerNames = map[lua.RenewAnswer]string{
+	lua.RenewGone: "gone", lua.RenewHeld: "held", lua.RenewDone: "extended", lua.RenewRefused: "refused",
+}
+
+func TestRenewExtendsOnlyItsOwn(t *testing.T) {
+	heldByA := []string{"HSET @L a:1 2", "PEXPIRE @L 3600000"}
+	runRows(t, []row{
+		{"its own", heldByA, renew("a:1", 3*hour), "extended", "lock 3h a:1:2"},
+		{"its own, never shorter", heldByA, renew("a:1", time.Minute), "extended", "lock 1h a:1:2"},
+		{"its own, an end where there was none", []string{"HSET @L a:1 2"}, renew("a:1", 3*hour), "extended", "lock 3h a:1:2"},
+		{"its own, only looking", heldByA, renew("a:1", 0), "held", "lock 1h a:1:2"},
+		{"another's", heldByA, renew("b:1", 3*hour), "gone", "lock 1h a:1:2"},
+		{"another's, only looking", heldByA, renew("b:1", 0), "gone", "lock 1h a:1:2"},
+		{"an id that begins with the holder's", heldByA, renew("a:12", 3*hour), "gone", "lock 1h a:1:2"},
+		{"nobody's: never created", nil, renew("a:1", 3*hour), "gone", ""},
+		{"a key of another type is nobody's lock", []string{"SET @L x"}, renew("a:1", 3*hour), "gone", "lock forever x"},
+	})
+}
+
+func TestRenewAnswersForEachLockOfABatch(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		prepare(t, b.rdb, "HSET {x}1 a:1 1", "HSET {x}2 b:1 1", "SET {x}3 x", "HSET {x}5 a:5 1", "PEXPIRE {x}1 1000000",
+			"PEXPIRE {x}2 1000000", "PEXPIRE {x}5 1000000")
+		batch := []lua.Renewal{
+			{LockKey: "{x}1", Acquisition: "a:1", Lease: 2 * hour},
+			{LockKey: "{x}2", Acquisition: "a:2", Lease: 2 * hour},
+			{LockKey: "{x}3", Acquisition: "a:3", Lease: 2 * hour},
+			{LockKey: "{x}4", Acquisition: "a:4", Lease: 2 * hour},
+			{LockKey: "{x}5", Acquisition: "a:5"},
+		}
+		answers, err := lua.Renew(ctx, b.rdb, batch)
+		require.NoError(t, err)
+		require.Equal(t, []lua.RenewAnswer{lua.RenewDone, lua.RenewGone, lua.RenewGone, lua.RenewGone, lua.RenewHeld}, answers)
+		for k, class := range map[string]string{"{x}1": "2h", "{x}2": "1h", "{x}5": "1h"} {
+			require.Equal(t, class, hours(b.rdb.PTTL(ctx, k).Val()), k)
+		}
+		require.EqualValues(t, 4, b.rdb.DBSize(ctx).Val())
+
+		answers, err = lua.Renew(ctx, b.rdb, nil)
+		require.NoError(t, err)
+		require.Empty(t, answers)
+	})
+}
+
+func TestRenewTakesThousandsOfLocks(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		const n = 5000
+		batch := make([]lua.Renewal, n)
+		pipe := b.rdb.Pipeline()
+		for i := range batch {
+			batch[i] = lua.Renewal{LockKey: fmt.Sprintf("{x}%d", i), Acquisition: fmt.Sprintf("a:%d", i), Lease: hour}
+			if i%2 == 0 {
+				pipe.HSet(t.Context(), batch[i].LockKey, batch[i].Acquisition, 1)
+			}
+		}
+		_, err := pipe.Exec(t.Context())
+		require.NoError(t, err)
+		answers, err := lua.Renew(t.Context(), b.rdb, batch)
+		require.NoError(t, err)
+		for i, a := range answers {
+			require.Equal(t, i%2 == 0, a == lua.RenewDone, i)
+		}
+	})
+}
+
+func force(expected string) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{
+			LockKey: names.Lock, Channel: names.Channel, Expected: expected,
+		})
+		return strings.TrimSpace(statusNames[r.Status] + " " + r.Holder), err
+	}
+}
+
+func TestForceReleaseEndsOnlyWhomItWasToldTo(t *testing.T) {
+	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 7"}
+	runRows(t, []row{
+		{"whoever has it", heldByA, force(""), "freed a:1", "fence forever 7"},
+		{"the expected holder", heldByA, force("a:1"), "freed a:1", "fence forever 7"},
+		{"another than expected", heldByA, force("b:1"), "busy a:1", "lock 1h a:1:3 redlatch:about:host-1; fence forever 7"},
+		{"nobody", []string{"SET @F 7"}, force(""), "nobody", "fence forever 7"},
+		{"lock of another type", []string{"SET @L x"}, force(""), "WRONGTYPE", "lock forever x"},
+	})
+}
+
+func inspect(ctx context.Context, rdb lua.Redis) (string, error) {
+	r, err := lua.Inspect(ctx, rdb, names.Lock, names.Fence)
+	return fmt.Sprintf("%q x%d %s %q fence%s", r.Holder, r.Holds, hours(r.Remaining), r.About, showFence(r.Fence, 0)), err
+}
+
+func TestInspectSeesAndChangesNothing(t *testing.T) {
+	runRows(t, []row{
+		{"nothing", nil, inspect, `"" x0 without end "" fence`, ""},
+		{"a lock", []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 7"}, inspect,
+			`"a:1" x3 1h "host-1" fence 7`, "lock 1h a:1:3 redlatch:about:host-1; fence forever 7"},
+		{"only a fence, the largest", []string{"SET @F 9007199254740993"}, inspect,
+			`"" x0 without end "" fence 9007199254740993`, "fence forever 9007199254740993"},
+		{"a lock without end", []string{"HSET @L a:1 1"}, inspect, `"a:1" x1 without end "" fence`, "lock forever a:1:1"},
+		{"a fence that is no number", []string{"SET @F x"}, func(ctx context.Context, rdb lua.Redis) (string, error) {
+			_, err := lua.Inspect(ctx, rdb, names.Lock, names.Fence)
+			return "", err
+		}, "REPLY", "fence forever x"},
+		{"lock of another type", []string{"SET @L x"}, inspect, "WRONGTYPE", "lock forever x"},
+		{"fence of another type", []string{"LPUSH @F x"}, inspect, "WRONGTYPE", "fence forever list"},
+	})
+}
+
+func TestSubscribersAreToldWhenTheLockIsFreeAndOnlyThen(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		sub := b.rdb.Subscribe(ctx, names.Channel)
+		defer sub.Close()
+		_, err := sub.Receive(ctx)
+		require.NoError(t, err)
+		run := func(call func(context.Context, lua.Redis) (string, error), want string) {
+			t.Helper()
+			got, err := call(ctx, b.rdb)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		prepare(t, b.rdb, "SET @F 5000000000000000")
+		run(acquire("a:1"), "granted 5000000000000001")
+		run(acquire("a:1", holds(2)), "granted 5000000000000001")
+		run(release("a:1", 1), "kept")
+		run(transfer("a:1", "a:2"), "granted 5000000000000002")
+		run(renew("a:2", hour), "extended")
+		run(release("a:1", 0), "gone")
+		run(force("b:1"), "busy a:2")
+		run(release("a:2", 0), "freed, heard by 1")
+		run(release("a:2", 0), "gone")
+		run(acquire("b:1"), "granted 5000000000000003")
+		run(force(""), "freed b:1")
+		run(force(""), "nobody")
+		require.NoError(t, b.rdb.Publish(ctx, names.Channel, "end").Err())
+		var heard []string
+		for len(heard) == 0 || heard[len(heard)-1] != "end" {
+			m, err := sub.ReceiveMessage(ctx)
+			require.NoError(t, err)
+			heard = append(heard, m.Payload)
+		}
+		require.Equal(t, []string{"0", "0", "end"}, heard)
+	})
+}
+
+func TestHostileNamesAndDescriptionsAreOnlyData(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		for _, name := range []string{"a\x00b", "{tag}x", "täg 🔒", "x\r\n$3\r\nDEL", "'\"; return 1 --", strings.Repeat("n", 512)} {
+			lock, fence, channel := name, "fence:"+name, "channel:"+name
+			who, what := "owner\x00\r\n:1", "about\x00\r\n🔒"
+			got, err := lua.Acquire(t.Context(), b.rdb, lua.AcquireParams{
+				LockKey: lock, FenceKey: fence, Acquisition: who, Lease: hour, Holds: 1, VoidAfter: never, About: what,
+			})
+			require.NoError(t, err)
+			require.Equal(t, lua.Granted, got.Status)
+			busy, err := lua.Acquire(t.Context(), b.rdb, lua.AcquireParams{
+				LockKey: lock, FenceKey: fence, Acquisition: "other", Lease: hour, Holds: 1, VoidAfter: never,
+			})
+			require.NoError(t, err)
+			require.Equal(t, who, busy.Holder)
+			require.Equal(t, what, busy.About)
+			in, err := lua.Inspect(t.Context(), b.rdb, lock, fence)
+			require.NoError(t, err)
+			require.Equal(t, got.Fence, in.Fence)
+			freed, err := lua.Release(t.Context(), b.rdb, lua.ReleaseParams{LockKey: lock, Channel: channel, Acquisition: who})
+			require.NoError(t, err)
+			require.Equal(t, lua.Freed, freed.Status)
+		}
+	})
+}
+
+// The server's clock is what counts, and it is told with every grant.
+func TestEveryAnswerOfAGrantTellsTheServersClock(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		between := func(ask func() (lua.Time, error)) {
+			t.Helper()
+			before := serverTime(t, b.rdb)
+			now, err := ask()
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, now, before)
+			require.LessOrEqual(t, now, serverTime(t, b.rdb))
+		}
+		take := func(who string, holds int, end lua.Time) func() (lua.Time, error) {
+			return func() (lua.Time, error) {
+				r, err := lua.Acquire(ctx, b.rdb, lua.AcquireParams{LockKey: names.Lock, FenceKey: names.Fence,
+					Acquisition: who, Lease: hour, Holds: holds, VoidAfter: end})
+				return r.Now, err
+			}
+		}
+		hand := func(from, to string, end lua.Time) func() (lua.Time, error) {
+			return func() (lua.Time, error) {
+				r, err := lua.Transfer(ctx, b.rdb, lua.TransferParams{LockKey: names.Lock, FenceKey: names.Fence,
+					From: from, To: to, Lease: hour, VoidAfter: end})
+				return r.Now, err
+			}
+		}
+		between(take("a:1", 1, never)) // granted
+		between(take("b:1", 1, never)) // busy
+		between(take("b:1", 2, never)) // gone
+		between(take("b:1", 1, 1))     // void
+		between(hand("a:1", "a:2", never))
+		between(hand("b:1", "b:2", never))
+		between(hand("a:2", "a:3", 1))
+		between(func() (lua.Time, error) {
+			r, err := lua.Inspect(ctx, b.rdb, names.Lock, names.Fence)
+			return r.Now, err
+		})
+	})
+}
+
+func serverTime(t require.TestingT, rdb *redis.Client) lua.Time {
+	at, err := rdb.Time(context.Background()).Result()
+	require.NoError(t, err)
+	return lua.Time(at.UnixMicro())
+}
