@@ -1,0 +1,31 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main is the body of TestMain: it runs the tests, ends the shared server and
+// fails the run when goroutines remain. Options name those that are known to
+// remain, each with the reason beside it.
+func Main(m *testing.M, ignored ...goleak.Option) {
+	shared.hasMain.Store(true)
+	code := m.Run()
+	endShared()
+	// After a failure leaks are to be expected and only hide what failed.
+	if code == 0 {
+		code = leaks(ignored)
+	}
+	os.Exit(code)
+}
+
+func leaks(ignored []goleak.Option) int {
+	if err := goleak.Find(ignored...); err != nil {
+		fmt.Fprintln(os.Stderr, "redistest: goroutines left behind:", err)
+		return 1
+	}
+	return 0
+}
