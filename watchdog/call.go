@@ -1,0 +1,198 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+)
+
+// call is one renewal under way. One at most names a given lease, except that
+// a call given up may still run beside its successor.
+type call struct {
+	lane    *lane
+	leases  []*Lease
+	batch   []Request
+	sent    stamp
+	timeout time.Duration
+	slow    int64 // when it stops to count as prompt
+	end     int64 // when it is given up
+	prompt  bool
+	givenUp bool
+}
+
+// start sends a batch. The instant of sending is the loop's, before the call's
+// goroutine even runs: a little early is the safe side.
+func (w *Watchdog) start(ln *lane, leases []*Lease, now stamp) {
+	c := &call{
+		lane: ln, leases: leases, sent: now, prompt: true,
+		batch: make([]Request, len(leases)),
+		slow:  later(now.mono, slow),
+	}
+	var trust int64
+	for i, l := range leases {
+		c.batch[i] = l.request(now.mono)
+		l.state = asked
+		l.calls++
+		trust = max(trust, l.trust.mono)
+	}
+	c.timeout = timeout(ln.every, time.Duration(trust-now.mono))
+	c.end = later(now.mono, c.timeout+grace)
+	w.calls[c] = struct{}{}
+	w.prompt++
+	ln.calls++
+	w.work.Go(func() { w.run(c) })
+}
+
+// timeout is what a call gets: half the interval. With less trust left than
+// twice that, half of the trust, so that a call that hangs leaves time for
+// another try; but no less than a quarter of the usual, so that a slow server
+// is not cut off shorter each time; and never more than the trust. Of leases
+// with different trust in a batch the longest counts: for the others the end
+// of trust comes first, on time, whatever the call does.
+func timeout(every, trust time.Duration) time.Duration {
+	full := max(every/2, timeoutMin)
+	return min(max(min(full, trust/2), full/4, timeoutMin), trust)
+}
+
+// run makes the call and hands in what it said.
+func (w *Watchdog) run(c *call) {
+	ctx, cancel := context.WithTimeout(w.ctx, c.timeout)
+	defer cancel()
+	var answers []Answer
+	err := errNoReturn
+	// Deferred, so that a Renew that panics or ends its goroutine is heard too.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("watchdog: Renew panicked: %v\n%s", p, debug.Stack())
+		}
+		w.report(c, err, w.settle(c, answers, err))
+	}()
+	answers, err = w.renew(ctx, c.lane.group, c.batch)
+}
+
+// change is what a call changed in its lane, worth a line in the log.
+type change int8
+
+const (
+	noChange change = iota
+	beganToFail
+	recovered
+)
+
+// settle books what a call said.
+func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.stamp(time.Now())
+	for _, l := range c.leases {
+		l.calls--
+		if l.calls == 0 && l.quiet != nil {
+			close(l.quiet)
+			l.quiet = nil
+		}
+	}
+	if c.givenUp || w.closed {
+		return noChange
+	}
+	for i, l := range c.leases {
+		a := Unknown
+		if i < len(answers) {
+			a = answers[i]
+		}
+		w.answer(c, i, l, a, now.mono)
+	}
+	w.leave(c)
+	return c.lane.heard(err != nil || len(answers) == 0)
+}
+
+// answer books what a call said of its i-th lease.
+func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
+	if l.state != asked {
+		return // stopped or lost meanwhile: too late for any answer
+	}
+	l.state = idle
+	switch a {
+	case Gone:
+		l.trust.mono = min(l.trust.mono, now)
+		w.lose(l, GoneOnServer)
+		return
+	case Renewed, Held:
+		l.tries = 0
+		l.next = later(c.sent.mono, delay(c.lane.every))
+		if lease := c.batch[i].Lease; a == Renewed && lease > 0 {
+			l.prove(c.sent, lease)
+			l.hurry(w.offset) // suspended on the way: sent before, heard after
+		}
+	default:
+		l.next = later(now, backoff(c.lane.every, int(l.tries)))
+		l.tries = min(l.tries+1, 100)
+	}
+	w.replace(l)
+}
+
+// giveUp stops listening to calls that outlived their context, so that their
+// leases are asked for again, and takes the places of slow ones back.
+func (w *Watchdog) giveUp(now int64) {
+	for c := range w.calls {
+		if now >= c.slow && c.prompt {
+			c.prompt = false
+			w.prompt--
+		}
+		if now < c.end {
+			continue
+		}
+		c.givenUp = true
+		for i, l := range c.leases {
+			w.answer(c, i, l, Unknown, now)
+		}
+		w.leave(c)
+		if ch := c.lane.heard(true); ch != noChange {
+			// Not from here: a log handler may block.
+			w.work.Go(func() { w.report(c, errNoReturn, ch) })
+		}
+	}
+}
+
+// leave gives the places of c back and lets the loop use them.
+func (w *Watchdog) leave(c *call) {
+	delete(w.calls, c)
+	if c.prompt {
+		c.prompt = false
+		w.prompt--
+	}
+	c.lane.calls--
+	w.enqueue(c.lane)
+	if len(w.line) > 0 {
+		w.nudge(0)
+	}
+	w.nudge(w.order.first())
+}
+
+// heard keeps whether calls fail in ln, and says when that changed: an outage
+// is one line in the log and not one for each batch and try.
+func (ln *lane) heard(failed bool) change {
+	if failed == ln.failing {
+		return noChange
+	}
+	ln.failing = failed
+	if failed {
+		return beganToFail
+	}
+	return recovered
+}
+
+// errNoReturn says that Renew did not return.
+var errNoReturn = fmt.Errorf("watchdog: Renew did not return: %w", context.DeadlineExceeded)
+
+// report logs what changed.
+func (w *Watchdog) report(c *call, err error, ch change) {
+	group, leases := slog.Int("group", c.lane.group), slog.Int("leases", len(c.leases))
+	switch ch {
+	case beganToFail:
+		w.log.Warn("watchdog: renewals began to fail", group, leases, slog.Any("error", err))
+	case recovered:
+		w.log.Info("watchdog: renewals work again", group, leases)
+	}
+}

@@ -1,0 +1,62 @@
+package watchdog
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Instants are nanoseconds, in eight bytes instead of a time.Time's twenty-four:
+// on the monotonic clock since the watchdog was made, on the wall clock since 1970.
+
+// never is an instant that does not come.
+const never int64 = math.MaxInt64
+
+// later is at + d, or never where that would overflow: a lease or a maximum
+// hold of "for ever" must not wrap around into the past.
+func later(at int64, d time.Duration) int64 {
+	if d > 0 && at > never-int64(d) {
+		return never
+	}
+	return at + int64(d)
+}
+
+// stamp is one instant on both clocks.
+type stamp struct{ mono, wall int64 }
+
+// add moves both clocks by d.
+func (s stamp) add(d time.Duration) stamp {
+	return stamp{later(s.mono, d), later(s.wall, d)}
+}
+
+// offset grows when the wall clock steps forward or the machine was suspended.
+func (s stamp) offset() int64 { return s.wall - s.mono }
+
+// stamp reads t on both clocks.
+func (w *Watchdog) stamp(t time.Time) stamp {
+	return stamp{int64(t.Sub(w.base)), w.wall(t)}
+}
+
+// wallClock is t without its monotonic reading.
+func wallClock(t time.Time) int64 { return t.Round(0).UnixNano() }
+
+// firstDelay is how long after its grant a lease is asked for first. Half the
+// interval is spread, so that leases taken together are not asked together.
+func firstDelay(every time.Duration) time.Duration {
+	return every - rand.N(every/2+1)
+}
+
+// delay is how long after one question the next is due: never more than the
+// interval, and a little less at random, so that an outage, after which
+// everything is asked at once, does not leave everything in step for ever.
+func delay(every time.Duration) time.Duration {
+	return every - rand.N(every/coalesce+1)
+}
+
+// backoff is how long after no answer the lease is asked for again: from a
+// sixteenth of the interval, doubling to half of it, a second at most.
+func backoff(every time.Duration, tries int) time.Duration {
+	most := min(every/2, time.Second)
+	d := max(min(every/16<<min(tries, 3), most), time.Millisecond)
+	return d - rand.N(d/2+1)
+}

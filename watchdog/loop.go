@@ -1,0 +1,166 @@
+package watchdog
+
+import "time"
+
+// loop sleeps until something is due and does it, until Close. It never waits
+// for a renewal or for an Ended, so that it is never late for an end of trust.
+func (w *Watchdog) loop() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.wake:
+		case <-timer.C:
+		}
+		if sleep, ok := w.pass(); ok {
+			timer.Reset(sleep)
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// pass does what is due. It returns how long to sleep, or false for until woken.
+func (w *Watchdog) pass() (time.Duration, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return 0, false
+	}
+	now := w.stamp(time.Now())
+	w.compareClocks(now)
+	w.giveUp(now.mono)
+	for w.order.first() <= now.mono {
+		w.collect(w.order[0].of, now.mono)
+	}
+	w.dispatch(now)
+	w.sweep(now.mono)
+	w.wakeAt = w.nextDue(now.mono)
+	return time.Duration(w.wakeAt - now.mono), w.wakeAt != never
+}
+
+// compareClocks notices that the wall clock went ahead of the monotonic one
+// (the machine was suspended, or a clock was set) and has every lease asked
+// for whose trust is over by it, at the time it is. It ends none: only the
+// answer knows whether the lease's time went by or just the clock's. A wall
+// clock that stepped back makes nothing look older, and nothing is done.
+func (w *Watchdog) compareClocks(now stamp) {
+	offset := now.offset()
+	if offset <= w.offset {
+		w.offset = offset
+		return
+	}
+	if offset-w.offset < jump {
+		return // kept, so that small steps add up
+	}
+	w.offset = offset
+	for _, ln := range w.lanes {
+		// Not along the heap, which moves under our feet.
+		leases := make([]*Lease, len(ln.leases))
+		for i, s := range ln.leases {
+			leases[i] = s.of
+		}
+		for _, l := range leases {
+			l.hurry(offset)
+			w.replace(l)
+		}
+	}
+}
+
+// collect ends what has no trust left in ln and puts what is due in line.
+func (w *Watchdog) collect(ln *lane, now int64) {
+	for ln.leases.first() <= now {
+		l := ln.leases[0].of
+		switch {
+		case now >= l.trust.mono && l.maxHoldOver(now):
+			w.lose(l, MaxHoldReached)
+			continue
+		case now >= l.trust.mono:
+			w.lose(l, TrustEnded)
+			continue
+		case l.state == idle && l.next <= now:
+			l.state = waiting
+			ln.line = append(ln.line, l)
+		}
+		ln.leases.fix(0, l.due())
+	}
+	w.reorder(ln)
+	w.enqueue(ln)
+}
+
+// enqueue puts ln in line for a call if it has any to make and a place for it.
+func (w *Watchdog) enqueue(ln *lane) {
+	if !ln.lined && len(ln.line) > 0 && ln.calls < callsLane {
+		ln.lined = true
+		w.line = append(w.line, ln)
+	}
+}
+
+// dispatch starts calls while there are places: one for each lane in turn.
+func (w *Watchdog) dispatch(now stamp) {
+	for w.prompt < callsPrompt && len(w.line) > 0 {
+		ln := w.line[0]
+		w.line = w.line[1:]
+		ln.lined = false
+		if batch := ln.take(now.mono, w.size); len(batch) > 0 {
+			w.start(ln, batch, now)
+		}
+		w.reorder(ln)
+		w.enqueue(ln)
+	}
+}
+
+// lose ends l. A goroutine of its own tells it, because an Ended that blocks
+// must not keep others from hearing in time.
+func (w *Watchdog) lose(l *Lease, r Reason) {
+	w.drop(l)
+	l.state, l.reason = lost, r
+	go w.tell(l)
+}
+
+// tell calls Ended, unless Stop or Close came first. Here it is decided, not
+// in lose, so that Stop has the longest say.
+func (w *Watchdog) tell(l *Lease) {
+	w.mu.Lock()
+	if w.closed || l.state != lost {
+		w.mu.Unlock()
+		return
+	}
+	l.state = told
+	w.mu.Unlock()
+	if l.ended != nil {
+		l.ended(l.reason)
+	}
+}
+
+// sweep drops empty lanes, once in a while: a lane that locks come and go in
+// would otherwise be made anew for each.
+func (w *Watchdog) sweep(now int64) {
+	if now < w.sweepAt && w.leases > 0 {
+		return
+	}
+	w.sweepAt = later(now, look)
+	for key, ln := range w.lanes {
+		if len(ln.leases) == 0 && ln.calls == 0 && !ln.lined {
+			w.order.remove(ln.place)
+			delete(w.lanes, key)
+		}
+	}
+}
+
+// nextDue is when the loop must pass again.
+func (w *Watchdog) nextDue(now int64) int64 {
+	due := w.order.first()
+	if w.leases > 0 {
+		due = min(due, later(now, look))
+	}
+	for c := range w.calls {
+		due = min(due, c.end)
+		if c.prompt && len(w.line) > 0 {
+			due = min(due, c.slow)
+		}
+	}
+	return due
+}

@@ -1,0 +1,34 @@
+package watchdog
+
+import (
+	"context"
+	"time"
+)
+
+// Answer is what one renewal said of one lease.
+type Answer int8
+
+const (
+	// Unknown is no answer. It neither extends trust nor ends it.
+	Unknown Answer = iota
+	// Renewed says the lease is ours and now lasts as long as asked.
+	Renewed
+	// Held says the lease is ours and was not extended.
+	Held
+	// Gone says the lease is not ours: definite, never a guess.
+	Gone
+)
+
+// Request is one lease in a renewal batch.
+type Request struct {
+	Key   string        // what is leased, e.g. the lock's name
+	ID    string        // who holds it
+	Lease time.Duration // to extend to; 0: only look
+}
+
+// Renew renews a batch of leases of one group and answers in the order of the
+// requests. What an error or a short slice leaves open is [Unknown]; answers
+// that come with an error count. It is called from several goroutines at once,
+// must not keep or change batch, and should return when ctx ends: later its
+// answers are ignored. A panic is recovered, logged, and counts as an error.
+type Renew func(ctx context.Context, group int, batch []Request) ([]Answer, error)

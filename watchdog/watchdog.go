@@ -1,0 +1,210 @@
+package watchdog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// batchSize is the default of Config.BatchSize.
+	batchSize = 100
+	// callsPrompt bounds the calls under way, without those that turned out
+	// slow: enough to use a few connections, too few to exhaust a pool.
+	callsPrompt = 8
+	// callsLane bounds the calls under way for one lane, so that one that
+	// hangs leaves places to the others.
+	callsLane = 4
+	// slow is when a call no longer counts as prompt and gives its place to
+	// another: when a node of a cluster hangs, that is thousands of groups.
+	slow = 100 * time.Millisecond
+	// timeoutMin is the least a call gets while trust lasts.
+	timeoutMin = 50 * time.Millisecond
+	// grace is how long after its context's end a call may take to say so
+	// itself, before it is given up.
+	grace = 10 * time.Millisecond
+	// look is how often the loop compares the clocks while leases exist.
+	look = time.Second
+	// jump is the least step of the wall clock that counts: below it is slewing.
+	jump = int64(10 * time.Millisecond)
+	// coalesce is the part of an interval that a lease may be asked for early.
+	coalesce = 10
+)
+
+// Config says how to renew.
+type Config struct {
+	Renew Renew
+	// Log hears when renewals begin to fail and when they work again. nil: nobody.
+	Log *slog.Logger
+	// BatchSize bounds the leases of one call. Larger means fewer calls, each
+	// of which keeps the server busy for longer. Defaults to 100.
+	BatchSize int
+}
+
+// Watchdog keeps leases alive and tells their end. Its methods may be called
+// from any goroutine. Make it with [New].
+type Watchdog struct {
+	renew Renew
+	log   *slog.Logger
+	size  int
+	base  time.Time
+	wall  func(time.Time) int64 // seam for tests; else wallClock
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup // the loop and the calls, not Ended
+	wake   chan struct{}  // tells the loop that something is due earlier
+
+	mu      sync.Mutex // never held while calling out or waiting
+	closed  bool
+	running bool // the loop
+	leases  int
+	wakeAt  int64 // what the loop sleeps for
+	sweepAt int64 // when to drop empty lanes next
+	offset  int64 // wall clock less monotonic, as last noticed
+	lanes   map[laneKey]*lane
+	order   heap[*lane] // by what is due first in each
+	line    []*lane     // with leases in line and places left, round robin
+	calls   map[*call]struct{}
+	prompt  int // of calls
+}
+
+// New makes a watchdog. It starts no goroutine before the first Watch. It
+// panics without a Renew function.
+func New(cfg Config) *Watchdog {
+	if cfg.Renew == nil {
+		panic("watchdog: New without Renew")
+	}
+	w := &Watchdog{
+		renew:  cfg.Renew,
+		log:    cfg.Log,
+		size:   cfg.BatchSize,
+		base:   time.Now(),
+		wall:   wallClock,
+		wake:   make(chan struct{}, 1),
+		wakeAt: never,
+		lanes:  make(map[laneKey]*lane),
+		calls:  make(map[*call]struct{}),
+	}
+	if w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	if w.size <= 0 {
+		w.size = batchSize
+	}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.offset = w.stamp(w.base).offset()
+	return w
+}
+
+// Close ends renewal. It ends the context of calls under way and waits for
+// them and for the loop; a Renew that ignores its context for ever keeps Close
+// for ever. No lease is told lost by it or after it: they run out on the
+// server, unless they are released. It does not wait for an Ended that was
+// already called, so Ended may call Close. Twice is fine.
+func (w *Watchdog) Close() {
+	w.mu.Lock()
+	w.closed = true
+	for _, ln := range w.lanes {
+		for len(ln.leases) > 0 {
+			l := ln.leases[len(ln.leases)-1].of
+			w.drop(l)
+			l.state = stopped
+		}
+	}
+	w.mu.Unlock()
+	w.cancel()
+	w.work.Wait()
+}
+
+// Len is the number of leases watched: neither stopped nor lost.
+func (w *Watchdog) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leases
+}
+
+// Watch watches a lease until Stop, its loss, or Close. It does not block and
+// does no I/O. A lease whose trust is over already is lost at once. After
+// Close the lease is neither renewed nor told lost; its trust still ends. It
+// panics when Every is not positive.
+func (w *Watchdog) Watch(s Spec) *Lease {
+	if s.Every <= 0 {
+		panic("watchdog: Watch without a positive Every")
+	}
+	sent := w.stamp(s.Sent)
+	l := &Lease{
+		w: w, key: s.Key, id: s.ID,
+		lease: s.Lease, margin: s.Margin, extend: s.Renew, ended: s.Ended,
+		trust:   sent.add(s.Lease - s.Margin),
+		next:    later(sent.mono, firstDelay(s.Every)),
+		maxHold: never,
+	}
+	if s.MaxHold > 0 {
+		l.maxHold = later(sent.mono, s.MaxHold)
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		l.state = stopped
+		return l
+	}
+	l.hurry(w.offset) // the clocks may have parted since Sent
+	w.add(l, laneKey{s.Group, s.Every})
+	return l
+}
+
+// add takes l into its lane and wakes the loop if l is due before all else.
+func (w *Watchdog) add(l *Lease, key laneKey) {
+	ln := w.lanes[key]
+	if ln == nil {
+		ln = &lane{laneKey: key}
+		w.lanes[key] = ln
+		w.order.push(never, ln)
+	}
+	l.lane = ln
+	ln.leases.push(l.due(), l)
+	w.leases++
+	w.reorder(ln)
+	if !w.running {
+		w.running = true
+		w.work.Go(w.loop)
+		return
+	}
+	w.nudge(ln.leases.first())
+}
+
+// drop takes l out of its lane. The loop is not woken: what it sleeps for may
+// be stale, then it finds nothing and sleeps again.
+func (w *Watchdog) drop(l *Lease) {
+	l.lane.leases.remove(int(l.place))
+	w.leases--
+	w.reorder(l.lane)
+}
+
+// replace moves l to where it belongs by what is due.
+func (w *Watchdog) replace(l *Lease) {
+	l.lane.leases.fix(int(l.place), l.due())
+	w.reorder(l.lane)
+}
+
+// reorder moves ln to where it belongs by what is due first in it.
+func (w *Watchdog) reorder(ln *lane) {
+	if first := ln.leases.first(); w.order[ln.place].at != first {
+		w.order.fix(ln.place, first)
+	}
+}
+
+// nudge wakes the loop if it sleeps for longer than until at.
+func (w *Watchdog) nudge(at int64) {
+	if at >= w.wakeAt {
+		return
+	}
+	w.wakeAt = at
+	select {
+	case w.wake <- struct{}{}:
+	default: // one wake stands already, and the loop looks at everything
+	}
+}
