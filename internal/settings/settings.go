@@ -1,0 +1,82 @@
+// Package settings has what a lock can be set to, its defaults, and the
+// relations between the values that must hold.
+package settings
+
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// MinLease is the shortest lease. Below it the pauses of an ordinary process
+// and an ordinary network would end leases all the time.
+const MinLease = 100 * time.Millisecond
+
+// Lock is the behaviour of one lock.
+type Lock struct {
+	Lease   time.Duration // how long Redis keeps the lock without a renewal
+	Every   time.Duration // between renewals, or between looks when Renew is off; 0: a third of the lease
+	Renew   bool          // the watchdog extends the lease
+	MaxHold time.Duration // after it the lease is not extended any more; 0: no such end
+	Poll    time.Duration // a waiter asks again at least this often
+	Turns   int           // grants in a row to one process while others may wait
+	Suspect time.Duration // a wait this long on a lock of the same client is logged; 0: never
+}
+
+// Default is what a lock is unless told otherwise.
+var Default = Lock{
+	Lease:   30 * time.Second,
+	Renew:   true,
+	Poll:    2 * time.Second,
+	Turns:   8,
+	Suspect: 10 * time.Second,
+}
+
+// Complete fills in what follows from other values and checks all of them. The
+// error is a *lockerr.ConfigError.
+func (s *Lock) Complete() error {
+	if s.Every == 0 {
+		s.Every = s.Lease / 3
+	}
+	for _, check := range []struct {
+		ok    bool
+		what  string
+		value any
+		why   string
+	}{
+		{s.Lease >= MinLease, "lease", s.Lease, "must be at least " + MinLease.String()},
+		{s.Lease%time.Millisecond == 0, "lease", s.Lease, "must be whole milliseconds, the unit of Redis"},
+		{s.Lease <= maxLease, "lease", s.Lease, "must not be longer than " + maxLease.String()},
+		{s.Every > 0, "renewal interval", s.Every, "must be above zero"},
+		{s.Every <= s.Lease/2, "renewal interval", s.Every, "must be at most half the lease of " + s.Lease.String() + ", so that one failed renewal can be made good"},
+		{s.MaxHold >= 0, "maximum hold time", s.MaxHold, "must not be negative"},
+		{s.Poll > 0, "poll bound", s.Poll, "must be above zero"},
+		{s.Turns >= 1, "turns in a row", s.Turns, "must be at least 1"},
+		{s.Suspect >= 0, "self-wait warning", s.Suspect, "must not be negative"},
+	} {
+		if !check.ok {
+			return &lockerr.ConfigError{What: check.what, Value: check.value, Why: check.why}
+		}
+	}
+	return nil
+}
+
+// maxLease keeps a slip of units (nanoseconds taken for milliseconds) from
+// making a lock that outlives everybody, and all sums inside an int64.
+const maxLease = 365 * 24 * time.Hour
+
+// Margin is the distance that trust keeps from the end of the lease: for timers
+// that fire late and clocks that drift.
+func (s *Lock) Margin() time.Duration {
+	return min(max(s.Lease/10, 10*time.Millisecond), time.Second)
+}
+
+// CallLimit is the longest that one command may go unanswered before it is sent
+// again on another connection. It is also how long a grant stays valid on its
+// way, so it bounds the life of a grant that nobody waits for any more.
+func (s *Lock) CallLimit() time.Duration {
+	return min(max(s.Lease/3, 50*time.Millisecond), DefaultCallLimit)
+}
+
+// DefaultCallLimit is the limit of commands that belong to no lease.
+const DefaultCallLimit = 2 * time.Second
