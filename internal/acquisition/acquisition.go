@@ -1,0 +1,287 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// ErrEnded says that an acquisition had been released before the operation
+// began: a would-be re-entry is a fresh lock then.
+var ErrEnded = errors.New("acquisition has been released")
+
+// ErrGone is what a Keeper answers when the server says that the lock is not
+// this acquisition's.
+var ErrGone = errors.New("not this acquisition's")
+
+// Keeper is the primitive behind an acquisition: it knows the scripts. Its
+// methods are called one at a time for one acquisition.
+type Keeper interface {
+	// SetHolds tells Redis the number of holds, above zero. ErrGone if the lock
+	// is not ours; else it returns when the command was sent.
+	SetHolds(ctx context.Context, a *Acquisition, holds int, reenter bool) (sent time.Time, err error)
+	// Leave gives the lock back. ErrGone if it was not ours.
+	Leave(ctx context.Context, a *Acquisition) error
+	// Lost is called once when a live acquisition was lost; its owner may still
+	// come and ask.
+	Lost(a *Acquisition)
+	// Ended is called once, when no hold is left to ask about, or when the
+	// release failed. No mutex is held around either call.
+	Ended(a *Acquisition)
+}
+
+// Grant is a fresh grant as a primitive got it.
+type Grant struct {
+	Name     string
+	Key      string // what the watchdog renews
+	Slot     int
+	ID       string
+	Fence    int64
+	Sent     time.Time // before the command that was granted
+	Strays   lua.Time  // until when copies of unanswered commands may be granted
+	Owner    *owner.Owner
+	Settings *settings.Lock
+}
+
+type state int8
+
+const (
+	live state = iota
+	leaving
+	released
+	lost
+)
+
+// Acquisition is one fresh grant. Its methods may be called concurrently.
+type Acquisition struct {
+	Grant
+
+	session *session.Session
+	keeper  Keeper
+	lease   *watchdog.Lease
+	turn    chan struct{} // capacity 1: one command at a time
+
+	mu      sync.Mutex
+	state   state
+	holds   int     // the number meant
+	open    []*Hold // not released, oldest first
+	lostErr *lockerr.LostError
+	gone    chan struct{} // closed when lost; made when asked for
+	ended   bool          // the keeper was told
+	unsure  bool          // a release went unanswered, and may have been done
+}
+
+// Begin starts to keep a fresh grant alive and returns its first hold.
+func Begin(s *session.Session, k Keeper, g Grant, site Site) *Hold {
+	a := &Acquisition{
+		Grant: g, session: s, keeper: k,
+		turn: make(chan struct{}, 1),
+	}
+	h := a.newHold(site)
+	a.holds = 1
+	st := g.Settings
+	a.lease = s.Watchdog.Watch(watchdog.Spec{
+		Key: g.Key, ID: g.ID, Group: g.Slot,
+		Lease: st.Lease, Margin: st.Margin(), Every: st.Every, Renew: st.Renew, MaxHold: st.MaxHold,
+		Sent:  g.Sent,
+		Ended: func(r watchdog.Reason) { a.expire(reasons[r]) },
+	})
+	return h
+}
+
+var reasons = map[watchdog.Reason]string{
+	watchdog.GoneOnServer:   goneReason,
+	watchdog.TrustEnded:     "its lease could not be confirmed in time",
+	watchdog.MaxHoldReached: "its maximum hold time is over",
+}
+
+const goneReason = "redis has it no more: it expired, was removed or was taken over"
+
+// Reenter adds a hold. It asks Redis, which also proves that the lock is still
+// ours. ErrEnded if the acquisition was released meanwhile; a *LostError if it
+// was lost.
+func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
+	if err := a.takeTurn(ctx, "lock"); err != nil {
+		return nil, err
+	}
+	defer a.giveTurn()
+	if err := a.usable(); err != nil {
+		return nil, err
+	}
+	n := a.count() + 1
+	sent, err := a.keeper.SetHolds(ctx, a, n, true)
+	switch {
+	case errors.Is(err, ErrGone):
+		return nil, a.lose()
+	case err != nil:
+		if errors.Is(err, lockerr.ErrIndeterminate) {
+			a.mendNumber()
+		}
+		return nil, err
+	}
+	a.lease.Confirm(sent, a.Settings.Lease)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state == lost {
+		return nil, a.lostErr
+	}
+	a.holds = n
+	return a.newHold(site), nil
+}
+
+// mendNumber tells Redis the right number after a command whose outcome is
+// unknown. Nothing rests on the number; it is what operators see.
+func (a *Acquisition) mendNumber() {
+	a.session.Background(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, a.Settings.Lease)
+		defer cancel()
+		if a.takeTurn(ctx, "unlock") != nil {
+			return
+		}
+		defer a.giveTurn()
+		if a.usable() == nil {
+			_, _ = a.keeper.SetHolds(ctx, a, a.count(), false)
+		}
+	})
+}
+
+// takeTurn waits for the acquisition's turn to send a command: numbers of holds
+// must not overtake each other.
+func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
+	select {
+	case a.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case a.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: op, Name: a.Name, Err: session.Cause(ctx)}
+	}
+}
+
+func (a *Acquisition) giveTurn() { <-a.turn }
+
+func (a *Acquisition) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.holds
+}
+
+func (a *Acquisition) usable() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch a.state {
+	case live:
+		return nil
+	case lost:
+		return a.lostErr
+	default:
+		return ErrEnded
+	}
+}
+
+// expire is the watchdog's word that the lease has ended. An unlock that is
+// under way finds out by itself, and decides.
+func (a *Acquisition) expire(reason string) {
+	a.mu.Lock()
+	if a.state != live {
+		a.mu.Unlock()
+		return
+	}
+	a.setLost(reason)
+	a.mu.Unlock()
+	a.keeper.Lost(a)
+}
+
+// lose is the server's word, to a command of ours, that the lock is not this
+// acquisition's. It returns the error to give to holders.
+func (a *Acquisition) lose() error {
+	a.mu.Lock()
+	fresh := a.state != lost
+	if fresh {
+		a.setLost(goneReason)
+	}
+	err := a.lostErr
+	a.mu.Unlock()
+	if fresh {
+		a.keeper.Lost(a)
+	}
+	return err
+}
+
+// setLost tells all holds, with a.mu held.
+func (a *Acquisition) setLost(reason string) {
+	a.state = lost
+	a.lostErr = &lockerr.LostError{
+		Name: a.Name, Acquisition: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
+	}
+	if a.gone != nil {
+		close(a.gone)
+	}
+	for _, h := range a.open {
+		h.end(a.lostErr)
+	}
+}
+
+// endIfDone tells the keeper, once, when no hold is open any more.
+func (a *Acquisition) endIfDone() {
+	a.mu.Lock()
+	done := len(a.open) == 0
+	a.mu.Unlock()
+	if done {
+		a.end()
+	}
+}
+
+func (a *Acquisition) end() {
+	a.mu.Lock()
+	first := !a.ended
+	a.ended = true
+	a.mu.Unlock()
+	if first {
+		a.keeper.Ended(a)
+	}
+}
+
+// IsLost reports whether the acquisition was lost.
+func (a *Acquisition) IsLost() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state == lost
+}
+
+// lostSignal is closed when the acquisition is lost.
+func (a *Acquisition) lostSignal() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.gone == nil {
+		a.gone = make(chan struct{})
+		if a.state == lost {
+			close(a.gone)
+		}
+	}
+	return a.gone
+}
+
+// Site returns where the oldest hold that is still open was acquired.
+func (a *Acquisition) Site() Site {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.open) == 0 {
+		return Site{}
+	}
+	return a.open[0].site
+}
+
+// TrustedUntil is when trust in the lease ends unless it is renewed.
+func (a *Acquisition) TrustedUntil() time.Time { return a.lease.TrustedUntil() }

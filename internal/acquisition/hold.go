@@ -1,0 +1,266 @@
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// Hold is one of the holds of an acquisition: what stands behind the handle
+// that the user has. It must not refer to that handle, whose becoming garbage
+// is how a forgotten hold is noticed.
+type Hold struct {
+	A    *Acquisition
+	site Site
+
+	// Guarded by A.mu.
+	released bool
+	cause    error // why its contexts ended; nil while it is held
+	cancels  []context.CancelCauseFunc
+}
+
+// errReleased is the cause with which the context of a released hold ends.
+var errReleased = errors.New("redlatch: released")
+
+// newHold is called with a.mu held, or before a is shared.
+func (a *Acquisition) newHold(site Site) *Hold {
+	h := &Hold{A: a, site: site}
+	a.open = append(a.open, h)
+	return h
+}
+
+// Derive returns a child of parent that carries the owner and ends, with a
+// cause, when the hold does. There is no goroutine behind it.
+func (h *Hold) Derive(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(owner.With(parent, h.A.Owner))
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	if h.cause == nil {
+		h.cancels = append(h.cancels, cancel)
+	} else {
+		cancel(h.cause)
+	}
+	return ctx
+}
+
+// Lost is closed when the hold is lost.
+func (h *Hold) Lost() <-chan struct{} { return h.A.lostSignal() }
+
+// LostErr is the error of a lost hold, else nil.
+func (h *Hold) LostErr() error {
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	if h.A.lostErr == nil {
+		return nil
+	}
+	return h.A.lostErr
+}
+
+// Unlock gives the hold back, and the lock with the last one.
+func (h *Hold) Unlock(ctx context.Context) error {
+	ctx, cancel := h.A.unlockContext(ctx)
+	defer cancel()
+	if err := h.A.takeTurn(ctx, "unlock"); err != nil {
+		return err
+	}
+	defer h.A.giveTurn()
+	left, err := h.close()
+	switch {
+	case err != nil:
+		h.A.endIfDone()
+		return err
+	case left == 0:
+		return h.A.leave(ctx, h)
+	}
+	return h.A.giveOne(ctx, left)
+}
+
+// unlockContext bounds an unlock by the caller's context while that lives, and
+// otherwise by one lease: after it nothing is left to release. A context that
+// is already over says nothing about unlocking: most often it is the reason for
+// it.
+func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	switch {
+	case ctx.Err() != nil:
+		return context.WithTimeout(context.WithoutCancel(ctx), a.Settings.CallLimit())
+	case owner.From(ctx) == a.Owner:
+		return a.unlockContextWithin(ctx)
+	}
+	return context.WithTimeout(ctx, a.Settings.Lease)
+}
+
+// unlockContextWithin is unlockContext for a context that may be the one of the
+// hold, which ends because of the unlock and before Redis is asked: that is no
+// reason to give up.
+func (a *Acquisition) unlockContextWithin(ctx context.Context) (context.Context, context.CancelFunc) {
+	end := time.Now().Add(a.Settings.Lease)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	detached, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), errReleased) {
+			cancel()
+		}
+	})
+	return detached, func() { stop(); cancel() }
+}
+
+// close takes the hold out of the count and ends its contexts. It reports how
+// many are left; when none is, the hold stays open until the release is done,
+// so that a failed Unlock may be tried again.
+func (h *Hold) close() (left int, err error) {
+	a := h.A
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.state == lost:
+		a.settle(h)
+		return 0, a.lostErr
+	case h.released:
+		kind := lockerr.ErrNotHeld
+		if errors.Is(h.cause, lockerr.ErrClosed) {
+			kind = lockerr.ErrClosed
+		}
+		return 0, &lockerr.OpError{Kind: kind, Op: "unlock", Name: a.Name}
+	case a.holds == 1:
+		a.state = leaving
+		h.end(errReleased)
+		return 0, nil
+	}
+	a.holds--
+	a.settle(h)
+	return a.holds, nil
+}
+
+// settle marks a hold released, with a.mu held.
+func (a *Acquisition) settle(h *Hold) {
+	h.released = true
+	a.open = slices.DeleteFunc(a.open, func(o *Hold) bool { return o == h })
+	h.end(errReleased)
+}
+
+// end ends the contexts of the hold, with A.mu held: cancelling runs the
+// functions of children in goroutines of their own and so cannot come back here.
+func (h *Hold) end(cause error) {
+	if h.cause == nil {
+		h.cause = cause
+	}
+	for _, cancel := range h.cancels {
+		cancel(cause)
+	}
+	h.cancels = nil
+}
+
+// giveOne tells Redis that one hold less is left. The hold counts as released
+// whatever Redis says: the count is kept here.
+func (a *Acquisition) giveOne(ctx context.Context, left int) error {
+	_, err := a.keeper.SetHolds(ctx, a, left, false)
+	switch {
+	case errors.Is(err, ErrGone):
+		return a.lose()
+	case errors.Is(err, lockerr.ErrIndeterminate):
+		a.mendNumber()
+	}
+	return err
+}
+
+// leave gives the lock back with its last hold. Renewal ends first, and the one
+// in flight is waited for, so that nothing is renewed after Unlock.
+func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
+	a.lease.Stop(ctx)
+	err := a.keeper.Leave(ctx, a)
+	a.mu.Lock()
+	if errors.Is(err, ErrGone) && a.unsure {
+		err = nil // an earlier try of this same Unlock has released it
+	}
+	switch {
+	case err == nil:
+		a.state = released
+		a.settle(h)
+	case errors.Is(err, ErrGone):
+		a.setLost(goneReason)
+		a.settle(h)
+		err = a.lostErr
+	default:
+		a.unsure = true
+	}
+	a.mu.Unlock()
+	a.end()
+	return err
+}
+
+// Forget is called when the user's handle has become garbage. A hold that was
+// not released is reported, and no longer counts; when no other hold is left,
+// the lease is not extended any more. It is not released at once: whoever
+// forgot the handle may still be at work, and has until the lease ends.
+func (h *Hold) Forget() {
+	a := h.A
+	a.mu.Lock()
+	if h.released || a.state != live {
+		a.settle(h)
+		a.mu.Unlock()
+		a.endIfDone()
+		return
+	}
+	lastOne := a.holds == 1
+	if !lastOne {
+		a.holds--
+	}
+	a.settle(h)
+	a.mu.Unlock()
+	if lastOne {
+		a.lease.Abandon()
+	}
+	a.session.Log.Error("redlatch: a hold was dropped without Unlock; it is not renewed any more",
+		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.site.String()))
+}
+
+// Close ends the acquisition because its client closes: like a last Unlock,
+// whatever the number of holds, with ErrClosed as the cause of its contexts.
+// Whoever watches for the loss is told too: to a worker in another goroutine
+// the lock ended without its asking.
+func (a *Acquisition) Close(ctx context.Context) error {
+	ctx, cancel := a.unlockContext(ctx)
+	defer cancel()
+	if err := a.takeTurn(ctx, "close"); err != nil {
+		return err
+	}
+	defer a.giveTurn()
+	a.mu.Lock()
+	if a.state == lost || a.state == released {
+		a.open = nil
+		a.mu.Unlock()
+		a.end()
+		return nil
+	}
+	a.state = released
+	for _, h := range a.open {
+		h.released = true
+		h.end(lockerr.ErrClosed)
+	}
+	a.open = nil
+	if a.gone == nil {
+		a.gone = make(chan struct{})
+	}
+	close(a.gone)
+	a.mu.Unlock()
+	a.lease.Stop(ctx)
+	err := a.keeper.Leave(ctx, a)
+	a.end()
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	return err
+}
+
+// Trusted reports whether the hold may be relied on now.
+func (h *Hold) Trusted() bool { return h.A.lease.Trusted() }
+
+// TrustedUntil is when trust ends unless the lease is renewed.
+func (h *Hold) TrustedUntil() time.Time { return h.A.lease.TrustedUntil() }

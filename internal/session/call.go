@@ -1,0 +1,171 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Call is one operation on one lock, tried until it is answered.
+type Call struct {
+	Op, Name string        // for errors: "lock", "orders:42"
+	Limit    time.Duration // how long one attempt may go unanswered
+	Waits    bool          // the operation gives up when the client closes
+	Insist   bool          // try again also when Redis refuses: releases do
+	Fault    func(error)   // is told why an attempt failed; may be nil
+}
+
+// Answer is what a call learned.
+type Answer[T any] struct {
+	Value T
+	Sent  time.Time // before the answered attempt was handed to go-redis
+	// Strays is the server time until which copies of unanswered attempts may
+	// still take effect; 0 when every attempt was answered.
+	Strays lua.Time
+}
+
+// Do sends a script until Redis answers it, ctx ends, or the client closes. An
+// attempt that goes unanswered is left behind and sent again, which the scripts
+// bear; voidAfter is the end in server time to send with this attempt.
+//
+// Do returns as soon as ctx ends: go-redis by itself would look at a deadline
+// only between commands, and at a cancel never, so each attempt runs in a
+// goroutine of its own, for at most one read timeout of the client longer.
+//
+// The error is a *lockerr.OpError: ErrUnavailable when no attempt can have
+// taken effect, ErrIndeterminate when one may have, ErrRefused, ErrClosed. The
+// end of ctx shows beside it.
+func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (Answer[T], error) {
+	var out Answer[T]
+	for tries := 0; ; tries++ {
+		out.Sent = time.Now()
+		var err error
+		out.Value, err = attempt(ctx, s, c, send)
+		if err == nil {
+			return out, nil
+		}
+		fault, _ := lua.Classify(err)
+		if c.Fault != nil && ctx.Err() == nil {
+			c.Fault(err)
+		}
+		switch {
+		case errors.Is(err, errVoid):
+			fault = lua.NotRun
+			if tries < 2 {
+				continue // the clock is known now
+			}
+		case fault == lua.Unanswered:
+			out.Strays = s.Now().Add(c.Limit)
+		case fault == lua.Refused && !c.Insist:
+			return out, c.failed(ctx, s, out.Strays, lockerr.ErrRefused, err)
+		}
+		if !s.pause(ctx, c, tries) {
+			return out, c.failed(ctx, s, out.Strays, kindOf(fault), err)
+		}
+	}
+}
+
+// attempt sends once and waits until it is answered, ctx ends, the client
+// closes, or the limit has passed.
+func attempt[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Limit)
+	defer cancel()
+	voidAfter := s.Now().Add(c.Limit)
+	return within(ctx, s.closingFor(c), func() (T, error) { return send(ctx, voidAfter) })
+}
+
+// within runs f and returns when it does, or when ctx ends or stop is closed;
+// then f is left to end by itself.
+func within[T any](ctx context.Context, stop <-chan struct{}, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	results := make(chan result, 1) // buffered: one that is left behind still ends
+	go func() {
+		v, err := f()
+		results <- result{v, err}
+	}()
+	select {
+	case r := <-results:
+		return r.value, r.err
+	case <-ctx.Done():
+	case <-stop:
+	}
+	var zero T
+	return zero, errUnanswered
+}
+
+// closingFor is closed when the call has to give up because the client closes.
+func (s *Session) closingFor(c Call) <-chan struct{} {
+	if c.Waits {
+		return s.closing
+	}
+	return nil
+}
+
+var errUnanswered = errors.New("no answer in time")
+
+// errVoid is a command that came after its end: the server's clock was not
+// known yet, or was set.
+var errVoid = errors.New("the server's clock is ahead of the guess")
+
+// Heard takes the server's clock from a reply. The error it returns for a void
+// command makes Do send it again, with an end that fits.
+func (s *Session) Heard(status lua.Status, now lua.Time) error {
+	s.clock.learn(now)
+	if status == lua.Void {
+		return errVoid
+	}
+	return nil
+}
+
+// pause waits before the next attempt: longer each time, and by chance, so that
+// many waiters do not come back to a recovering server all at once. It reports
+// whether there may be one.
+func (s *Session) pause(ctx context.Context, c Call, tries int) bool {
+	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
+	d := min(first<<min(tries, 10), most)
+	d = d/2 + rand.N(d/2)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+	case <-s.closingFor(c):
+	}
+	return false
+}
+
+func kindOf(f lua.Fault) error {
+	if f == lua.Refused {
+		return lockerr.ErrRefused
+	}
+	return lockerr.ErrUnavailable
+}
+
+// failed is the error of a call that gives up.
+func (c Call) failed(ctx context.Context, s *Session, strays lua.Time, kind, err error) error {
+	switch {
+	case c.Waits && s.IsClosing():
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
+	case strays != 0:
+		kind = lockerr.ErrIndeterminate
+	}
+	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: errors.Join(Cause(ctx), err)}
+}
+
+// Cause is why ctx ended, in a form that matches both ctx.Err() and the cause
+// given by whoever ended it. Nil while ctx lives.
+func Cause(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return errors.Join(err, cause)
+}

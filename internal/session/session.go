@@ -1,0 +1,99 @@
+// Package session is one client's standing with Redis: its id, its way of
+// calling scripts, its idea of the server's clock, and what it still has to do
+// in the background before it may close.
+package session
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/redlatch/redlatch/internal/wake"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// Config is what a session is made of.
+type Config struct {
+	Redis     lua.Redis
+	PubSub    wake.Redis
+	Log       *slog.Logger
+	About     string        // what this client's holders say of themselves
+	KeepFence time.Duration // how long an unused fence is kept; 0: for ever
+	Cluster   bool          // keys live in slots, and nodes know only their own subscribers
+}
+
+// Session is shared by all locks of one client. Its methods may be called
+// concurrently.
+type Session struct {
+	Config
+
+	ID       string
+	Watchdog *watchdog.Watchdog
+	Wakes    *wake.Hub
+
+	clock   serverClock
+	numbers atomic.Int64
+	closing chan struct{}
+	close   sync.Once
+	tasks   tasks
+}
+
+// New makes a session. It does no I/O and starts no goroutine.
+func New(cfg Config) *Session {
+	s := &Session{
+		Config:  cfg,
+		ID:      uuid.NewString(),
+		Wakes:   wake.New(wake.Config{Redis: cfg.PubSub, Log: cfg.Log}),
+		closing: make(chan struct{}),
+	}
+	s.clock.start = time.Now()
+	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: cfg.Log})
+	return s
+}
+
+// NewAcquisition returns an id that was never used before and never will be.
+// Its form is Redisson's, whose Java clients take the number for a thread's.
+func (s *Session) NewAcquisition() string {
+	return s.ID + ":" + strconv.FormatInt(s.numbers.Add(1), 10)
+}
+
+// Now guesses the server's clock; see serverClock.
+func (s *Session) Now() lua.Time { return s.clock.now() }
+
+// Closing is closed when the client begins to close.
+func (s *Session) Closing() <-chan struct{} { return s.closing }
+
+// IsClosing reports whether the client closes or has closed.
+func (s *Session) IsClosing() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// BeginClose makes waiters give up and refuses new work. It reports whether
+// this call was the first.
+func (s *Session) BeginClose() (first bool) {
+	s.close.Do(func() { close(s.closing); first = true })
+	return first
+}
+
+// FinishClose ends the watchdog and the wakes, and waits for background work,
+// for that at most until ctx ends; then the rest is told to stop.
+func (s *Session) FinishClose(ctx context.Context) error {
+	s.Watchdog.Close()
+	s.Wakes.Close()
+	return s.tasks.finish(ctx)
+}
+
+// Background runs work that outlives the call it belongs to. Its context ends
+// when the client cannot wait for it any longer.
+func (s *Session) Background(work func(ctx context.Context)) { s.tasks.start(work) }
