@@ -1,0 +1,27 @@
+package redlatch
+
+import "github.com/redlatch/redlatch/lockerr"
+
+// The errors of redlatch, for errors.Is. Package lockerr says what each means.
+var (
+	ErrNotAcquired   = lockerr.ErrNotAcquired
+	ErrLost          = lockerr.ErrLost
+	ErrNotHeld       = lockerr.ErrNotHeld
+	ErrIndeterminate = lockerr.ErrIndeterminate
+	ErrUnavailable   = lockerr.ErrUnavailable
+	ErrRefused       = lockerr.ErrRefused
+	ErrClosed        = lockerr.ErrClosed
+	ErrConfig        = lockerr.ErrConfig
+)
+
+// The typed errors of redlatch, for errors.As.
+type (
+	// NotAcquiredError says who has the lock.
+	NotAcquiredError = lockerr.NotAcquiredError
+	// LostError says which hold was lost, and how.
+	LostError = lockerr.LostError
+	// OpError says which operation failed, on which lock.
+	OpError = lockerr.OpError
+	// ConfigError says which value is not usable, and why.
+	ConfigError = lockerr.ConfigError
+)

@@ -1,0 +1,146 @@
+package reentrant
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// keeper is the mutex behind one acquisition.
+type keeper struct {
+	*want
+	turn atomic.Bool // the acquisition has the local turn
+}
+
+// SetHolds tells Redis the number of holds.
+func (k *keeper) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int, reenter bool) (time.Time, error) {
+	if reenter {
+		answer, err := k.ask(ctx, a.ID, holds)
+		return answer.Sent, orGone(answer.Value.Status, err)
+	}
+	answer, err := k.release(ctx, a.ID, holds)
+	return answer.Sent, orGone(answer.Value.Status, err)
+}
+
+func orGone(status lua.Status, err error) error {
+	if err == nil && status == lua.Gone {
+		return acquisition.ErrGone
+	}
+	return err
+}
+
+// Leave hands the lock to the next waiter of this client or, when there is none
+// or enough of them had their turn, frees it.
+func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
+	if k.turn.Load() && !k.family.session.IsClosing() && k.l.mayTransfer(k.settings.Turns) {
+		if w := k.l.next(); w != nil {
+			return k.transfer(ctx, a, w)
+		}
+	}
+	return k.free(ctx, a)
+}
+
+// Lost passes the turn on: the lock is no more here, whatever its holder does.
+func (k *keeper) Lost(*acquisition.Acquisition) {
+	if k.turn.Swap(false) {
+		k.l.passTurn()
+	}
+}
+
+// Ended forgets the acquisition and passes the turn on, unless it went on with
+// the lock.
+func (k *keeper) Ended(a *acquisition.Acquisition) {
+	k.l.ended(a)
+	if k.turn.Swap(false) {
+		k.l.passTurn()
+	}
+	k.family.leave(k.keys.Lock, k.l)
+}
+
+// transfer hands the lock to w, with one command. Whatever comes of it, w gets
+// at least the turn, and asks for itself.
+func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
+	id := w.want.newID()
+	answer, err := session.Do(ctx, k.family.session, k.call("unlock", true),
+		func(ctx context.Context, voidAfter lua.Time) (lua.TransferReply, error) {
+			r, err := lua.Transfer(ctx, k.family.session.Redis, lua.TransferParams{
+				LockKey: k.keys.Lock, FenceKey: k.keys.Fence,
+				From: from.ID, To: id,
+				Lease: w.want.settings.Lease, VoidAfter: voidAfter, KeepFence: k.family.session.KeepFence,
+			})
+			if err == nil {
+				err = k.family.session.Heard(r.Status, r.Now)
+			}
+			return r, err
+		})
+	if err == nil && answer.Value.Status == lua.Granted {
+		k.turn.Store(false) // it goes with the lock
+		h := w.want.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true)
+		if !k.l.deliver(w, given{hold: h}) {
+			k.family.session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+		}
+		return nil
+	}
+	k.requeue(w)
+	if err == nil {
+		return acquisition.ErrGone
+	}
+	// Either may have it, or get it yet: both are given back, and w asks anew.
+	k.giveBack(id, answer.Strays)
+	k.giveBack(from.ID, answer.Strays)
+	return err
+}
+
+// requeue puts a waiter back to the head of the queue, where it gets the turn.
+func (k *keeper) requeue(w *waiter) {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.l.queue = append([]*waiter{w}, k.l.queue...)
+}
+
+// free releases the lock for everybody.
+func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
+	before := time.Now()
+	answer, err := k.release(ctx, a.ID, 0)
+	if err != nil {
+		k.giveBack(a.ID, a.Strays)
+		return err
+	}
+	if a.Strays > k.family.session.Now() {
+		k.giveBack(a.ID, a.Strays)
+	}
+	switch {
+	case answer.Value.Status == lua.Gone && answer.Strays == 0:
+		return acquisition.ErrGone
+	case k.othersHeard(answer.Value.Heard):
+		k.stepAside(asideAfter(time.Since(before)))
+	}
+	return nil
+}
+
+// stepAside lets waiters of other clients go first for a moment. Whoever releases
+// and asks again at once wins nearly always, and would starve them. The local
+// state is kept for as long, though nobody here may want the lock just now.
+func (k *keeper) stepAside(d time.Duration) {
+	k.l.stepAside(d)
+	k.family.enter(k.keys.Lock)
+	time.AfterFunc(d, func() { k.family.leave(k.keys.Lock, k.l) })
+}
+
+// othersHeard reports whether other clients may have been told of a release.
+func (k *keeper) othersHeard(heard int64) bool {
+	if k.l.hears() {
+		heard--
+	}
+	return heard != 0 || k.family.session.Cluster
+}
+
+// asideAfter is how long to step aside for waiters elsewhere: they need a
+// message and a command, each about as long as our own command took.
+func asideAfter(roundTrip time.Duration) time.Duration {
+	return min(max(2*roundTrip, time.Millisecond), 20*time.Millisecond)
+}
