@@ -1,0 +1,35 @@
+// Package server finds the Redis that an example uses.
+package server
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// URL returns REDIS_URL if it is set. Otherwise it starts an embedded server, so
+// that the example runs on a machine that has Go and nothing else.
+func URL() (url string, stop func(), err error) {
+	if url := os.Getenv("REDIS_URL"); url != "" {
+		fmt.Printf("Using the Redis of REDIS_URL.\n")
+		return url, func() {}, nil
+	}
+	embedded := miniredis.NewMiniRedis()
+	embedded.ClockTTL(true) // leases end by the real clock
+	if err := embedded.Start(); err != nil {
+		return "", nil, err
+	}
+	fmt.Printf("Using an embedded server (set REDIS_URL for a real one).\n")
+	return "redis://" + embedded.Addr(), embedded.Close, nil
+}
+
+// Connect opens a go-redis client.
+func Connect(url string) (*redis.Client, error) {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return redis.NewClient(options), nil
+}

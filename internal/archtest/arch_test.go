@@ -1,0 +1,205 @@
+// Package archtest holds the rules of who may import whom, and a few others that
+// a compiler does not check. When a rule hurts, change it here, in the commit
+// that needs it, and say why.
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/redlatch/redlatch"
+
+type pkg struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		all = append(all, p)
+	}
+	require.Greater(t, len(all), 10, "the list of packages is not empty")
+	return all
+}
+
+// short is the path inside the module; "." is the root package, and paths of
+// others stay whole.
+func short(path string) string {
+	if path == module {
+		return "."
+	}
+	return strings.TrimPrefix(path, module+"/")
+}
+
+var testHelpers = []string{"internal/redistest", "internal/locktest", "internal/archtest"}
+
+// may lists what a package of ours may import of ours. A package that is not
+// listed may import anything but test helpers.
+var may = map[string][]string{
+	"lockerr":              {},
+	"watchdog":             {},
+	"lua":                  {},
+	"internal/owner":       {},
+	"internal/wake":        {},
+	"internal/key":         {"lockerr"},
+	"internal/settings":    {"lockerr"},
+	"internal/session":     {"lockerr", "lua", "watchdog", "internal/wake"},
+	"internal/acquisition": {"lockerr", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
+	"lock":                 {"lockerr", "internal/acquisition"},
+	"reentrant":            {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings", "internal/wake"},
+	".":                    {"lockerr", "reentrant", "internal/owner", "internal/session", "internal/settings"},
+}
+
+func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
+	for _, p := range packages(t) {
+		allowed, listed := may[short(p.ImportPath)]
+		for _, imported := range p.Imports {
+			if !strings.HasPrefix(imported, module) {
+				continue
+			}
+			name := short(imported)
+			if listed {
+				require.Contains(t, allowed, name, "%s imports %s", short(p.ImportPath), name)
+			}
+			if !slices.Contains(testHelpers, short(p.ImportPath)) {
+				require.NotContains(t, testHelpers, name, "%s imports a test helper", short(p.ImportPath))
+			}
+			require.False(t, strings.HasPrefix(short(p.ImportPath), "examples/") && strings.HasPrefix(name, "internal/"),
+				"%s: an example uses what users cannot", short(p.ImportPath))
+		}
+	}
+}
+
+func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
+	speakers := []string{".", "lua", "internal/wake", "internal/redistest", "internal/locktest"}
+	for _, p := range packages(t) {
+		name := short(p.ImportPath)
+		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			require.False(t, strings.HasPrefix(imported, "github.com/redis/"), "%s imports %s", name, imported)
+		}
+	}
+}
+
+// sources walks over the library's own Go files, tests left out.
+func sources(t *testing.T, visit func(path string, file *ast.File, set *token.FileSet)) {
+	t.Helper()
+	set := token.NewFileSet()
+	n := 0
+	root := filepath.Join("..", "..")
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		if d.IsDir() {
+			if strings.HasPrefix(d.Name(), ".") && rel != "." || slices.Contains(testHelpers, rel) || rel == "examples" || rel == "benchmarks" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		n++
+		visit(rel, file, set)
+		return err
+	}))
+	require.Greater(t, n, 20, "the library's files were found")
+}
+
+func TestFunctionsFitOnAScreen(t *testing.T) {
+	const most = 60
+	sources(t, func(path string, file *ast.File, set *token.FileSet) {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				lines := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1
+				require.LessOrEqual(t, lines, most, "%s: %s", path, f.Name.Name)
+			}
+		}
+	})
+}
+
+func TestExportedNamesAreDocumented(t *testing.T) {
+	sources(t, func(path string, file *ast.File, _ *token.FileSet) {
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && (d.Recv == nil || receiverIsExported(d)) {
+					standard := d.Name.Name == "Error" || d.Name.Name == "NoRetry"
+					require.True(t, d.Doc != nil || standard, "%s: %s has no doc comment", path, d.Name.Name)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if s, ok := spec.(*ast.TypeSpec); ok && s.Name.IsExported() {
+						require.True(t, d.Doc != nil || s.Doc != nil, "%s: %s has no doc comment", path, s.Name.Name)
+					}
+				}
+			}
+		}
+	})
+}
+
+func receiverIsExported(f *ast.FuncDecl) bool {
+	expr := f.Recv.List[0].Type
+	if star, ok := expr.(*ast.StarExpr); ok {
+		expr = star.X
+	}
+	name, ok := expr.(*ast.Ident)
+	return ok && name.IsExported()
+}
+
+// Timers, channels and pools at package level belong to no client: they cannot
+// be closed with one, and break tests in virtual time.
+func TestNoSharedStateAtPackageLevel(t *testing.T) {
+	sources(t, func(path string, file *ast.File, _ *token.FileSet) {
+		for _, decl := range file.Decls {
+			d, ok := decl.(*ast.GenDecl)
+			if !ok || d.Tok != token.VAR {
+				continue
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.ChanType:
+					t.Errorf("%s: a channel at package level", path)
+				case *ast.SelectorExpr:
+					if x, ok := n.X.(*ast.Ident); ok {
+						name := x.Name + "." + n.Sel.Name
+						require.NotContains(t, []string{"sync.Pool", "sync.Mutex", "time.NewTimer", "time.NewTicker", "time.AfterFunc"}, name, path)
+					}
+				}
+				return true
+			})
+		}
+	})
+}
