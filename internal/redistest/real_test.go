@@ -68,7 +68,7 @@ func TestKilledServerComesBackOnTheSamePortAndForgets(t *testing.T) {
 
 func TestStopLetsTheServerSaveAndArgumentsWinOverDefaults(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--save", "3600 1")
+	s := redistest.Start(t, "--save", "3600", "1")
 	ctx := t.Context()
 	require.NoError(t, s.Client(t).Set(ctx, "k", "v", 0).Err())
 	s.Stop()
@@ -95,7 +95,7 @@ func TestPausedServerKeepsConnectionsOpenAndAnswersLater(t *testing.T) {
 // so that the server is still at it whenever we ask, until told to hurry.
 func TestRelaunchReturnsWhileTheServerIsLoading(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "50000")
+	s := redistest.Start(t, "--save", "3600", "1", "--rdbcompression", "no", "--key-load-delay", "50000")
 	ctx := t.Context()
 	rdb := s.Client(t, func(o *redis.Options) { o.MaxRetries = -1 })
 	const keys = 24
