@@ -1,0 +1,114 @@
+package wake
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	errSilent     = errors.New("redlatch: pub/sub connection is silent")
+	errUnanswered = errors.New("redlatch: pub/sub command stays unanswered")
+	errUnasked    = errors.New("redlatch: pub/sub error that answers no command")
+	errIdle       = errors.New("redlatch: nobody waits")
+)
+
+// run is the commander: until Close, it keeps a connection while anybody waits.
+func (h *Hub) run() {
+	pause := backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}
+	for h.awaitWork() {
+		err := h.runLink()
+		if errors.Is(err, errIdle) {
+			continue
+		}
+		if h.lose(err) {
+			pause.reset()
+		}
+		h.writeLog()
+		h.sleep(pause.next())
+	}
+	h.writeLog()
+}
+
+// awaitWork blocks until somebody waits for a channel; false says the hub is
+// closed.
+func (h *Hub) awaitWork() bool {
+	for {
+		h.mu.Lock()
+		work, closed := len(h.reg.channels) > 0, h.reg.closed
+		h.mu.Unlock()
+		if work || closed {
+			return !closed
+		}
+		select {
+		case <-h.kick:
+		case <-h.ctx.Done():
+		}
+	}
+}
+
+// runLink serves one connection to its end, and says why it ended.
+func (h *Hub) runLink() error {
+	l := h.newLink()
+	defer l.close()
+	h.update(func(r *registry, _ time.Time) bool { r.begin(); return false })
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		cmd, wait, err := h.next()
+		if err != nil {
+			return err
+		}
+		if cmd != nil {
+			if err := l.send(cmd); err != nil {
+				return err
+			}
+			h.update(func(r *registry, now time.Time) bool { r.sent(cmd, now); return false })
+			continue
+		}
+		h.writeLog()
+		timer.Reset(wait)
+		select {
+		case <-h.kick:
+		case <-timer.C:
+		case <-l.ended:
+			return l.err
+		case <-h.ctx.Done():
+			return h.ctx.Err()
+		}
+	}
+}
+
+// next is the command to send now, or how long to wait when nothing happens.
+// The error says that this connection is of no more use.
+func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if err := h.reg.verdict(now); err != nil {
+		return nil, 0, err
+	}
+	if cmd := h.reg.next(now); cmd != nil {
+		return cmd, 0, nil
+	}
+	return nil, h.reg.untilNext(now), nil
+}
+
+// lose records the end of a connection, after its reader is gone. It reports
+// whether the connection had been a good one.
+func (h *Hub) lose(err error) (good bool) {
+	h.update(func(r *registry, now time.Time) bool {
+		good = r.lost(err, now)
+		return false
+	})
+	return good
+}
+
+func (h *Hub) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-h.ctx.Done():
+	}
+}

@@ -1,0 +1,86 @@
+package wake
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Hub is one client's ear: it subscribes to the channels that are waited for and
+// wakes who waits. Its methods may be called concurrently.
+type Hub struct {
+	cfg Config
+
+	// kick tells the commander that there may be something to do. One slot is
+	// enough: it looks at everything each time.
+	kick chan struct{}
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	done   sync.WaitGroup // the commander
+
+	mu  sync.Mutex // never held during I/O
+	reg registry
+	log journal
+}
+
+// New makes a hub. It does no I/O and starts no goroutine; the first Subscribe
+// does. cfg.Redis must not be nil.
+func New(cfg Config) *Hub {
+	cfg = cfg.withDefaults()
+	h := &Hub{cfg: cfg, kick: make(chan struct{}, 1)}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.reg = newRegistry(cfg, &h.log)
+	return h
+}
+
+// Subscribe asks for wakes of channel until the subscription is closed. It never
+// blocks and never fails: see [Subscription.Ready]. A channel that is subscribed
+// already costs nothing; a new one shares its SUBSCRIBE with others that come at
+// the same time. After Close of the hub it gives a subscription without wakes.
+func (h *Hub) Subscribe(channel string) *Subscription {
+	s := &Subscription{hub: h, wakes: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reg.closed {
+		return s
+	}
+	if !h.reg.started {
+		h.reg.started = true
+		h.done.Go(h.run)
+	}
+	if h.reg.add(channel, s) {
+		h.nudge()
+	}
+	return s
+}
+
+// Close ends the connection and the goroutines and waits for them. Every waiter
+// is woken one last time and no channel is live any more. It returns at once,
+// except while a connection is being made: then go-redis may first let its own
+// time-outs run out. Calling it again is fine.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	h.reg.close()
+	h.mu.Unlock()
+	h.cancel()
+	h.done.Wait()
+}
+
+// nudge never blocks.
+func (h *Hub) nudge() {
+	select {
+	case h.kick <- struct{}{}:
+	default:
+	}
+}
+
+// update changes the registry and lets the commander look if that is needed.
+func (h *Hub) update(change func(r *registry, now time.Time) (look bool)) {
+	h.mu.Lock()
+	look := change(&h.reg, time.Now())
+	h.mu.Unlock()
+	if look {
+		h.nudge()
+	}
+}

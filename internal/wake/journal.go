@@ -1,0 +1,58 @@
+package wake
+
+import (
+	"context"
+	"log/slog"
+)
+
+// cause is a kind of trouble.
+type cause string
+
+const (
+	unreachable cause = "no pub/sub connection; waiters poll"
+	refused     cause = "pub/sub refused; waiters of the channel poll"
+)
+
+type entry struct {
+	level slog.Level
+	text  string
+	attrs []slog.Attr
+}
+
+// journal says each cause once in the hub's life, and once that it is over:
+// a fault that comes and goes for hours is for metrics, not for a log that others
+// have to read. Entries are noted under Hub.mu and written by the commander
+// outside of it, for a log handler may do I/O.
+type journal struct {
+	begun, over map[cause]bool
+	entries     []entry
+}
+
+func (j *journal) trouble(c cause, attrs ...slog.Attr) {
+	if j.begun[c] {
+		return
+	}
+	if j.begun == nil {
+		j.begun, j.over = map[cause]bool{}, map[cause]bool{}
+	}
+	j.begun[c] = true
+	j.entries = append(j.entries, entry{slog.LevelWarn, "redlatch: " + string(c), attrs})
+}
+
+func (j *journal) recovered(c cause, attrs ...slog.Attr) {
+	if !j.begun[c] || j.over[c] {
+		return
+	}
+	j.over[c] = true
+	j.entries = append(j.entries, entry{slog.LevelInfo, "redlatch: over: " + string(c), attrs})
+}
+
+func (h *Hub) writeLog() {
+	h.mu.Lock()
+	entries := h.log.entries
+	h.log.entries = nil
+	h.mu.Unlock()
+	for _, e := range entries {
+		h.cfg.Log.LogAttrs(context.Background(), e.level, e.text, e.attrs...)
+	}
+}

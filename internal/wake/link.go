@@ -1,0 +1,115 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// link is one connection and the goroutine that reads it. It is never mended: a
+// new one takes its place.
+type link struct {
+	hub     *Hub
+	pubsub  *redis.PubSub
+	reading bool
+
+	ended chan struct{} // closed when the reader is gone
+	err   error         // why; valid after ended
+}
+
+func (h *Hub) newLink() *link {
+	return &link{hub: h, pubsub: h.cfg.Redis.Subscribe(h.ctx), ended: make(chan struct{})}
+}
+
+// spent makes a context that lends go-redis its deadline, and forbids it to dial.
+// Left alone, go-redis mends a broken connection inside whatever call notices:
+// without back-off, holding the lock that Close needs, and subscribing again to
+// everything ever asked for, refused channels included, which spoil the whole
+// command. We would rather be told.
+func spent(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	cancel()
+	return ctx
+}
+
+// send writes one command; the first one connects. It returns when the command has
+// been written, not answered. Only the commander calls it.
+func (l *link) send(cmd *command) error {
+	if l.reading {
+		ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Ping)
+		defer cancel()
+		return l.write(spent(ctx), cmd)
+	}
+	ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Dial)
+	defer cancel()
+	if err := l.write(ctx, cmd); err != nil {
+		return err
+	}
+	l.reading = true
+	go l.read()
+	return nil
+}
+
+func (l *link) write(ctx context.Context, cmd *command) error {
+	switch cmd.verb {
+	case subscribe:
+		return l.pubsub.Subscribe(ctx, cmd.names()...)
+	case unsubscribe:
+		return l.pubsub.Unsubscribe(ctx, cmd.names()...)
+	default:
+		return l.pubsub.Ping(ctx, cmd.nonce)
+	}
+}
+
+// close ends the connection and waits for the reader.
+func (l *link) close() {
+	_ = l.pubsub.Close() // the only error says that it is closed already
+	if l.reading {
+		<-l.ended
+	}
+}
+
+// read hands on what comes until the connection ends. It waits without a time
+// limit, and the commander watches the silence: a read that times out in the
+// middle of a frame would leave the stream out of step.
+func (l *link) read() {
+	defer close(l.ended)
+	ctx := spent(context.Background())
+	for {
+		frame, err := l.pubsub.ReceiveTimeout(ctx, 0)
+		var reply redis.Error
+		switch {
+		case errors.As(err, &reply):
+			frame = reply
+		case err != nil:
+			l.err = err
+			return
+		}
+		if err := l.hub.hear(frame); err != nil {
+			l.err = err
+			return
+		}
+	}
+}
+
+// hear takes in one frame. It never blocks on a waiter and never writes.
+func (h *Hub) hear(frame any) (err error) {
+	h.update(func(r *registry, now time.Time) (look bool) {
+		r.heard(now)
+		switch f := frame.(type) {
+		case *redis.Message:
+			r.published(f.Channel)
+		case *redis.Pong:
+			look = r.ponged(f.Payload)
+		case *redis.Subscription:
+			look = r.answered(f.Kind, f.Channel, now)
+		case redis.Error:
+			look = true
+			err = r.refused(f, now)
+		}
+		return look
+	})
+	return err
+}

@@ -1,0 +1,183 @@
+package wake
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// batchSize bounds the channels of one command: few round trips for many
+	// channels, and still no frame that keeps the server busy.
+	batchSize = 1000
+
+	// recheckSize bounds the refused channels that are tried again at a time. If
+	// all of them are still refused, finding that out costs twice as many commands.
+	recheckSize = 64
+
+	// answerPings is how many Pings an answer may take while other frames come. A
+	// flood of messages may delay it; one that never comes was lost.
+	answerPings = 3
+)
+
+// verdict is an error when the present connection has to go.
+func (r *registry) verdict(now time.Time) error {
+	if r.asked == nil {
+		if len(r.channels) > 0 || now.Sub(r.deserted) < r.cfg.Idle {
+			return nil
+		}
+		// In one step with the look at the channels: whoever comes now finds no
+		// connection and gets a new one.
+		r.linked = false
+		return errIdle
+	}
+	if now.Sub(r.quietSince()) >= r.cfg.Ping {
+		return errSilent
+	}
+	if now.Sub(r.asked.sent) >= answerPings*r.cfg.Ping {
+		return errUnanswered
+	}
+	return nil
+}
+
+// quietSince is the start of the silence that an answer has to break.
+func (r *registry) quietSince() time.Time {
+	if r.asked.sent.After(r.lastHeard) {
+		return r.asked.sent
+	}
+	return r.lastHeard
+}
+
+// next is the command to send now, which is then under way; nil if there is none,
+// or one is under way already.
+func (r *registry) next(now time.Time) *command {
+	if r.asked != nil {
+		return nil
+	}
+	if due(r.recheckAt, now) {
+		r.recheck(recheckSize)
+		r.recheckAt = time.Time{}
+		if len(r.denied) > 0 {
+			r.recheckAt = now.Add(r.cfg.Recheck)
+		}
+	}
+	cmd := &command{sent: now}
+	if old := r.sweep(now); len(old) > 0 {
+		cmd.verb, cmd.channels = unsubscribe, old
+	} else if batch := r.batch(); len(batch) > 0 {
+		cmd.verb, cmd.channels = subscribe, batch
+	} else if now.Sub(r.lastHeard) >= r.cfg.Ping {
+		r.pings++
+		cmd.verb, cmd.nonce = ping, "redlatch-"+strconv.Itoa(r.pings)
+	} else {
+		return nil
+	}
+	cmd.left = len(cmd.channels)
+	r.asked = cmd
+	return cmd
+}
+
+// sent notes that cmd has been written: connecting does not count as silence.
+func (r *registry) sent(cmd *command, now time.Time) { cmd.sent = now }
+
+// untilNext is how long there is nothing to do if nothing is heard.
+func (r *registry) untilNext(now time.Time) time.Duration {
+	if r.asked != nil {
+		return min(r.quietSince().Add(r.cfg.Ping).Sub(now), r.asked.sent.Add(answerPings*r.cfg.Ping).Sub(now))
+	}
+	wait := r.lastHeard.Add(r.cfg.Ping).Sub(now)
+	for _, at := range []time.Time{r.sweepAt, r.recheckAt} {
+		if !at.IsZero() {
+			wait = min(wait, at.Sub(now))
+		}
+	}
+	if len(r.channels) == 0 {
+		wait = min(wait, r.deserted.Add(r.cfg.Idle).Sub(now))
+	}
+	return wait
+}
+
+// sweep picks the channels that have been unused for long enough. It comes round
+// once per Linger rather than exactly when each is due, so that many leave in one
+// command and a busy hub is not kept busy by it.
+func (r *registry) sweep(now time.Time) (old []*channel) {
+	if !due(r.sweepAt, now) {
+		return nil
+	}
+	r.sweepAt = now.Add(r.cfg.Linger)
+	for c := range r.unused {
+		if now.Sub(c.unused) < r.cfg.Linger {
+			continue
+		}
+		switch c.state {
+		case live:
+			c.state = leaving
+			delete(r.unused, c)
+			old = append(old, c)
+		case denied:
+			r.forget(c, now)
+		}
+		if len(old) == batchSize {
+			r.sweepAt = now
+			break
+		}
+	}
+	if len(r.unused) == 0 {
+		r.sweepAt = time.Time{}
+	}
+	return old
+}
+
+// batch picks the channels to subscribe to next. Wanted channels and parts of
+// refused batches take turns: neither may hold up the other.
+func (r *registry) batch() []*channel {
+	if len(r.wanted) > 0 && (!r.freshLast || len(r.refusals) == 0) {
+		r.freshLast = true
+		return r.fresh()
+	}
+	r.freshLast = false
+	for len(r.refusals) > 0 {
+		part := r.refusals[0]
+		r.refusals = r.refusals[1:]
+		part = slices.DeleteFunc(part, func(c *channel) bool { return c.state != queued })
+		if len(part) > 0 {
+			return ask(part)
+		}
+	}
+	return nil
+}
+
+func (r *registry) fresh() (batch []*channel) {
+	for c := range r.wanted {
+		delete(r.wanted, c)
+		if batch = append(batch, c); len(batch) == batchSize {
+			break
+		}
+	}
+	return ask(batch)
+}
+
+func ask(batch []*channel) []*channel {
+	for _, c := range batch {
+		c.state = asked
+	}
+	return batch
+}
+
+// recheck lets up to n refused channels be tried again, as a batch of their own
+// that cannot spoil others.
+func (r *registry) recheck(n int) {
+	var part []*channel
+	for c := range r.denied {
+		if len(part) == min(n, batchSize) {
+			break
+		}
+		delete(r.denied, c)
+		part = append(part, c)
+	}
+	if len(part) > 0 {
+		r.enqueue(part)
+	}
+}
+
+func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
