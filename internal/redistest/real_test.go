@@ -91,14 +91,14 @@ func TestPausedServerKeepsConnectionsOpenAndAnswersLater(t *testing.T) {
 	s.Pause() // and clean-up ends a paused server as well
 }
 
-// The data load with a delay per key, and with a look at the clients every 2 MB,
-// so that the server is still at it whenever we ask, until told to hurry.
+// The server looks at its clients every 2 MB of what it loads. With a delay per
+// key it is at it for seconds, of which the test waits for the first looks only.
 func TestRelaunchReturnsWhileTheServerIsLoading(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--save", "3600", "1", "--rdbcompression", "no", "--key-load-delay", "50000")
+	s := redistest.Start(t, "--save", "3600", "1", "--rdbcompression", "no", "--key-load-delay", "100000")
 	ctx := t.Context()
 	rdb := s.Client(t, func(o *redis.Options) { o.MaxRetries = -1 })
-	const keys = 24
+	const keys = 40
 	value := make([]byte, 2<<20)
 	for range keys {
 		require.NoError(t, rdb.Set(ctx, redistest.Name(t), value, 0).Err())
@@ -106,8 +106,6 @@ func TestRelaunchReturnsWhileTheServerIsLoading(t *testing.T) {
 	s.Stop()
 	s.Relaunch()
 	require.True(t, redis.IsLoadingError(rdb.Ping(ctx).Err()))
-	require.NoError(t, s.Control().ConfigSet(ctx, "key-load-delay", "0").Err())
-	require.Eventually(t, func() bool { return rdb.DBSize(ctx).Val() == keys }, time.Minute, time.Millisecond)
 }
 
 func TestSharedServerIsOneAndRefusesToBeDisturbed(t *testing.T) {
