@@ -65,9 +65,7 @@ func dial(t testing.TB, addr string, protocol int, change func(*redis.Options)) 
 // server is a real server, a child of the test.
 type server struct {
 	addr, dir string
-	// since62 is the version as a number: 602 is Redis 6.2, 900 is Valkey 9.
-	version int
-	valkey  bool
+	version   int // 602 is Redis 6.2, 901 is Valkey 9.1
 }
 
 // binary finds the server to test: REDLATCH_SERVER, or what is installed.
@@ -98,10 +96,11 @@ func startServer(t testing.TB, args ...string) *server {
 func startServerIn(t testing.TB, dir string, args ...string) *server {
 	t.Helper()
 	path := binary(t)
-	// A cluster's bus listens on port + 10000, so ports stay low.
+	// A cluster's bus listens on port + 10000; both stay below what the kernel
+	// gives out for connections.
 	var addr, port string
 	for range 100 {
-		n := 20000 + (os.Getpid()*37+int(lastPort.Add(1)))%20000
+		n := 12000 + (os.Getpid()*37+int(lastPort.Add(1)))%10000
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n))
 		if err == nil {
 			addr, port = l.Addr().String(), strconv.Itoa(n)
@@ -131,7 +130,6 @@ func startServerIn(t testing.TB, dir string, args ...string) *server {
 	}, 20*time.Second, 5*time.Millisecond, "server does not answer")
 	out, err := exec.Command(path, "--version").Output()
 	require.NoError(t, err)
-	s.valkey = strings.HasPrefix(string(out), "Valkey")
 	_, after, _ := strings.Cut(string(out), " v=")
 	var major, minor int
 	_, err = fmt.Sscanf(after, "%d.%d", &major, &minor)

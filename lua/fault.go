@@ -61,6 +61,9 @@ func classifyAnswer(text string) (Fault, string) {
 	switch {
 	case strings.HasPrefix(text, "max number of clients reached"):
 		return NotRun, "MAXCLIENTS"
+	// What a server with a password says to more than ten words from a stranger.
+	case strings.HasPrefix(text, "Protocol error: unauthenticated"):
+		return Refused, "NOAUTH"
 	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
 	case strings.HasPrefix(text, "The user executing the script"),
 		strings.HasPrefix(text, "ACL failure in script"):
