@@ -1,0 +1,245 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// limit bounds everything that must happen; only a broken lock reaches it.
+const limit = time.Minute
+
+// far is a lease and a poll bound that no test lives to see the end of, so that
+// nothing but the message of a release can wake a waiter.
+const far = 20 * time.Minute
+
+var (
+	patient = Options{Lease: far, Poll: far}
+	// mortal locks are renewed, or end, while the test looks.
+	mortal = Options{Lease: time.Second, Poll: far}
+)
+
+// fixture is the stage of one property: one lock and the processes that use it.
+type fixture struct {
+	*testing.T
+	subject Subject
+	name    string
+	admin   redis.UniversalClient // looks at the server; has no part in the lock
+}
+
+var lastName atomic.Int64
+
+func newFixture(t *testing.T, s Subject) *fixture {
+	f := &fixture{T: t, subject: s, name: fmt.Sprintf("%s/%d", t.Name(), lastName.Add(1))}
+	f.admin = s.Dial(t)
+	t.Cleanup(func() { _ = f.admin.Close() })
+	t.Cleanup(f.nothingRemains) // after every process was closed
+	return f
+}
+
+// nothingRemains holds at the end of every property, however it went.
+func (f *fixture) nothingRemains() {
+	if f.Failed() {
+		return
+	}
+	f.eventually(func() bool { return len(f.keys()) == 0 && len(f.channels()) == 0 }, "nothing of the lock remains")
+}
+
+// keys are the keys of the lock, without those that stay by design.
+func (f *fixture) keys() []string {
+	all, err := f.admin.Keys(context.Background(), "*"+f.name+"*").Result()
+	require.NoError(f, err)
+	var keys []string
+	for _, k := range all {
+		if !f.subject.Stays(k) {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// channels are the channels of the lock that somebody listens to.
+func (f *fixture) channels() []string {
+	all, err := f.admin.PubSubChannels(context.Background(), "*"+f.name+"*").Result()
+	require.NoError(f, err)
+	return all
+}
+
+// wipe removes everything that Redis has of the lock, as an operator or a
+// failover would.
+func (f *fixture) wipe() {
+	f.Helper()
+	all, err := f.admin.Keys(context.Background(), "*"+f.name+"*").Result()
+	require.NoError(f, err)
+	require.NotEmpty(f, all, "there is something to wipe")
+	require.NoError(f, f.admin.Del(context.Background(), all...).Err())
+}
+
+// eventually waits for a state of the server that nobody announces.
+func (f *fixture) eventually(ok func() bool, what string) {
+	f.Helper()
+	require.Eventually(f, ok, limit, 2*time.Millisecond, what)
+}
+
+// receive waits for c to be closed or to have a value.
+func receive[T any](f *fixture, c <-chan T, what string) (v T) {
+	f.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(limit):
+		require.FailNow(f, "did not happen: "+what)
+	}
+	return v
+}
+
+// pending asserts that c has nothing to say now.
+func pending[T any](f *fixture, c <-chan T, what string) {
+	f.Helper()
+	select {
+	case <-c:
+		require.FailNow(f, "happened too early: "+what)
+	default:
+	}
+}
+
+// newChain starts a call chain, as redlatch.WithOwner does.
+func newChain() context.Context { return owner.With(context.Background(), owner.New()) }
+
+// process is a client with connections of its own, as a process of its own
+// would have. Its methods use the lock of the fixture.
+type process struct {
+	f      *fixture
+	client Client
+	rdb    redis.UniversalClient
+	sent   *traffic
+}
+
+func (f *fixture) process(o Options) *process {
+	f.Helper()
+	p := &process{f: f, rdb: f.subject.Dial(f), sent: new(traffic)}
+	p.rdb.AddHook(p.sent)
+	p.client = f.subject.New(f, p.rdb, o)
+	f.Cleanup(p.end)
+	p.warmUp()
+	return p
+}
+
+// warmUp lets the client learn the server's clock, which costs its first grant
+// one script more.
+func (p *process) warmUp() {
+	p.f.Helper()
+	h, err := p.client.TryLock(context.Background(), fmt.Sprintf("warm up/%d", lastName.Add(1)))
+	require.NoError(p.f, err)
+	require.NoError(p.f, h.Unlock(context.Background()))
+}
+
+func (p *process) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if p.sent.dead.Load() {
+		cancel() // nothing can be given back
+	}
+	_ = p.client.Close(ctx)
+	_ = p.rdb.Close()
+}
+
+// die ends the process as far as Redis can see: nothing is sent any more, and
+// nothing is given back.
+func (p *process) die() {
+	p.sent.dead.Store(true)
+	_ = p.rdb.Close()
+}
+
+func (p *process) lock() Hold {
+	p.f.Helper()
+	return p.lockWith(context.Background())
+}
+
+func (p *process) lockWith(ctx context.Context) Hold {
+	p.f.Helper()
+	return p.start(ctx).got()
+}
+
+func (p *process) tryLock(ctx context.Context) (Hold, error) {
+	return p.client.TryLock(ctx, p.f.name)
+}
+
+// refused asserts that the lock is held, by trying.
+func (p *process) refused() *lockerr.NotAcquiredError {
+	p.f.Helper()
+	h, err := p.tryLock(context.Background())
+	require.ErrorIs(p.f, err, lockerr.ErrNotAcquired)
+	require.Nil(p.f, h)
+	var facts *lockerr.NotAcquiredError
+	require.ErrorAs(p.f, err, &facts)
+	return facts
+}
+
+// free asserts that the lock is free, by having it for a moment.
+func (p *process) free() {
+	p.f.Helper()
+	h, err := p.tryLock(context.Background())
+	require.NoError(p.f, err)
+	p.unlock(h)
+}
+
+func (p *process) unlock(h Hold) {
+	p.f.Helper()
+	require.NoError(p.f, h.Unlock(context.Background()))
+}
+
+// traffic counts the scripts of one client.
+type traffic struct {
+	sent, answered atomic.Int64
+	dead           atomic.Bool
+}
+
+// DialHook implements redis.Hook.
+func (c *traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (c *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		c.sent.Add(1)
+		err := next(ctx, cmd)
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			c.sent.Add(-1) // it is sent again with its text
+		} else {
+			c.answered.Add(1)
+		}
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (c *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// kinds are the sentinels that an error matches: exactly one of them, for
+// nothing is two things at once.
+func kinds(err error) []error {
+	var found []error
+	for _, kind := range []error{
+		lockerr.ErrNotAcquired, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
+		lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig,
+	} {
+		if errors.Is(err, kind) {
+			found = append(found, kind)
+		}
+	}
+	return found
+}
