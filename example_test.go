@@ -1,0 +1,140 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+)
+
+// exampleClient gives the examples a server of their own.
+func exampleClient() (locks *redlatch.Client, stop func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	locks, err = redlatch.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return locks, func() {
+		_ = locks.Close(context.Background())
+		_ = rdb.Close()
+		server.Close()
+	}
+}
+
+func chargeCard(context.Context) error { return nil }
+
+func Example() {
+	ctx := context.Background()
+	server := miniredis.NewMiniRedis() // stands for your Redis
+	if err := server.Start(); err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	locks, err := redlatch.New(rdb)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(ctx)
+
+	err = locks.Mutex("orders:42").Do(ctx, func(ctx context.Context) error {
+		return chargeCard(ctx) // may lock "orders:42" again
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func Example_hold() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	hold, err := locks.Mutex("orders:42").Lock(ctx) // ctx bounds the wait and nothing else
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Unlock(ctx)
+
+	select {
+	case <-hold.Lost(): // it ended without our asking: stop
+	default:
+		fmt.Println("trusted:", hold.Trusted(), "fenced:", hold.Fence() > 0)
+	}
+	// Output: trusted: true fenced: true
+}
+
+func Example_owner() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	// At the edge of the program, once for each request:
+	ctx := redlatch.WithOwner(context.Background())
+
+	// Anywhere below it, as deep as it goes:
+	outer, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer outer.Unlock(ctx)
+	inner, err := locks.Mutex("orders:42").Lock(ctx) // the same owner: one hold more
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer inner.Unlock(ctx)
+
+	fmt.Println("one grant:", outer.Fence() == inner.Fence())
+	// Output: one grant: true
+}
+
+func Example_errors() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	hold, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Unlock(ctx)
+
+	_, err = locks.Mutex("orders:42").TryLock(ctx) // never waits
+	var busy *redlatch.NotAcquiredError
+	switch {
+	case errors.As(err, &busy):
+		fmt.Println("somebody else has it; its lease runs for", busy.Remaining.Round(time.Minute/2))
+	case errors.Is(err, redlatch.ErrUnavailable):
+		fmt.Println("Redis is down")
+	case err != nil:
+		fmt.Println("something else:", err)
+	}
+	// Output: somebody else has it; its lease runs for 30s
+}
+
+func ExampleClient_Close() {
+	locks, stop := exampleClient()
+	defer stop()
+	hold, err := locks.Mutex("orders:42").Lock(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := locks.Close(ctx); err != nil { // releases what is held
+		log.Println(err)
+	}
+	<-hold.Lost()
+	fmt.Println(context.Cause(hold.Context()))
+	// Output: redlatch: client is closed
+}
