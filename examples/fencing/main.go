@@ -1,3 +1,5 @@
+//go:build unix
+
 // Fencing: a holder is paused beyond its lease and writes when it goes on. The
 // lock cannot stop that write; the store does, by the fence.
 //

@@ -1,0 +1,34 @@
+// Package examples runs the examples as a new user would, and reads what they
+// say.
+package examples
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func run(t *testing.T, dir string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./"+dir)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return string(out)
+}
+
+func TestQuickstartTellsItsStory(t *testing.T) {
+	out := run(t, "quickstart")
+	require.Contains(t, out, "locks it again further down its call chain")
+	require.Contains(t, out, "is killed with -9")
+	require.Contains(t, out, "took over")
+	require.Contains(t, out, "Done: ")
+}
+
+func TestNestedLocksThreeDeepUnderOneFence(t *testing.T) {
+	out := run(t, "nested")
+	require.Regexp(t, `checkout\s+holds 1, fence (\d+)`, out)
+	require.Regexp(t, `reserve\s+holds 3`, out)
+	require.Contains(t, out, "another owner waits in vain")
+	require.Regexp(t, `charge, after reserve\s+holds 2`, out)
+}

@@ -1,0 +1,27 @@
+//go:build unix
+
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The example as a user runs it: the paused holder's write is rejected, its
+// successor's stands.
+func TestThePausedHolderIsRejected(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "run", ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"process 2  writes: accepted",
+		"process 1  writes: rejected: a later holder of the lock has written",
+		`the table has "written by process 2"`,
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("missing %q in\n%s", want, out)
+		}
+	}
+}
