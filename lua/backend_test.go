@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,13 +14,13 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lua"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // backend is one server of its own with one client.
 type backend struct {
@@ -62,77 +59,19 @@ func dial(t testing.TB, addr string, protocol int, change func(*redis.Options)) 
 	return rdb
 }
 
-// server is a real server, a child of the test.
+// server is a real server of the test's own.
 type server struct {
-	addr, dir string
-	version   int // 602 is Redis 6.2, 901 is Valkey 9.1
+	*redistest.Server
+	addr    string
+	version int // 602 is Redis 6.2, 901 is Valkey 9.1
 }
-
-// binary finds the server to test: REDLATCH_SERVER, or what is installed.
-func binary(t testing.TB) string {
-	t.Helper()
-	for _, name := range []string{os.Getenv("REDLATCH_SERVER"), "redis-server", "valkey-server"} {
-		if name == "" {
-			continue
-		}
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	if os.Getenv("REDLATCH_REQUIRE_SERVER") == "1" {
-		t.Fatal("no redis-server found, and REDLATCH_REQUIRE_SERVER=1")
-	}
-	t.Skip("no redis-server found: install one to run this test")
-	return ""
-}
-
-var lastPort atomic.Int32
 
 func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
-	return startServerIn(t, t.TempDir(), args...)
-}
-
-func startServerIn(t testing.TB, dir string, args ...string) *server {
-	t.Helper()
-	path := binary(t)
-	// A cluster's bus listens on port + 10000; both stay below what the kernel
-	// gives out for connections.
-	var addr, port string
-	for range 100 {
-		n := 12000 + (os.Getpid()*37+int(lastPort.Add(1)))%10000
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n))
-		if err == nil {
-			addr, port = l.Addr().String(), strconv.Itoa(n)
-			require.NoError(t, l.Close())
-			break
-		}
-	}
-	require.NotEmpty(t, addr, "no free port")
-	log, err := os.Create(filepath.Join(dir, "log"))
-	require.NoError(t, err)
-	all := append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"}, args...)
-	cmd := exec.Command(path, all...)
-	cmd.Stdout, cmd.Stderr = log, log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = log.Close()
-	})
-	s := &server{addr: addr, dir: dir}
-	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	}, 20*time.Second, 5*time.Millisecond, "server does not answer")
-	out, err := exec.Command(path, "--version").Output()
-	require.NoError(t, err)
-	_, after, _ := strings.Cut(string(out), " v=")
+	s := &server{Server: redistest.Start(t, args...)}
+	s.addr = s.Addr()
 	var major, minor int
-	_, err = fmt.Sscanf(after, "%d.%d", &major, &minor)
+	_, err := fmt.Sscanf(s.Version(), "%d.%d", &major, &minor)
 	require.NoError(t, err)
 	s.version = major*100 + minor
 	return s

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -528,9 +529,29 @@ func (s span) contains(ttl time.Duration, during span, slack int64) bool {
 	return us >= s.lo-during.hi-slack && us <= s.hi-during.lo+slack
 }
 
-// compare reads everything that is stored and compares it with the model.
+// compare reads everything that is stored, in one go, and compares it with the
+// model.
 func (m *machine) compare(t *rapid.T) {
-	ctx, rdb := context.Background(), m.b.rdb
+	ctx := context.Background()
+	pipe := m.b.rdb.Pipeline()
+	keys := pipe.Keys(ctx, "*")
+	var fields []*redis.MapStringStringCmd
+	var fences []*redis.StringCmd
+	var ends, fenceEnds []*redis.DurationCmd
+	for i, k := range m.locks {
+		fields = append(fields, pipe.HGetAll(ctx, k.Lock))
+		ends = append(ends, pipe.PTTL(ctx, k.Lock))
+		fenceEnds = append(fenceEnds, pipe.PTTL(ctx, k.Fence))
+		fences = append(fences, nil)
+		if m.fences[i] != nil {
+			fences[i] = pipe.Get(ctx, k.Fence)
+		}
+	}
+	l0 := m.leases(t)
+	_, err := pipe.Exec(ctx)
+	require.NoError(t, err)
+	during := span{lo: l0, hi: m.leases(t)}
+
 	var want []string
 	for i, k := range m.locks {
 		if m.held[i] != nil {
@@ -540,33 +561,21 @@ func (m *machine) compare(t *rapid.T) {
 			want = append(want, k.Fence)
 		}
 	}
-	got, err := rdb.Keys(ctx, "*").Result()
-	require.NoError(t, err)
 	slices.Sort(want)
-	slices.Sort(got)
+	got := slices.Sorted(slices.Values(keys.Val()))
 	require.True(t, slices.Equal(want, got), "keys: want %q, got %q", want, got)
-	expires := func(k string, end span) {
-		l0 := m.leases(t)
-		ttl, err := rdb.PTTL(ctx, k).Result()
-		require.NoError(t, err)
-		require.True(t, end.contains(ttl, span{lo: l0, hi: m.leases(t)}, m.slack), "%s expires in %v, not in %+v", k, ttl, end)
-	}
-	for i, k := range m.locks {
+	for i := range m.locks {
 		if l := m.held[i]; l != nil {
-			fields, err := rdb.HGetAll(ctx, k.Lock).Result()
-			require.NoError(t, err)
 			want := map[string]string{l.holder: strconv.Itoa(l.holds)}
 			if l.about != "" {
 				want["redlatch:about"] = l.about
 			}
-			require.Equal(t, want, fields)
-			expires(k.Lock, l.end)
+			require.Equal(t, want, fields[i].Val())
+			require.True(t, l.end.contains(ends[i].Val(), during, m.slack), "lock expires in %v, not in %+v", ends[i].Val(), l.end)
 		}
 		if f := m.fences[i]; f != nil {
-			value, err := rdb.Get(ctx, k.Fence).Result()
-			require.NoError(t, err)
-			require.Equal(t, strconv.FormatInt(f.value, 10), value)
-			expires(k.Fence, f.end)
+			require.Equal(t, strconv.FormatInt(f.value, 10), fences[i].Val())
+			require.True(t, f.end.contains(fenceEnds[i].Val(), during, m.slack), "fence expires in %v, not in %+v", fenceEnds[i].Val(), f.end)
 		}
 	}
 }
