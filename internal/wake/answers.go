@@ -60,8 +60,7 @@ func (r *registry) confirmed(c *channel) (look bool) {
 	delete(r.wanted, c)
 	delete(r.denied, c)
 	c.state = live
-	c.settle()
-	c.wake()
+	c.tell()
 	if c.refused {
 		c.refused = false
 		r.log.recovered(refused, slog.String("channel", c.name))

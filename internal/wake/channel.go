@@ -48,6 +48,13 @@ func (c *channel) wake() {
 	}
 }
 
+// tell makes everybody look. The wake comes first, so that Ready, which the other
+// ends, can take it: whoever is in Ready looks anyway.
+func (c *channel) tell() {
+	c.wake()
+	c.settle()
+}
+
 func (c *channel) awaitSettled() <-chan struct{} {
 	if c.settled == nil {
 		c.settled = make(chan struct{})

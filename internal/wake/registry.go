@@ -105,8 +105,7 @@ func (r *registry) isSettled(c *channel) bool {
 func (r *registry) close() {
 	r.closed = true
 	for _, c := range r.channels {
-		c.settle()
-		c.wake()
+		c.tell()
 		for len(c.subs) > 0 {
 			c.part(c.subs[0])
 		}
@@ -121,6 +120,7 @@ func (r *registry) close() {
 // begin is called before a connection is made.
 func (r *registry) begin() {
 	r.linked = true
+	r.pings = 0
 	r.firstHeard, r.lastHeard = time.Time{}, time.Time{}
 }
 
@@ -140,8 +140,7 @@ func (r *registry) lost(err error, now time.Time) (good bool) {
 		if c.state != denied {
 			r.want(c)
 		}
-		c.settle()
-		c.wake()
+		c.tell()
 	}
 	if !r.closed {
 		r.log.trouble(unreachable, slog.Any("error", err))

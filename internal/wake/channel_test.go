@@ -1,0 +1,241 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSubscriptionsOfOneChannelShareOneSubscribeAndAreAllWoken(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		subs := []*Subscription{s.live("a"), s.live("a"), s.live("a")}
+		other := s.live("b")
+		s.publish("a")
+		for _, sub := range subs {
+			require.True(t, isWoken(sub))
+		}
+		require.False(t, isWoken(other))
+		require.Equal(t, 2, s.sent("SUBSCRIBE"), "one for a, one for b")
+
+		subs[0].Close()
+		subs[0].Close()
+		s.publish("a")
+		require.False(t, isWoken(subs[0]), "closed subscriptions hear nothing")
+		require.True(t, isWoken(subs[1]))
+		require.True(t, isWoken(subs[2]))
+		s.sleep(time.Minute)
+		require.Zero(t, s.sent("UNSUBSCRIBE"), "others still wait")
+	})
+}
+
+func TestUnusedChannelLingersAndIsThenUnsubscribed(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		a, b := s.live("a"), s.live("b")
+		a.Close()
+		s.sleep(300 * time.Millisecond)
+		b.Close()
+		s.sleep(699 * time.Millisecond)
+		require.ElementsMatch(t, []string{"a", "b"}, s.subscribed(), "not before Linger")
+		s.sleep(1001 * time.Millisecond)
+		require.Empty(t, s.subscribed(), "not after twice Linger")
+		require.LessOrEqual(t, s.sent("UNSUBSCRIBE"), 2)
+		requireEmpty(t, s.hub)
+	})
+}
+
+func TestHotChannelDoesNotPayForEachCycle(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		for range 1000 {
+			sub := s.hub.Subscribe("hot")
+			require.NoError(t, sub.Ready(t.Context()))
+			require.True(t, sub.Live())
+			s.sleep(10 * time.Millisecond)
+			sub.Close()
+			s.sleep(10 * time.Millisecond)
+		}
+		require.Equal(t, 1, s.sent("SUBSCRIBE"))
+		require.Zero(t, s.sent("UNSUBSCRIBE"))
+	})
+}
+
+func TestChannelWantedAgainWhileLeavingIsSubscribedAgain(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.onCommand(func(verb string, _ []string) (string, bool) {
+			if verb == "UNSUBSCRIBE" {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return "", false
+		})
+		s.live("a").Close()
+		s.sleep(time.Second + 50*time.Millisecond)
+		require.Equal(t, 1, s.sent("UNSUBSCRIBE"), "the test is about this moment")
+
+		sub := s.hub.Subscribe("a")
+		require.False(t, sub.Live(), "what is being given up is not live")
+		require.NoError(t, sub.Ready(t.Context()))
+		require.True(t, sub.Live())
+		s.publish("a")
+		require.True(t, isWoken(sub))
+
+		// And given up while it is leaving.
+		sub.Close()
+		s.sleep(time.Second + 50*time.Millisecond)
+		s.hub.Subscribe("a").Close()
+		s.sleep(time.Second)
+		require.Empty(t, s.subscribed())
+		requireEmpty(t, s.hub)
+	})
+}
+
+func TestManyChannelsAreFewCommandsOnOneConnection(t *testing.T) {
+	const n = 5000
+	simulate(t, func(t *testing.T, s *sim) {
+		subs := make([]*Subscription, n)
+		for i := range subs {
+			subs[i] = s.hub.Subscribe(fmt.Sprint("channel-", i))
+		}
+		for _, sub := range subs {
+			require.NoError(t, sub.Ready(t.Context()))
+			require.True(t, sub.Live())
+		}
+		require.Less(t, s.sent("SUBSCRIBE"), 50, "what comes together goes together")
+		require.Len(t, s.subscribed(), n)
+		for _, sub := range subs {
+			sub.Close()
+		}
+		s.sleep(2 * time.Second)
+		require.Empty(t, s.subscribed())
+		require.Less(t, s.sent("UNSUBSCRIBE"), 50)
+		require.Equal(t, 1, s.dialled())
+		requireEmpty(t, s.hub)
+	})
+}
+
+func TestFloodOnlySetsTheWake(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		slow, other := s.live("a"), s.live("b")
+		for range 2000 {
+			require.NoError(t, s.ops.Publish(t.Context(), "a", "forged").Err())
+		}
+		s.publish("b")
+		require.True(t, isWoken(other), "a waiter that does not look holds up nobody")
+		require.True(t, isWoken(slow))
+		require.False(t, isWoken(slow), "wakes merge")
+		require.Equal(t, 1, s.dialled())
+	})
+}
+
+func TestReadyTakesTheWakesThatCameBeforeIt(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		sub := s.live("a")
+		require.False(t, isWoken(sub), "the confirmation is no reason to look twice")
+		late := s.hub.Subscribe("b")
+		s.sleep(time.Millisecond)
+		require.True(t, isWoken(late), "who does not call Ready hears of the confirmation")
+	})
+}
+
+func TestReadyEndsWithItsContextAndWithin(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.live("a")
+		s.onCommand(func(verb string, _ []string) (string, bool) { return "", verb == "SUBSCRIBE" })
+		sub := s.hub.Subscribe("b")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		require.ErrorIs(t, sub.Ready(ctx), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+
+		began = time.Now()
+		require.NoError(t, sub.Ready(t.Context()))
+		require.LessOrEqual(t, time.Since(began), 3*time.Second, "without an answer, one Ping is enough")
+		require.False(t, sub.Live())
+	})
+}
+
+func TestUnusedConnectionIsClosedAndMadeAgainWhenNeeded(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.live("a").Close()
+		s.sleep(25 * time.Second)
+		require.False(t, s.conn().isClosed(), "kept for a while")
+		s.sleep(10 * time.Second)
+		require.True(t, s.conn().isClosed())
+		pings := s.sent("PING")
+		s.sleep(time.Hour)
+		require.Equal(t, pings, s.sent("PING"))
+		require.Equal(t, 1, s.dialled())
+
+		began := time.Now()
+		s.live("a")
+		require.Zero(t, time.Since(began), "an idle end is no reason to back off")
+		require.Equal(t, 2, s.dialled())
+		require.Empty(t, s.log.records)
+	})
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		a, b := s.live("a"), s.live("b")
+		b.Close()
+		began := time.Now()
+		s.hub.Close()
+		s.hub.Close()
+		require.Zero(t, time.Since(began))
+		synctest.Wait()
+		require.True(t, s.conn().isClosed())
+		require.Empty(t, s.subscribed())
+		require.True(t, isWoken(a), "who waits looks once more")
+		require.False(t, a.Live())
+		require.NoError(t, a.Ready(t.Context()))
+		a.Close()
+		b.Close()
+
+		late := s.hub.Subscribe("a")
+		require.NoError(t, late.Ready(t.Context()))
+		require.False(t, late.Live())
+		late.Close()
+		require.Equal(t, 1, s.dialled())
+		require.Empty(t, s.log.records)
+	})
+}
+
+func TestCloseEndsWaitingForConfirmation(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.onCommand(func(verb string, _ []string) (string, bool) { return "", verb == "SUBSCRIBE" })
+		sub := s.hub.Subscribe("a")
+		ready := make(chan error)
+		go func() { ready <- sub.Ready(context.Background()) }()
+		synctest.Wait()
+		began := time.Now()
+		s.hub.Close()
+		require.NoError(t, <-ready)
+		require.Zero(t, time.Since(began))
+	})
+}
+
+func TestHubWithoutUseDoesNothing(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		New(Config{Redis: s}) // never closed: a goroutine would panic the bubble
+		s.sleep(time.Hour)
+		s.hub.Close()
+		require.Zero(t, s.dialled())
+	})
+}
+
+// requireEmpty checks that h remembers nothing of channels gone.
+func requireEmpty(t *testing.T, h *Hub) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := &h.reg
+	require.Empty(t, r.channels)
+	require.Empty(t, r.wanted)
+	require.Empty(t, r.denied)
+	require.Empty(t, r.unused)
+	require.Empty(t, r.refusals)
+}
