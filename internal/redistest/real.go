@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -277,18 +276,3 @@ func (s *Server) fail(format string, args ...any) {
 	s.t.Helper()
 	s.t.Fatalf("redistest: "+format, args...)
 }
-
-// newClient is a client on a TCP address as a user would make it.
-func newClient(t testing.TB, addr string, mods []func(*redis.Options)) *redis.Client {
-	t.Helper()
-	opt := &redis.Options{Addr: addr}
-	for _, mod := range mods {
-		mod(opt)
-	}
-	c := redis.NewClient(opt)
-	t.Cleanup(func() { _ = c.Close() }) // a test may have closed it itself
-	return c
-}
-
-// makeTempDir is for servers that outlive the test which starts them.
-func makeTempDir() (string, error) { return os.MkdirTemp("", "redistest-*") }

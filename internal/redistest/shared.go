@@ -32,7 +32,7 @@ func Shared(t testing.TB) *Server {
 }
 
 func startShared(b binary) (*Server, error) {
-	dir, err := makeTempDir()
+	dir, err := os.MkdirTemp("", "redistest-*")
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,140 @@
+package redistest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// Goal: virtual time really carries a server. Method: renew a lease of 30 s for
+// ten hours, then do not.
+func TestTenHoursOfRenewalsThenExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		start := time.Now()
+		const lease = 30 * time.Second
+		require.NoError(t, rdb.Set(ctx, "lease", "mine", lease).Err())
+		for time.Since(start) < 10*time.Hour {
+			time.Sleep(lease / 3)
+			require.Equal(t, lease-lease/3, rdb.PTTL(ctx, "lease").Val())
+			require.True(t, rdb.PExpire(ctx, "lease", lease).Val())
+		}
+		time.Sleep(lease - time.Millisecond)
+		require.Equal(t, "mine", rdb.Get(ctx, "lease").Val())
+		time.Sleep(time.Millisecond)
+		require.ErrorIs(t, rdb.Get(ctx, "lease").Err(), redis.Nil)
+		serverTime, err := rdb.Time(ctx).Result()
+		require.NoError(t, err)
+		require.True(t, serverTime.Equal(time.Now()))
+	})
+}
+
+// Exact, since the clock is ours: on TCP nothing like this may be asserted.
+func TestDelaysTakeExactlyTheirVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		require.NoError(t, rdb.Ping(ctx).Err())
+		v.Inject(redistest.Rule{Match: redistest.Command("GET"), Times: 1, Action: redistest.DelayReply(time.Second)})
+		v.Inject(redistest.Rule{Match: redistest.Command("SET"), Times: 1, Action: redistest.DelayRequest(2 * time.Second)})
+		start := time.Now()
+		require.ErrorIs(t, rdb.Get(ctx, "k").Err(), redis.Nil)
+		require.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, rdb.Set(ctx, "k", "v", time.Minute).Err())
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.Equal(t, time.Minute, rdb.PTTL(ctx, "k").Val(), "the lease starts when the command arrives")
+	})
+}
+
+func TestBlackHoleLastsUntilTheReadTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client(once)
+		require.NoError(t, rdb.Ping(ctx).Err())
+		v.BlackHole(redistest.AllTraffic)
+		start := time.Now()
+		requireTimeout(t, rdb.Get(ctx, "k").Err())
+		require.Equal(t, 5*time.Second, time.Since(start))
+	})
+}
+
+// A subscriber that does not read would stop a bare miniredis for everybody: it
+// writes to a pipe without a buffer, under its global lock.
+func TestSubscriberThatDoesNotReadStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		deaf := rdb.Subscribe(ctx, "c")
+		defer deaf.Close()
+		receiveSubscription(t, deaf, "c")
+		for range 100 {
+			require.EqualValues(t, 1, rdb.Publish(ctx, "c", "unheard").Val())
+		}
+	})
+}
+
+func TestHooksCanBeSetBeforeTheFirstClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		v.Server.Server().SetPreHook(func(p *server.Peer, cmd string, _ ...string) bool {
+			if cmd != "GET" {
+				return false
+			}
+			p.WriteError("ERR hooked")
+			return true
+		})
+		require.EqualError(t, v.Client().Get(ctx, "k").Err(), "ERR hooked")
+	})
+}
+
+func TestManyClientsInManyBubblesOfOneProcess(t *testing.T) {
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			v := redistest.Bubble(t)
+			rdb := v.Client()
+			done := make(chan error)
+			for range 100 {
+				go func() {
+					time.Sleep(time.Second) // all at the same instant
+					done <- rdb.Incr(context.Background(), "n").Err()
+				}()
+			}
+			for range 100 {
+				require.NoError(t, <-done)
+			}
+			require.Equal(t, "100", rdb.Get(ctx, "n").Val())
+		})
+	}
+}
+
+// Drawn schedules of lost replies: what a client is told it did is at most what
+// it did, and with every loss the difference grows by one.
+func TestDrawnFaultsInDrawnSchedules(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		rapid.SyncTest(rt, func(rt *rapid.T) {
+			v := redistest.Bubble(rt)
+			rdb := v.Client()
+			skip, losses := rapid.IntRange(0, 5).Draw(rt, "skip"), rapid.IntRange(1, 3).Draw(rt, "losses")
+			cut := v.Inject(redistest.Rule{
+				Match: redistest.Command("INCR"), Skip: skip, Times: losses, Action: redistest.CutReply(),
+			})
+			const calls = 6
+			for range calls {
+				require.NoError(rt, rdb.Incr(ctx, "n").Err())
+			}
+			stored, err := rdb.Get(ctx, "n").Int()
+			require.NoError(rt, err)
+			require.Equal(rt, losses, cut.Bites())
+			require.Equal(rt, calls+losses, stored)
+		})
+	})
+}

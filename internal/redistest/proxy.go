@@ -1,0 +1,298 @@
+package redistest
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Proxy stands between clients and a server, and does harm as told. It knows
+// the protocol, so that a fault hits one command, not whatever a connection
+// happens to carry at that moment.
+type Proxy struct {
+	t    TB
+	dial func() (net.Conn, error)
+
+	discarded atomic.Int64
+	running   sync.WaitGroup
+
+	mu        sync.Mutex
+	addr      string // empty in virtual time
+	listener  net.Listener
+	refusing  bool // clients are refused: down, or closed
+	sessions  map[*session]struct{}
+	faults    []*Fault
+	hole      Traffic
+	accepted  int
+	forwarded map[string]int
+	recording bool
+	record    [][]string
+}
+
+// Traffic is a kind of connection.
+type Traffic int
+
+const (
+	noTraffic Traffic = iota
+	// AllTraffic is every connection.
+	AllTraffic
+	// SubscriberTraffic is the connections that have asked for a subscription.
+	SubscriberTraffic
+	// CommandTraffic is the connections that have sent commands and have not
+	// asked for a subscription. A handshake alone belongs to neither.
+	CommandTraffic
+)
+
+// NewProxy listens on a port of its own in front of the server at upstream,
+// until the test ends.
+func NewProxy(t TB, upstream string) *Proxy {
+	t.Helper()
+	p := newProxy(t, func() (net.Conn, error) { return net.DialTimeout("tcp", upstream, readyWithin) })
+	l, err := listenLocal()
+	if err != nil {
+		t.Fatalf("redistest: proxy: %v", err)
+	}
+	p.addr = l.Addr().String()
+	p.serve(l)
+	return p
+}
+
+func newProxy(t TB, dial func() (net.Conn, error)) *Proxy {
+	p := &Proxy{t: t, dial: dial, sessions: map[*session]struct{}{}, forwarded: map[string]int{}}
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is where clients connect to, the same over Down and Up.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Client returns a go-redis client of the proxy with default options except what
+// mods change. It is closed when the test ends.
+func (p *Proxy) Client(mods ...func(*redis.Options)) *redis.Client {
+	p.t.Helper()
+	return newClient(p.t, p.addr, mods)
+}
+
+// Inject puts a rule in force. The first rule that takes a command has it.
+func (p *Proxy) Inject(rule Rule) *Fault {
+	f := newFault(p.t, rule)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, f)
+	return f
+}
+
+// BlackHole discards all traffic of that kind in both directions and leaves the
+// connections open; new ones are accepted. This lasts until Heal, and for a
+// connection that lost something to its end, as after a lost NAT entry.
+func (p *Proxy) BlackHole(traffic Traffic) { p.setHole(traffic) }
+
+// Heal ends BlackHole for connections that lost nothing and for new ones.
+func (p *Proxy) Heal() { p.setHole(noTraffic) }
+
+// Discarded counts the commands and replies that fell into a black hole.
+func (p *Proxy) Discarded() int { return int(p.discarded.Load()) }
+
+// KillAll closes every connection.
+func (p *Proxy) KillAll() {
+	p.mu.Lock()
+	open := p.sessions
+	p.sessions = map[*session]struct{}{}
+	p.mu.Unlock()
+	for s := range open { // each takes the mutex to be forgotten
+		s.end()
+	}
+}
+
+// Down closes every connection and refuses new ones.
+func (p *Proxy) Down() {
+	p.mu.Lock()
+	p.refusing = true
+	l := p.listener
+	p.listener = nil
+	p.mu.Unlock()
+	if l != nil {
+		_ = l.Close()
+	}
+	p.KillAll()
+}
+
+// Up undoes Down, on the same address.
+func (p *Proxy) Up() {
+	p.t.Helper()
+	p.mu.Lock()
+	p.refusing = false
+	p.mu.Unlock()
+	if p.addr == "" {
+		return
+	}
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		p.t.Fatalf("redistest: proxy: %v", err)
+	}
+	p.serve(l)
+}
+
+// Accepted counts the connections there have been.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Open counts the connections there are.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.sessions)
+}
+
+// Forwarded counts the commands of these names that went to the server since
+// ResetCounts, or all commands. What Release sends does not count.
+func (p *Proxy) Forwarded(names ...string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for name, count := range p.forwarded {
+		if len(names) == 0 || slices.ContainsFunc(names, func(s string) bool { return strings.EqualFold(s, name) }) {
+			n += count
+		}
+	}
+	return n
+}
+
+// ResetCounts forgets the connections and commands counted, and the record.
+func (p *Proxy) ResetCounts() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.accepted, p.forwarded, p.record = 0, map[string]int{}, nil
+}
+
+// Record keeps every command that is forwarded from now on.
+func (p *Proxy) Record() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.recording = true
+}
+
+// Recorded returns the commands kept so far, in the order in which they went to
+// the server.
+func (p *Proxy) Recorded() [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.record)
+}
+
+// serve accepts clients until the listener is closed.
+func (p *Proxy) serve(l net.Listener) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listener = l
+	p.running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			// Not in this goroutine: a server that does not take the connection
+			// must not keep other clients from theirs.
+			p.running.Go(func() { _ = p.connect(client) })
+		}
+	})
+}
+
+// connect makes a session of a client's connection, or closes it.
+func (p *Proxy) connect(client net.Conn) error {
+	server, err := p.dial()
+	if err != nil {
+		_ = client.Close()
+		return err
+	}
+	s := newSession(p, client, server)
+	if !p.admit(s) {
+		s.end()
+		return syscall.ECONNREFUSED
+	}
+	return nil
+}
+
+// admit starts the session unless clients are refused.
+func (p *Proxy) admit(s *session) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refusing {
+		return false
+	}
+	p.accepted++
+	p.sessions[s] = struct{}{}
+	p.running.Go(s.requests)
+	p.running.Go(s.replies)
+	p.running.Go(s.out.run)
+	return true
+}
+
+func (p *Proxy) isRefusing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refusing
+}
+
+func (p *Proxy) forget(s *session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.sessions, s)
+}
+
+// close is the clean-up: no connection and no goroutine remains.
+func (p *Proxy) close() {
+	p.Down()
+	p.running.Wait()
+}
+
+// faultFor returns the first fault that takes the command.
+func (p *Proxy) faultFor(cmd command) *Fault {
+	p.mu.Lock()
+	faults := slices.Clone(p.faults)
+	p.mu.Unlock()
+	for _, f := range faults {
+		if f.take(cmd) {
+			return f
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) count(cmd command) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forwarded[cmd.name()]++
+	if p.recording {
+		p.record = append(p.record, cmd.args)
+	}
+}
+
+func (p *Proxy) setHole(traffic Traffic) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hole = traffic
+}
+
+func (p *Proxy) isHoleFor(role int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.hole {
+	case AllTraffic:
+		return true
+	case SubscriberTraffic:
+		return role == roleSubscriber
+	case CommandTraffic:
+		return role == roleCommands
+	default:
+		return false
+	}
+}

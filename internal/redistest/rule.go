@@ -1,0 +1,134 @@
+package redistest
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rule says which commands a fault hits, and what happens to them.
+type Rule struct {
+	Match  func(cmd []string) bool // as sent: the name first, in the client's case
+	Skip   int                     // so many matching commands pass unharmed first
+	Times  int                     // then so many are hit; 0 means all
+	Action Action
+}
+
+// Any matches every command, the client's handshake too.
+func Any() func([]string) bool { return func([]string) bool { return true } }
+
+// Command matches by name, in any case.
+func Command(names ...string) func([]string) bool {
+	return func(cmd []string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, cmd[0]) })
+	}
+}
+
+// Containing matches a marker, a key or an id for instance, in any argument.
+func Containing(marker string) func([]string) bool {
+	return func(cmd []string) bool {
+		return slices.ContainsFunc(cmd, func(arg string) bool { return strings.Contains(arg, marker) })
+	}
+}
+
+// Script matches every way of running a script: by hash or by source, also
+// read-only.
+func Script(source string) func([]string) bool {
+	sum := sha1.Sum([]byte(source))
+	hash := hex.EncodeToString(sum[:])
+	return func(cmd []string) bool {
+		if len(cmd) < 2 || !Command("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO")(cmd) {
+			return false
+		}
+		return cmd[1] == source || strings.EqualFold(cmd[1], hash)
+	}
+}
+
+// AllOf matches what all of the given match.
+func AllOf(matches ...func([]string) bool) func([]string) bool {
+	return func(cmd []string) bool {
+		for _, match := range matches {
+			if !match(cmd) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// Action is what a rule does to a command. The zero value does nothing but
+// count.
+type Action struct {
+	kind  actionKind
+	delay time.Duration
+	reply string
+}
+
+type actionKind int
+
+const (
+	actPass actionKind = iota
+	actCutReply
+	actCutRequest
+	actReset
+	actResetReply
+	actDelayReply
+	actDelayRequest
+	actAnswer
+	actSwallow
+	actBlackHole
+	actHoldBack
+	actDuplicate
+)
+
+// An answer NOSCRIPT says that the command did not run. The actions below that
+// need it to have run let such an answer pass and wait for the next match,
+// which is the client's EVAL. HoldBack cannot know: load the scripts first.
+
+// Pass forwards the command and its reply: a rule that only counts.
+func Pass() Action { return Action{kind: actPass} }
+
+// CutReply lets the command run, drops the reply and closes the connection.
+func CutReply() Action { return Action{kind: actCutReply} }
+
+// CutRequest closes the connection instead of forwarding the command.
+func CutRequest() Action { return Action{kind: actCutRequest} }
+
+// Reset is CutRequest with a TCP reset.
+func Reset() Action { return Action{kind: actReset} }
+
+// ResetReply is CutReply with a TCP reset.
+func ResetReply() Action { return Action{kind: actResetReply} }
+
+// DelayReply lets the command run at once and its reply arrive after d. What
+// comes behind it on the connection waits too.
+func DelayReply(d time.Duration) Action { return Action{kind: actDelayReply, delay: d} }
+
+// DelayRequest lets the command reach the server after d, also when the client
+// has given up meanwhile. What comes behind it on the connection waits too.
+func DelayRequest(d time.Duration) Action { return Action{kind: actDelayRequest, delay: d} }
+
+// Refuse answers with an error, such as "LOADING Redis is loading", instead of
+// running the command.
+func Refuse(message string) Action {
+	return Action{kind: actAnswer, reply: "-" + message + "\r\n"}
+}
+
+// Swallow neither forwards the command nor anything behind it on its
+// connection, which stays open. Earlier replies and messages still arrive.
+func Swallow() Action { return Action{kind: actSwallow} }
+
+// SilenceBoth makes the command's connection a black hole in both directions,
+// from this command on. It stays open until the client closes it.
+func SilenceBoth() Action { return Action{kind: actBlackHole} }
+
+// HoldBack keeps the command, and what comes behind it on its connection, from
+// the server until Fault.Release: a late original. The client's connection
+// stays open and unanswered; that it is closed later changes nothing.
+func HoldBack() Action { return Action{kind: actHoldBack} }
+
+// Duplicate forwards the command and its reply, and keeps a copy that
+// Fault.Release sends once more: a late copy.
+func Duplicate() Action { return Action{kind: actDuplicate} }

@@ -1,0 +1,277 @@
+package redistest
+
+import (
+	"bufio"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// session is one client's connection through the proxy. Three goroutines run
+// it: requests, replies, and the outbox that writes to the client.
+type session struct {
+	proxy  *Proxy
+	client net.Conn
+	server net.Conn
+	out    *outbox
+	done   chan struct{}
+	ending sync.Once
+
+	role atomic.Int32
+	// mute: the client is kept in the dark about its connection's end.
+	mute atomic.Bool
+	// black: bytes were lost, in either direction. What follows would be read
+	// as the answer to something else, so nothing follows, ever.
+	black atomic.Bool
+
+	// Of the requests' goroutine only.
+	swallowing bool
+	held       *late
+	login      []command
+
+	mu      sync.Mutex
+	pending []*exchange // sent to the server and not answered, in order
+}
+
+// What a connection is used for shows with its first real command.
+const (
+	roleUndecided int32 = iota
+	roleCommands
+	roleSubscriber
+)
+
+// exchange is a command the server has to answer.
+type exchange struct {
+	cmd   command
+	login []command // for a copy, should one be kept
+	fault *Fault    // nil for most
+	// confirmations to come: a subscription is answered once per channel, and
+	// with messages instead of a reply. 0 for all other commands.
+	confirmations int
+}
+
+func (x *exchange) kind() actionKind {
+	if x == nil || x.fault == nil {
+		return actPass
+	}
+	return x.fault.rule.Action.kind
+}
+
+func newSession(p *Proxy, client, server net.Conn) *session {
+	s := &session{proxy: p, client: client, server: server, done: make(chan struct{})}
+	s.out = newOutbox(client, s.done)
+	return s
+}
+
+// end closes both sides. Safe to call from any goroutine, any number of times.
+func (s *session) end() {
+	s.ending.Do(func() {
+		close(s.done)
+		_ = s.client.Close()
+		_ = s.server.Close()
+		s.proxy.forget(s)
+	})
+}
+
+// reset is end with a TCP reset, where there is TCP.
+func (s *session) reset() {
+	if tcp, ok := s.client.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	s.end()
+}
+
+// requests passes commands to the server until either side ends.
+func (s *session) requests() {
+	r := bufio.NewReader(s.client)
+	for {
+		cmd, err := readCommand(r)
+		if err != nil {
+			s.end()
+			return
+		}
+		s.learn(cmd)
+		if s.isSilenced() || s.swallowing {
+			continue
+		}
+		if s.held != nil {
+			s.held.add(cmd)
+			continue
+		}
+		s.treat(cmd, s.proxy.faultFor(cmd))
+	}
+}
+
+// learn notes what a connection is used for, and its login.
+func (s *session) learn(cmd command) {
+	switch cmd.name() {
+	case "HELLO", "AUTH", "SELECT":
+		s.login = append(s.login, cmd)
+	case "CLIENT", "READONLY", "READWRITE":
+		// part of a handshake as well, and without meaning for a late command
+	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE":
+		s.role.Store(roleSubscriber)
+	default:
+		s.role.CompareAndSwap(roleUndecided, roleCommands)
+	}
+}
+
+// isSilenced says whether traffic is to be discarded, and remembers it.
+func (s *session) isSilenced() bool {
+	if !s.black.Load() && !s.proxy.isHoleFor(s.role.Load()) {
+		return false
+	}
+	s.silence()
+	s.proxy.discarded.Add(1)
+	return true
+}
+
+func (s *session) silence() {
+	s.mute.Store(true)
+	s.black.Store(true)
+}
+
+// treat does to the command what the fault says.
+func (s *session) treat(cmd command, f *Fault) {
+	if f == nil {
+		s.forward(&exchange{cmd: cmd})
+		return
+	}
+	switch action := f.rule.Action; action.kind {
+	case actCutRequest:
+		f.bite()
+		s.end()
+	case actReset:
+		f.bite()
+		s.reset()
+	case actSwallow:
+		s.mute.Store(true)
+		s.swallowing = true
+		f.bite()
+	case actBlackHole:
+		s.silence()
+		f.bite()
+	case actHoldBack:
+		s.mute.Store(true)
+		s.held = &late{dial: s.proxy.dial, login: slices.Clone(s.login), commands: []command{cmd}}
+		f.keep(s.held)
+		f.bite()
+	case actDelayRequest:
+		f.bite()
+		if pause(action.delay, s.done) {
+			s.forward(&exchange{cmd: cmd})
+		}
+	case actAnswer:
+		// Something harmless takes the command's place, so that the answer finds
+		// its place among the replies to the commands around it.
+		s.forward(&exchange{cmd: ping, fault: f})
+	default:
+		s.forward(&exchange{cmd: cmd, fault: f, login: slices.Clone(s.login)})
+	}
+}
+
+var ping = command{args: []string{"PING"}, raw: []byte("*1\r\n$4\r\nPING\r\n")}
+
+// forward sends the command. That it is expected to be answered must be known
+// before it can be.
+func (s *session) forward(x *exchange) {
+	if slices.Contains([]string{"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE",
+		"UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}, x.cmd.name()) {
+		x.confirmations = max(1, len(x.cmd.args)-1)
+	}
+	s.mu.Lock()
+	s.pending = append(s.pending, x)
+	s.mu.Unlock()
+	if x.kind() != actAnswer { // the client's command does not go to the server
+		s.proxy.count(x.cmd)
+	}
+	_, _ = s.server.Write(x.cmd.raw) // if it fails, replies sees the end as well
+}
+
+// replies passes replies and messages to the client until either side ends.
+func (s *session) replies() {
+	r := bufio.NewReader(s.server)
+	for {
+		f, err := readFrame(r)
+		if err != nil {
+			s.serverEnded()
+			return
+		}
+		if s.isSilenced() {
+			continue
+		}
+		s.pass(f, s.answered(f))
+	}
+}
+
+// serverEnded tells the client, behind everything it has yet to get.
+func (s *session) serverEnded() {
+	if !s.mute.Load() {
+		s.out.put(parcel{end: s.end})
+	}
+}
+
+// answered returns the exchange that the frame is the first answer to, nil for
+// messages and further confirmations.
+func (s *session) answered(f frame) *exchange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 {
+		return nil
+	}
+	x := s.pending[0]
+	if s.isMessage(f) {
+		if x.confirmations == 0 || f.firstWord() != strings.ToLower(x.cmd.name()) {
+			return nil
+		}
+		x.confirmations--
+	}
+	if x.confirmations == 0 || !s.isMessage(f) { // an error confirms nothing
+		s.pending = s.pending[1:]
+	}
+	first := *x
+	x.fault = nil // it bites a command once, not once per confirmation
+	return &first
+}
+
+// isMessage tells what the server sends by itself from what it answers. RESP2
+// has no type for it, only words that stand first.
+func (s *session) isMessage(f frame) bool {
+	if f.kind == '>' {
+		return true
+	}
+	return f.kind == '*' && s.role.Load() == roleSubscriber && slices.Contains([]string{
+		"message", "pmessage", "smessage", "subscribe", "psubscribe", "ssubscribe",
+		"unsubscribe", "punsubscribe", "sunsubscribe",
+	}, f.firstWord())
+}
+
+// pass hands the frame to the client, or does to it what the exchange's fault says.
+func (s *session) pass(f frame, x *exchange) {
+	p := parcel{bytes: f.raw}
+	kind := x.kind()
+	if kind != actPass && kind != actAnswer && f.isNoScript() {
+		x.fault.giveBack()
+		s.out.put(p)
+		return
+	}
+	switch kind {
+	case actCutReply:
+		p = parcel{end: s.end}
+	case actResetReply:
+		p = parcel{end: s.reset}
+	case actDelayReply:
+		p.due = time.Now().Add(x.fault.rule.Action.delay)
+	case actAnswer:
+		p.bytes = []byte(x.fault.rule.Action.reply)
+	case actDuplicate:
+		x.fault.keep(&late{dial: s.proxy.dial, login: x.login, commands: []command{x.cmd}})
+	}
+	if x != nil && x.fault != nil {
+		x.fault.bite()
+	}
+	s.out.put(p)
+}
