@@ -66,7 +66,11 @@ func (e *NotAcquiredError) Error() string {
 		if e.Description != "" {
 			msg += fmt.Sprintf(" (%s)", e.Description)
 		}
-		msg += fmt.Sprintf(" for %v more unless renewed", e.Remaining)
+		if e.Remaining < 0 {
+			msg += " without an end"
+		} else {
+			msg += fmt.Sprintf(" for %v more unless renewed", e.Remaining)
+		}
 	}
 	if e.Err != nil {
 		msg += ": " + e.Err.Error()
