@@ -113,6 +113,9 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	if a.Strays > k.family.session.Now() {
 		k.giveBack(a.ID, a.Strays)
 	}
+	if answer.Value.Heard < 0 {
+		k.family.session.PublishDenied(k.keys.Channel)
+	}
 	switch {
 	case answer.Value.Status == lua.Gone && answer.Strays == 0:
 		return acquisition.ErrGone

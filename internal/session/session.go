@@ -42,6 +42,8 @@ type Session struct {
 	closing chan struct{}
 	close   sync.Once
 	tasks   tasks
+
+	publishDenied sync.Once
 }
 
 // New makes a session. It does no I/O and starts no goroutine.
@@ -84,6 +86,14 @@ func (s *Session) IsClosing() bool {
 func (s *Session) BeginClose() (first bool) {
 	s.close.Do(func() { close(s.closing); first = true })
 	return first
+}
+
+// PublishDenied notes that a release could not be told to those who wait. It is
+// logged once in the client's life: locks are slower by it, not wrong.
+func (s *Session) PublishDenied(channel string) {
+	s.publishDenied.Do(func() {
+		s.Log.Warn("redlatch: redis does not let us publish releases; waiters poll", slog.String("channel", channel))
+	})
 }
 
 // FinishClose ends the watchdog and the wakes, and waits for background work,
