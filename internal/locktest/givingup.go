@@ -112,6 +112,22 @@ var givingUp = []property{
 		}
 		p.unlock(p.lock())
 	}},
+	{"a cancel that races with the subscription leaves nothing", func(f *fixture) {
+		p, q := f.process(patient), f.process(patient)
+		h := p.lock()
+		f.unchanged(func() {
+			for range 30 {
+				ctx, cancel := context.WithCancel(context.Background())
+				waiter := q.start(ctx)
+				go cancel()
+				require.ErrorIs(f, waiter.failed(), context.Canceled)
+			}
+			f.eventually(func() bool { return len(f.channels()) == 0 }, "nobody listens any more")
+		})
+		waiter := q.start(context.Background()).sleeps()
+		p.unlock(h)
+		q.unlock(waiter.got())
+	}},
 	{"a hold outlives the context it was locked with", func(f *fixture) {
 		p := f.process(patient)
 		ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), valueKey{}, "kept"), limit)
