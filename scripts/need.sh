@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# need.sh COMMAND DEBIAN-PACKAGES [BREW-FORMULA]
+#
+# Makes sure that COMMAND can be run, installing the packages that have it where
+# that needs nobody's consent: by apt-get as root, by brew on a Mac. Otherwise
+# says what to do and fails. Says nothing when there is nothing to do.
+set -euo pipefail
+
+command=$1 formula=${3:-$2}
+read -ra packages <<<"$2"
+
+have() { command -v "$1" >/dev/null; }
+
+have "$command" && exit
+
+if have apt-get && [ "$(id -u)" = 0 ]; then
+	echo "installing ${packages[*]}, for $command" >&2
+	export DEBIAN_FRONTEND=noninteractive
+	install=(apt-get install -qq -y --no-install-recommends "${packages[@]}")
+	# A fresh machine has no package lists, an old one has stale ones.
+	"${install[@]}" >/dev/null 2>&1 || { apt-get update -qq && "${install[@]}" >/dev/null; } >&2
+elif have brew; then
+	echo "installing $formula, for $command" >&2
+	brew install --quiet "$formula" >&2
+else
+	echo "$command is missing. Install it: on Debian or Ubuntu 'sudo apt-get install ${packages[*]}'," >&2
+	echo "on a Mac 'brew install $formula', elsewhere by the means of your system." >&2
+	exit 1
+fi
+
+have "$command" || { echo "installed ${packages[*]}, yet there is no $command in PATH" >&2; exit 1; }
