@@ -5,7 +5,6 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-LUACHECK := luacheck --quiet --std lua51 --read-globals redis KEYS ARGV cjson --
 
 # This module and those nested in it, which have dependencies of their own. Asked
 # of the file system: git does not answer in a release archive, nor in a checkout
@@ -45,8 +44,7 @@ lint: ## gofmt, go vet, staticcheck and luacheck over every module
 		echo "== go vet and staticcheck, module $$module"; \
 		(cd $$module && go vet ./... && go run $(STATICCHECK) ./...); \
 	done
-	@scripts/need.sh luacheck lua-check luacheck
-	@$(FILES) '*.lua' -print0 | xargs -0 -r $(LUACHECK)
+	@scripts/lint-lua.sh
 
 .PHONY: cover
 cover: ## write coverage.out, each package covered by the tests of all, and print the sum
