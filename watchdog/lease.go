@@ -53,7 +53,8 @@ type Spec struct {
 
 	// Ended is told that the lease is lost, in a goroutine of its own and with
 	// no lock held: it may block, and may call Stop and Close. It is called
-	// once, unless Stop or Close came first. nil: nobody is told.
+	// once, unless Stop or Close came first, and possibly before Watch returns.
+	// nil: nobody is told.
 	//
 	// It must not refer to a handle whose garbage collection is to lead to
 	// Abandon: the watchdog keeps Ended, and Ended would keep the handle.
@@ -121,10 +122,12 @@ func (l *Lease) request(now int64) Request {
 	return r
 }
 
-// prove moves trust to what a command sent at the given instant got, if that
-// is later: answers may overtake one another.
+// prove moves trust to what a command sent at the given instant got, unless
+// that is earlier: answers may overtake one another. At the same instant the
+// later proof counts, for the wall clock may have been set in between, and a
+// proof that changed nothing would be asked for again at once, for ever.
 func (l *Lease) prove(sent stamp, lease time.Duration) {
-	if t := sent.add(lease - l.margin); t.mono > l.trust.mono {
+	if t := sent.add(lease - l.margin); t.mono >= l.trust.mono {
 		l.trust = t
 	}
 }

@@ -1,0 +1,108 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A19: 100,000 leases, at most a hundredth as many calls a round, spread over
+// the interval, none late, and no goroutine for each.
+func TestHundredThousandLeasesTakeAThousandCallsARound(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		const n, rounds = 100_000, 5
+		var mu sync.Mutex
+		calls, asked, running, most, largest := 0, 0, 0, 0, 0
+		perSecond := map[int64]int{}
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			mu.Lock()
+			calls, asked, running = calls+1, asked+len(b), running+1
+			most, largest = max(most, running), max(largest, len(b))
+			perSecond[time.Now().Unix()]++
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return yes(b), nil
+		})
+		var lost news
+		for i := range n {
+			w.Watch(spec(fmt.Sprint(i), &lost))
+		}
+		sleep(rounds * every)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Empty(t, lost.heard())
+		require.LessOrEqual(t, largest, batchSize)
+		require.LessOrEqual(t, most, callsPrompt)
+		require.LessOrEqual(t, float64(calls), 1.02*float64(asked)/batchSize, "the batches are full")
+		require.LessOrEqual(t, asked, n*(rounds+1), "a round is hardly shorter than the interval")
+		for second, calls := range perSecond {
+			require.Less(t, calls, 3*n/batchSize/10, "second %d", second)
+		}
+		t.Logf("%d rounds: %d calls, %.1f leases each", rounds, calls, float64(asked)/float64(calls))
+	})
+}
+
+// Leases of one group that drift together stay together: few leases in many
+// groups do not mean a call for each for ever.
+func TestFewLeasesPerGroupShareACall(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		const groups, each = 100, 6
+		for i := range groups * each {
+			s := spec(fmt.Sprint(i), nil)
+			s.Group = i % groups
+			s.ID = fmt.Sprint(s.Group)
+			w.Watch(s)
+		}
+		sleep(20 * lease)
+		had := srv.count()
+		sleep(10 * every)
+		calls, asked := 0, 0
+		for _, a := range srv.since(had) {
+			calls, asked = calls+1, asked+len(a.batch)
+			for _, r := range a.batch {
+				if r.ID != fmt.Sprint(a.group) {
+					t.Fatalf("a lease of group %s in a call of %d", r.ID, a.group)
+				}
+			}
+		}
+		require.Greater(t, float64(asked)/float64(calls), 2.0)
+	})
+}
+
+func TestBatchSizeIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		w.size = 3
+		for i := range 20 {
+			w.Watch(spec(fmt.Sprint(i), nil))
+		}
+		sleep(lease)
+		for _, a := range srv.since(0) {
+			require.LessOrEqual(t, len(a.batch), 3)
+		}
+	})
+}
+
+// Being asked together because one is due never makes the end of trust early
+// or a question late.
+func TestCoalescingStopsAtAnEndOfTrust(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		s := spec("ends", &n)
+		s.Lease = every + margin // trust ends when its neighbours are due
+		s.Renew = false
+		w.Watch(s)
+		for i := range 50 {
+			w.Watch(spec(fmt.Sprint(i), nil))
+		}
+		sleep(lease)
+		require.True(t, n.at.Equal(s.Sent.Add(every)))
+		require.Equal(t, 50, w.Len())
+	})
+}

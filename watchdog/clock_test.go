@@ -1,0 +1,235 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// steps is a wall clock that was set from time to time. A machine that was
+// suspended looks the same from inside: the monotonic clock stood still.
+type steps struct {
+	mu sync.Mutex
+	at []time.Time
+	by []time.Duration
+}
+
+func (s *steps) read(t time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wall := wallClock(t)
+	for i, at := range s.at {
+		if !t.Before(at) {
+			wall += int64(s.by[i])
+		}
+	}
+	return wall
+}
+
+func (s *steps) step(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.by = append(s.at, time.Now()), append(s.by, by)
+}
+
+func wallBubble(t *testing.T, f func(t *testing.T, w *Watchdog, srv *fake, wall *steps)) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		wall := &steps{}
+		w.wall = wall.read
+		f(t, w, srv, wall)
+	})
+}
+
+// F36: a clock set forward must not end a hold.
+func TestWallClockJumpIsUntrustedUntilAsked(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		sleep(every + every/4)
+		asked := srv.count()
+		wall.step(time.Hour)
+		require.False(t, l.Trusted(), "at once")
+		sleep(look)
+		require.Equal(t, asked+1, srv.count(), "asked at once, not at the interval")
+		require.True(t, l.Trusted())
+		sleep(lease)
+		require.LessOrEqual(t, srv.count(), asked+6, "and no more often than before")
+		require.Empty(t, n.heard())
+	})
+}
+
+// F37: suspended for longer than the lease.
+func TestSuspendIsHeardFromTheServer(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		sleep(every + every/4)
+		wall.step(time.Hour)
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Gone, b), nil })
+		require.False(t, l.Trusted())
+		sleep(look)
+		require.Equal(t, []Reason{GoneOnServer}, n.heard())
+	})
+}
+
+func TestWallClockJumpWithoutAnAnswerIsRetriedAndNotALoss(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		sleep(every + every/4)
+		until := l.TrustedUntil()
+		asked := srv.count()
+		wall.step(time.Hour)
+		srv.set(down)
+		sleep(10 * time.Second)
+		require.Empty(t, n.heard())
+		require.False(t, l.Trusted())
+		require.Greater(t, srv.count(), asked+5)
+		require.Less(t, srv.count(), asked+40, "with back-off")
+		sleep(lease)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.True(t, n.at.Equal(until), "when the monotonic clock says so")
+	})
+}
+
+func TestSmallJumpBringsTheQuestionForward(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		w.Watch(spec("a", nil))
+		afterRenewal(srv)
+		sent := srv.last().at
+		wall.step(trust - 5*time.Second) // over by the wall clock in five
+		afterRenewal(srv)
+		require.InDelta(t, 5, srv.last().at.Sub(sent).Seconds(), 0.1)
+	})
+}
+
+func TestWallClockStepBackHasNoEffect(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		var n, m news
+		l := w.Watch(spec("a", &n))
+		sleep(every + every/4)
+		asked := srv.count()
+		wall.step(-time.Hour)
+		require.True(t, l.Trusted())
+		sleep(2 * look)
+		require.Equal(t, asked, srv.count())
+		w.Watch(spec("b", &m))
+		until := l.TrustedUntil()
+		srv.set(down)
+		sleep(lease)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.True(t, n.at.Equal(until), "nor does it lengthen trust")
+		require.Len(t, m.heard(), 1)
+	})
+}
+
+func TestClockSetRightAgainAsksLeasesTakenMeanwhile(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		wall.step(-time.Hour)
+		w.Watch(spec("old", nil))
+		sleep(3 * every)
+		l := w.Watch(spec("a", nil))
+		sleep(2 * look)
+		wall.step(time.Hour)
+		require.False(t, l.Trusted())
+		sleep(look)
+		require.True(t, l.Trusted())
+	})
+}
+
+// The command was sent before the machine slept, and watched after it woke.
+func TestSuspendBetweenGrantAndWatch(t *testing.T) {
+	for name, meanwhile := range map[string]time.Duration{"not noticed yet": 0, "noticed": 2 * look} {
+		t.Run(name, func(t *testing.T) {
+			wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+				if meanwhile > 0 {
+					w.Watch(spec("other", nil))
+					sleep(look)
+				}
+				s := spec("a", nil)
+				sleep(time.Millisecond)
+				wall.step(time.Hour)
+				sleep(meanwhile)
+				l := w.Watch(s)
+				require.False(t, l.Trusted())
+				sleep(0)
+				require.True(t, l.Trusted(), "asked at once")
+			})
+		})
+	}
+}
+
+// Asked before the machine slept, answered after it woke.
+func TestSuspendDuringACall(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(2 * time.Second)
+			return yes(b), nil
+		})
+		l := w.Watch(spec("a", nil))
+		afterRenewal(srv)
+		wall.step(time.Hour)
+		sleep(2 * time.Second)
+		require.Equal(t, 2, srv.count(), "asked again at once")
+		require.False(t, l.Trusted())
+		sleep(2 * time.Second)
+		require.True(t, l.Trusted())
+	})
+}
+
+// Found by random schedules: the proof moved no trust on the monotonic clock, so
+// the wall clock's was not renewed either, and the lease was asked for without end.
+func TestJumpAtTheInstantOfAProof(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		w.Watch(spec("other", nil))
+		sleep(0)
+		l := w.Watch(spec("a", nil))
+		wall.step(time.Hour)
+		w.Watch(Spec{Lease: 2, Every: 1, Sent: time.Now()}) // wakes the loop
+		sleep(2)
+		require.True(t, l.Trusted())
+		require.Less(t, srv.count(), 5)
+	})
+}
+
+func TestSlewingClockCostsNothing(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		l := w.Watch(spec("a", nil))
+		for range 1000 {
+			wall.step(500 * time.Microsecond)
+			sleep(time.Second)
+			require.True(t, l.Trusted())
+		}
+		require.InDelta(t, 105, srv.count(), 10)
+	})
+}
+
+func TestJumpAsksEveryLease(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		var leases []*Lease
+		for i := range 3000 {
+			s := spec(fmt.Sprint(i), nil)
+			s.Group = i % 7
+			leases = append(leases, w.Watch(s))
+		}
+		sleep(every / 4)
+		wall.step(time.Hour)
+		sleep(look)
+		for _, l := range leases {
+			require.True(t, l.Trusted())
+		}
+	})
+}
+
+// The wall reading of TrustedUntil is for people, and right after a step.
+func TestTrustedUntilReadsRightOnTheWall(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
+		s := spec("a", nil)
+		l := w.Watch(s)
+		require.Equal(t, s.Sent.Add(trust).Round(0), l.TrustedUntil().Round(0))
+	})
+}

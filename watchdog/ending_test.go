@@ -1,0 +1,331 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A3: the watchdog must not outlive the lock.
+func TestStopWaitsForTheCallUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		returned := make(chan time.Time, 10)
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(3 * time.Second)
+			returned <- time.Now()
+			return all(Gone, b), nil
+		})
+		l := w.Watch(spec("a", &n))
+		afterRenewal(srv)
+		require.True(t, l.Stop(bg))
+		require.Len(t, returned, 1)
+		require.True(t, (<-returned).Equal(time.Now()), "no longer than that")
+		sleep(10 * lease)
+		require.Empty(t, n.heard(), "gone after Stop began is our own release")
+		require.Equal(t, 1, srv.count())
+		require.Zero(t, w.Len())
+		require.True(t, l.Stop(bg), "twice is fine")
+	})
+}
+
+func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(time.Hour)
+			return all(Gone, b), nil
+		})
+		l := w.Watch(spec("a", &n))
+		afterRenewal(srv)
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		start := time.Now()
+		var both sync.WaitGroup
+		both.Go(func() { l.Stop(ctx) })
+		both.Go(func() { l.Stop(ctx) })
+		both.Wait()
+		require.Equal(t, time.Second, time.Since(start))
+		sleep(2 * time.Hour)
+		require.Empty(t, n.heard())
+		require.Equal(t, 1, srv.count())
+		l.Stop(bg)
+	})
+}
+
+func TestStopWaitsForCallsGivenUpToo(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		running := atomic.Int32{}
+		srv.set(func(context.Context, int, []Request) ([]Answer, error) {
+			running.Add(1)
+			defer running.Add(-1)
+			time.Sleep(time.Minute)
+			return nil, nil
+		})
+		l := w.Watch(spec("a", nil))
+		sleep(trust - time.Second)
+		require.Greater(t, running.Load(), int32(1))
+		require.True(t, l.Stop(bg))
+		require.Zero(t, running.Load())
+	})
+}
+
+func TestStopWithoutACallDoesNotBlock(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		dead, cancel := context.WithCancel(bg)
+		cancel()
+		start := time.Now()
+		for range 1000 {
+			require.True(t, w.Watch(spec("a", nil)).Stop(dead))
+			require.True(t, w.Watch(spec("a", nil)).Stop(bg))
+		}
+		require.Zero(t, time.Since(start))
+		sleep(lease)
+		require.Zero(t, srv.count())
+		require.Empty(t, w.lanes, "empty lanes go")
+	})
+}
+
+func TestStopWhileInLineIsNotAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		w.size = 1
+		var mu sync.Mutex
+		asked := map[string]bool{}
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			mu.Lock()
+			asked[b[0].Key] = true
+			mu.Unlock()
+			time.Sleep(every / 2)
+			return yes(b), nil
+		})
+		var leases []*Lease
+		for i := range 20 {
+			leases = append(leases, w.Watch(spec(fmt.Sprint(i), nil)))
+		}
+		sleep(every)
+		w.mu.Lock()
+		var inLine []*Lease
+		for _, l := range leases {
+			if l.state == waiting {
+				inLine = append(inLine, l)
+			}
+		}
+		w.mu.Unlock()
+		require.NotEmpty(t, inLine)
+		for _, l := range inLine {
+			l.Stop(bg)
+		}
+		sleep(lease)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, l := range inLine {
+			require.False(t, asked[l.key])
+		}
+	})
+}
+
+func TestEndedMayStopAndClose(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(down)
+		leases := make(chan *Lease, 1) // a plain variable would race: Ended may run before Watch returns
+		var ended atomic.Int32
+		s := spec("a", nil)
+		s.Ended = func(Reason) {
+			l := <-leases
+			require.False(t, l.Stop(bg))
+			w.Close()
+			ended.Add(1)
+		}
+		leases <- w.Watch(s)
+		sleep(lease)
+		require.EqualValues(t, 1, ended.Load())
+	})
+}
+
+func TestEndedThatBlocksDelaysNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(down)
+		for range 10 {
+			s := spec("a", nil)
+			s.Ended = func(Reason) { time.Sleep(time.Hour) }
+			w.Watch(s)
+		}
+		time.Sleep(time.Millisecond)
+		var n news
+		s := spec("b", &n)
+		w.Watch(s)
+		sleep(lease)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.True(t, n.at.Equal(s.Sent.Add(trust)))
+		sleep(time.Hour)
+	})
+}
+
+func TestStopThatComesBeforeEndedWins(t *testing.T) {
+	// The loss is decided in the loop and told in a goroutine; between the two
+	// Stop still has the say.
+	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		sleep(time.Second)
+		w.mu.Lock()
+		w.lose(l, GoneOnServer)
+		l.state = stopped // as Stop does
+		w.mu.Unlock()
+		sleep(0)
+		require.Empty(t, n.heard())
+
+		l = w.Watch(spec("b", &n))
+		w.mu.Lock()
+		w.lose(l, GoneOnServer)
+		w.mu.Unlock()
+		kept := l.Stop(bg)
+		sleep(0)
+		require.Equal(t, kept, len(n.heard()) == 0)
+	})
+}
+
+// A3, the proof: short leases come and go by the thousand, on the real clock
+// and in parallel. Each is told once or never, and Stop knows which.
+func TestHammer(t *testing.T) {
+	t.Parallel()
+	stoppedKeys := sync.Map{}
+	w := New(Config{BatchSize: 7, Renew: func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+		for _, r := range b {
+			if _, over := stoppedKeys.Load(r.Key); over {
+				t.Error("asked after Stop returned")
+			}
+		}
+		answers := yes(b)
+		for i := range answers {
+			answers[i] = Answer(rand.IntN(4))
+		}
+		if rand.IntN(50) == 0 {
+			panic("boom")
+		}
+		return answers, nil
+	}})
+	var workers sync.WaitGroup
+	for worker := range 8 {
+		workers.Go(func() {
+			for i := range 1500 {
+				var heard atomic.Int32
+				l := w.Watch(Spec{
+					Key: fmt.Sprint(worker, "/", i), Group: i % 3, Renew: true,
+					Lease: 6 * time.Millisecond, Margin: time.Millisecond, Every: time.Millisecond,
+					Sent: time.Now(), Ended: func(Reason) { heard.Add(1) },
+				})
+				if rand.IntN(2) == 0 {
+					time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+				}
+				if rand.IntN(4) == 0 {
+					l.Confirm(time.Now(), 7*time.Millisecond)
+				}
+				kept := l.Stop(bg)
+				stoppedKeys.Store(l.key, true)
+				if kept && heard.Load() != 0 {
+					t.Error("told and yet kept")
+				}
+				for deadline := time.Now().Add(10 * time.Second); !kept && heard.Load() == 0; {
+					if time.Now().After(deadline) {
+						t.Error("lost and never told")
+						break
+					}
+					time.Sleep(time.Microsecond)
+				}
+				if heard.Load() > 1 {
+					t.Error("told twice")
+				}
+			}
+		})
+	}
+	workers.Wait()
+	require.Zero(t, w.Len())
+	w.Close()
+}
+
+func TestCloseEndsEverythingAndTellsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var n news
+		var returned atomic.Int32
+		w := New(Config{Renew: func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			returned.Add(1)
+			return all(Gone, b), nil
+		}})
+		l := w.Watch(spec("a", &n))
+		w.Watch(spec("b", &n))
+		sleep(every)
+		start := time.Now()
+		var both sync.WaitGroup
+		both.Go(w.Close)
+		both.Go(w.Close)
+		both.Wait()
+		require.Positive(t, returned.Load(), "the call was told to end, and waited for")
+		require.Equal(t, time.Second, time.Since(start))
+		require.Zero(t, w.Len())
+		w.Close()
+
+		late := w.Watch(spec("c", &n))
+		require.True(t, late.Trusted())
+		require.Zero(t, w.Len())
+		sleep(lease)
+		require.False(t, late.Trusted())
+		require.Empty(t, n.heard())
+		require.True(t, l.Stop(bg))
+		require.True(t, late.Stop(bg))
+	})
+}
+
+func TestCloseBeforeEndedBeganSilencesIt(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		w.mu.Lock()
+		w.lose(l, GoneOnServer)
+		w.closed = true // as Close does
+		w.mu.Unlock()
+		sleep(0)
+		require.Empty(t, n.heard())
+	})
+}
+
+func TestNothingRunsBeforeTheFirstWatch(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
+		require.False(t, w.running)
+	})
+}
+
+func TestLoopSleepsWhenNothingIsWatched(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		l := w.Watch(spec("a", nil))
+		l.Stop(bg)
+		sleep(2 * look)
+		w.mu.Lock()
+		require.Equal(t, never, w.wakeAt)
+		w.mu.Unlock()
+		w.Watch(spec("b", nil))
+		sleep(every)
+		require.Equal(t, 1, srv.count(), "and wakes again")
+	})
+}
+
+func TestMisuse(t *testing.T) {
+	require.Panics(t, func() { New(Config{}) })
+	w := New(Config{Renew: (&fake{}).renew})
+	defer w.Close()
+	require.Panics(t, func() { w.Watch(Spec{Lease: lease}) })
+	require.Equal(t, "the server says it is not ours", GoneOnServer.String())
+	require.Equal(t, "no confirmation in time", TrustEnded.String())
+	require.Equal(t, "the maximum hold time is over", MaxHoldReached.String())
+	require.Equal(t, "unknown reason", Reason(0).String())
+}

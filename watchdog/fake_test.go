@@ -1,0 +1,147 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	errDown = errors.New("server down")
+	bg      = context.Background()
+)
+
+// asking is one call of Renew as the server saw it.
+type asking struct {
+	at    time.Time
+	group int
+	batch []Request
+}
+
+// fake is a Renew that remembers what it was asked. It answers Renewed to
+// renewals and Held to looks, unless reply says otherwise.
+type fake struct {
+	mu    sync.Mutex
+	asked []asking
+	reply func(ctx context.Context, group int, batch []Request) ([]Answer, error)
+}
+
+func (f *fake) renew(ctx context.Context, group int, batch []Request) ([]Answer, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, asking{time.Now(), group, batch})
+	reply := f.reply
+	f.mu.Unlock()
+	if reply != nil {
+		return reply(ctx, group, batch)
+	}
+	return yes(batch), nil
+}
+
+func (f *fake) set(reply func(context.Context, int, []Request) ([]Answer, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reply = reply
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked)
+}
+
+func (f *fake) last() asking {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[len(f.asked)-1]
+}
+
+// since returns what was asked from the n-th call on.
+func (f *fake) since(n int) []asking {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]asking(nil), f.asked[n:]...)
+}
+
+// yes is the healthy server's answer.
+func yes(batch []Request) []Answer {
+	answers := make([]Answer, len(batch))
+	for i, r := range batch {
+		answers[i] = Renewed
+		if r.Lease == 0 {
+			answers[i] = Held
+		}
+	}
+	return answers
+}
+
+func all(a Answer, batch []Request) []Answer {
+	answers := make([]Answer, len(batch))
+	for i := range answers {
+		answers[i] = a
+	}
+	return answers
+}
+
+func down(context.Context, int, []Request) ([]Answer, error) { return nil, errDown }
+
+// hang waits for its context, as a good Renew does.
+func hang(ctx context.Context, _ int, _ []Request) ([]Answer, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// news is what a lease's owner heard.
+type news struct {
+	mu      sync.Mutex
+	reasons []Reason
+	at      time.Time
+}
+
+func (n *news) ended(r Reason) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reasons, n.at = append(n.reasons, r), time.Now()
+}
+
+func (n *news) heard() []Reason {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.reasons
+}
+
+const (
+	lease  = 30 * time.Second
+	margin = time.Second
+	every  = 10 * time.Second
+	trust  = lease - margin
+)
+
+// spec is an ordinary lease granted now, whose end is told to n.
+func spec(key string, n *news) Spec {
+	s := Spec{Key: key, ID: "me", Lease: lease, Margin: margin, Every: every, Renew: true, Sent: time.Now()}
+	if n != nil {
+		s.Ended = n.ended
+	}
+	return s
+}
+
+// bubble runs f in fake time with a watchdog that is closed at the end.
+func bubble(t *testing.T, f func(t *testing.T, w *Watchdog, srv *fake)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		srv := &fake{}
+		w := New(Config{Renew: srv.renew})
+		defer w.Close()
+		f(t, w, srv)
+	})
+}
+
+// sleep lets time pass and everything at its end settle.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

@@ -1,0 +1,357 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// world is what a random schedule is judged by: a server that knows leases
+// and fails on request, and what each owner may believe by the rules.
+type world struct {
+	w    *Watchdog
+	wall *steps
+
+	mu     sync.Mutex
+	mode   map[int]mode // of the server, by group
+	tracks []*track
+	bad    string // the first rule broken
+}
+
+type mode int
+
+const (
+	well    mode = iota
+	refuses      // an error, nothing done
+	loses        // done, but the reply is lost
+	slowly       // done at once, answered later, within the call's time
+	hangs        // nothing done, until the context ends
+	ignores      // done, and answered long after the context ended
+	late         // answered "gone" long after the context ended
+	panics
+	modes
+)
+
+func (m mode) String() string {
+	return [...]string{"well", "refuses", "loses", "slowly", "hangs", "ignores", "late", "panics"}[m]
+}
+
+// track is one lease: what the watchdog has of it, and what it should do.
+type track struct {
+	key   string
+	spec  Spec
+	lease *Lease
+
+	most      time.Duration // the largest lease, which renewals ask for
+	trust     time.Time
+	goneAt    time.Time // when "gone" was heard in time; zero: not
+	stopped   bool
+	kept      bool // what Stop said
+	abandoned bool
+	told      []Reason
+	toldAt    time.Time
+
+	server  time.Time // end of the server's lease
+	deleted bool      // by somebody else
+	lastAsk time.Time
+	open    int // calls under way whose context has not ended
+	running int // calls under way
+}
+
+func (x *world) breach(format string, args ...any) {
+	if x.bad == "" {
+		x.bad = fmt.Sprintf("%v: ", time.Now().Format("04:05.000000000")) + fmt.Sprintf(format, args...)
+	}
+}
+
+// over says when tr should be lost by now, if it should.
+func (tr *track) over(now time.Time) (time.Time, bool) {
+	end := tr.trust
+	if !tr.goneAt.IsZero() && tr.goneAt.Before(end) {
+		end = tr.goneAt
+	}
+	return end, !now.Before(end)
+}
+
+func (x *world) renew(ctx context.Context, group int, batch []Request) ([]Answer, error) {
+	now := time.Now()
+	x.mu.Lock()
+	m := x.mode[group]
+	answers := make([]Answer, len(batch))
+	for i, r := range batch {
+		tr := x.find(r.Key)
+		x.checkRequest(tr, r, group, now)
+		tr.lastAsk = now
+		tr.open++
+		tr.running++
+		answers[i] = Held
+		switch {
+		case tr.deleted || !now.Before(tr.server):
+			answers[i] = Gone
+		case r.Lease > 0 && m != refuses && m != hangs && m != panics:
+			answers[i] = Renewed
+			if end := now.Add(r.Lease); end.After(tr.server) {
+				tr.server = end
+			}
+		}
+	}
+	x.mu.Unlock()
+
+	if m == slowly {
+		time.Sleep(7*time.Millisecond + odd)
+	} else if m == hangs || m == ignores || m == late {
+		<-ctx.Done()
+	}
+	inTime := ctx.Err() == nil
+	x.each(batch, func(_ int, tr *track) { tr.open-- })
+	if m == ignores || m == late {
+		time.Sleep(3*time.Second + odd)
+	}
+	x.each(batch, func(i int, tr *track) {
+		tr.running--
+		if inTime && (m == well || m == slowly) {
+			tr.hear(answers[i], batch[i].Lease, now)
+		}
+	})
+	switch m {
+	case well, slowly, ignores:
+		return answers, nil
+	case late:
+		return all(Gone, batch), nil
+	case panics:
+		panic("boom")
+	}
+	return nil, errDown
+}
+
+// odd keeps answers and ends of trust from falling on one instant, at which
+// either may come first.
+const odd = time.Nanosecond
+
+func (x *world) each(batch []Request, f func(i int, tr *track)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i, r := range batch {
+		f(i, x.find(r.Key))
+	}
+}
+
+// hear is the rule for an answer: what may be believed from now on.
+func (tr *track) hear(a Answer, lease time.Duration, sent time.Time) {
+	now := time.Now()
+	if _, over := tr.over(now); over || tr.stopped {
+		return
+	}
+	switch a {
+	case Gone:
+		tr.goneAt = now
+	case Renewed:
+		tr.extend(sent, lease)
+	}
+}
+
+func (tr *track) extend(sent time.Time, lease time.Duration) {
+	if t := sent.Add(lease - tr.spec.Margin); t.After(tr.trust) {
+		tr.trust = t
+	}
+}
+
+func (x *world) find(key string) *track {
+	var i int
+	fmt.Sscan(key, &i)
+	return x.tracks[i]
+}
+
+// checkRequest holds what may be asked for.
+func (x *world) checkRequest(tr *track, r Request, group int, now time.Time) {
+	want := tr.most
+	if !tr.spec.Renew || tr.abandoned ||
+		tr.spec.MaxHold > 0 && !now.Before(tr.spec.Sent.Add(tr.spec.MaxHold)) {
+		want = 0
+	}
+	if r.Lease != want {
+		x.breach("%s: asked for %v, want %v", tr.key, r.Lease, want)
+	}
+	if group != tr.spec.Group {
+		x.breach("%s: in a call of group %d", tr.key, group)
+	}
+	if tr.stopped {
+		x.breach("%s: asked for after Stop returned", tr.key)
+	}
+	if _, over := tr.over(now); over {
+		x.breach("%s: asked for after its end", tr.key)
+	}
+	if tr.open > 0 {
+		x.breach("%s: asked for while a call is under way", tr.key)
+	}
+}
+
+func (x *world) watch(t *rapid.T) {
+	tr := &track{key: fmt.Sprint(len(x.tracks))}
+	lease := rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 30 * time.Second}).Draw(t, "lease")
+	tr.spec = Spec{
+		Key: tr.key, ID: "me", Group: rapid.IntRange(0, 2).Draw(t, "group"),
+		Lease: lease, Margin: lease / 20, Every: lease / 3,
+		Renew: rapid.IntRange(0, 3).Draw(t, "renew") > 0,
+		Sent:  time.Now(),
+		Ended: func(r Reason) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			tr.told, tr.toldAt = append(tr.told, r), time.Now()
+		},
+	}
+	if rapid.IntRange(0, 3).Draw(t, "limited") == 0 {
+		tr.spec.MaxHold = time.Duration(rapid.IntRange(1, 60).Draw(t, "max hold")) * time.Second
+	}
+	tr.most, tr.lastAsk = lease, tr.spec.Sent
+	tr.trust = tr.spec.Sent.Add(lease - tr.spec.Margin)
+	tr.server = tr.spec.Sent.Add(lease)
+	x.mu.Lock()
+	x.tracks = append(x.tracks, tr)
+	x.mu.Unlock()
+	tr.lease = x.w.Watch(tr.spec)
+}
+
+func (x *world) stop(tr *track) {
+	ctx, cancel := context.WithTimeout(bg, time.Minute)
+	defer cancel()
+	kept := tr.lease.Stop(ctx)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	tr.stopped, tr.kept = true, kept
+	if tr.running > 0 {
+		x.breach("%s: a call is under way after Stop", tr.key)
+	}
+}
+
+// check holds every rule at an instant at which nothing is left to do.
+func (x *world) check(t *rapid.T) {
+	synctest.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	for _, tr := range x.tracks {
+		x.checkEnd(tr, now)
+		_, over := tr.over(now)
+		if tr.stopped || over {
+			continue
+		}
+		wall := x.wall.read(now) < x.wall.read(tr.trust)
+		if trusted := tr.lease.Trusted(); trusted && !tr.deleted && !now.Before(tr.server) {
+			x.breach("%s: trusted, and the server's lease is over", tr.key)
+		} else if !wall && trusted {
+			x.breach("%s: trusted against the wall clock", tr.key)
+		}
+		if !tr.lease.TrustedUntil().Equal(tr.trust) {
+			x.breach("%s: trusted until %v, want %v", tr.key, tr.lease.TrustedUntil(), tr.trust)
+		}
+		patience := max(tr.spec.Every, timeoutMin) + time.Second + grace
+		if silent := now.Sub(tr.lastAsk); silent > patience {
+			x.breach("%s: not asked for since %v", tr.key, silent)
+		}
+	}
+	if x.bad != "" {
+		t.Fatal(x.bad)
+	}
+}
+
+// checkEnd holds that Ended fires if and only if the lease is over and Stop
+// did not come first, once, and exactly then.
+func (x *world) checkEnd(tr *track, now time.Time) {
+	end, over := tr.over(now)
+	switch {
+	case len(tr.told) > 1:
+		x.breach("%s: told twice", tr.key)
+	case tr.stopped && tr.kept != (len(tr.told) == 0):
+		x.breach("%s: Stop said %v, and told %v", tr.key, tr.kept, tr.told)
+	case !over && len(tr.told) > 0:
+		x.breach("%s: told %v too early, of %v", tr.key, tr.told, end)
+	case over && !tr.stopped && len(tr.told) == 0:
+		x.breach("%s: not told of %v", tr.key, end)
+	case len(tr.told) > 0 && !tr.toldAt.Equal(end):
+		x.breach("%s: told at %v of %v", tr.key, tr.toldAt, end)
+	case len(tr.told) > 0 && (tr.told[0] == GoneOnServer) != tr.goneAt.Equal(end):
+		x.breach("%s: told %v", tr.key, tr.told[0])
+	}
+}
+
+func TestRandomSchedules(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.SyncTest(t, func(t *rapid.T) {
+			x := &world{mode: map[int]mode{}, wall: &steps{}}
+			x.w = New(Config{Renew: x.renew, BatchSize: 3})
+			x.w.wall = x.wall.read
+			defer x.w.Close()
+			pick := func(t *rapid.T) *track {
+				var live []*track
+				for _, tr := range x.tracks {
+					if !tr.stopped {
+						live = append(live, tr)
+					}
+				}
+				if len(live) == 0 {
+					t.Skip("nothing is watched")
+				}
+				return rapid.SampledFrom(live).Draw(t, "lease")
+			}
+			t.Repeat(map[string]func(*rapid.T){
+				"watch":  x.watch,
+				"watch2": x.watch,
+				"stop":   func(t *rapid.T) { x.stop(pick(t)) },
+				"abandon": func(t *rapid.T) {
+					tr := pick(t)
+					x.mu.Lock()
+					tr.abandoned = true
+					x.mu.Unlock()
+					tr.lease.Abandon()
+				},
+				"confirm": func(t *rapid.T) {
+					tr, lease := pick(t), time.Duration(rapid.IntRange(1, 40).Draw(t, "s"))*time.Second
+					x.mu.Lock()
+					now := time.Now()
+					_, over := tr.over(now)
+					if alive := !over && !tr.deleted && now.Before(tr.server); !alive {
+						x.mu.Unlock()
+						return
+					}
+					tr.most = max(tr.most, lease)
+					if end := now.Add(lease); end.After(tr.server) {
+						tr.server = end
+					}
+					tr.extend(now, lease)
+					x.mu.Unlock()
+					tr.lease.Confirm(now, lease)
+				},
+				"delete": func(t *rapid.T) {
+					tr := pick(t)
+					x.mu.Lock()
+					tr.deleted = true
+					x.mu.Unlock()
+				},
+				"mode": func(t *rapid.T) {
+					group := rapid.IntRange(0, 2).Draw(t, "group")
+					m := mode(rapid.IntRange(0, int(modes)-1).Draw(t, "mode"))
+					x.mu.Lock()
+					x.mode[group] = m
+					x.mu.Unlock()
+				},
+				"wall": func(t *rapid.T) {
+					x.wall.step(time.Duration(rapid.IntRange(-100, 100).Draw(t, "s")) * time.Second)
+				},
+				"sleep": func(t *rapid.T) {
+					time.Sleep(time.Duration(rapid.IntRange(1, 5000).Draw(t, "ms")) * time.Millisecond)
+				},
+				"long": func(t *rapid.T) {
+					time.Sleep(time.Duration(rapid.IntRange(5, 100).Draw(t, "s")) * time.Second)
+				},
+				"": x.check,
+			})
+		})
+	})
+}

@@ -1,0 +1,360 @@
+package watchdog
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLeaseIsHeldForTenHours(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		for range 3600 {
+			time.Sleep(10 * time.Second)
+			require.True(t, l.Trusted())
+		}
+		require.Empty(t, n.heard())
+		require.InDelta(t, 3600, srv.count(), 400, "one call an interval")
+		asked := srv.since(0)
+		for i := range asked[1:] {
+			require.LessOrEqual(t, asked[i+1].at.Sub(asked[i].at), every, "never later than the interval")
+		}
+		require.True(t, l.Stop(bg))
+	})
+}
+
+// A14: trust counts from before the command, and a slow reply shortens it.
+func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(2 * time.Second)
+			return yes(b), nil
+		})
+		s := spec("a", nil)
+		l := w.Watch(s)
+		require.True(t, s.Sent.Add(trust).Equal(l.TrustedUntil()))
+		sleep(every + 3*time.Second)
+		require.True(t, srv.last().at.Add(trust).Equal(l.TrustedUntil()))
+		require.Equal(t, lease, srv.last().batch[0].Lease)
+	})
+}
+
+// A4: neither silent nor hasty.
+func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
+	for name, fails := range map[string]func(context.Context, int, []Request) ([]Answer, error){
+		"refused": down, "hanging": hang,
+	} {
+		for _, part := range []float64{0.3, 0.9} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+					var n news
+					l := w.Watch(spec("a", &n))
+					for range 20 {
+						afterRenewal(srv)
+						srv.set(fails)
+						end := time.Now().Add(time.Duration(part * float64(lease)))
+						for time.Now().Before(end) {
+							require.True(t, l.Trusted())
+							time.Sleep(50 * time.Millisecond)
+						}
+						srv.set(nil)
+						sleep(lease)
+					}
+					require.Empty(t, n.heard())
+				})
+			})
+		}
+	}
+}
+
+// afterRenewal waits until just after the next call.
+func afterRenewal(srv *fake) {
+	for had := srv.count(); srv.count() == had; {
+		sleep(time.Millisecond)
+	}
+}
+
+// A5: told at the end of trust, margin before the server's lease can end.
+func TestBlipLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
+	for name, fails := range map[string]func(context.Context, int, []Request) ([]Answer, error){
+		"refused": down, "hanging": hang,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+				var n news
+				l := w.Watch(spec("a", &n))
+				afterRenewal(srv)
+				renewed := srv.last().at
+				srv.set(fails)
+				sleep(lease * 11 / 10)
+				require.Equal(t, []Reason{TrustEnded}, n.heard())
+				require.True(t, n.at.Equal(renewed.Add(trust)), "exactly then")
+				require.False(t, l.Trusted())
+				require.Zero(t, w.Len())
+
+				srv.set(nil)
+				asked := srv.count()
+				sleep(10 * lease)
+				require.Equal(t, asked, srv.count(), "a lost lease is not asked for")
+				require.Len(t, n.heard(), 1)
+				require.False(t, l.Stop(bg))
+			})
+		})
+	}
+}
+
+func TestUnansweredLeaseIsRetriedSoonAndNotTooOften(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(down)
+		w.Watch(spec("a", nil))
+		sleep(lease)
+		asked := srv.since(0)
+		require.Greater(t, len(asked), 15)
+		require.Less(t, len(asked), 60)
+		for i := range asked[1:] {
+			gap := asked[i+1].at.Sub(asked[i].at)
+			require.LessOrEqual(t, gap, time.Second)
+			require.Greater(t, gap, every/40)
+		}
+	})
+}
+
+func TestCallGetsATimeoutWithinTheTrust(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		end := time.Now().Add(trust)
+		var first, least time.Duration
+		srv.set(func(ctx context.Context, _ int, _ []Request) ([]Answer, error) {
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.False(t, deadline.After(end))
+			d := time.Until(deadline)
+			if first == 0 {
+				first, least = d, d
+			}
+			if deadline.Before(end) {
+				least = min(least, d)
+			}
+			return hang(ctx, 0, nil)
+		})
+		w.Watch(spec("a", nil))
+		sleep(lease)
+		require.Equal(t, every/2, first)
+		require.GreaterOrEqual(t, least, every/8, "a slow server is not cut off ever shorter")
+	})
+}
+
+func TestLateAnswerDoesNotResurrect(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(2 * lease) // whatever its context says
+			return yes(b), nil
+		})
+		s := spec("a", &n)
+		l := w.Watch(s)
+		sleep(trust - time.Nanosecond)
+		require.Empty(t, n.heard())
+		require.True(t, l.Trusted())
+		sleep(time.Nanosecond)
+		require.Equal(t, []Reason{TrustEnded}, n.heard(), "no matter that calls hang")
+		require.False(t, l.Trusted())
+		require.Greater(t, srv.count(), 2, "asked again, beside the calls that ignore their end")
+		sleep(5 * lease)
+		require.False(t, l.Trusted())
+		require.Len(t, n.heard(), 1)
+	})
+}
+
+// A call given up and answered later must not extend trust, even when a later
+// one still keeps the lease.
+func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		var answered atomic.Bool
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			if !answered.Swap(true) {
+				time.Sleep(every)
+				return all(Gone, b), nil
+			}
+			return yes(b), nil
+		})
+		l := w.Watch(spec("a", &n))
+		sleep(3 * lease)
+		require.Empty(t, n.heard())
+		require.True(t, l.Trusted())
+	})
+}
+
+func TestGoneIsToldAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		sleep(lease)
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Gone, b), nil })
+		afterRenewal(srv)
+		require.Equal(t, []Reason{GoneOnServer}, n.heard())
+		require.True(t, n.at.Equal(srv.last().at))
+		require.False(t, l.Trusted())
+		require.False(t, l.TrustedUntil().After(n.at))
+	})
+}
+
+func TestHeldKeepsWatchingAndMovesNoTrust(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Held, b), nil })
+		s := spec("a", &n)
+		w.Watch(s)
+		sleep(lease)
+		require.InDelta(t, 3, srv.count(), 1, "the next question comes an interval later")
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.True(t, n.at.Equal(s.Sent.Add(trust)))
+	})
+}
+
+func TestLeaseNotRenewedIsLookedAt(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n, m news
+		s := spec("a", &n)
+		s.Renew = false
+		w.Watch(s)
+		sleep(lease)
+		require.GreaterOrEqual(t, srv.count(), 2)
+		for _, a := range srv.since(0) {
+			require.Zero(t, a.batch[0].Lease)
+		}
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+
+		s = spec("b", &m)
+		s.Renew = false
+		w.Watch(s)
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Gone, b), nil })
+		sleep(every)
+		require.Equal(t, []Reason{GoneOnServer}, m.heard(), "a definite loss is told all the same")
+	})
+}
+
+// A renewed answer to a look would be a bug of Renew; it must not extend trust.
+func TestLookNeverExtendsTrust(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Renewed, b), nil })
+		s := spec("a", nil)
+		s.Renew = false
+		s.Margin = -lease // so that sent + 0 − margin would be later
+		l := w.Watch(s)
+		until := l.TrustedUntil()
+		sleep(2 * every)
+		require.True(t, until.Equal(l.TrustedUntil()))
+	})
+}
+
+func TestMaxHoldStopsExtending(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		s := spec("a", &n)
+		s.MaxHold = 5 * time.Minute
+		w.Watch(s)
+		sleep(s.MaxHold + lease)
+		require.Equal(t, []Reason{MaxHoldReached}, n.heard())
+		var lastRenewal time.Time
+		looks := 0
+		for _, a := range srv.since(0) {
+			if a.batch[0].Lease > 0 {
+				lastRenewal = a.at
+				require.True(t, a.at.Before(s.Sent.Add(s.MaxHold)))
+			} else {
+				looks++
+			}
+		}
+		require.True(t, n.at.Equal(lastRenewal.Add(trust)))
+		require.Positive(t, looks)
+	})
+}
+
+func TestAbandonedLeaseRunsOut(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		l := w.Watch(spec("a", &n))
+		sleep(5 * lease)
+		until := l.TrustedUntil()
+		asked := srv.count()
+		l.Abandon()
+		sleep(lease)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.True(t, n.at.Equal(until))
+		require.Greater(t, srv.count(), asked)
+		for _, a := range srv.since(asked) {
+			require.Zero(t, a.batch[0].Lease)
+		}
+	})
+}
+
+func TestConfirmMovesTrustAndGrowsTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		s := spec("a", nil)
+		l := w.Watch(s)
+		time.Sleep(time.Second)
+
+		l.Confirm(s.Sent.Add(-time.Minute), lease)
+		require.True(t, l.TrustedUntil().Equal(s.Sent.Add(trust)), "an earlier command moves nothing")
+		l.Confirm(s.Sent, lease/2)
+		require.True(t, l.TrustedUntil().Equal(s.Sent.Add(trust)), "nor does a shorter lease")
+
+		now := time.Now()
+		l.Confirm(now, 2*lease)
+		require.True(t, l.TrustedUntil().Equal(now.Add(2*lease-margin)))
+		l.Confirm(now, lease)
+		require.True(t, l.TrustedUntil().Equal(now.Add(2*lease-margin)))
+		sleep(every)
+		require.Equal(t, 2*lease, srv.last().batch[0].Lease, "never shrinks")
+	})
+}
+
+// The heap is not touched by Confirm: the loop must not act on the old end.
+func TestConfirmDuringAHangingRenewalKeepsTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		srv.set(hang)
+		l := w.Watch(spec("a", &n))
+		sleep(trust - time.Second)
+		now := time.Now()
+		l.Confirm(now, lease)
+		sleep(trust - time.Nanosecond)
+		require.Empty(t, n.heard())
+		sleep(time.Nanosecond)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		l.Confirm(time.Now(), lease)
+		require.False(t, l.Trusted(), "what is over stays over")
+	})
+}
+
+func TestTrustThatIsOverAlreadyIsToldAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		s := spec("a", &n)
+		s.Sent = s.Sent.Add(-time.Hour)
+		l := w.Watch(s)
+		require.False(t, l.Trusted())
+		sleep(0)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Zero(t, srv.count())
+	})
+}
+
+// A14: no overflow into the past.
+func TestEndlessLeaseAndMaxHold(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		s := spec("a", &n)
+		s.Lease, s.MaxHold = 1<<63-1, 1<<63-1
+		l := w.Watch(s)
+		sleep(24 * time.Hour)
+		require.Empty(t, n.heard())
+		require.True(t, l.Trusted())
+		require.Positive(t, srv.last().batch[0].Lease)
+	})
+}
