@@ -62,7 +62,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer m.family.leave(m.keys.Lock, w.l)
+	defer w.end()
 	for {
 		if a := w.l.heldBy(w.owner); a != nil {
 			h, err := a.Reenter(ctx, w.site)
@@ -103,7 +103,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer m.family.leave(m.keys.Lock, w.l)
+	defer w.end()
 	bounded, cancel := context.WithTimeout(ctx, shortly)
 	defer cancel()
 	if a := w.l.heldBy(w.owner); a != nil {
@@ -197,14 +197,15 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 }
 
 // want checks what can be checked before Redis is asked, and counts as a user
-// of the local state until family.leave.
+// of the local state until end.
 func (m *Mutex) want(ctx context.Context) (*want, error) {
 	switch {
 	case m.err != nil:
 		return nil, m.err
-	case m.family.session.IsClosing():
+	case !m.family.session.Enter():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: m.keys.Lock}
 	case ctx.Err() != nil: // wins over a free lock: the caller has gone
+		m.family.session.Leave()
 		return nil, &lockerr.NotAcquiredError{Name: m.keys.Lock, Err: session.Cause(ctx)}
 	}
 	w := &want{family: m.family, keys: m.keys, settings: &m.settings, owner: owner.From(ctx), site: acquisition.Here()}
@@ -215,6 +216,13 @@ func (m *Mutex) want(ctx context.Context) (*want, error) {
 	return w, nil
 }
 
+// end ends what want began. What the call leaves to do has been handed to the
+// background before, so that closing waits for one or the other.
+func (w *want) end() {
+	w.family.leave(w.keys.Lock, w.l)
+	w.family.session.Leave()
+}
+
 // handle makes the user's handle of a hold, unless the client closes: closing
 // may have looked for what is held before this hold was there.
 func (w *want) handle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
@@ -222,9 +230,7 @@ func (w *want) handle(ctx context.Context, h *acquisition.Hold, err error) (*loc
 	case err != nil:
 		return nil, err
 	case w.family.session.IsClosing():
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.settings.CallLimit())
-		defer cancel()
-		_ = h.A.Close(bounded)
+		w.family.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.keys.Lock}
 	}
 	return lock.New(ctx, h), nil

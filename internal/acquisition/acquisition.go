@@ -161,9 +161,15 @@ func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 		return nil
 	default:
 	}
+	var closing <-chan struct{}
+	if op == "lock" { // what gives back goes on
+		closing = a.session.Closing()
+	}
 	select {
 	case a.turn <- struct{}{}:
 		return nil
+	case <-closing:
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
 	case <-ctx.Done():
 		return &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: op, Name: a.Name, Err: session.Cause(ctx)}
 	}

@@ -41,6 +41,9 @@ type Answer[T any] struct {
 // end of ctx shows beside it.
 func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
+	if c.Waits && s.IsClosing() {
+		return out, c.failed(ctx, s, 0, lockerr.ErrClosed, nil)
+	}
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
 		var err error
@@ -69,13 +72,18 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 	}
 }
 
-// attempt sends once and waits until it is answered, ctx ends, the client
-// closes, or the limit has passed.
+// attempt sends once and waits until it is answered, ctx ends, or the limit has
+// passed. A client that closes waits for the answer as long as it may: a grant
+// that is left behind could be granted after it was given back.
 func attempt[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
 	voidAfter := s.Now().Add(c.Limit)
-	return within(ctx, s.closingFor(c), func() (T, error) { return send(ctx, voidAfter) })
+	var stop <-chan struct{}
+	if c.Waits {
+		stop = s.tasks.context().Done()
+	}
+	return within(ctx, stop, func() (T, error) { return send(ctx, voidAfter) })
 }
 
 // within runs f and returns when it does, or when ctx ends or stop is closed;

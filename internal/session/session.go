@@ -88,6 +88,22 @@ func (s *Session) BeginClose() (first bool) {
 	return first
 }
 
+// Enter counts a call that may be granted something, for closing to wait for:
+// what it gets when the client has begun to close, it gives back itself. It
+// reports false, and counts nothing, when the client closes. Else the call ends
+// with Leave.
+func (s *Session) Enter() (open bool) {
+	s.tasks.enter()
+	if s.IsClosing() {
+		s.tasks.done()
+		return false
+	}
+	return true
+}
+
+// Leave ends what Enter began.
+func (s *Session) Leave() { s.tasks.done() }
+
 // PublishDenied notes that a release could not be told to those who wait. It is
 // logged once in the client's life: locks are slower by it, not wrong.
 func (s *Session) PublishDenied(channel string) {
@@ -96,8 +112,9 @@ func (s *Session) PublishDenied(channel string) {
 	})
 }
 
-// FinishClose ends the watchdog and the wakes, and waits for background work,
-// for that at most until ctx ends; then the rest is told to stop.
+// FinishClose ends the watchdog and the wakes, and waits for calls that are
+// still giving up and for background work, for these at most until ctx ends;
+// then the rest is told to stop.
 func (s *Session) FinishClose(ctx context.Context) error {
 	s.Watchdog.Close()
 	s.Wakes.Close()

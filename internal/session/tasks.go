@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// tasks counts background work, so that closing can wait for it.
+// tasks counts background work, and calls of users that may leave some, so that
+// closing can wait for both.
 type tasks struct {
 	mu     sync.Mutex
 	n      int
@@ -15,17 +16,29 @@ type tasks struct {
 }
 
 func (t *tasks) start(work func(ctx context.Context)) {
-	t.mu.Lock()
-	if t.ctx == nil {
-		t.ctx, t.cancel = context.WithCancel(context.Background())
-	}
-	ctx := t.ctx
-	t.n++
-	t.mu.Unlock()
+	ctx := t.context()
+	t.enter()
 	go func() {
 		defer t.done()
 		work(ctx)
 	}()
+}
+
+// context ends when closing cannot wait any longer.
+func (t *tasks) context() context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx == nil {
+		t.ctx, t.cancel = context.WithCancel(context.Background())
+	}
+	return t.ctx
+}
+
+// enter counts work that runs in the caller's goroutine; done ends it.
+func (t *tasks) enter() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.n++
 }
 
 func (t *tasks) done() {
@@ -43,12 +56,8 @@ func (t *tasks) done() {
 // notices.
 func (t *tasks) finish(ctx context.Context) error {
 	err := t.wait(ctx)
-	t.mu.Lock()
-	cancel := t.cancel
-	t.mu.Unlock()
-	if cancel != nil {
-		cancel()
-	}
+	_ = t.context()
+	t.cancel()
 	_ = t.wait(context.Background())
 	return err
 }
