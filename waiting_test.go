@@ -123,7 +123,7 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 
 		dead := b.net.conns((*wire).isDead)
 		require.Empty(s, dead, "the dead connection is still open")
-	s.await("it listens again", func() bool { return b.net.subscribers() == 1 && len(s.channels()) == 1 })
+		s.await("it listens again", func() bool { return b.net.subscribers() == 1 && len(s.channels()) == 1 })
 		waits = a.begin(a.ctx, "door").asked(2)
 		s.unlock(hold)
 		hold = waits.got()
@@ -644,7 +644,8 @@ func (h scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 
 // wires are the connections of one client, and what goes wrong with them.
 type wires struct {
-	dead    atomic.Bool
+	dead    atomic.Bool // nobody can be reached
+	deaf    atomic.Bool // new connections are black holes
 	dialing atomic.Pointer[func()]
 	reading atomic.Pointer[func(w *wire, p []byte) (keep bool)]
 	writing atomic.Pointer[func(w *wire, p []byte) (pass bool)]
@@ -674,6 +675,7 @@ func (n *wires) dial(ctx context.Context, dial func(context.Context) (net.Conn, 
 		return nil, err
 	}
 	w := &wire{Conn: c, of: n}
+	w.hole.Store(n.deaf.Load())
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.open == nil {

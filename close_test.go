@@ -1,0 +1,251 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lock"
+)
+
+func TestCloseEndsWaitersAndHolds(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a, b := s.actor(), s.actor()
+		taken := b.lock("taken")
+		var waits []*asking
+		leader := a.begin(a.ctx, "taken").asked(2)
+		waits = append(waits, leader)
+		for range 3 { // behind the leader
+			waits = append(waits, a.begin(a.ctx, "taken"))
+			synctest.Wait()
+		}
+		hold := a.lock("door")
+		waits = append(waits, a.begin(a.ctx, "door")) // behind a hold of its own process
+		synctest.Wait()
+		ctx, lost := hold.Context(), hold.Lost()
+		next := b.begin(b.ctx, "door").asked(2)
+
+		start := time.Now()
+		require.NoError(t, a.Close(a.ctx))
+		for _, w := range waits {
+			err := w.failed()
+			require.ErrorIs(t, err, redlatch.ErrClosed)
+			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		}
+		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrClosed)
+		s.receive(lost, "the hold is told")
+		s.unlock(next.got())
+		require.Zero(t, time.Since(start), "nobody waited for anything")
+		require.ErrorIs(t, hold.Unlock(a.ctx), redlatch.ErrClosed)
+		s.unlock(taken)
+		s.nothingRemains()
+	})
+}
+
+func TestCloseMayBeRepeatedAndConcurrent(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		a.lock("door")
+		slow := newSlowScript()
+		a.rdb.AddHook(slow)
+		slow.arm()
+		first := make(chan error, 1)
+		go func() { first <- a.Close(a.ctx) }()
+		<-slow.reached // the release has been sent and not answered
+		var others sync.WaitGroup
+		for range 5 {
+			others.Go(func() {
+				if err := a.Close(a.ctx); err != nil {
+					s.Errorf("second close: %v", err)
+				}
+			})
+		}
+		impatient, cancel := context.WithCancel(a.ctx)
+		gone := make(chan error, 1)
+		go func() { gone <- a.Close(impatient) }()
+		synctest.Wait()
+		require.Empty(t, gone, "a second Close waits for the first")
+		cancel()
+		require.ErrorIs(t, <-gone, context.Canceled)
+		close(slow.gate)
+		require.NoError(t, <-first)
+		others.Wait()
+		require.NoError(t, a.Close(a.ctx))
+		s.nothingRemains()
+	})
+}
+
+func TestCloseOfAnUnusedClient(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer rdb.Close()
+	locks, err := redlatch.New(rdb)
+	require.NoError(t, err)
+	require.NoError(t, locks.Close(t.Context()))
+	_, err = locks.Mutex("door").Lock(t.Context())
+	require.ErrorIs(t, err, redlatch.ErrClosed)
+}
+
+func TestAfterCloseEverythingIsClosed(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		a, b := s.actor(), s.actor()
+		mu := a.Mutex("door")
+		hold, err := mu.Lock(a.ctx)
+		require.NoError(s, err)
+		inHold := hold.Context()
+		require.NoError(s, a.Close(a.ctx))
+		other := b.lock("door")
+
+		before := a.scripts.Load()
+		for name, use := range map[string]func() error{
+			"Lock":                   func() error { _, err := mu.Lock(a.ctx); return err },
+			"Lock of another":        func() error { _, err := a.Mutex("other").Lock(a.ctx); return err },
+			"Lock in the old hold":   func() error { _, err := mu.Lock(inHold); return err },
+			"TryLock":                func() error { _, err := mu.TryLock(a.ctx); return err },
+			"Do":                     func() error { return mu.Do(a.ctx, func(context.Context) error { panic("runs") }) },
+			"Inspect":                func() error { _, err := mu.Inspect(a.ctx); return err },
+			"ForceRelease":           func() error { _, err := mu.ForceRelease(a.ctx, ""); return err },
+			"Unlock of the old hold": func() error { return hold.Unlock(a.ctx) },
+		} {
+			for range 10 {
+				require.ErrorIs(s, use(), redlatch.ErrClosed, name)
+			}
+		}
+		s.settle()
+		require.Equal(s, before, a.scripts.Load(), "Redis was asked")
+		_, err = b.Mutex("door").TryLock(b.ctx)
+		require.ErrorIs(s, err, redlatch.ErrNotAcquired, "the other still has it")
+		s.unlock(other)
+	})
+}
+
+// Locks come and go while the client is closed: what was granted before is given
+// back, what is granted during it too.
+func TestCloseUnderLoadLeavesNoLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		for range 20 {
+			a := s.actor()
+			var all sync.WaitGroup
+			for i := range 24 {
+				mu := a.Mutex(fmt.Sprint("door", i%6))
+				all.Go(func() {
+					for {
+						h, err := mu.Lock(a.ctx)
+						if err != nil {
+							return
+						}
+						if i%2 == 0 {
+							_ = h.Unlock(a.ctx)
+						}
+					}
+				})
+			}
+			for a.scripts.Load() < 40 && !s.virtual {
+				time.Sleep(100 * time.Microsecond)
+			}
+			require.NoError(s, a.Close(a.ctx))
+			require.Empty(s, s.keys(), "after Close")
+			all.Wait()
+			require.Empty(s, s.keys(), "after everybody has gone")
+		}
+	})
+}
+
+// Redis takes a command and answers it only when Close has returned: the grant
+// is given back all the same, or ends with a lease.
+func TestCloseDoesNotWaitForAGrantThatNobodyWants(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		slow := newSlowScript()
+		a.rdb.AddHook(slow)
+		slow.arm()
+		waits := a.begin(a.ctx, "door")
+		<-slow.reached // granted, and not known to be
+		require.NoError(t, a.Close(a.ctx))
+		require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
+		require.Empty(t, s.keys())
+		close(slow.gate)
+		synctest.Wait()
+		require.Empty(t, s.keys())
+	})
+}
+
+func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
+	t.Parallel()
+	faults := map[string]func(a *actor){
+		"gone":   (*actor).die,
+		"silent": func(a *actor) { a.net.blackHole(func(*wire) bool { return true }); a.net.deaf.Store(true) },
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				const patience = time.Second
+				a, b := s.actor(redlatch.WithLease(time.Minute)), s.actor()
+				taken := b.lock("taken")
+				a.lock("door")
+				a.lock("gate")
+				waits := a.begin(a.ctx, "taken").asked(2)
+				chain := redlatch.WithOwner(a.ctx)
+				_, err := a.Mutex("nested").Lock(chain)
+				require.NoError(t, err)
+				inner, err := a.Mutex("nested").Lock(chain)
+				require.NoError(t, err)
+				fault(a)
+				unlocked := make(chan error, 1)
+				go func() { unlocked <- inner.Unlock(chain) }()
+				synctest.Wait()
+				reenters := a.begin(chain, "nested") // behind the unlock
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(a.ctx, patience)
+				defer cancel()
+				start := time.Now()
+				err = a.Close(ctx)
+				require.LessOrEqual(t, time.Since(start), patience+50*time.Millisecond)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, `"door"`)
+				require.ErrorContains(t, err, `"gate"`)
+				require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
+				require.ErrorIs(t, reenters.failed(), redlatch.ErrClosed)
+				s.unlock(taken)
+				require.ElementsMatch(t, []string{"door", "gate", "nested"}, s.keys(), "left to their leases")
+				require.Error(t, <-unlocked)
+				time.Sleep(time.Minute)
+				require.Empty(t, s.keys())
+			})
+		})
+	}
+}
+
+func TestCloseReleasesAThousandHolds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		const n = 1000
+		a := s.actor()
+		var holds []*lock.Hold
+		for i := range n {
+			holds = append(holds, a.lock(fmt.Sprint("door", i)))
+		}
+		require.Len(s, s.keys(), n)
+		before := a.scripts.Load()
+		require.NoError(s, a.Close(a.ctx))
+		require.Empty(s, s.keys())
+		require.Equal(s, int64(n), a.scripts.Load()-before, "one release each")
+		for _, h := range holds {
+			s.receive(h.Lost(), "every hold is told")
+			require.ErrorIs(s, context.Cause(h.Context()), redlatch.ErrClosed)
+		}
+	})
+}

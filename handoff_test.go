@@ -1,0 +1,449 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lock"
+)
+
+func TestOwnerReentersAndOthersDoNot(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		a := s.actor()
+		chain := redlatch.WithOwner(a.ctx)
+		outer, err := a.Mutex("door").Lock(chain)
+		require.NoError(s, err)
+		for name, ctx := range map[string]context.Context{"chain": chain, "hold": outer.Context()} {
+			inner, err := a.Mutex("door").TryLock(ctx)
+			require.NoError(s, err, name)
+			require.Equal(s, outer.Fence(), inner.Fence())
+			require.Equal(s, outer.Acquisition(), inner.Acquisition())
+			s.unlock(inner)
+		}
+		strangers := map[string]context.Context{
+			"no chain": a.ctx, "a new chain": redlatch.WithOwner(a.ctx), "one taken out of the chain": redlatch.WithOwner(chain),
+		}
+		for name, ctx := range strangers {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, err = a.Mutex("door").TryLock(ctx)
+			}()
+			s.receive(done, "TryLock returns")
+			require.ErrorIs(s, err, redlatch.ErrNotAcquired, name)
+		}
+		s.unlock(outer)
+		s.nothingRemains()
+	})
+}
+
+func TestHoldsAreReleasedInAnyOrder(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a, b := s.actor(), s.actor()
+		for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+			chain := redlatch.WithOwner(a.ctx)
+			var holds []*lock.Hold
+			for range order {
+				h, err := a.Mutex("door").Lock(chain)
+				require.NoError(t, err)
+				holds = append(holds, h)
+			}
+			for released, i := range order {
+				info, err := b.Mutex("door").Inspect(b.ctx)
+				require.NoError(t, err)
+				require.Equal(t, len(order)-released, info.Holds, "%v", order)
+				_, err = b.Mutex("door").TryLock(b.ctx)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%v", order)
+
+				ctx := holds[i].Context()
+				s.unlock(holds[i])
+				require.Error(t, ctx.Err())
+				require.ErrorIs(t, holds[i].Unlock(a.ctx), redlatch.ErrNotHeld)
+			}
+			s.unlock(b.lock("door"))
+		}
+	})
+}
+
+// Two goroutines of one chain that find the lock taken both get it when it is
+// free: the second re-enters. Would it wait for its turn, it would wait for the
+// first.
+func TestGoroutinesOfOneChainDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	for _, holder := range []string{"another goroutine", "another process"} {
+		t.Run(holder, func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				a, b := s.actor(), s.actor()
+				first := a
+				if holder == "another process" {
+					first = b
+				}
+				hold := first.lock("door")
+				chain := redlatch.WithOwner(a.ctx)
+				one, stranger, two := a.begin(chain, "door"), (*asking)(nil), (*asking)(nil)
+				synctest.Wait()
+				stranger = a.begin(a.ctx, "door")
+				synctest.Wait()
+				two = a.begin(chain, "door")
+				synctest.Wait()
+				s.unlock(hold)
+				h1, h2 := one.got(), two.got() // neither has unlocked
+				require.Equal(t, h1.Fence(), h2.Fence())
+				require.True(t, stranger.pending())
+				s.unlock(h1)
+				require.True(t, stranger.pending())
+				s.unlock(h2)
+				s.unlock(stranger.got())
+			})
+		})
+	}
+}
+
+func TestGoroutinesOfOneChainUnderLoad(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		const chains, goroutines, rounds = 3, 4, 15
+		a := s.actor()
+		var inside atomic.Int64 // which chain is in, times 1000, and how often
+		var all sync.WaitGroup
+		for chain := range chains {
+			ctx := redlatch.WithOwner(a.ctx)
+			mark := int64(chain+1) * 1000
+			for range goroutines {
+				all.Go(func() {
+					for range rounds {
+						h, err := a.Mutex("door").Lock(ctx)
+						if err != nil {
+							s.Errorf("lock: %v", err)
+							return
+						}
+						now := inside.Add(mark + 1)
+						if n := now % 1000; now != n*(mark+1) {
+							s.Errorf("two chains inside: %d", now)
+						}
+						inside.Add(-mark - 1)
+						if err := h.Unlock(ctx); err != nil {
+							s.Errorf("unlock: %v", err)
+						}
+					}
+				})
+			}
+		}
+		done := make(chan struct{})
+		go func() { all.Wait(); close(done) }()
+		s.receive(done, "all have had their turns")
+		s.nothingRemains()
+	})
+}
+
+func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	for _, turns := range []int{1, 3, 100} {
+		t.Run(fmt.Sprint("turns=", turns), func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				const waiters = 20
+				a := s.actor(redlatch.WithTurns(turns))
+				hold := a.lock("door")
+				order := make(chan int, waiters)
+				for i := range waiters {
+					w := a.begin(a.ctx, "door")
+					synctest.Wait() // it queues before the next comes
+					go func() {
+						h := w.got()
+						order <- i
+						s.unlock(h)
+					}()
+				}
+				s.unlock(hold)
+				for i := range waiters {
+					require.Equal(t, i, <-order)
+				}
+			})
+		})
+	}
+}
+
+// While others wait elsewhere, a process keeps the lock for its turns and not
+// one longer; and each process gets it again.
+func TestTurnsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const turns, waiters = 3, 30
+		var mu sync.Mutex
+		var grants []int
+		clients := []*actor{s.actor(redlatch.WithTurns(turns)), s.actor(redlatch.WithTurns(turns))}
+		gatekeeper := s.actor()
+		hold := gatekeeper.lock("door")
+		var all sync.WaitGroup
+		for i, c := range clients {
+			for range waiters {
+				all.Go(func() {
+					h, err := c.Mutex("door").Lock(c.ctx)
+					if err != nil {
+						s.Errorf("lock: %v", err)
+						return
+					}
+					mu.Lock()
+					grants = append(grants, i)
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+					if err := h.Unlock(c.ctx); err != nil {
+						s.Errorf("unlock: %v", err)
+					}
+				})
+			}
+		}
+		synctest.Wait()
+		s.unlock(hold)
+		all.Wait()
+		require.Len(t, grants, 2*waiters)
+		left := []int{waiters, waiters}
+		for i, run := 0, 0; i < len(grants); i++ {
+			if i > 0 && grants[i] == grants[i-1] {
+				run++
+			} else {
+				run = 1
+			}
+			left[grants[i]]--
+			if left[1-grants[i]] > 0 {
+				require.LessOrEqual(t, run, turns, "grants %v", grants[:i+1])
+			}
+		}
+	})
+}
+
+// A waiter that gives up leaves its place to the next at every stage, and leaves
+// nothing else.
+func TestWaiterThatGivesUpPassesItsTurnOn(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(s *stage, a, b *actor, slow *slowScript) (next *asking){
+		"queued": func(s *stage, a, _ *actor, _ *slowScript) *asking {
+			hold := a.lock("door")
+			ctx, cancel := context.WithCancel(a.ctx)
+			gone := a.begin(ctx, "door")
+			synctest.Wait()
+			next := a.begin(a.ctx, "door")
+			synctest.Wait()
+			cancel()
+			s.withdrawn(gone)
+			s.unlock(hold)
+			return next
+		},
+		"chosen, with the hand-over on its way": func(s *stage, a, _ *actor, slow *slowScript) *asking {
+			hold := a.lock("door")
+			ctx, cancel := context.WithCancel(a.ctx)
+			gone := a.begin(ctx, "door")
+			synctest.Wait()
+			next := a.begin(a.ctx, "door")
+			synctest.Wait()
+			slow.arm()
+			unlocked := make(chan error, 1)
+			go func() { unlocked <- hold.Unlock(a.ctx) }()
+			<-slow.reached
+			cancel()
+			s.withdrawn(gone)
+			close(slow.gate)
+			require.NoError(s, <-unlocked)
+			return next
+		},
+		"leading, with its question answered too late": func(s *stage, a, b *actor, slow *slowScript) *asking {
+			hold := b.lock("door")
+			ctx, cancel := context.WithCancel(a.ctx)
+			gone := a.begin(ctx, "door").asked(2)
+			synctest.Wait()
+			next := a.begin(a.ctx, "door")
+			synctest.Wait()
+			slow.arm()
+			s.unlock(hold)
+			<-slow.reached // it has the lock and does not know
+			cancel()
+			require.ErrorIs(s, gone.failed(), context.Canceled)
+			close(slow.gate)
+			return next
+		},
+		"leading, asleep": func(s *stage, a, b *actor, _ *slowScript) *asking {
+			hold := b.lock("door")
+			ctx, cancel := context.WithCancel(a.ctx)
+			gone := a.begin(ctx, "door").asked(2)
+			synctest.Wait()
+			next := a.begin(a.ctx, "door")
+			synctest.Wait()
+			cancel()
+			s.withdrawn(gone)
+			s.unlock(hold)
+			return next
+		},
+	}
+	for when, play := range cases {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				a, b := s.actor(), s.actor()
+				slow := newSlowScript()
+				a.rdb.AddHook(slow)
+				start := time.Now()
+				next := play(s, a, b, slow)
+				h := next.got()
+				require.Less(t, time.Since(start), time.Minute, "it was not left to a lease or a poll")
+				s.unlock(h)
+				s.nothingRemains()
+
+				before := a.scripts.Load()
+				s.unlock(a.lock("door"))
+				require.Equal(t, int64(2), a.scripts.Load()-before, "nobody is in the way any more")
+			})
+		})
+	}
+}
+
+func (s *stage) withdrawn(w *asking) {
+	s.Helper()
+	err := w.failed()
+	require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+	require.ErrorIs(s, err, context.Canceled)
+}
+
+// A process pays two commands for a lock nobody wants, one for each hand-over
+// between its goroutines, and one release.
+func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const waiters = 20
+		a := s.actor(redlatch.WithTurns(waiters + 1))
+		before := a.scripts.Load()
+		s.unlock(a.lock("door"))
+		require.Equal(s, int64(2), a.scripts.Load()-before, "lock and unlock")
+
+		before = a.scripts.Load()
+		hold := a.lock("door")
+		var waits []*asking
+		for range waiters {
+			waits = append(waits, a.begin(a.ctx, "door"))
+		}
+		synctest.Wait()
+		fences := []int64{hold.Fence()}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for _, w := range waits {
+			all.Go(func() {
+				<-w.done
+				if w.err != nil {
+					s.Errorf("lock: %v", w.err)
+					return
+				}
+				mu.Lock()
+				fences = append(fences, w.hold.Fence())
+				mu.Unlock()
+				if err := w.hold.Unlock(a.ctx); err != nil {
+					s.Errorf("unlock: %v", err)
+				}
+			})
+		}
+		s.unlock(hold)
+		all.Wait()
+		require.Equal(s, int64(1+waiters+1), a.scripts.Load()-before)
+		for i := range fences[1:] {
+			require.Less(s, fences[i], fences[i+1])
+		}
+	})
+}
+
+func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const after = 10 * time.Second
+		a := s.actor(redlatch.WithSelfWaitWarning(after))
+		outer := a.lockHere("door")
+		ctx, cancel := context.WithCancel(a.ctx)
+		waits := a.begin(ctx, "door") // not outer.Context()
+		time.Sleep(after - time.Millisecond)
+		synctest.Wait()
+		require.Empty(t, a.log.lines())
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		require.Len(t, a.log.lines(), 1)
+		line := a.log.lines()[0]
+		require.Contains(t, line, "lock=door")
+		require.Contains(t, line, fmt.Sprintf("held_since=%s", outer.site))
+		require.Contains(t, line, "waiting_at=")
+		require.NotContains(t, strings.SplitN(line, "waiting_at=", 2)[1], "/reentrant/")
+		time.Sleep(10 * after)
+		synctest.Wait()
+		require.Len(t, a.log.lines(), 1, "once")
+		cancel()
+		s.withdrawn(waits)
+		s.unlock(outer.Hold)
+	})
+}
+
+// Waiting for another process is no reason to warn.
+func TestWaitForOthersIsNotLogged(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a, b := s.actor(redlatch.WithSelfWaitWarning(time.Second)), s.actor()
+		hold := b.lock("door")
+		waits := a.begin(a.ctx, "door")
+		time.Sleep(time.Minute)
+		s.unlock(hold)
+		s.unlock(waits.got())
+		require.Empty(t, a.log.lines())
+	})
+}
+
+// sited is a hold and where it was acquired.
+type sited struct {
+	*lock.Hold
+	site string
+}
+
+func (a *actor) lockHere(name string) sited {
+	a.s.Helper()
+	_, file, line, _ := runtime.Caller(0)
+	hold, err := a.Mutex(name).Lock(a.ctx) // one line below
+	require.NoError(a.s, err)
+	return sited{hold, fmt.Sprintf("%s:%d", file, line+1)}
+}
+
+// slowScript holds back the answer of one script, which Redis has run.
+type slowScript struct {
+	armed         atomic.Bool
+	reached, gate chan struct{}
+}
+
+func newSlowScript() *slowScript {
+	return &slowScript{reached: make(chan struct{}), gate: make(chan struct{})}
+}
+
+func (h *slowScript) arm() { h.armed.Store(true) }
+
+func (h *slowScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *slowScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if strings.HasPrefix(cmd.Name(), "eval") && !redis.HasErrorPrefix(err, "NOSCRIPT") && h.armed.CompareAndSwap(true, false) {
+			close(h.reached)
+			<-h.gate
+		}
+		return err
+	}
+}
+
+func (h *slowScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
