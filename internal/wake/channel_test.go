@@ -40,7 +40,9 @@ func TestUnusedChannelLingersAndIsThenUnsubscribed(t *testing.T) {
 		b.Close()
 		s.sleep(699 * time.Millisecond)
 		require.ElementsMatch(t, []string{"a", "b"}, s.subscribed(), "not before Linger")
-		s.sleep(1001 * time.Millisecond)
+		s.sleep(300 * time.Millisecond)
+		require.Equal(t, []string{"b"}, s.subscribed(), "each by itself")
+		s.sleep(701 * time.Millisecond)
 		require.Empty(t, s.subscribed(), "not after twice Linger")
 		require.LessOrEqual(t, s.sent("UNSUBSCRIBE"), 2)
 		requireEmpty(t, s.hub)
@@ -59,6 +61,33 @@ func TestHotChannelDoesNotPayForEachCycle(t *testing.T) {
 		}
 		require.Equal(t, 1, s.sent("SUBSCRIBE"))
 		require.Zero(t, s.sent("UNSUBSCRIBE"))
+	})
+}
+
+func TestChannelUsedAgainIsUnusedNoMore(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.live("a").Close()
+		s.sleep(500 * time.Millisecond)
+		s.live("a")
+		s.sleep(time.Minute)
+		require.Equal(t, []string{"a"}, s.subscribed())
+		require.Equal(t, 1, s.sent("SUBSCRIBE"))
+		require.Zero(t, s.sent("UNSUBSCRIBE"))
+	})
+}
+
+func TestChannelGivenUpBeforeItsTurnIsNotSubscribed(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.onCommand(func(string, []string) (string, bool) {
+			time.Sleep(100 * time.Millisecond)
+			return "", false
+		})
+		a := s.hub.Subscribe("a")
+		synctest.Wait()
+		s.hub.Subscribe("b").Close()
+		require.NoError(t, a.Ready(t.Context()))
+		s.sleep(time.Second)
+		require.Equal(t, 1, s.sent("SUBSCRIBE"))
 	})
 }
 
@@ -139,7 +168,27 @@ func TestReadyTakesTheWakesThatCameBeforeIt(t *testing.T) {
 	})
 }
 
-func TestReadyEndsWithItsContextAndWithin(t *testing.T) {
+// Ready must not return before the wake of the confirmation has come, or it would
+// be left for later. Many other waiters make the moment long enough to be seen.
+func TestReadyReturnsAfterTheWakeOfTheConfirmation(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		for i := range 10 {
+			channel := fmt.Sprint("channel-", i)
+			subs := make([]*Subscription, 20_000)
+			s.onCommand(func(string, []string) (string, bool) { time.Sleep(time.Second); return "", false })
+			for i := range subs {
+				subs[i] = s.hub.Subscribe(channel)
+			}
+			last := subs[len(subs)-1]
+			require.NoError(t, last.Ready(t.Context()))
+			require.True(t, last.Live())
+			synctest.Wait()
+			require.False(t, isWoken(last))
+		}
+	})
+}
+
+func TestReadyEndsWithItsContextAndWithinPing(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.live("a")
 		s.onCommand(func(verb string, _ []string) (string, bool) { return "", verb == "SUBSCRIBE" })
@@ -185,9 +234,9 @@ func TestCloseEndsEverything(t *testing.T) {
 		began := time.Now()
 		s.hub.Close()
 		s.hub.Close()
+		require.True(t, s.conn().isClosed())
 		require.Zero(t, time.Since(began))
 		synctest.Wait()
-		require.True(t, s.conn().isClosed())
 		require.Empty(t, s.subscribed())
 		require.True(t, isWoken(a), "who waits looks once more")
 		require.False(t, a.Live())
@@ -201,6 +250,17 @@ func TestCloseEndsEverything(t *testing.T) {
 		late.Close()
 		require.Equal(t, 1, s.dialled())
 		require.Empty(t, s.log.records)
+	})
+}
+
+// A reader that outlives its connection could take what it still reads for news.
+func TestReaderIsWaitedFor(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.live("a")
+		s.conn().lag.Store(int64(time.Second))
+		began := time.Now()
+		s.hub.Close()
+		require.GreaterOrEqual(t, time.Since(began), time.Second)
 	})
 }
 

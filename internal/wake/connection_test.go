@@ -129,6 +129,20 @@ func TestCutConnectionIsReplacedWithOneOther(t *testing.T) {
 	})
 }
 
+func TestFailedWriteIsReportedAndNotMendedByGoRedis(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		a := s.live("a")
+		isWoken(a)
+		s.conn().failWrites()
+		b := s.hub.Subscribe("b")
+		s.sleep(time.Second)
+		require.True(t, isWoken(a))
+		require.True(t, a.Live())
+		require.True(t, b.Live())
+		require.Equal(t, 2, s.dialled())
+	})
+}
+
 func TestChannelsNobodyWaitsForAreNotTakenToTheNextConnection(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.live("a")

@@ -129,6 +129,7 @@ func TestDenialOutlivesTheConnection(t *testing.T) {
 		s.onCommand(deny("a"))
 		s.hub.Subscribe("a")
 		b := s.live("b")
+		synctest.Wait()
 		before := s.sent("SUBSCRIBE")
 		s.conn().cut()
 		s.sleep(time.Second)
@@ -138,6 +139,23 @@ func TestDenialOutlivesTheConnection(t *testing.T) {
 		s.onCommand(nil)
 		s.sleep(31 * time.Second)
 		require.ElementsMatch(t, []string{"a", "b"}, s.subscribed())
+	})
+}
+
+func TestDeniedChannelGivenUpDuringAnOutageIsForgotten(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.onCommand(deny("a"))
+		a := s.hub.Subscribe("a")
+		s.sleep(time.Second)
+		s.setRefuse(true)
+		s.conn().cut()
+		s.sleep(time.Second)
+		a.Close()
+		requireEmpty(t, s.hub)
+		s.sleep(time.Minute)
+		dials := s.dialled()
+		s.sleep(time.Hour)
+		require.Equal(t, dials, s.dialled(), "nobody waits, nobody dials")
 	})
 }
 

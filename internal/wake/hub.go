@@ -28,7 +28,7 @@ type Hub struct {
 // does. cfg.Redis must not be nil.
 func New(cfg Config) *Hub {
 	cfg = cfg.withDefaults()
-	h := &Hub{cfg: cfg, kick: make(chan struct{}, 1)}
+	h := &Hub{cfg: cfg, kick: make(chan struct{}, 1), log: newJournal()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.reg = newRegistry(cfg, &h.log)
 	return h

@@ -28,19 +28,20 @@ type journal struct {
 	entries     []entry
 }
 
+func newJournal() journal {
+	return journal{begun: map[cause]bool{}, over: map[cause]bool{}}
+}
+
 func (j *journal) trouble(c cause, attrs ...slog.Attr) {
 	if j.begun[c] {
 		return
-	}
-	if j.begun == nil {
-		j.begun, j.over = map[cause]bool{}, map[cause]bool{}
 	}
 	j.begun[c] = true
 	j.entries = append(j.entries, entry{slog.LevelWarn, "redlatch: " + string(c), attrs})
 }
 
 func (j *journal) recovered(c cause, attrs ...slog.Attr) {
-	if !j.begun[c] || j.over[c] {
+	if j.over[c] {
 		return
 	}
 	j.over[c] = true

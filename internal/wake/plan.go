@@ -26,8 +26,7 @@ func (r *registry) verdict(now time.Time) error {
 		if len(r.channels) > 0 || now.Sub(r.deserted) < r.cfg.Idle {
 			return nil
 		}
-		// In one step with the look at the channels: whoever comes now finds no
-		// connection and gets a new one.
+		// Decided and noted under one lock: whoever comes next gets a new connection.
 		r.linked = false
 		return errIdle
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,38 +220,37 @@ func isWoken(s *Subscription) bool {
 	}
 }
 
-// pipe is a connection that can be cut, or swallow everything while it stays open.
+// pipe is a connection that can be cut, swallow everything while it stays open, or
+// fail writes only.
 type pipe struct {
 	net.Conn
-	once  sync.Once
-	gone  chan struct{}
-	mu    sync.Mutex
-	swall bool
+	once sync.Once
+	gone chan struct{}
+
+	deaf, mute atomic.Bool
+	lag        atomic.Int64 // how late a reader learns of the end
 }
 
-func (p *pipe) swallow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.swall = true
-}
-
-func (p *pipe) swallows() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.swall
-}
+func (p *pipe) swallow()    { p.deaf.Store(true) }
+func (p *pipe) failWrites() { p.mute.Store(true) }
 
 func (p *pipe) Read(b []byte) (int, error) {
 	for {
 		n, err := p.Conn.Read(b)
-		if err != nil || !p.swallows() {
+		if err != nil {
+			time.Sleep(time.Duration(p.lag.Load()))
+		}
+		if err != nil || !p.deaf.Load() {
 			return n, err
 		}
 	}
 }
 
 func (p *pipe) Write(b []byte) (int, error) {
-	if p.swallows() {
+	switch {
+	case p.mute.Load():
+		return 0, errors.New("broken pipe")
+	case p.deaf.Load():
 		return len(b), nil
 	}
 	return p.Conn.Write(b)
