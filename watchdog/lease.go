@@ -198,6 +198,14 @@ func (l *Lease) Abandon() {
 	l.extend = false
 }
 
+// Resume undoes [Lease.Abandon]: the owner came back. A lease that was watched
+// without renewal is renewed from then on, too.
+func (l *Lease) Resume() {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.extend = true
+}
+
 // TrustedUntil is when trust ends by what is known now. A lease that the
 // server called gone ended when that was heard.
 func (l *Lease) TrustedUntil() time.Time {

@@ -133,8 +133,12 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	if a.state == lost {
 		return nil, a.lostErr
 	}
-	a.holds = n
-	return a.newHold(site), nil
+	h := a.newHold(site)
+	a.holds = len(a.open) // n, unless holds were dropped, which do not count
+	if a.Settings.Renew {
+		a.lease.Resume() // all may have been dropped
+	}
+	return h, nil
 }
 
 // mendNumber tells Redis the right number after a command whose outcome is
@@ -207,6 +211,7 @@ func (a *Acquisition) expire(reason string) {
 	a.setLost(reason)
 	a.mu.Unlock()
 	a.keeper.Lost(a)
+	a.endIfDone() // every hold may have been dropped before: nobody will come and ask
 }
 
 // lose is the server's word, to a command of ours, that the lock is not this
@@ -221,6 +226,7 @@ func (a *Acquisition) lose() error {
 	a.mu.Unlock()
 	if fresh {
 		a.keeper.Lost(a)
+		a.endIfDone()
 	}
 	return err
 }

@@ -197,8 +197,9 @@ func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 
 // Forget is called when the user's handle has become garbage. A hold that was
 // not released is reported, and no longer counts; when no other hold is left,
-// the lease is not extended any more. It is not released at once: whoever
-// forgot the handle may still be at work, and has until the lease ends.
+// the lease is not extended any more, unless the owner enters again. It is not
+// released at once: whoever forgot the handle may still be at work, and has
+// until the lease ends.
 func (h *Hold) Forget() {
 	a := h.A
 	a.mu.Lock()
@@ -213,10 +214,10 @@ func (h *Hold) Forget() {
 		a.holds--
 	}
 	a.settle(h)
-	a.mu.Unlock()
 	if lastOne {
-		a.lease.Abandon()
+		a.lease.Abandon() // with a.mu held: a re-entry may be about to resume it
 	}
+	a.mu.Unlock()
 	a.session.Log.Error("redlatch: a hold was dropped without Unlock; it is not renewed any more",
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.site.String()))
 }
