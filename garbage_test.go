@@ -1,0 +1,239 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/reentrant"
+)
+
+// Garbage is collected when the runtime likes, so these tests run in real time.
+// The record in the log is the sign that it was; a hold that must not be
+// reported is watched beside one that must.
+
+const dropped = "dropped without Unlock"
+
+// collected runs the garbage collector until a dropped hold of the lock is
+// reported, and returns the attributes of the report. All reports before it
+// are about somebody else and fail the test.
+func (r records) collected(t testing.TB, name string) map[string]string {
+	t.Helper()
+	for end := time.Now().Add(guard); time.Now().Before(end); {
+		runtime.GC()
+		select {
+		case record := <-r:
+			if !strings.Contains(record.Message, dropped) {
+				continue
+			}
+			require.Equal(t, slog.LevelError, record.Level)
+			attrs := make(map[string]string)
+			record.Attrs(func(a slog.Attr) bool { attrs[a.Key] = a.Value.String(); return true })
+			require.Equal(t, name, attrs["lock"], "another hold was reported")
+			return attrs
+		case <-time.After(time.Millisecond): // the clean-up has a goroutine of its own
+		}
+	}
+	require.FailNow(t, "no report of "+name)
+	return nil
+}
+
+// drop locks and forgets the hold. It returns what stays known of it. It is not
+// inlined, so that nothing of it stays in the caller's registers.
+//
+//go:noinline
+func drop(t testing.TB, ctx context.Context, m *reentrant.Mutex) (acquisition, site string) {
+	h, err := m.Lock(ctx)
+	site = here(-1)
+	require.NoError(t, err)
+	return h.Acquisition(), site
+}
+
+// here is file:line of its caller, or some lines away.
+func here(offset int) string {
+	_, file, line, _ := runtime.Caller(1)
+	return fmt.Sprintf("%s:%d", filepath.Base(file), line+offset)
+}
+
+// collector drops holds of a lock of its own: once one of them was reported, the
+// clean-ups of what was garbage before it have run or are about to.
+func (g *garbage) collector() {
+	g.Helper()
+	for range 3 {
+		name := redistest.Name(g)
+		drop(g, context.Background(), g.locks.Mutex(name))
+		g.log.collected(g, name)
+	}
+}
+
+type garbage struct {
+	*testing.T
+	log          records
+	locks, other *redlatch.Client
+}
+
+func newGarbage(t *testing.T) *garbage {
+	s := redistest.Shared(t)
+	g := &garbage{T: t, log: newRecords()}
+	g.locks = locksOn(t, s.Client(t), g.log.option(), redlatch.WithLease(time.Second), redlatch.WithRenewal(20*time.Millisecond))
+	g.other = locksOn(t, s.Client(t))
+	return g
+}
+
+// gets asserts that another client gets the lock in the end.
+func (g *garbage) gets(name string) {
+	g.Helper()
+	h := mustLock(g, context.Background(), g.other.Mutex(name))
+	require.NoError(g, h.Unlock(context.Background()))
+}
+
+func TestDroppedHoldIsReportedAndRunsOut(t *testing.T) {
+	t.Parallel()
+	g := newGarbage(t)
+	name := redistest.Name(t)
+	acquisition, site := drop(t, t.Context(), g.locks.Mutex(name))
+	report := g.log.collected(t, name)
+	require.Equal(t, acquisition, report["acquisition"])
+	require.Equal(t, site, filepath.Base(report["acquired_at"]), "where this test has acquired it")
+	g.gets(name)
+}
+
+//go:noinline
+func contextOnly(t testing.TB, m *reentrant.Mutex, derive func(context.Context) context.Context) context.Context {
+	return derive(mustLock(t, context.Background(), m).Context())
+}
+
+func TestHoldWhoseContextIsInUseIsNoGarbage(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	for name, derive := range map[string]func(context.Context) context.Context{
+		"itself":    func(ctx context.Context) context.Context { return ctx },
+		"WithValue": func(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, 1) },
+		"WithCancel": func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithCancel(ctx)
+			_ = cancel // ended by the loss at the latest
+			return ctx
+		},
+		"WithoutCancel": context.WithoutCancel,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGarbage(t)
+			lockName := redistest.Name(t)
+			ctx := contextOnly(t, g.locks.Mutex(lockName), derive)
+			g.collector()
+			require.NoError(t, ctx.Err())
+			_, err := g.other.Mutex(lockName).TryLock(context.Background())
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			runtime.KeepAlive(ctx)
+			if name == "WithCancel" {
+				return // the context itself refers to its children until they are cancelled
+			}
+			ctx = nil //nolint:ineffassign,wastedassign // now it is garbage
+			g.log.collected(t, lockName)
+			g.gets(lockName)
+		})
+	}
+}
+
+func TestNestedHoldDroppedWhileTheOuterLives(t *testing.T) {
+	t.Parallel()
+	g := newGarbage(t)
+	name := redistest.Name(t)
+	m := g.locks.Mutex(name)
+	outer := mustLock(t, t.Context(), m)
+	_, site := drop(t, outer.Context(), m)
+	report := g.log.collected(t, name)
+	require.Equal(t, outer.Acquisition(), report["acquisition"])
+	require.Equal(t, site, filepath.Base(report["acquired_at"]))
+
+	awaitRenewal(t, outer)
+	require.NoError(t, outer.Unlock(t.Context()))
+	isFree(t, g.other.Mutex(name))
+}
+
+//go:noinline
+func dropOuter(t testing.TB, m *reentrant.Mutex) (inner *lock.Hold) {
+	chain := redlatch.WithOwner(context.Background())
+	mustLock(t, chain, m)
+	return mustLock(t, chain, m)
+}
+
+func TestOuterHoldDroppedWhileTheNestedLives(t *testing.T) {
+	t.Parallel()
+	g := newGarbage(t)
+	name := redistest.Name(t)
+	inner := dropOuter(t, g.locks.Mutex(name))
+	g.log.collected(t, name)
+	awaitRenewal(t, inner)
+	require.NoError(t, inner.Unlock(t.Context()))
+	isFree(t, g.other.Mutex(name))
+}
+
+func isFree(t testing.TB, m *reentrant.Mutex) {
+	t.Helper()
+	h, err := m.TryLock(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock(context.Background()))
+}
+
+//go:noinline
+func useWell(t testing.TB, locks *redlatch.Client, name string) {
+	ctx := context.Background()
+	for i := range 100 {
+		m := locks.Mutex(fmt.Sprintf("%s/%d", name, i))
+		h := mustLock(t, ctx, m)
+		inner := mustLock(t, h.Context(), m)
+		require.NoError(t, inner.Unlock(ctx))
+		require.NoError(t, h.Unlock(ctx))
+		require.ErrorIs(t, h.Unlock(ctx), redlatch.ErrNotHeld)
+		require.NoError(t, m.Do(ctx, func(context.Context) error { return nil }))
+	}
+}
+
+func TestUnlockedHoldIsNeverReported(t *testing.T) {
+	t.Parallel()
+	g := newGarbage(t)
+	useWell(t, g.locks, redistest.Name(t))
+	g.collector()
+}
+
+// Whoever dropped a hold of a chain has lost that hold, not the right to lock.
+func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
+	t.Parallel()
+	t.Run("once it has run out", func(t *testing.T) {
+		t.Parallel()
+		g := newGarbage(t)
+		name := redistest.Name(t)
+		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name)
+		drop(t, chain, m)
+		g.log.collected(t, name)
+		g.gets(name)
+		again := mustLock(t, chain, m)
+		awaitRenewal(t, again)
+		require.NoError(t, again.Unlock(t.Context()))
+		isFree(t, g.other.Mutex(name))
+	})
+	t.Run("before that", func(t *testing.T) {
+		t.Parallel()
+		g := newGarbage(t)
+		name := redistest.Name(t)
+		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name, redlatch.WithLease(10*time.Second), redlatch.WithRenewal(20*time.Millisecond))
+		drop(t, chain, m)
+		g.log.collected(t, name)
+		again := mustLock(t, chain, m)
+		awaitRenewal(t, again)
+		require.NoError(t, again.Unlock(t.Context()))
+		isFree(t, g.other.Mutex(name))
+	})
+}

@@ -1,0 +1,697 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/reentrant"
+)
+
+// guard bounds what must happen; only something broken waits for it.
+const guard = time.Minute
+
+// locksOn makes a client of the library that is closed when the test ends.
+func locksOn(t testing.TB, rdb redis.UniversalClient, options ...redlatch.Option) *redlatch.Client {
+	t.Helper()
+	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
+	locks, err := redlatch.New(rdb, append([]redlatch.Option{quiet}, options...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = locks.Close(ctx) // a test may leave locks behind on a server that is gone
+	})
+	return locks
+}
+
+func mustLock(t testing.TB, ctx context.Context, m *reentrant.Mutex) *lock.Hold {
+	t.Helper()
+	bounded, cancel := context.WithTimeout(ctx, guard)
+	defer cancel()
+	h, err := m.Lock(bounded)
+	require.NoError(t, err)
+	return h
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// stillHeld asserts that h is held in every way that can be seen.
+func stillHeld(t testing.TB, h *lock.Hold) {
+	t.Helper()
+	require.False(t, isClosed(h.Lost()), "lost")
+	require.True(t, h.Trusted(), "not trusted")
+	require.NoError(t, h.Context().Err())
+}
+
+// within waits for c, and fails the test if nothing comes of it.
+func within[T any](t testing.TB, c <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(guard):
+		require.FailNow(t, "did not happen: "+what)
+	}
+	return v
+}
+
+// awaitRenewal waits until trust in h has grown.
+func awaitRenewal(t testing.TB, h *lock.Hold) {
+	t.Helper()
+	before := h.TrustedUntil().Add(time.Millisecond) // two readings of one instant differ by a hair
+	require.Eventually(t, func() bool { return h.TrustedUntil().After(before) || isClosed(h.Lost()) },
+		guard, time.Millisecond, "no renewal")
+	stillHeld(t, h)
+}
+
+// lostAt waits for the loss and returns when it was told, and why.
+func lostAt(t testing.TB, h *lock.Hold) (time.Time, *redlatch.LostError) {
+	t.Helper()
+	ctx := h.Context()
+	within(t, h.Lost(), "Lost is closed")
+	now := time.Now()
+	require.False(t, h.Trusted(), "trusted though lost")
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+	var lost *redlatch.LostError
+	require.ErrorAs(t, context.Cause(ctx), &lost)
+	return now, lost
+}
+
+// records keeps what is logged.
+type records chan slog.Record
+
+func newRecords() records { return make(records, 10_000) }
+
+func (r records) Enabled(context.Context, slog.Level) bool           { return true }
+func (r records) WithAttrs([]slog.Attr) slog.Handler                 { return r }
+func (r records) WithGroup(string) slog.Handler                      { return r }
+func (r records) Handle(_ context.Context, record slog.Record) error { r <- record; return nil }
+func (r records) option() redlatch.Option                            { return redlatch.WithLogger(slog.New(r)) }
+
+// await returns the next record with that message.
+func (r records) await(t testing.TB, message string) slog.Record {
+	t.Helper()
+	for {
+		if record := within(t, r, "a record: "+message); strings.Contains(record.Message, message) {
+			return record
+		}
+	}
+}
+
+func TestLockHeldForTenHoursStaysHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client())
+		h := mustLock(t, t.Context(), locks.Mutex("long job"))
+		for range 10 * 60 {
+			time.Sleep(time.Minute)
+			stillHeld(t, h)
+			require.Positive(t, v.Server.TTL("long job"))
+		}
+		require.Equal(t, "1", v.Server.HGet("long job", h.Acquisition()), "it is the same acquisition all the time")
+		require.NoError(t, h.Unlock(t.Context()))
+		require.False(t, v.Server.Exists("long job"))
+	})
+}
+
+// A lease that was set is the time between signs of life, not the time a lock
+// may be held: other libraries turn renewal off for it.
+func TestExplicitLeaseIsRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		onClient := locksOn(t, v.Client(), redlatch.WithLease(3*time.Second))
+		onLock := locksOn(t, v.Client())
+		held := []*lock.Hold{
+			mustLock(t, t.Context(), onClient.Mutex("a")),
+			mustLock(t, t.Context(), onLock.Mutex("b", redlatch.WithLease(5*time.Second))),
+		}
+		time.Sleep(5 * time.Minute)
+		for _, h := range held {
+			stillHeld(t, h)
+			require.NoError(t, h.Unlock(t.Context()))
+		}
+	})
+}
+
+func TestWithoutRenewalHoldEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client(), redlatch.WithLease(10*time.Second), redlatch.WithoutRenewal())
+		start := time.Now()
+		h := mustLock(t, t.Context(), locks.Mutex("a"))
+		trusted := h.TrustedUntil()
+		time.Sleep(8 * time.Second)
+		stillHeld(t, h)
+		require.Equal(t, 2*time.Second, v.Server.TTL("a"), "it was looked at, and not extended")
+
+		at, _ := lostAt(t, h)
+		require.Equal(t, trusted, at)
+		require.Equal(t, 9*time.Second, at.Sub(start))
+		require.Equal(t, time.Second, v.Server.TTL("a"))
+		require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+func TestWithoutRenewalLossIsStillNoticed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client(), redlatch.WithRenewal(time.Second), redlatch.WithoutRenewal())
+		h := mustLock(t, t.Context(), locks.Mutex("a"))
+		start := time.Now()
+		v.Server.Del("a")
+		at, _ := lostAt(t, h)
+		require.LessOrEqual(t, at.Sub(start), time.Second)
+	})
+}
+
+func TestMaxHoldEndsAHoldWithinOneMoreLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease, most = 10 * time.Second, time.Minute
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client(), redlatch.WithLease(lease), redlatch.WithMaxHold(most))
+		start := time.Now()
+		h := mustLock(t, t.Context(), locks.Mutex("a"))
+		time.Sleep(most)
+		synctest.Wait()
+		stillHeld(t, h)
+		trusted, left := h.TrustedUntil(), v.Server.TTL("a")
+
+		at, lost := lostAt(t, h)
+		require.Equal(t, trusted, at, "nothing was extended after the maximum")
+		require.LessOrEqual(t, at.Sub(start), most+lease)
+		require.Equal(t, left-at.Sub(start.Add(most)), v.Server.TTL("a"))
+		require.Contains(t, lost.Error(), "maximum hold time")
+
+		require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+		time.Sleep(lease)
+		again := mustLock(t, t.Context(), locks.Mutex("a"))
+		require.NoError(t, again.Unlock(t.Context()))
+	})
+}
+
+// Whatever the outage is made of, the holder is told at the very end of trust,
+// when the server still keeps the lock for the margin.
+func TestOutageLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
+	t.Parallel()
+	inject := func(a redistest.Action) func(*redistest.Virtual) func() {
+		return func(v *redistest.Virtual) func() {
+			return v.Inject(redistest.Rule{Match: redistest.Any(), Action: a}).Disarm
+		}
+	}
+	for name, begin := range map[string]func(v *redistest.Virtual) (end func()){
+		"nothing gets through":     func(v *redistest.Virtual) func() { v.BlackHole(redistest.AllTraffic); return v.Heal },
+		"connections are refused":  func(v *redistest.Virtual) func() { v.Down(); return v.Up },
+		"requests are swallowed":   inject(redistest.Swallow()),
+		"replies are cut off":      inject(redistest.CutReply()),
+		"every command is BUSY":    inject(redistest.Refuse("BUSY Redis is busy running a script.")),
+		"every command is LOADING": inject(redistest.Refuse("LOADING Redis is loading the dataset in memory")),
+		"every command is OOM":     inject(redistest.Refuse("OOM command not allowed when used memory > 'maxmemory'.")),
+		"every command is NOPERM":  inject(redistest.Refuse("NOPERM this user has no permissions")),
+		"nobody knows the error":   inject(redistest.Refuse("ERR something else")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { toldWhenTrustEnds(t, begin) })
+		})
+	}
+}
+
+func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func())) {
+	const lease, margin = 30 * time.Second, time.Second
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // go-redis dials on for a while
+	v := redistest.Bubble(t)
+	log := newRecords()
+	locks := locksOn(t, v.Client(), log.option(), redlatch.WithLease(lease))
+	chain := redlatch.WithOwner(t.Context())
+	h := mustLock(t, chain, locks.Mutex("a"))
+	inner := mustLock(t, chain, locks.Mutex("a"))
+	time.Sleep(rand.N(time.Minute))
+	synctest.Wait()
+	stillHeld(t, h)
+	trusted := h.TrustedUntil()
+	require.Equal(t, trusted.Add(margin), time.Now().Add(v.Server.TTL("a")), "trust ends a margin before the lease")
+
+	end := begin(v)
+	at, lost := lostAt(t, h)
+	log.await(t, "renewals began to fail") // or the fault did not bite
+	require.Equal(t, trusted, at)
+	require.GreaterOrEqual(t, v.Server.TTL("a"), margin, "the server still keeps it")
+	require.True(t, isClosed(inner.Lost()), "all holds are told")
+	require.Equal(t, h.Acquisition(), lost.Acquisition)
+
+	// Redis is back before the lease has ended, and with it the key: lost stays lost.
+	end()
+	require.True(t, v.Server.Exists("a"))
+	_, err := locks.Mutex("a").Lock(chain)
+	require.ErrorIs(t, err, redlatch.ErrLost)
+	require.ErrorIs(t, inner.Unlock(t.Context()), redlatch.ErrLost)
+	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+}
+
+// Trust is counted from before a command is sent: at no time, and with no
+// slowness of replies, does it come nearer to the server's end than the margin.
+func TestSlowRepliesDoNotStretchTrust(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease, margin = 10 * time.Second, time.Second
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client(), redlatch.WithLease(lease))
+		slow := v.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.DelayReply(700 * time.Millisecond)})
+		h := mustLock(t, t.Context(), locks.Mutex("a"))
+		for range 600 {
+			serverEnds := time.Now().Add(v.Server.TTL("a"))
+			require.GreaterOrEqual(t, serverEnds.Sub(h.TrustedUntil()), margin)
+			stillHeld(t, h)
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Greater(t, slow.Bites(), 10)
+		slow.Disarm()
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+// A renewal is for one acquisition. The lock of whoever came after it is not
+// extended, not made anew, and its end is not taken for ours.
+func TestRenewalIsOfNoUseToAnybodyElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		first := locksOn(t, v.Client(), redlatch.WithLease(10*time.Minute), redlatch.WithRenewal(time.Second))
+		second := locksOn(t, v.Client(), redlatch.WithLease(time.Minute), redlatch.WithRenewal(30*time.Second))
+		var lost []*lock.Hold
+		for _, name := range []string{"taken over", "gone"} {
+			lost = append(lost, mustLock(t, t.Context(), first.Mutex(name)))
+		}
+		kept := mustLock(t, t.Context(), first.Mutex("kept"))
+		time.Sleep(10 * time.Second)
+		v.Server.Del("taken over")
+		v.Server.Del("gone")
+		start := time.Now()
+		other := mustLock(t, t.Context(), second.Mutex("taken over"))
+
+		for _, h := range lost {
+			at, _ := lostAt(t, h)
+			require.LessOrEqual(t, at.Sub(start), time.Second, "the next renewal tells it")
+		}
+		for range 10 {
+			time.Sleep(time.Second)
+			require.Equal(t, time.Minute-time.Since(start), v.Server.TTL("taken over"), "somebody else's lease was changed")
+			require.False(t, v.Server.Exists("gone"), "a renewal made a lock")
+		}
+		for _, h := range lost {
+			require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+		}
+		stillHeld(t, kept) // it was in the same batch
+		stillHeld(t, other)
+		time.Sleep(time.Hour)
+		stillHeld(t, kept)
+		stillHeld(t, other)
+		require.NoError(t, kept.Unlock(t.Context()))
+		require.NoError(t, other.Unlock(t.Context()))
+	})
+}
+
+// outage is a real server that fails for a while, the proxy in front of it, and
+// the client whose hold must not notice.
+type outage struct {
+	*testing.T
+	server *redistest.Server
+	proxy  *redistest.Proxy
+}
+
+const (
+	blipLease = 3 * time.Second
+	blip      = blipLease * 4 / 10
+)
+
+func (o *outage) control(args ...any) {
+	o.Helper()
+	require.NoError(o, o.server.Control().Do(context.Background(), args...).Err())
+}
+
+// The server is away for less than the lease, and comes back: renewals fail, and
+// the holder sees nothing of it.
+func TestOutageShorterThanTheLeaseIsInvisible(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args  []string
+		begin func(o *outage) (end func())
+	}{
+		"connections refused": {nil, func(o *outage) func() { o.proxy.Down(); return o.proxy.Up }},
+		"black hole":          {nil, func(o *outage) func() { o.proxy.BlackHole(redistest.AllTraffic); return o.proxy.Heal }},
+		"server stopped":      {nil, func(o *outage) func() { o.server.Pause(); return o.server.Resume }},
+		"CLIENT PAUSE": {nil, func(o *outage) func() {
+			o.control("CLIENT", "PAUSE", blip.Milliseconds(), "WRITE")
+			return func() {}
+		}},
+		"READONLY": {nil, func(o *outage) func() {
+			o.control("REPLICAOF", "127.0.0.1", "1")
+			o.proxy.ResetCounts()
+			require.Eventually(o, func() bool { return o.proxy.Forwarded("evalsha") >= 3 }, guard, time.Millisecond)
+			return func() { o.control("REPLICAOF", "NO", "ONE") }
+		}},
+		"BUSY":    {[]string{"--lua-time-limit", "1"}, busy},
+		"LOADING": {[]string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "100000", "--loading-process-events-interval-bytes", "1024"}, loading},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t, c.args...)
+			if name == "LOADING" && strings.HasPrefix(s.Version(), "6.") {
+				t.Skip("Redis 6.2 cannot be made to load slowly and answer")
+			}
+			o := &outage{t, s, redistest.NewProxy(t, s.Addr())}
+			invisible(o, name == "READONLY", c.begin)
+		})
+	}
+}
+
+func invisible(o *outage, refusing bool, begin func(o *outage) (end func())) {
+	log := newRecords()
+	locks := locksOn(o, o.proxy.Client(), log.option(), redlatch.WithLease(blipLease), redlatch.WithRenewal(blipLease/10))
+	m := locks.Mutex(redistest.Name(o))
+	h := mustLock(o, o.Context(), m)
+	inner := mustLock(o, h.Context(), m)
+
+	awaitRenewal(o, h)
+	over := time.After(blip) // the length of the outage
+	end := begin(o)
+	if !refusing {
+		log.await(o, "renewals began to fail")
+	}
+	within(o, over, "the outage is over")
+	end()
+	if !refusing {
+		log.await(o, "renewals work again")
+	}
+
+	awaitRenewal(o, h)
+	stillHeld(o, inner)
+	info, err := m.Inspect(o.Context())
+	require.NoError(o, err)
+	require.Equal(o, h.Acquisition(), info.Holder)
+	require.Equal(o, h.Fence(), info.Fence)
+	require.NoError(o, inner.Unlock(o.Context()))
+	require.NoError(o, h.Unlock(o.Context()))
+}
+
+// busy has the server run a script without end, and waits until it says so.
+func busy(o *outage) (end func()) {
+	endless := o.server.Client(o, func(opt *redis.Options) { opt.MaxRetries, opt.ReadTimeout = -1, -1 })
+	ended := make(chan error, 1)
+	go func() { ended <- endless.Eval(context.Background(), "while true do end", nil).Err() }()
+	require.Eventually(o, func() bool {
+		return redis.HasErrorPrefix(o.server.Control().Ping(context.Background()).Err(), "BUSY")
+	}, guard, time.Millisecond)
+	return func() {
+		o.control("SCRIPT", "KILL")
+		require.Error(o, within(o, ended, "the script is killed"))
+	}
+}
+
+// loading restarts the server, which keeps its data and takes its time over them.
+func loading(o *outage) (end func()) {
+	pipe := o.server.Control().Pipeline()
+	for i := range 200 { // between two of them it looks at its connections
+		pipe.Set(context.Background(), strconv.Itoa(i), strings.Repeat("v", 1024), 0)
+	}
+	_, err := pipe.Exec(context.Background())
+	require.NoError(o, err)
+	o.server.Stop()
+	o.server.Relaunch()
+	require.True(o, redis.IsLoadingError(o.server.Control().Ping(context.Background()).Err()), "the fault did not bite")
+	return func() { o.control("CONFIG", "SET", "key-load-delay", "0") }
+}
+
+// These are over at once, and need not even fail a renewal.
+func TestShortFaultsAreInvisible(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ strike, bitten func(o *outage) }{
+		"connections cut": {
+			func(o *outage) { o.proxy.KillAll() },
+			func(o *outage) { require.Positive(o, o.proxy.Accepted()) },
+		},
+		"CLIENT KILL": {
+			func(o *outage) { o.control("CLIENT", "KILL", "TYPE", "normal") },
+			func(o *outage) { require.Positive(o, o.proxy.Accepted()) },
+		},
+		"SCRIPT FLUSH": {
+			func(o *outage) { o.control("SCRIPT", "FLUSH") },
+			func(o *outage) { require.Positive(o, o.proxy.Forwarded("eval"), "no script was sent anew") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			o := &outage{t, s, redistest.NewProxy(t, s.Addr())}
+			locks := locksOn(t, o.proxy.Client(), redlatch.WithLease(blipLease), redlatch.WithRenewal(50*time.Millisecond))
+			m := locks.Mutex(redistest.Name(t))
+			h := mustLock(t, t.Context(), m)
+			for range 10 {
+				o.proxy.ResetCounts()
+				c.strike(o)
+				awaitRenewal(t, h)
+				awaitRenewal(t, h) // the first may have been on its way
+				c.bitten(o)
+			}
+			require.NoError(t, h.Unlock(t.Context()))
+			require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrNotHeld)
+		})
+	}
+}
+
+// The twin, on a real server and its clock, of what virtual time shows exactly:
+// trust ends before the lease does, and ends by itself.
+func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	locks := locksOn(t, s.Client(t), redlatch.WithLease(time.Second), redlatch.WithRenewal(100*time.Millisecond))
+	name := redistest.Name(t)
+	h := mustLock(t, t.Context(), locks.Mutex(name))
+	var ends int64 // of the server's lease, by the clock of this machine
+	for range 10 {
+		trusted := h.TrustedUntil().UnixMicro() // first, for a renewal in between only moves the other
+		got, err := s.Control().Eval(t.Context(),
+			"local t = redis.call('TIME') return {t[1] * 1000000 + t[2], redis.call('PTTL', KEYS[1])}", []string{name}).Int64Slice()
+		require.NoError(t, err)
+		ends = got[0] + got[1]*1000
+		require.Less(t, trusted, ends)
+		awaitRenewal(t, h)
+	}
+	s.Pause()
+	_, lost := lostAt(t, h)
+	require.Contains(t, lost.Error(), "could not be confirmed")
+	s.Resume()
+	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+}
+
+// renewals looks at the renewals that one go-redis client sends.
+type renewals struct {
+	mu   sync.Mutex
+	sent int             // locks asked for, all batches together
+	over map[string]bool // acquisitions that were unlocked
+	late []string        // asked for, or still being asked for, after that
+	all  atomic.Int64    // commands of any kind
+}
+
+func (r *renewals) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *renewals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (r *renewals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		r.all.Add(1)
+		ids := renewedBy(cmd.Args())
+		if len(ids) == 0 {
+			return next(ctx, cmd)
+		}
+		r.look(ids)
+		time.Sleep(rand.N(time.Millisecond)) // on its way while others unlock
+		err := next(ctx, cmd)
+		r.look(ids)
+		return err
+	}
+}
+
+func (r *renewals) look(ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent += len(ids)
+	for _, id := range ids {
+		if r.over[id] {
+			r.late = append(r.late, id)
+		}
+	}
+}
+
+func (r *renewals) unlocked(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over[id] = true
+}
+
+// renewedBy returns the acquisitions that a command renews. The renewal is the
+// one script with two arguments for each key.
+func renewedBy(args []any) (ids []string) {
+	if name, _ := args[0].(string); !strings.HasPrefix(strings.ToLower(name), "eval") {
+		return nil
+	}
+	keys, _ := args[2].(int)
+	if len(args) != 3+3*keys {
+		return nil
+	}
+	for i := range keys {
+		ids = append(ids, fmt.Sprint(args[3+keys+2*i]))
+	}
+	return ids
+}
+
+// Unlock and renewal meet in every order, a hundred thousand times. What would
+// outlive an Unlock is a renewal on the wire, or a key. The server is a few lines
+// of Go for the most part, since scripts on the embedded one would take minutes.
+func TestNoRenewalOutlivesUnlock(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		cycles int
+		model  bool
+	}{"model": {100_000, true}, "embedded": {1_000, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				rdb := v.Client()
+				wire := &renewals{over: make(map[string]bool, c.cycles)}
+				rdb.AddHook(wire)
+				if c.model {
+					rdb.AddHook(&modelServer{locks: make(map[string]modelLock)})
+				}
+				unlocksAndRenewals(t, locksOn(t, rdb, redlatch.WithLease(100*time.Millisecond), redlatch.WithRenewal(5*time.Millisecond)), wire, c.cycles)
+				for _, key := range v.Server.Keys() {
+					require.Contains(t, key, "redisson_lock_token:")
+				}
+			})
+		})
+	}
+}
+
+func unlocksAndRenewals(t *testing.T, locks *redlatch.Client, wire *renewals, cycles int) {
+	const atOnce = 20
+	var g sync.WaitGroup
+	for n := range atOnce {
+		g.Go(func() {
+			m := locks.Mutex("lock " + strconv.Itoa(n))
+			for i := range cycles / atOnce {
+				h, err := m.Lock(context.Background())
+				if !assert.NoError(t, err) {
+					return
+				}
+				if i%2 == 0 {
+					time.Sleep(rand.N(6 * time.Millisecond))
+				}
+				if !assert.NoError(t, h.Unlock(context.Background())) {
+					return
+				}
+				wire.unlocked(h.Acquisition())
+			}
+		})
+	}
+	g.Wait()
+	require.Greater(t, wire.sent, cycles/20, "hardly any renewal to meet")
+	require.Empty(t, wire.late, "renewed after Unlock")
+	before := wire.all.Load()
+	time.Sleep(time.Minute)
+	require.Equal(t, before, wire.all.Load(), "something is still sent")
+}
+
+// modelServer answers the scripts in place of a server.
+type modelServer struct {
+	mu    sync.Mutex
+	fence int64
+	locks map[string]modelLock
+}
+
+type modelLock struct {
+	holder string
+	ends   time.Time
+}
+
+func (s *modelServer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *modelServer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *modelServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		keys := args[2].(int)
+		cmd.(interface{ SetVal(any) }).SetVal(s.run(args[3:3+keys], args[3+keys:]))
+		return nil
+	}
+}
+
+// run tells the scripts by their numbers of arguments: acquire, release, renew.
+func (s *modelServer) run(keys, args []any) []any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, now := keys[0].(string), time.Now()
+	l, held := s.locks[name]
+	if now.After(l.ends) {
+		held = false
+	}
+	switch {
+	case len(args) == 2*len(keys):
+		return s.renew(keys, args)
+	case len(args) == 6 && args[3].(int64) < now.UnixMicro():
+		return []any{int64(-2), now.UnixMicro()}
+	case len(args) == 6 && !held:
+		s.fence++
+		s.locks[name] = modelLock{args[0].(string), now.Add(time.Duration(args[1].(int64)) * time.Millisecond)}
+		return []any{int64(1), s.fence, now.UnixMicro()}
+	case len(args) == 3 && held && l.holder == args[0]:
+		delete(s.locks, name)
+		return []any{int64(1), int64(0)}
+	}
+	return []any{int64(0), time.Until(l.ends).Milliseconds(), l.holder, "", now.UnixMicro()}
+}
+
+func (s *modelServer) renew(keys, args []any) []any {
+	answers := make([]any, len(keys))
+	for i, k := range keys {
+		name := k.(string)
+		answers[i] = int64(0)
+		if l, held := s.locks[name]; held && l.holder == args[2*i] && time.Now().Before(l.ends) {
+			s.locks[name] = modelLock{l.holder, time.Now().Add(time.Duration(args[2*i+1].(int64)) * time.Millisecond)}
+			answers[i] = int64(2)
+		}
+	}
+	return answers
+}

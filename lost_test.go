@@ -1,0 +1,433 @@
+package redlatch_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/reentrant"
+)
+
+const (
+	lossLease   = 2 * time.Second
+	lossRenewal = 100 * time.Millisecond
+)
+
+// theft is a lock that is about to be lost: who has it, who will have it, and
+// somebody who can do everything.
+type theft struct {
+	*testing.T
+	name          string
+	holder, other *redlatch.Client
+	admin         *redis.Client
+	crash         func() // the server dies and forgets; nil in virtual time
+}
+
+func (s *theft) do(args ...any) {
+	s.Helper()
+	require.NoError(s, s.admin.Do(context.Background(), args...).Err())
+}
+
+var thefts = map[string]func(s *theft, h *lock.Hold){
+	"DEL":      func(s *theft, _ *lock.Hold) { s.do("DEL", s.name) },
+	"FLUSHALL": func(s *theft, _ *lock.Hold) { s.do("FLUSHALL") },
+	"ForceRelease of anybody": func(s *theft, h *lock.Hold) {
+		had, err := s.other.Mutex(s.name).ForceRelease(s.Context(), "")
+		require.NoError(s, err)
+		require.Equal(s, h.Acquisition(), had)
+	},
+	"ForceRelease of the holder": func(s *theft, h *lock.Hold) {
+		had, err := s.other.Mutex(s.name).ForceRelease(s.Context(), h.Acquisition())
+		require.NoError(s, err)
+		require.Equal(s, h.Acquisition(), had)
+	},
+	"a key of another type": func(s *theft, _ *lock.Hold) {
+		s.do("DEL", s.name)
+		s.do("SET", s.name, "somebody's text", "PX", 60_000)
+	},
+	"the field of another": func(s *theft, h *lock.Hold) {
+		s.do("HDEL", s.name, h.Acquisition())
+		s.do("HSET", s.name, "somebody:1", 1)
+		s.do("PEXPIRE", s.name, 60_000)
+	},
+}
+
+func TestEveryLossIsToldAtTheNextRenewal(t *testing.T) {
+	t.Parallel()
+	for name, steal := range thefts {
+		t.Run("virtual/"+name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				at := losing(&theft{
+					T: t, name: "a", admin: v.Client(),
+					holder: locksOn(t, v.Client(), redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal)),
+					other:  locksOn(t, v.Client(), redlatch.WithLease(time.Minute), redlatch.WithPoll(lossRenewal)),
+				}, steal)
+				require.LessOrEqual(t, at, lossRenewal)
+			})
+		})
+		t.Run("real/"+name, func(t *testing.T) {
+			t.Parallel()
+			losing(theftOn(t, redistest.Start(t)), steal)
+		})
+	}
+	t.Run("real/the server dies and forgets", func(t *testing.T) {
+		t.Parallel()
+		losing(theftOn(t, redistest.Start(t)), func(s *theft, _ *lock.Hold) { s.crash() })
+	})
+}
+
+func theftOn(t *testing.T, server *redistest.Server) *theft {
+	return &theft{
+		T: t, name: redistest.Name(t), admin: server.Control(),
+		holder: locksOn(t, server.Client(t), redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal)),
+		other:  locksOn(t, server.Client(t), redlatch.WithLease(time.Minute), redlatch.WithPoll(lossRenewal)),
+		crash: func() {
+			server.Kill()
+			server.Restart()
+		},
+	}
+}
+
+// losing plays one loss to its end. It returns how long the holder knew nothing.
+func losing(s *theft, steal func(*theft, *lock.Hold)) time.Duration {
+	m := s.holder.Mutex(s.name)
+	chain := redlatch.WithOwner(s.Context())
+	outer := mustLock(s, chain, m)
+	inner := mustLock(s, outer.Context(), m)
+	contexts := []context.Context{outer.Context(), inner.Context()}
+	awaitRenewal(s, outer)
+
+	start := time.Now()
+	steal(s, outer)
+	for _, h := range []*lock.Hold{inner, outer} {
+		within(s, h.Lost(), "Lost is closed")
+		require.False(s, h.Trusted())
+	}
+	unknown := time.Since(start)
+	for _, ctx := range contexts {
+		require.ErrorIs(s, ctx.Err(), context.Canceled)
+		s.lost(context.Cause(ctx), outer)
+	}
+
+	// Somebody else has it, or what is there instead.
+	var next *lock.Hold
+	if kind := s.admin.Type(context.Background(), s.name).Val(); kind == "none" {
+		next = mustLock(s, s.Context(), s.other.Mutex(s.name))
+		require.Greater(s, next.Fence(), outer.Fence())
+	}
+	before := s.state()
+
+	_, err := m.Lock(chain)
+	s.lost(err, outer)
+	_, err = m.TryLock(chain)
+	s.lost(err, outer)
+	s.lost(m.Do(chain, func(context.Context) error { s.Error("runs without the lock"); return nil }), outer)
+	s.lost(inner.Unlock(s.Context()), outer)
+	_, err = m.Lock(chain) // one of two lost holds is still open
+	s.lost(err, outer)
+	s.lost(outer.Unlock(s.Context()), outer)
+	s.lost(outer.Unlock(s.Context()), outer)
+	require.Equal(s, before, s.state(), "somebody else's key was changed")
+
+	// The chain knows now, and may begin anew.
+	if next != nil {
+		stillHeld(s, next)
+		require.NoError(s, next.Unlock(s.Context()))
+	} else {
+		s.do("DEL", s.name)
+	}
+	again := mustLock(s, chain, m)
+	require.NotEqual(s, outer.Acquisition(), again.Acquisition())
+	require.Greater(s, again.Fence(), outer.Fence())
+	if next != nil {
+		require.Greater(s, again.Fence(), next.Fence())
+	}
+	awaitRenewal(s, again)
+	require.NoError(s, again.Unlock(s.Context()))
+	return unknown
+}
+
+// lost asserts that err is the loss of h, and says all that is known of it.
+func (s *theft) lost(err error, h *lock.Hold) {
+	s.Helper()
+	require.ErrorIs(s, err, redlatch.ErrLost)
+	var lost *redlatch.LostError
+	require.ErrorAs(s, err, &lost)
+	require.Equal(s, s.name, lost.Name)
+	require.Equal(s, h.Acquisition(), lost.Acquisition)
+	require.Equal(s, lossLease, lost.Lease)
+	require.Positive(s, lost.Age)
+	require.NotEmpty(s, lost.Reason)
+}
+
+// state is what is stored under the name: of a hash all fields, else the text.
+func (s *theft) state() string {
+	ctx := context.Background()
+	if kind := s.admin.Type(ctx, s.name).Val(); kind != "hash" {
+		return kind + " " + s.admin.Get(ctx, s.name).Val()
+	}
+	return fmt.Sprint(s.admin.HGetAll(ctx, s.name).Val())
+}
+
+// Between the loss and the next renewal the holder knows nothing. Unlock and
+// re-entry find out by themselves.
+func TestLossIsFoundBeforeTheRenewalFindsIt(t *testing.T) {
+	t.Parallel()
+	for name, find := range map[string]func(s *theft, m *reentrant.Mutex, chain context.Context, h *lock.Hold){
+		"by Unlock": func(s *theft, _ *reentrant.Mutex, _ context.Context, h *lock.Hold) {
+			s.lost(h.Unlock(s.Context()), h)
+		},
+		"by re-entry": func(s *theft, m *reentrant.Mutex, chain context.Context, h *lock.Hold) {
+			_, err := m.Lock(chain)
+			s.lost(err, h)
+			require.True(s, isClosed(h.Lost()))
+			s.lost(context.Cause(h.Context()), h)
+			s.lost(h.Unlock(s.Context()), h)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				s := &theft{
+					T: t, name: "a", admin: v.Client(),
+					holder: locksOn(t, v.Client(), redlatch.WithLease(lossLease)),
+					other:  locksOn(t, v.Client(), redlatch.WithLease(time.Minute)),
+				}
+				chain := redlatch.WithOwner(t.Context())
+				m := s.holder.Mutex("a")
+				h := mustLock(t, chain, m)
+				time.Sleep(time.Millisecond)
+				s.do("DEL", "a")
+				next := mustLock(t, t.Context(), s.other.Mutex("a"))
+				before := s.state()
+				find(s, m, chain, h)
+				require.Equal(t, before, s.state())
+				require.NoError(t, next.Unlock(t.Context()))
+				again := mustLock(t, chain, m)
+				require.Greater(t, again.Fence(), next.Fence())
+				require.NoError(t, again.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+func TestForceReleaseSparesWhomItDoesNotExpect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks, admin := locksOn(t, v.Client()), locksOn(t, v.Client())
+		gone := mustLock(t, t.Context(), locks.Mutex("a"))
+		require.NoError(t, gone.Unlock(t.Context()))
+		h := mustLock(t, t.Context(), locks.Mutex("a"))
+
+		had, err := admin.Mutex("a").ForceRelease(t.Context(), gone.Acquisition())
+		var facts *redlatch.NotAcquiredError
+		require.ErrorAs(t, err, &facts)
+		require.Equal(t, h.Acquisition(), facts.Holder)
+		require.Equal(t, h.Acquisition(), had)
+		time.Sleep(time.Hour)
+		stillHeld(t, h)
+		require.NoError(t, h.Unlock(t.Context()))
+
+		had, err = admin.Mutex("a").ForceRelease(t.Context(), "")
+		require.NoError(t, err)
+		require.Empty(t, had)
+	})
+}
+
+func init() { workers["holder"] = holderWorker }
+
+// found is what a holder finds when it is asked to look.
+type found struct {
+	Acquisition   string
+	Fence         int64
+	Trusted       bool
+	Reentry       string
+	InnerIsLost   bool
+	OuterIsLost   bool
+	TryIsLost     bool
+	ReentryIsLost bool
+	Cause         string
+	AgainHasFence int64
+	AgainIsDenied bool
+}
+
+// holderWorker holds a lock twice, says so, and when it hears a line on stdin
+// does at once everything that a holder who knows nothing would do.
+func holderWorker() error {
+	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(opt)
+	defer rdb.Close()
+	locks, err := redlatch.New(rdb, redlatch.WithLease(time.Second), redlatch.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	chain := redlatch.WithOwner(context.Background())
+	m := locks.Mutex(os.Getenv("REDLATCH_TEST_LOCK"))
+	outer, err := m.Lock(chain)
+	if err != nil {
+		return err
+	}
+	inner, err := m.Lock(chain)
+	if err != nil {
+		return err
+	}
+	ctx := outer.Context()
+	say, hear := json.NewEncoder(os.Stdout), bufio.NewReader(os.Stdin)
+	if err := say.Encode(found{Acquisition: outer.Acquisition(), Fence: outer.Fence(), Trusted: outer.Trusted()}); err != nil {
+		return err
+	}
+	if _, err := hear.ReadString('\n'); err != nil {
+		return err
+	}
+	f := found{Trusted: outer.Trusted()} // first of all: no call of ours must be needed for it
+	_, err = m.Lock(chain)
+	f.Reentry, f.ReentryIsLost = fmt.Sprint(err), errors.Is(err, redlatch.ErrLost)
+	_, err = m.TryLock(chain)
+	f.TryIsLost = errors.Is(err, redlatch.ErrLost)
+	<-outer.Lost()
+	f.Cause = fmt.Sprint(context.Cause(ctx))
+	f.InnerIsLost = errors.Is(inner.Unlock(chain), redlatch.ErrLost)
+	f.OuterIsLost = errors.Is(outer.Unlock(chain), redlatch.ErrLost)
+	_, err = m.TryLock(chain)
+	f.AgainIsDenied = errors.Is(err, redlatch.ErrNotAcquired)
+	if err := say.Encode(f); err != nil {
+		return err
+	}
+	if _, err := hear.ReadString('\n'); err != nil {
+		return err
+	}
+	again, err := m.Lock(chain)
+	if err != nil {
+		return err
+	}
+	if err := say.Encode(found{AgainHasFence: again.Fence()}); err != nil {
+		return err
+	}
+	return locks.Close(context.Background())
+}
+
+// A process that is stopped beyond its lease wakes up in a world that has gone
+// on. Nothing it does with what it thinks it holds has an effect.
+func TestHolderStoppedBeyondItsLeaseTouchesNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	name := redistest.Name(t)
+	w := startWorker(t, "holder", "REDLATCH_TEST_URL="+s.URL(), "REDLATCH_TEST_LOCK="+name)
+	first := w.hear()
+	require.True(t, first.Trusted)
+
+	w.signal(syscall.SIGSTOP)
+	locks := locksOn(t, s.Client(t))
+	next := mustLock(t, t.Context(), locks.Mutex(name)) // when the lease has ended
+	require.Greater(t, next.Fence(), first.Fence)
+	w.say() // it is to act in the moment it wakes
+	w.signal(syscall.SIGCONT)
+
+	f := w.hear()
+	require.False(t, f.Trusted, "trusted after the lease, before anything was asked")
+	require.True(t, f.ReentryIsLost, f.Reentry)
+	require.True(t, f.TryIsLost)
+	require.True(t, f.InnerIsLost)
+	require.True(t, f.OuterIsLost)
+	require.True(t, f.AgainIsDenied, "lost and settled, it is somebody else's")
+	require.Contains(t, f.Cause, "lost")
+	require.Contains(t, f.Cause, first.Acquisition)
+	stillHeld(t, next)
+	info, err := locks.Mutex(name).Inspect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, next.Acquisition(), info.Holder)
+	require.Equal(t, 1, info.Holds)
+
+	w.say()
+	require.NoError(t, next.Unlock(t.Context()))
+	require.Greater(t, w.hear().AgainHasFence, next.Fence())
+	w.ended()
+}
+
+// worker is a process that runs one of workers.
+type worker struct {
+	t    testing.TB
+	cmd  *exec.Cmd
+	in   io.Writer
+	said chan found
+	end  chan error
+}
+
+func startWorker(t testing.TB, name string, env ...string) *worker {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), workerEnv+"="+name), env...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	w := &worker{t: t, cmd: cmd, in: in, said: make(chan found, 10), end: make(chan error, 1)}
+	reading := make(chan struct{})
+	go func() {
+		defer close(reading)
+		for d := json.NewDecoder(out); ; {
+			var f found
+			if d.Decode(&f) != nil {
+				return
+			}
+			w.said <- f
+		}
+	}()
+	go func() {
+		<-reading
+		w.end <- cmd.Wait()
+		close(w.end)
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // also when it is stopped; it may have ended
+		for range w.end {      //nolint:revive // until it is reaped
+		}
+	})
+	return w
+}
+
+func (w *worker) say() {
+	w.t.Helper()
+	_, err := io.WriteString(w.in, "go\n")
+	require.NoError(w.t, err)
+}
+
+func (w *worker) hear() found {
+	w.t.Helper()
+	return within(w.t, w.said, "the worker answers")
+}
+
+func (w *worker) signal(s os.Signal) {
+	w.t.Helper()
+	require.NoError(w.t, w.cmd.Process.Signal(s))
+}
+
+func (w *worker) ended() {
+	w.t.Helper()
+	require.NoError(w.t, within(w.t, w.end, "the worker ends"))
+}
