@@ -1,0 +1,26 @@
+package redlatch_test
+
+import (
+	"strconv"
+	"strings"
+)
+
+// What the scripts look like on the wire, for faults that hit one of them: name,
+// hash, number of keys, keys, arguments. The tests of package lua check that the
+// numbers of arguments stay what they are.
+func script(cmd []string, keys, args int) bool {
+	return anyScript(cmd) && cmd[2] == strconv.Itoa(keys) && len(cmd) == 3+keys+args
+}
+
+func anyScript(cmd []string) bool {
+	return strings.EqualFold(cmd[0], "evalsha") || strings.EqualFold(cmd[0], "eval")
+}
+
+var (
+	anAcquire  = func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] == "1" }
+	aReentry   = func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] != "1" }
+	aTransfer  = func(cmd []string) bool { return script(cmd, 2, 5) }
+	anInnerOne = func(cmd []string) bool { return script(cmd, 1, 3) && cmd[5] != "0" }
+	aLastOne   = func(cmd []string) bool { return script(cmd, 1, 3) && cmd[5] == "0" }
+	aRenewal   = func(cmd []string) bool { return script(cmd, 1, 2) && cmd[5] != "0" }
+)

@@ -1,0 +1,310 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/reentrant"
+)
+
+// The goal of this file: a command whose reply is lost 1, 2 or 5 times in a row
+// has been executed once, as far as anybody can see, and what the caller is told
+// is true. (field-lessons of the whole field: a resent script counts twice.)
+
+// scene is one client on one lock behind a proxy, and a look past it.
+type scene struct {
+	t      *testing.T
+	proxy  *redistest.Proxy
+	direct *redis.Client
+	locks  *redlatch.Client
+	mu     *reentrant.Mutex
+	name   string
+	settle func() // returns when nothing moves any more, in virtual time
+}
+
+func newScene(t *testing.T, proxy *redistest.Proxy, client, direct *redis.Client, options ...redlatch.Option) *scene {
+	t.Helper()
+	locks, err := redlatch.New(client, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	s := &scene{t: t, proxy: proxy, direct: direct, locks: locks, name: redistest.Name(t), settle: func() {}}
+	s.mu = locks.Mutex(s.name)
+	return s
+}
+
+// inBubble is a scene in a bubble.
+func inBubble(t *testing.T, options ...redlatch.Option) *scene {
+	t.Helper()
+	server := redistest.Bubble(t)
+	direct := server.Client(func(o *redis.Options) {
+		o.Dialer = func(context.Context, string, string) (net.Conn, error) { return server.Server.Dial() }
+	})
+	s := newScene(t, server.Proxy, server.Client(), direct, options...)
+	s.settle = synctest.Wait
+	return s
+}
+
+// onRealServer is a scene on the shared server.
+func onRealServer(t *testing.T, options ...redlatch.Option) *scene {
+	t.Helper()
+	server := redistest.Shared(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	return newScene(t, proxy, proxy.Client(), server.Client(t), options...)
+}
+
+// stored is what Redis has under the lock's name, the description left out.
+func (s *scene) stored() map[string]string {
+	s.t.Helper()
+	fields, err := s.direct.HGetAll(context.Background(), s.name).Result()
+	require.NoError(s.t, err)
+	delete(fields, "redlatch:about")
+	return fields
+}
+
+func (s *scene) lock(ctx context.Context) *lock.Hold {
+	s.t.Helper()
+	h, err := s.mu.Lock(ctx)
+	require.NoError(s.t, err)
+	return h
+}
+
+// holds asserts that the hold's acquisition has the lock that many times.
+func (s *scene) holds(h *lock.Hold, n int) {
+	s.t.Helper()
+	require.Equal(s.t, map[string]string{h.Acquisition(): strconv.Itoa(n)}, s.stored())
+	fence, err := s.direct.Get(context.Background(), "redisson_lock_token:{"+s.name+"}").Int64()
+	require.NoError(s.t, err)
+	require.Equal(s.t, fence, h.Fence())
+}
+
+func (s *scene) free() {
+	s.t.Helper()
+	require.Empty(s.t, s.stored())
+}
+
+func (s *scene) unlock(h *lock.Hold) {
+	s.t.Helper()
+	require.NoError(s.t, h.Unlock(context.Background()))
+}
+
+// cut loses the replies of the next n commands of a kind.
+func (s *scene) cut(kind func([]string) bool, n int) *redistest.Fault {
+	return s.proxy.Inject(redistest.Rule{Match: kind, Times: n, Action: redistest.CutReply()})
+}
+
+// operations are the commands of a lock's life, each with n replies lost.
+var operations = map[string]func(s *scene, n int){
+	"acquire": func(s *scene, n int) {
+		fault := s.cut(anAcquire, n)
+		h := s.lock(context.Background())
+		require.Equal(s.t, n, fault.Bites())
+		s.holds(h, 1)
+		s.unlock(h)
+		s.free()
+	},
+	"re-entry": func(s *scene, n int) {
+		outer := s.lock(context.Background())
+		fault := s.cut(aReentry, n)
+		inner := s.lock(outer.Context())
+		require.Equal(s.t, n, fault.Bites())
+		s.holds(inner, 2)
+		require.Equal(s.t, outer.Fence(), inner.Fence())
+		s.unlock(inner)
+		s.holds(outer, 1)
+		s.unlock(outer)
+		s.free()
+	},
+	"inner release": func(s *scene, n int) {
+		outer := s.lock(context.Background())
+		inner := s.lock(outer.Context())
+		fault := s.cut(anInnerOne, n)
+		s.unlock(inner)
+		require.Equal(s.t, n, fault.Bites())
+		s.holds(outer, 1)
+		s.unlock(outer)
+		s.free()
+	},
+	"last release": func(s *scene, n int) {
+		h := s.lock(context.Background())
+		fault := s.cut(aLastOne, n)
+		s.unlock(h) // and does not say that it was lost
+		require.Equal(s.t, n, fault.Bites())
+		s.free()
+		require.ErrorIs(s.t, h.Unlock(context.Background()), redlatch.ErrNotHeld)
+	},
+	"transfer": func(s *scene, n int) {
+		fault := s.cut(aTransfer, n)
+		for fault.Bites() == 0 { // on a real server the waiter may come too late to be one
+			first := s.lock(context.Background())
+			second := s.wait()
+			s.unlock(first)
+			h := <-second
+			s.holds(h, 1)
+			require.Greater(s.t, h.Fence(), first.Fence())
+			s.unlock(h)
+		}
+		require.Equal(s.t, n, fault.Bites())
+		s.free()
+	},
+}
+
+// wait has another owner wait for the lock.
+func (s *scene) wait() <-chan *lock.Hold {
+	got := make(chan *lock.Hold, 1)
+	ready := make(chan struct{})
+	go func() {
+		close(ready)
+		h, err := s.mu.Lock(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		got <- h
+	}()
+	<-ready
+	s.settle()
+	return got
+}
+
+// lostReplies runs an operation until so many replies were lost in all.
+func lostReplies(s *scene, op func(*scene, int), inARow, inAll int) {
+	for lost := 0; lost < inAll; lost += inARow {
+		op(s, inARow)
+	}
+}
+
+func TestLostRepliesChangeNothing(t *testing.T) {
+	for name, op := range operations {
+		for _, inARow := range []int{1, 2, 5} {
+			t.Run(fmt.Sprintf("%s, %d in a row", name, inARow), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := inBubble(t)
+					lostReplies(s, op, inARow, 500)
+					s.nothingLeft()
+				})
+			})
+			t.Run(fmt.Sprintf("%s, %d in a row, real server", name, inARow), func(t *testing.T) {
+				t.Parallel()
+				s := onRealServer(t)
+				lostReplies(s, op, inARow, 10*inARow)
+				s.nothingLeft()
+			})
+		}
+	}
+}
+
+// nothingLeft closes the client, which waits for what it does in the background.
+func (s *scene) nothingLeft() {
+	s.t.Helper()
+	require.NoError(s.t, s.locks.Close(context.Background()))
+	s.free()
+}
+
+// A renewal whose reply is lost is no loss, and is made good in time.
+func TestLostRepliesOfRenewals(t *testing.T) {
+	for _, inARow := range []int{1, 2, 5} {
+		t.Run(strconv.Itoa(inARow), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				h := s.lock(context.Background())
+				for lost := 0; lost < 500; lost += inARow {
+					fault := s.cut(aRenewal, inARow)
+					trusted := h.TrustedUntil()
+					for fault.Bites() < inARow || !h.TrustedUntil().After(trusted) {
+						time.Sleep(100 * time.Millisecond)
+						require.True(t, h.Trusted())
+					}
+					s.holds(h, 1)
+				}
+				select {
+				case <-h.Lost():
+					t.Fatal("lost")
+				default:
+				}
+				s.unlock(h)
+				s.nothingLeft()
+			})
+		})
+	}
+}
+
+// warm opens so many connections and puts them into the client's pool.
+func warm(t *testing.T, client *redis.Client, n int) {
+	t.Helper()
+	for range n {
+		conn := client.Conn()
+		require.NoError(t, conn.Ping(t.Context()).Err())
+		defer conn.Close()
+	}
+}
+
+// The server is stopped while a command is under way, for longer than the
+// client's read timeout: go-redis sees only time-outs, and when the server goes
+// on, it executes every copy.
+func TestPausedServerExecutesEveryCopy(t *testing.T) {
+	paused := func(op func(s *scene)) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			proxy := redistest.NewProxy(t, server.Addr())
+			client := proxy.Client(func(o *redis.Options) { o.ReadTimeout = 50 * time.Millisecond })
+			warm(t, client, 8) // a stopped server greets no new connection, so the copies need old ones
+			s := newScene(t, proxy, client, server.Client(t))
+			s.unlock(s.lock(t.Context())) // the server's clock is learned
+			stopped, done := make(chan struct{}), make(chan struct{})
+			s.settle = func() {
+				server.Pause()
+				proxy.ResetCounts()
+				close(stopped)
+			}
+			go func() {
+				defer close(done)
+				op(s)
+				s.nothingLeft()
+			}()
+			<-stopped
+			require.Eventually(t, func() bool { return proxy.Forwarded("EVALSHA") >= 3 }, 10*time.Second, time.Millisecond)
+			server.Resume()
+			<-done
+		}
+	}
+	ctx := context.Background()
+	t.Run("acquire", paused(func(s *scene) {
+		s.settle()
+		h := s.lock(ctx)
+		s.holds(h, 1)
+		s.unlock(h)
+	}))
+	t.Run("re-entry", paused(func(s *scene) {
+		outer := s.lock(ctx)
+		s.settle()
+		inner := s.lock(outer.Context())
+		s.holds(inner, 2)
+		s.unlock(inner)
+		s.unlock(outer)
+	}))
+	t.Run("inner release", paused(func(s *scene) {
+		outer := s.lock(ctx)
+		inner := s.lock(outer.Context())
+		s.settle()
+		s.unlock(inner)
+		s.holds(outer, 1)
+		s.unlock(outer)
+	}))
+	t.Run("last release", paused(func(s *scene) {
+		h := s.lock(ctx)
+		s.settle()
+		s.unlock(h)
+		s.free()
+	}))
+}
