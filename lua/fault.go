@@ -2,6 +2,7 @@ package lua
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"regexp"
@@ -33,6 +34,7 @@ func Classify(err error) (Fault, string) {
 	var answer redis.Error
 	var op *net.OpError
 	var wrong *ReplyError
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &wrong):
 		return Refused, "REPLY"
@@ -41,6 +43,8 @@ func Classify(err error) (Fault, string) {
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return NotRun, ""
 	case errors.As(err, &op) && op.Op == "dial":
+		return NotRun, ""
+	case errors.As(err, &untrusted): // nothing was sent to a server that is not trusted
 		return NotRun, ""
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Unanswered, ""

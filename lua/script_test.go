@@ -91,9 +91,7 @@ func TestALostReplyIsReportedAndNothingIsSentAgain(t *testing.T) {
 			each(t, func(t *testing.T, b *backend) {
 				prepare(t, b.rdb, "SET @F 5000000000000000")
 				cut := &cutter{}
-				rdb := dial(t, b.addr, 3, func(o *redis.Options) {
-					o.Dialer, o.MaxRetries, o.ReadTimeout = cut.Dial, 5, 50*time.Millisecond
-				})
+				rdb := dial(t, b.addr, 3, func(o *redis.Options) { o.Dialer, o.MaxRetries = cut.Dial, 5 })
 				// The server learns the scripts, so that each is one command.
 				for _, r := range story() {
 					_, err := r.call(t.Context(), b.rdb)
