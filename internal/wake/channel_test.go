@@ -172,7 +172,7 @@ func TestReadyTakesTheWakesThatCameBeforeIt(t *testing.T) {
 // be left for later. Many other waiters make the moment long enough to be seen.
 func TestReadyReturnsAfterTheWakeOfTheConfirmation(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		for i := range 10 {
+		for i := range 4 {
 			channel := fmt.Sprint("channel-", i)
 			subs := make([]*Subscription, 20_000)
 			s.onCommand(func(string, []string) (string, bool) { time.Sleep(time.Second); return "", false })
@@ -247,6 +247,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		late := s.hub.Subscribe("a")
 		require.NoError(t, late.Ready(t.Context()))
 		require.False(t, late.Live())
+		requireEmpty(t, s.hub)
 		late.Close()
 		require.Equal(t, 1, s.dialled())
 		require.Empty(t, s.log.records)

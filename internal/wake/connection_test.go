@@ -244,6 +244,36 @@ func TestRepeatedConfirmationWakes(t *testing.T) {
 	})
 }
 
+func TestRepeatedConfirmationOfWhatIsLeavingDoesNotKeepIt(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		b := s.live("b")
+		s.live("a").Close()
+		s.onCommand(func(string, []string) (string, bool) {
+			time.Sleep(100 * time.Millisecond)
+			return "", false
+		})
+		s.sleep(950 * time.Millisecond)
+		require.NoError(t, s.pubsub().Subscribe(t.Context(), "a")) // answered after the UNSUBSCRIBE is sent
+		s.sleep(time.Second)
+		require.Equal(t, []string{"b"}, s.subscribed())
+		s.sleep(20 * time.Second)
+		require.Equal(t, 1, s.dialled())
+		b.Close()
+		s.sleep(3 * time.Second)
+		requireEmpty(t, s.hub)
+	})
+}
+
+func TestSlowDialIsNotSilence(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.dialTakes = 4 * time.Second
+		a := s.hub.Subscribe("a")
+		s.sleep(4 * time.Second)
+		require.True(t, a.Live())
+		require.Equal(t, 1, s.dialled())
+	})
+}
+
 func TestUnaskedErrorReplacesTheConnection(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		a := s.live("a")

@@ -29,6 +29,8 @@ type sim struct {
 
 	mini *miniredis.Miniredis
 
+	dialTakes time.Duration
+
 	mu       sync.Mutex
 	refuse   bool // dials fail
 	conns    []*pipe
@@ -94,6 +96,7 @@ func (s *sim) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	s.dials = append(s.dials, time.Now())
 	refuse := s.refuse
 	s.mu.Unlock()
+	time.Sleep(s.dialTakes)
 	if refuse {
 		return nil, errors.New("connection refused")
 	}
