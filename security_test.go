@@ -1,0 +1,339 @@
+package redlatch_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+const securityPage = "docs/security.md"
+
+// documentedACL is the rule of the page, in the words of ACL SETUSER.
+func documentedACL(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile(securityPage)
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```\nACL SETUSER (.*?)```").FindSubmatch(page)
+	require.NotNil(t, block, "%s shows no ACL SETUSER", securityPage)
+	return strings.Fields(string(block[1]))
+}
+
+// aclStage is a server with the documented user, whose clients log in as it.
+func aclStage(t *testing.T, play func(s *stage, rule []string)) {
+	t.Helper()
+	onServer(t, func(s *stage) { play(s, documentedACL(t)) })
+}
+
+// setUser makes the user anew, with the rule and what is said after it.
+func (s *stage) setUser(rule []string, more ...string) {
+	s.Helper()
+	args := []any{"ACL", "SETUSER", rule[0], "reset"}
+	for _, word := range append(rule[1:len(rule):len(rule)], more...) {
+		args = append(args, word)
+	}
+	require.NoError(s, s.admin.Do(context.Background(), args...).Err())
+}
+
+func (s *stage) actorOf(rule []string, options ...redlatch.Option) *actor {
+	s.Helper()
+	login := func(o *redis.Options) { o.Username, o.Password = rule[0], "SECRET" }
+	return s.actorAs([]func(*redis.Options){login}, append(options, redlatch.WithPrefix("svc:"))...)
+}
+
+// everything uses all that a lock can do, in a name of its own; the error is
+// that of what failed first, by its name.
+func everything(s *stage, a, b *actor, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	chain := redlatch.WithOwner(ctx)
+	step := func(what string, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	}
+	mu := a.Mutex(name, redlatch.WithLease(200*time.Millisecond))
+	h, err := mu.Lock(chain)
+	if err != nil {
+		return step("lock", err)
+	}
+	inner, err := mu.Lock(chain)
+	if err != nil {
+		return step("re-enter", err)
+	}
+	if _, err = mu.Inspect(ctx); err != nil {
+		return step("inspect", err)
+	}
+	if err := inner.Unlock(ctx); err != nil {
+		return step("inner unlock", err)
+	}
+	trusted := h.TrustedUntil()
+	for h.TrustedUntil().Equal(trusted) {
+		select {
+		case <-h.Lost():
+			return step("renew", context.Cause(h.Context()))
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if _, err := b.Mutex(name).TryLock(ctx); !errors.Is(err, redlatch.ErrNotAcquired) {
+		return step("try a held lock", err)
+	}
+	// A goroutine of the same client waits, and one of another.
+	queue, other := make(chan error, 1), make(chan error, 1)
+	stands := make(chan struct{})
+	go func() {
+		close(stands)
+		g, err := a.Mutex(name).Lock(ctx)
+		if err == nil {
+			err = g.Unlock(ctx)
+		}
+		queue <- err
+	}()
+	go func() {
+		g, err := b.Mutex(name).Lock(ctx)
+		if err == nil {
+			err = g.Unlock(ctx)
+		}
+		other <- err
+	}()
+	<-stands
+	if err := h.Unlock(ctx); err != nil {
+		return step("unlock", err)
+	}
+	if err := <-queue; err != nil {
+		return step("wait here", err)
+	}
+	if err := <-other; err != nil {
+		return step("wait elsewhere", err)
+	}
+	victim, err := a.Mutex(name).Lock(ctx)
+	if err != nil {
+		return step("lock again", err)
+	}
+	if _, err := b.Mutex(name).ForceRelease(ctx, victim.Acquisition()); err != nil {
+		return step("force release", err)
+	}
+	if err := victim.Unlock(ctx); !errors.Is(err, redlatch.ErrLost) {
+		return step("unlock a lost lock", err)
+	}
+	return nil
+}
+
+func TestTheDocumentedACLIsEnough(t *testing.T) {
+	t.Parallel()
+	aclStage(t, func(s *stage, rule []string) {
+		s.setUser(rule)
+		a, b := s.actorOf(rule), s.actorOf(rule)
+		for _, name := range []string{"door", "with blank", "🔒"} {
+			require.NoError(t, everything(s, a, b, name), name)
+		}
+		// Waiting by messages alone: the poll is far away.
+		hold := a.lock("door")
+		waits := b.begin(b.ctx, "door").asked(2)
+		s.unlock(hold)
+		s.unlock(waits.got())
+		require.Empty(t, a.log.lines())
+		require.Empty(t, b.log.lines())
+		require.Empty(t, denials(s), "the server's log has denied something")
+
+		// Others' names are out of reach.
+		stranger, err := redlatch.New(a.rdb)
+		require.NoError(t, err)
+		_, err = stranger.Mutex("other").TryLock(t.Context())
+		require.ErrorIs(t, err, redlatch.ErrRefused)
+		require.Regexp(t, deniedText, err.Error())
+		require.NoError(t, stranger.Close(t.Context()))
+	})
+}
+
+// denials are what the server's ACL log has, but for what go-redis tries by
+// itself when it connects.
+func denials(s *stage) (denied []string) {
+	s.Helper()
+	log, err := s.admin.Do(context.Background(), "ACL", "LOG").Slice()
+	require.NoError(s, err)
+	for _, entry := range log {
+		line := strings.ToLower(fmt.Sprint(entry))
+		if !strings.Contains(line, "object:client") && !strings.Contains(line, "object client") {
+			denied = append(denied, line)
+		}
+	}
+	return denied
+}
+
+// deniedText is what the versions of Redis and Valkey say to a command that may
+// not be used: by itself, and inside of a script.
+var deniedText = regexp.MustCompile(`NOPERM|The user executing the script can't run|ACL failure in script`)
+
+func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
+	t.Parallel()
+	var commands []string
+	for _, word := range documentedACL(t) {
+		if name, ok := strings.CutPrefix(word, "+"); ok {
+			commands = append(commands, name)
+		}
+	}
+	require.NotEmpty(t, commands)
+	// What the page says of these; the others are refused.
+	polls := func(s *stage, a, b *actor) {
+		for range 3 {
+			hold := a.lock("door")
+			waits := b.begin(b.ctx, "door").asked(2)
+			s.unlock(hold)
+			s.unlock(waits.got())
+		}
+		require.NoError(s, everything(s, a, b, "door"))
+		require.NotEmpty(s, append(a.log.lines(), b.log.lines()...))
+		require.LessOrEqual(s, len(a.log.lines()), 1, "each client says it once")
+		require.LessOrEqual(s, len(b.log.lines()), 1, "each client says it once")
+	}
+	outcomes := map[string]func(s *stage, a, b *actor){
+		"publish":   polls,
+		"subscribe": polls,
+		"unsubscribe": func(s *stage, a, b *actor) {
+			hold := a.lock("door")
+			waits := b.begin(b.ctx, "door").asked(2)
+			s.unlock(hold)
+			s.unlock(waits.got())
+			s.await("it is said that the channel stays", func() bool { return len(b.log.lines()) == 1 })
+			require.NoError(s, everything(s, a, b, "door"))
+		},
+		"ping": func(s *stage, a, b *actor) {
+			hold := a.lock("door")
+			waits := b.begin(b.ctx, "door").asked(2)
+			s.await("silence is probed", func() bool { return strings.Contains(fmt.Sprint(denials(s)), "ping") })
+			s.unlock(hold)
+			s.unlock(waits.got())
+			require.Empty(s, b.log.lines())
+		},
+	}
+	for _, command := range commands {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			aclStage(t, func(s *stage, rule []string) {
+				s.setUser(rule)
+				options := []redlatch.Option{redlatch.WithPoll(20 * time.Millisecond), redlatch.WithLease(400 * time.Millisecond)}
+				if command == "ping" {
+					options = nil // what wakes is the message
+				}
+				a, b := s.actorOf(rule, options...), s.actorOf(rule, options...)
+				s.setUser(rule, "-"+command)
+				require.NoError(t, s.admin.Do(t.Context(), "SCRIPT", "FLUSH").Err())
+				if outcome := outcomes[command]; outcome != nil {
+					outcome(s, a, b)
+					return
+				}
+				err := everything(s, a, b, "door")
+				require.ErrorIs(t, err, redlatch.ErrRefused)
+				require.Regexp(t, deniedText, err.Error())
+				if strings.HasPrefix(err.Error(), "lock: ") {
+					require.Empty(t, s.keys(), "a grant that was refused has left nothing")
+				}
+				s.setUser(rule)
+				s.await("the lock ends with its lease at the latest", func() bool { return len(s.keys()) == 0 })
+			})
+		})
+	}
+}
+
+func TestLocksOverTLS(t *testing.T) {
+	t.Parallel()
+	probe := redistest.Start(t)
+	settings, err := probe.Control().ConfigGet(t.Context(), "tls-port").Result()
+	require.NoError(t, err)
+	if _, has := settings["tls-port"]; !has {
+		t.Skipf("left out: %s %s was built without TLS", probe.Kind(), probe.Version())
+	}
+	certFile, keyFile, roots := makeCertificate(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := l.Addr().(*net.TCPAddr)
+	require.NoError(t, l.Close())
+	onServer(t, func(s *stage) {
+		secure := func(o *redis.Options) {
+			o.Addr = addr.String()
+			o.TLSConfig = &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}
+			o.Dialer = nil // go-redis makes one that speaks TLS
+		}
+		a := s.actorAs([]func(*redis.Options){secure})
+		b := s.actorAs([]func(*redis.Options){secure})
+		hold := a.lock("door")
+		_, err = b.Mutex("door").TryLock(b.ctx)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		waits := b.begin(b.ctx, "door").asked(2)
+		s.unlock(hold)
+		s.unlock(waits.got())
+		require.Empty(t, b.log.lines())
+
+		// A server that is not trusted is told nothing, so nothing can be granted.
+		rdb := redis.NewClient(&redis.Options{
+			Addr: addr.String(), TLSConfig: &tls.Config{ServerName: "localhost", MinVersion: tls.VersionTLS12},
+			MaxRetries: -1, DialerRetries: 1,
+		})
+		defer rdb.Close()
+		locks, err := redlatch.New(rdb)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = locks.Mutex("door").TryLock(ctx)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		var untrusted *tls.CertificateVerificationError
+		require.ErrorAs(t, err, &untrusted)
+		ctx, cancel = context.WithTimeout(t.Context(), atMost)
+		defer cancel()
+		require.NoError(t, locks.Close(ctx))
+	}, "--tls-port", fmt.Sprint(addr.Port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,
+		"--tls-ca-cert-file", certFile, "--tls-auth-clients", "no")
+}
+
+// makeCertificate makes a certificate that signs itself, for this test alone.
+func makeCertificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER},
+	} {
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	}
+	roots = x509.NewCertPool()
+	roots.AddCert(cert)
+	return certFile, keyFile, roots
+}
