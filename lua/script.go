@@ -55,19 +55,12 @@ func send(ctx context.Context, rdb Redis, verb, script string, keys []string, ar
 		all = append(all, k)
 	}
 	all = append(all, args...)
-	cmd := once{redis.NewCmd(ctx, all...)}
+	cmd := newOnce(ctx, all)
 	if err := rdb.Process(ctx, cmd); err != nil {
 		return nil, err
 	}
 	return cmd.Result()
 }
-
-// once is a command that go-redis does not send again by itself after a lost
-// reply. The scripts could bear it; but whoever sends again here has to count
-// trust from the new sending, and go-redis does not tell.
-type once struct{ *redis.Cmd }
-
-func (once) NoRetry() bool { return true }
 
 // assemble puts the includes named by the script's header before its body and
 // drops the comments, which the server has no use for.

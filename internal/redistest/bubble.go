@@ -73,7 +73,8 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 // Dial connects to the proxy as a client does.
 func (v *Virtual) Dial() (net.Conn, error) {
 	if v.isRefusing() {
-		return nil, syscall.ECONNREFUSED
+		// As package net says it, by which clients tell that nothing was sent.
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
 	}
 	ours, theirs := net.Pipe()
 	if err := v.connect(theirs); err != nil {

@@ -42,8 +42,9 @@ type Answer[T any] struct {
 func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	if c.Waits && s.IsClosing() {
-		return out, c.failed(ctx, s, 0, lockerr.ErrClosed, nil)
+		return out, c.failed(ctx, s, lockerr.ErrClosed, nil)
 	}
+	kind := lockerr.ErrUnavailable // until an attempt may have taken effect
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
 		var err error
@@ -63,11 +64,17 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			}
 		case fault == lua.Unanswered:
 			out.Strays = s.Now().Add(c.Limit)
+			if !errors.Is(err, errUnsent) {
+				kind = lockerr.ErrIndeterminate
+			}
 		case fault == lua.Refused && !c.Insist:
-			return out, c.failed(ctx, s, out.Strays, lockerr.ErrRefused, err)
+			return out, c.failed(ctx, s, orIndeterminate(kind, lockerr.ErrRefused), err)
 		}
 		if !s.pause(ctx, c, tries) {
-			return out, c.failed(ctx, s, out.Strays, kindOf(fault), err)
+			if fault == lua.Refused {
+				kind = orIndeterminate(kind, lockerr.ErrRefused)
+			}
+			return out, c.failed(ctx, s, kind, err)
 		}
 	}
 }
@@ -83,7 +90,12 @@ func attempt[T any](ctx context.Context, s *Session, c Call, send func(ctx conte
 	if c.Waits {
 		stop = s.tasks.context().Done()
 	}
-	return within(ctx, stop, func() (T, error) { return send(ctx, voidAfter) })
+	flight := new(lua.Flight)
+	v, err := within(ctx, stop, func() (T, error) { return send(lua.Track(ctx, flight), voidAfter) })
+	if err != nil && !flight.Written() {
+		err = errors.Join(err, errUnsent)
+	}
+	return v, err
 }
 
 // within runs f and returns when it does, or when ctx ends or stop is closed;
@@ -118,6 +130,9 @@ func (s *Session) closingFor(c Call) <-chan struct{} {
 
 var errUnanswered = errors.New("no answer in time")
 
+// errUnsent is beside the error of an attempt that got no connection.
+var errUnsent = errors.New("no connection in time")
+
 // errVoid is a command that came after its end: the server's clock was not
 // known yet, or was set.
 var errVoid = errors.New("the server's clock is ahead of the guess")
@@ -150,20 +165,19 @@ func (s *Session) pause(ctx context.Context, c Call, tries int) bool {
 	return false
 }
 
-func kindOf(f lua.Fault) error {
-	if f == lua.Refused {
-		return lockerr.ErrRefused
+// orIndeterminate is the kind of a call that was refused at last, unless an
+// earlier attempt may have taken effect.
+func orIndeterminate(kind, refused error) error {
+	if kind == lockerr.ErrIndeterminate {
+		return kind
 	}
-	return lockerr.ErrUnavailable
+	return refused
 }
 
 // failed is the error of a call that gives up.
-func (c Call) failed(ctx context.Context, s *Session, strays lua.Time, kind, err error) error {
-	switch {
-	case c.Waits && s.IsClosing():
+func (c Call) failed(ctx context.Context, s *Session, kind, err error) error {
+	if c.Waits && s.IsClosing() {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
-	case strays != 0:
-		kind = lockerr.ErrIndeterminate
 	}
 	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: errors.Join(Cause(ctx), err)}
 }

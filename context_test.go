@@ -1,0 +1,221 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: a call returns when its context ends, whatever Redis
+// does, with a go-redis client of default options; and what was granted to
+// somebody who had left is given back. Time is virtual, so the bound of 50 ms is
+// exact and does not depend on the machine.
+
+const prompt = 50 * time.Millisecond
+
+// endings are the two ways in which a context ends, 100 ms from now.
+var endings = map[string]func(context.Context) (context.Context, context.CancelFunc){
+	"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, 100*time.Millisecond)
+	},
+	"cancel": func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(100*time.Millisecond, cancel)
+		return ctx, cancel
+	},
+}
+
+func TestCallsReturnWithTheirContextInABlackHole(t *testing.T) {
+	calls := map[string]struct {
+		swallowed func([]string) bool
+		call      func(s *scene, held *lock.Hold, ctx context.Context) error
+	}{
+		"lock": {anAcquire, func(s *scene, _ *lock.Hold, ctx context.Context) error {
+			_, err := s.locks.Mutex("other").Lock(ctx)
+			return err
+		}},
+		"try": {anAcquire, func(s *scene, _ *lock.Hold, ctx context.Context) error {
+			_, err := s.locks.Mutex("other").TryLock(ctx)
+			return err
+		}},
+		"re-entry": {aReentry, func(s *scene, held *lock.Hold, ctx context.Context) error {
+			ctx, cancel := merge(held.Context(), ctx)
+			defer cancel()
+			_, err := s.mu.Lock(ctx)
+			return err
+		}},
+		"unlock": {aLastOne, func(_ *scene, held *lock.Hold, ctx context.Context) error {
+			return held.Unlock(ctx)
+		}},
+		"inspect": {anyScript, func(s *scene, _ *lock.Hold, ctx context.Context) error {
+			_, err := s.mu.Inspect(ctx)
+			return err
+		}},
+	}
+	for ending, begin := range endings {
+		for name, c := range calls {
+			t.Run(name+", "+ending, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := inBubble(t)
+					held := s.lock(context.Background())
+					swallow := s.proxy.Inject(redistest.Rule{Match: c.swallowed, Action: redistest.Swallow()})
+					ctx, cancel := begin(context.Background())
+					defer cancel()
+					start := time.Now()
+					err := c.call(s, held, ctx)
+					require.LessOrEqual(t, time.Since(start), 100*time.Millisecond+prompt)
+					require.NotZero(t, swallow.Bites())
+					require.ErrorIs(t, err, ctx.Err())
+					require.NotErrorIs(t, err, redlatch.ErrNotAcquired, "nobody else has it")
+					require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+					swallow.Disarm()
+				})
+			})
+		}
+	}
+}
+
+// merge is a context with the values of one and the end of another.
+func merge(values, end context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(values)
+	stop := context.AfterFunc(end, func() { cancel(end.Err()) })
+	return endsLike{ctx, end}, func() { stop(); cancel(nil) }
+}
+
+type endsLike struct {
+	context.Context
+	end context.Context
+}
+
+func (e endsLike) Err() error {
+	if e.Context.Err() != nil {
+		return e.end.Err()
+	}
+	return nil
+}
+
+// A grant whose reply comes after the caller has left is given back at once, and
+// not when its lease ends.
+func TestLateGrantIsGivenBack(t *testing.T) {
+	for ending, begin := range endings {
+		t.Run(ending, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				s.unlock(s.lock(context.Background())) // the server's clock is learned
+				late := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.DelayReply(time.Second)})
+				ctx, cancel := begin(context.Background())
+				defer cancel()
+				_, err := s.mu.Lock(ctx)
+				require.ErrorIs(t, err, ctx.Err())
+				late.Await(1)
+				synctest.Wait()
+				s.free()
+
+				next := s.lock(context.Background()) // and nobody waits for a lease
+				s.unlock(next)
+				s.nothingLeft()
+			})
+		})
+	}
+}
+
+// A command that is kept back until after its caller has left and cleaned up
+// is void, or its grant is given back soon after its end.
+func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		s.unlock(s.lock(context.Background()))
+		late := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.DelayRequest(time.Second)})
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, err := s.mu.Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		late.Await(1)
+
+		time.Sleep(1100 * time.Millisecond) // it has arrived, in time to be granted
+		require.Len(t, s.stored(), 1, "the fault must bite")
+		time.Sleep(2 * time.Second) // its end has passed
+		synctest.Wait()
+		s.free()
+		s.nothingLeft()
+	})
+}
+
+func TestUnlockWithADeadContextUnlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		dead, cancel := context.WithCancel(context.Background())
+		cancel()
+		h := s.lock(context.Background())
+		require.NoError(t, h.Unlock(dead))
+		s.free()
+		s.nothingLeft()
+	})
+}
+
+// The first of Lock's duties to a context: not to start when it is over.
+func TestLockWithADeadContextAsksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		reason := errors.New("the request was withdrawn")
+		dead, cancel := context.WithCancelCause(context.Background())
+		cancel(reason)
+		s.proxy.ResetCounts()
+		_, err := s.mu.Lock(dead)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, reason)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Zero(t, s.proxy.Forwarded())
+		s.nothingLeft()
+	})
+}
+
+// An Unlock that could not reach Redis is finished in the background, and may
+// be called again.
+func TestUnlockThatGaveUpIsFinishedInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		h := s.lock(context.Background())
+		s.proxy.Down()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err := h.Unlock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlatch.ErrLost)
+		s.proxy.Up()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		s.free()
+		require.NoError(t, h.Unlock(context.Background()), "released, and not by anybody else")
+		require.ErrorIs(t, h.Unlock(context.Background()), redlatch.ErrNotHeld)
+		s.nothingLeft()
+	})
+}
+
+// Redis that cannot be asked is not a lock that somebody has.
+func TestOutageIsToldApartFromContention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		s.proxy.Down()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := s.mu.Lock(ctx)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		_, err = s.mu.TryLock(context.Background())
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		s.proxy.Up()
+		s.unlock(s.lock(context.Background()))
+		s.nothingLeft()
+		time.Sleep(10 * time.Second) // for go-redis, which goes on dialling for callers who have left
+	})
+}
