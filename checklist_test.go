@@ -189,7 +189,7 @@ func TestMutex_RemainingFollowsTheLease(t *testing.T) {
 func TestMutex_ForceReleaseFreesTellsAndWakes(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
-	holder := patientClient(t, s.Client(t), redlatch.WithLease(time.Second)).Mutex(name)
+	holder := patientClient(t, s.Client(t), redlatch.WithLease(3*time.Second)).Mutex(name)
 	other := patientClient(t, s.Client(t)).Mutex(name)
 	h := lockNow(t, holder)
 	waiter := lockLater(ctx, other)
@@ -387,7 +387,7 @@ func TestMutex_LostWithARestartAndLaterOnesAreRenewed(t *testing.T) {
 // RedissonLockExpirationRenewalTest.testLockReentrantRenew.
 func TestMutex_RenewalGoesOnAfterAReentrantCycle(t *testing.T) {
 	t.Parallel()
-	c := patientClient(t, redistest.Shared(t).Client(t), redlatch.WithLease(500*time.Millisecond))
+	c := patientClient(t, redistest.Shared(t).Client(t), redlatch.WithLease(2*time.Second))
 	mu, other := c.Mutex(redistest.Name(t)), c.Mutex(redistest.Name(t))
 	ctx := redlatch.WithOwner(context.Background())
 	var holds []*lock.Hold
@@ -401,7 +401,7 @@ func TestMutex_RenewalGoesOnAfterAReentrantCycle(t *testing.T) {
 		unlockNow(t, h)
 	}
 	next := lockNow(t, other)
-	for range 5 {
+	for range 3 {
 		isRenewed(t, next)
 	}
 	unlockNow(t, next)
@@ -556,7 +556,7 @@ func TestMutex_ForgottenHoldIsReportedAndEnds(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), redistest.Name(t)
 	var log logLines
-	forgetful := patientClient(t, s.Client(t), redlatch.WithLease(300*time.Millisecond), redlatch.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).Mutex(name)
+	forgetful := patientClient(t, s.Client(t), redlatch.WithLease(2*time.Second), redlatch.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).Mutex(name)
 	func() { lockNow(t, forgetful) }()
 	comesTrue(t, func() bool { runtime.GC(); return strings.Contains(log.String(), "without Unlock") }, "the leak is reported")
 	require.Contains(t, log.String(), "checklist_test.go")
@@ -588,7 +588,7 @@ func TestMutex_HoldsOfOneAcquisitionShareItsLease(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), redistest.Name(t)
 	c := patientClient(t, s.Client(t))
-	short := c.Mutex(name, redlatch.WithLease(500*time.Millisecond), redlatch.WithoutRenewal())
+	short := c.Mutex(name, redlatch.WithLease(2*time.Second), redlatch.WithoutRenewal())
 	long := c.Mutex(name)
 	outer := lockNow(t, short)
 	inner, err := long.Lock(outer.Context())

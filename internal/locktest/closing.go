@@ -2,8 +2,8 @@ package locktest
 
 import (
 	"context"
-	"sync"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/lockerr"
@@ -61,13 +61,12 @@ var closing = []property{
 	{"a Close that races with grants leaves nothing held", func(f *fixture) {
 		for range 5 {
 			p := f.process(patient)
-			var all sync.WaitGroup
 			for range 4 {
-				all.Go(func() {
+				f.users.Go(func() {
 					for {
 						h, err := p.client.Lock(context.Background(), f.name)
 						if err != nil {
-							require.Equal(f, []error{lockerr.ErrClosed}, kinds(err))
+							assert.Equal(f, []error{lockerr.ErrClosed}, kinds(err))
 							return
 						}
 						_ = h.Unlock(context.Background())
@@ -75,7 +74,7 @@ var closing = []property{
 				})
 			}
 			p.close()
-			all.Wait()
+			f.usersDone()
 			f.process(patient).free()
 		}
 	}},

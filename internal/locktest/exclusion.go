@@ -3,7 +3,6 @@ package locktest
 import (
 	"context"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/stretchr/testify/assert"
@@ -60,7 +59,6 @@ func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
 	var (
 		counter, fence int64 // guarded by the lock alone
 		inside         atomic.Int32
-		all            sync.WaitGroup
 	)
 	round := func(p *process) bool {
 		h, err := acquire(p)
@@ -78,7 +76,7 @@ func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
 	for range processes {
 		p := f.process(Options{Lease: far, Poll: far})
 		for range goroutines {
-			all.Go(func() {
+			f.users.Go(func() {
 				for range rounds {
 					if !round(p) {
 						return
@@ -87,8 +85,6 @@ func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
 			})
 		}
 	}
-	done := make(chan struct{})
-	go func() { all.Wait(); close(done) }()
-	receive(f, done, "all rounds end")
+	f.usersDone()
 	require.EqualValues(f, processes*goroutines*rounds, counter)
 }

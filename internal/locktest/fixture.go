@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,8 +26,9 @@ const far = 20 * time.Minute
 
 var (
 	patient = Options{Lease: far, Poll: far}
-	// mortal locks are renewed, or end, while the test looks.
-	mortal = Options{Lease: time.Second, Poll: far}
+	// mortal locks are renewed, or end, while the test looks; and yet they live
+	// when the machine that runs the tests has no time for them for a second.
+	mortal = Options{Lease: 3 * time.Second, Poll: far}
 )
 
 // fixture is the stage of one property: one lock and the processes that use it.
@@ -35,6 +37,7 @@ type fixture struct {
 	subject Subject
 	name    string
 	admin   redis.UniversalClient // looks at the server; has no part in the lock
+	users   sync.WaitGroup        // goroutines that use the lock
 }
 
 var lastName atomic.Int64
@@ -43,7 +46,8 @@ func newFixture(t *testing.T, s Subject) *fixture {
 	f := &fixture{T: t, subject: s, name: fmt.Sprintf("%s/%d", t.Name(), lastName.Add(1))}
 	f.admin = s.Dial(t)
 	t.Cleanup(func() { _ = f.admin.Close() })
-	t.Cleanup(f.nothingRemains) // after every process was closed
+	t.Cleanup(f.nothingRemains)
+	t.Cleanup(f.users.Wait) // every process has been closed by then, which wakes them
 	return f
 }
 
@@ -89,6 +93,14 @@ func (f *fixture) wipe() {
 func (f *fixture) eventually(ok func() bool, what string) {
 	f.Helper()
 	require.Eventually(f, ok, limit, 2*time.Millisecond, what)
+}
+
+// usersDone waits for the goroutines that use the lock.
+func (f *fixture) usersDone() {
+	f.Helper()
+	done := make(chan struct{})
+	go func() { f.users.Wait(); close(done) }()
+	receive(f, done, "everybody has had the lock")
 }
 
 // receive waits for c to be closed or to have a value.

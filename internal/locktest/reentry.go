@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"sync"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -150,10 +149,9 @@ var reentrant = []property{
 	{"concurrent Locks of one owner do not wait for each other", func(f *fixture) {
 		p := f.process(patient)
 		ctx := newChain()
-		var all sync.WaitGroup
 		holds := make(chan Hold, 8)
 		for range cap(holds) {
-			all.Go(func() {
+			f.users.Go(func() {
 				h, err := p.client.Lock(ctx, f.name)
 				if assert.NoError(f, err) {
 					holds <- h // none is unlocked before all have it
@@ -171,9 +169,9 @@ var reentrant = []property{
 			got = append(got, h)
 		}
 		for _, h := range got {
-			all.Go(func() { assert.NoError(f, h.Unlock(context.Background())) })
+			f.users.Go(func() { assert.NoError(f, h.Unlock(context.Background())) })
 		}
-		all.Wait()
+		f.usersDone()
 		f.process(patient).free()
 	}},
 	{"concurrent Locks of one owner behind a waiter do not wait for each other", func(f *fixture) {
@@ -209,7 +207,6 @@ var reentrant = []property{
 	{"one owner's goroutines come and go while others contend", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)
 		ctx := newChain()
-		var all sync.WaitGroup
 		cycle := func(p *process, ctx context.Context) {
 			for range 25 {
 				h, err := p.client.Lock(ctx, f.name)
@@ -219,12 +216,10 @@ var reentrant = []property{
 			}
 		}
 		for range 4 {
-			all.Go(func() { cycle(p, ctx) })
+			f.users.Go(func() { cycle(p, ctx) })
 		}
-		all.Go(func() { cycle(p, context.Background()) })
-		all.Go(func() { cycle(q, context.Background()) })
-		done := make(chan struct{})
-		go func() { all.Wait(); close(done) }()
-		receive(f, done, "all rounds end")
+		f.users.Go(func() { cycle(p, context.Background()) })
+		f.users.Go(func() { cycle(q, context.Background()) })
+		f.usersDone()
 	}},
 }

@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -28,7 +27,6 @@ var waking = []property{
 		const processes, each = 4, 4
 		holder := f.process(patient)
 		h := holder.lock()
-		var all sync.WaitGroup
 		for range processes {
 			p := f.process(patient)
 			for i := range each {
@@ -37,7 +35,7 @@ var waking = []property{
 					waiter = p.queue
 				}
 				w := waiter(context.Background()).sleeps()
-				all.Go(func() {
+				f.users.Go(func() {
 					<-w.done
 					if w.err == nil {
 						w.err = w.hold.Unlock(context.Background())
@@ -47,9 +45,7 @@ var waking = []property{
 			}
 		}
 		holder.unlock(h)
-		done := make(chan struct{})
-		go func() { all.Wait(); close(done) }()
-		receive(f, done, "every waiter had the lock")
+		f.usersDone()
 	}},
 	{"a release between a refusal and the sleep is not missed", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)
@@ -77,10 +73,10 @@ var waking = []property{
 		require.Error(f, h.Unlock(context.Background()))
 	}},
 	{"a renewed lock outlives its lease", func(f *fixture) {
-		p, q := f.process(Options{Lease: 300 * time.Millisecond, Poll: far}), f.process(patient)
+		p, q := f.process(mortal), f.process(patient)
 		h := p.lock()
 		first := h.TrustedUntil()
-		f.eventually(func() bool { return h.TrustedUntil().After(first.Add(time.Second)) }, "trust is extended again and again")
+		f.eventually(func() bool { return h.TrustedUntil().After(first.Add(mortal.Lease)) }, "trust is extended again and again")
 		q.refused()
 		require.True(f, h.Trusted())
 		pending(f, h.Lost(), "the hold is lost")
