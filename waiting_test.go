@@ -390,6 +390,8 @@ type stage struct {
 func inVirtualTime(t *testing.T, play func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		// Last of all: go-redis dials in the background, and pauses in between.
+		t.Cleanup(func() { time.Sleep(15 * time.Second) })
 		sim := miniredis.NewMiniRedis()
 		sim.ClockTTL(true)
 		t.Cleanup(sim.Close)
