@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -44,7 +45,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 	if c.Waits && s.IsClosing() {
 		return out, c.failed(ctx, s, lockerr.ErrClosed, nil)
 	}
-	kind := lockerr.ErrUnavailable // until an attempt may have taken effect
+	var told verdict
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
 		var err error
@@ -52,31 +53,69 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		if err == nil {
 			return out, nil
 		}
-		fault, _ := lua.Classify(err)
 		if c.Fault != nil && ctx.Err() == nil {
 			c.Fault(err)
 		}
-		switch {
-		case errors.Is(err, errVoid):
-			fault = lua.NotRun
-			if tries < 2 {
-				continue // the clock is known now
-			}
-		case fault == lua.Unanswered:
-			out.Strays = s.Now().Add(c.Limit)
-			if !errors.Is(err, errUnsent) {
-				kind = lockerr.ErrIndeterminate
-			}
-		case fault == lua.Refused && !c.Insist:
-			return out, c.failed(ctx, s, orIndeterminate(kind, lockerr.ErrRefused), err)
+		if errors.Is(err, errVoid) && tries < 2 {
+			continue // the clock is known now
 		}
-		if !s.pause(ctx, c, tries) {
-			if fault == lua.Refused {
-				kind = orIndeterminate(kind, lockerr.ErrRefused)
-			}
-			return out, c.failed(ctx, s, kind, err)
+		if told.hear(err) == lua.Unanswered {
+			out.Strays = s.Now().Add(c.Limit)
+		}
+		if told.refused != nil && !c.Insist || !s.pause(ctx, c, tries) {
+			return out, c.failed(ctx, s, told.kind(), told.with(err))
 		}
 	}
+}
+
+// verdict is what the failed attempts of a call amount to.
+type verdict struct {
+	unsure  bool  // one may have taken effect
+	refused error // the server's last word, if it was a refusal
+}
+
+// hear takes in how an attempt failed. One that got no connection changes
+// nothing of what the server had said before.
+func (v *verdict) hear(err error) lua.Fault {
+	fault, _ := lua.Classify(err)
+	switch {
+	case errors.Is(err, errVoid):
+		fault = lua.NotRun
+		v.refused = nil
+	case fault == lua.Refused:
+		v.refused = err
+	case fault == lua.Unanswered && !errors.Is(err, errUnsent):
+		v.unsure = true
+	case fault == lua.NotRun:
+		v.refused = nil
+	}
+	return fault
+}
+
+func (v *verdict) kind() error {
+	switch {
+	case v.unsure:
+		return lockerr.ErrIndeterminate
+	case v.refused != nil:
+		return lockerr.ErrRefused
+	}
+	return lockerr.ErrUnavailable
+}
+
+// with is the cause to show beside the kind: the last attempt's, and a refusal
+// if that is neither the kind nor the cause already.
+func (v *verdict) with(last error) error {
+	if v.refused == nil {
+		return last
+	}
+	cause := v.refused
+	if v.unsure {
+		cause = fmt.Errorf("%w: %w", lockerr.ErrRefused, cause)
+	}
+	if !errors.Is(last, v.refused) {
+		cause = errors.Join(cause, last)
+	}
+	return cause
 }
 
 // attempt sends once and waits until it is answered, ctx ends, or the limit has
@@ -163,15 +202,6 @@ func (s *Session) pause(ctx context.Context, c Call, tries int) bool {
 	case <-s.closingFor(c):
 	}
 	return false
-}
-
-// orIndeterminate is the kind of a call that was refused at last, unless an
-// earlier attempt may have taken effect.
-func orIndeterminate(kind, refused error) error {
-	if kind == lockerr.ErrIndeterminate {
-		return kind
-	}
-	return refused
 }
 
 // failed is the error of a call that gives up.
