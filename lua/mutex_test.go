@@ -176,7 +176,8 @@ func TestReleaseFreesOnlyItsOwn(t *testing.T) {
 		{"another's", heldByA, release("b:1", 0), "gone", stillA},
 		{"another's, holds left", heldByA, release("b:1", 1), "gone", stillA},
 		{"an id that begins with the holder's", heldByA, release("a:12", 0), "gone", stillA},
-		{"lock of another type", []string{"SET @L x"}, release("a:1", 0), "WRONGTYPE", "lock forever x"},
+		{"lock of another type", []string{"SET @L x"}, release("a:1", 0), "gone", "lock forever x"},
+		{"lock of another type, holds left", []string{"SET @L x"}, release("a:1", 1), "gone", "lock forever x"},
 	})
 }
 
@@ -212,7 +213,7 @@ func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
 		{"nobody's", nil, transfer("a:1", "a:2"), "gone", ""},
 		{"an id that begins with the holder's", heldByA, transfer("a:12", "a:2"), "gone", stillA},
 		{"too late", heldByA, transfer("a:1", "a:2", func(p *lua.TransferParams) { p.VoidAfter = 1 }), "void", stillA},
-		{"lock of another type", []string{"SET @L x"}, transfer("a:1", "a:2"), "WRONGTYPE", "lock forever x"},
+		{"lock of another type", []string{"SET @L x"}, transfer("a:1", "a:2"), "gone", "lock forever x"},
 		{"fence of another type", []string{"HSET @L a:1 1", "LPUSH @F x"}, transfer("a:1", "a:2"), "WRONGTYPE",
 			"lock forever a:1:1; fence forever list"},
 		{"fence cannot be counted up", []string{"HSET @L a:1 1", "SET @F 9007199254740991"}, transfer("a:1", "a:2"), "BADFENCE",

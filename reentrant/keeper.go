@@ -2,11 +2,13 @@ package reentrant
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -65,7 +67,7 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 // at least the turn, and asks for itself.
 func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.want.newID()
-	answer, err := session.Do(ctx, k.family.session, k.call("unlock", true),
+	answer, err := session.Do(ctx, k.family.session, k.call("unlock", false),
 		func(ctx context.Context, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, k.family.session.Redis, lua.TransferParams{
 				LockKey: k.keys.Lock, FenceKey: k.keys.Fence,
@@ -86,8 +88,11 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 		return nil
 	}
 	k.requeue(w)
-	if err == nil {
+	switch {
+	case err == nil:
 		return acquisition.ErrGone
+	case errors.Is(err, lockerr.ErrRefused) && answer.Strays == 0:
+		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or get it yet: both are given back, and w asks anew.
 	k.giveBack(id, answer.Strays)

@@ -39,8 +39,8 @@ func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
 func (m *Mutex) Name() string { return m.keys.Lock }
 
 // Lock waits until the owner in ctx has the lock, or ctx ends. An owner that has
-// it already gets one hold more; a ctx without owner is a new owner. ctx bounds
-// the wait and nothing else.
+// it already gets one hold more, under the lease and the renewal of its first
+// one; a ctx without owner is a new owner. ctx bounds the wait and nothing else.
 //
 // On success the hold is kept alive until Unlock, and the work is to be done with
 // its Context. On failure nothing more is held than before, and a grant that

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
@@ -19,11 +20,20 @@ func (s *Session) renew(ctx context.Context, _ int, batch []watchdog.Request) ([
 		return nil, err
 	}
 	answers := make([]watchdog.Answer, len(said))
+	refused := 0
 	for i, a := range said {
 		answers[i] = renewAnswers[a]
+		if a == lua.RenewRefused {
+			refused++
+		}
+	}
+	if refused == len(said) {
+		return nil, errRenewalRefused // for the log: a server that takes no writes, or a permission
 	}
 	return answers, nil
 }
+
+var errRenewalRefused = errors.New("redis refuses to extend leases")
 
 var renewAnswers = map[lua.RenewAnswer]watchdog.Answer{
 	lua.RenewDone:    watchdog.Renewed,

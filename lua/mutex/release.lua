@@ -14,17 +14,17 @@
 -- Guarantees  never touches another acquisition; works when Redis is out of memory.
 -- Twice       a copy sets the same number, or finds nothing.
 -- Cost        one round trip, O(1).
--- include refusal
+-- include refusal is_other_type
 
 local acquisition, holds_left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
+if mine == 0 or is_other_type(mine) then
+  return {0}
+end
 local refused = refusal(mine)
 if refused then
   return refused
-end
-if mine == 0 then
-  return {0}
 end
 
 if holds_left > 0 then

@@ -12,14 +12,15 @@
 -- Guarantees  extends only what the named acquisition has; never creates, never shortens.
 -- Twice       a copy extends to one lease from its arrival, at most.
 -- Cost        one round trip, O(locks).
--- include refusal
+-- include refusal is_other_type
 
 local function renew(i)
   local mine = redis.pcall('HEXISTS', KEYS[i], ARGV[2 * i - 1])
-  if type(mine) == 'table' then
-    -- A key of another type is nobody's lock any more; anything else the server
-    -- may accept next time.
-    return string.sub(mine.err, 1, 9) == 'WRONGTYPE' and 0 or -1
+  if is_other_type(mine) then
+    return 0
+  end
+  if refusal(mine) then
+    return -1
   end
   local lease_ms = tonumber(ARGV[2 * i])
   if mine == 0 or lease_ms == 0 then

@@ -21,7 +21,7 @@
 -- Twice       a copy finds "to" and reports the same fence, or a larger one when the
 --             stored one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of last_fence next_fence store_fence
+-- include server_time_us refusal is_other_type holder_of last_fence next_fence store_fence
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -32,6 +32,9 @@ if now_us > void_after_us then
 end
 
 local fields = redis.pcall('HGETALL', KEYS[1])
+if is_other_type(fields) then
+  return {-1, now_us}
+end
 local refused = refusal(fields)
 if refused then
   return refused
