@@ -536,7 +536,9 @@ func (r *renewals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		r.look(ids)
 		time.Sleep(rand.N(time.Millisecond)) // on its way while others unlock
 		err := next(ctx, cmd)
-		r.look(ids)
+		if ctx.Err() == nil { // else it was left behind, unanswered: nobody can wait for that
+			r.look(ids)
+		}
 		return err
 	}
 }

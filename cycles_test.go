@@ -1,0 +1,67 @@
+package redlatch_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// The twin of TestNoRenewalOutlivesUnlock on a real server and the real clock:
+// 100,000 locks are taken and given back while renewals run every 5 ms. What
+// would outlive an Unlock is a renewal on the wire, or a key.
+func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
+	t.Parallel()
+	const cycles, atOnce = 100_000, 16
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	wire := &renewals{over: make(map[string]bool, cycles)}
+	rdb.AddHook(wire)
+	// The lease is long, because a busy machine must not end holds here; the
+	// interval is what is tested.
+	locks := locksOn(t, rdb, redlatch.WithLease(time.Minute), redlatch.WithRenewal(5*time.Millisecond))
+
+	var g sync.WaitGroup
+	for n := range atOnce {
+		g.Go(func() {
+			m := locks.Mutex("cycle " + strconv.Itoa(n))
+			for i := range cycles / atOnce {
+				h, err := m.Lock(context.Background())
+				if !assert.NoError(t, err) {
+					return
+				}
+				if i%16 == 0 {
+					time.Sleep(rand.N(12 * time.Millisecond)) // held for a renewal or two
+				}
+				if !assert.NoError(t, h.Unlock(context.Background())) {
+					return
+				}
+				wire.unlocked(h.Acquisition())
+			}
+		})
+	}
+	g.Wait()
+	require.Greater(t, wire.sent, cycles/100, "hardly any renewal to meet")
+
+	// A lock that is held is renewed ten times more; by then the others would be too.
+	witness := mustLock(t, t.Context(), locks.Mutex("witness"))
+	for range 10 {
+		awaitRenewal(t, witness)
+	}
+	require.NoError(t, witness.Unlock(t.Context()))
+	require.Empty(t, wire.late, "renewed after Unlock")
+	keys, err := server.Control().Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, atOnce+1)
+	for _, key := range keys {
+		require.Contains(t, key, "redisson_lock_token:")
+	}
+}
