@@ -162,7 +162,7 @@ func within[T any](ctx context.Context, stop <-chan struct{}, f func() (T, error
 // closingFor is closed when the call has to give up because the client closes.
 func (s *Session) closingFor(c Call) <-chan struct{} {
 	if c.Waits {
-		return s.closing
+		return s.closing.Done()
 	}
 	return nil
 }

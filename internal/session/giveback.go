@@ -12,12 +12,15 @@ import (
 // granted any more (strays, in server time). A grant that nobody waits for so
 // lives about as long as its command was valid, not as long as a lease.
 //
-// release must tolerate that there is nothing to release. Closing the client
-// waits for the first release as long as it may wait at all, and skips the
-// wait for the second: it is sent at once then, and what arrives after it is
-// left to its lease.
+// release must tolerate that there is nothing to release. A client that closes
+// gives it a moment more, and skips the wait for the second release: that is
+// sent at once then, and what arrives after it is left to its lease.
 func (s *Session) GiveBack(strays lua.Time, release func(ctx context.Context)) {
 	s.Background(func(ctx context.Context) {
+		const moment = 2 * time.Second
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })()
 		release(ctx)
 		if s.waitUntil(ctx, strays) {
 			release(ctx)
@@ -39,7 +42,7 @@ func (s *Session) waitUntil(ctx context.Context, t lua.Time) bool {
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-s.closing.Done():
 	}
 	return true
 }

@@ -39,8 +39,9 @@ type Session struct {
 
 	clock   serverClock
 	numbers atomic.Int64
-	closing chan struct{}
-	close   sync.Once
+	closing context.Context // ends when the client begins to close
+	close   context.CancelFunc
+	begun   atomic.Bool
 	tasks   tasks
 
 	publishDenied sync.Once
@@ -49,11 +50,11 @@ type Session struct {
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
 	s := &Session{
-		Config:  cfg,
-		ID:      uuid.NewString(),
-		Wakes:   wake.New(wake.Config{Redis: cfg.PubSub, Log: cfg.Log}),
-		closing: make(chan struct{}),
+		Config: cfg,
+		ID:     uuid.NewString(),
+		Wakes:  wake.New(wake.Config{Redis: cfg.PubSub, Log: cfg.Log}),
 	}
+	s.closing, s.close = context.WithCancel(context.Background())
 	s.clock.start = time.Now()
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: cfg.Log})
 	return s
@@ -69,22 +70,16 @@ func (s *Session) NewAcquisition() string {
 func (s *Session) Now() lua.Time { return s.clock.now() }
 
 // Closing is closed when the client begins to close.
-func (s *Session) Closing() <-chan struct{} { return s.closing }
+func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
 
 // IsClosing reports whether the client closes or has closed.
-func (s *Session) IsClosing() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Session) IsClosing() bool { return s.closing.Err() != nil }
 
 // BeginClose makes waiters give up and refuses new work. It reports whether
 // this call was the first.
 func (s *Session) BeginClose() (first bool) {
-	s.close.Do(func() { close(s.closing); first = true })
+	first = !s.begun.Swap(true)
+	s.close()
 	return first
 }
 
