@@ -1,6 +1,7 @@
 package redlatch_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -182,6 +183,34 @@ func TestCloseDoesNotWaitForAGrantThatNobodyWants(t *testing.T) {
 	})
 }
 
+// The command of a Lock is still on its way to Redis when the client closes: a
+// release sent now would overtake it, and the lock would stay for a lease.
+func TestCloseIsNotOvertakenByAGrant(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		reached, gate := make(chan struct{}), make(chan struct{})
+		late := sync.OnceFunc(func() { close(reached); <-gate })
+		a.net.onWrite(func(_ *wire, p []byte) bool {
+			if bytes.Contains(p, []byte("evalsha")) && bytes.Contains(p, []byte("door")) {
+				late()
+			}
+			return true
+		})
+		waits := a.begin(a.ctx, "door")
+		s.receive(reached, "the command is on its way")
+		closed := make(chan error, 1)
+		go func() { closed <- a.Close(a.ctx) }()
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(gate)
+		require.NoError(t, <-closed)
+		require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
+		synctest.Wait()
+		require.Empty(t, s.keys())
+	})
+}
+
 func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(a *actor){
@@ -208,6 +237,7 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 				go func() { unlocked <- inner.Unlock(chain) }()
 				synctest.Wait()
 				reenters := a.begin(chain, "nested") // behind the unlock
+				behind := a.begin(a.ctx, "door")     // behind a hold that cannot be given back now
 				synctest.Wait()
 				ctx, cancel := context.WithTimeout(a.ctx, patience)
 				defer cancel()
@@ -218,7 +248,10 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 				require.ErrorContains(t, err, `"door"`)
 				require.ErrorContains(t, err, `"gate"`)
 				require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
-				require.ErrorIs(t, reenters.failed(), redlatch.ErrClosed)
+				for _, w := range []*asking{reenters, behind} {
+					require.ErrorIs(t, w.failed(), redlatch.ErrClosed)
+					require.Equal(t, start, w.at, "who waits does not wait for what is given back")
+				}
 				s.unlock(taken)
 				require.ElementsMatch(t, []string{"door", "gate", "nested"}, s.keys(), "left to their leases")
 				require.Error(t, <-unlocked)

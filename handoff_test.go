@@ -311,6 +311,44 @@ func TestWaiterThatGivesUpPassesItsTurnOn(t *testing.T) {
 	}
 }
 
+// The lock, or the turn, comes at the moment in which the waiter gives up: one of
+// the two wins, and the next waiter gets the lock either way.
+func TestGivingUpAtTheMomentOfTheHandOver(t *testing.T) {
+	t.Parallel()
+	for _, turns := range []int{1, 100} { // the turn comes, the lock comes
+		t.Run(fmt.Sprint("turns=", turns), func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				a := s.actor(redlatch.WithTurns(turns))
+				start := time.Now()
+				for range 150 {
+					hold := a.lock("door")
+					ctx, cancel := context.WithCancel(a.ctx)
+					gone := a.begin(ctx, "door")
+					synctest.Wait()
+					next := a.begin(a.ctx, "door")
+					synctest.Wait()
+					both := make(chan struct{})
+					go func() { <-both; cancel() }()
+					unlocked := make(chan error, 1)
+					go func() { <-both; unlocked <- hold.Unlock(a.ctx) }()
+					close(both)
+					require.NoError(t, <-unlocked)
+					s.receive(gone.done, "Lock returns")
+					if gone.err == nil {
+						s.unlock(gone.hold)
+					} else {
+						require.ErrorIs(t, gone.err, context.Canceled)
+					}
+					s.unlock(next.got())
+				}
+				require.Less(t, time.Since(start), time.Hour)
+				s.nothingRemains()
+			})
+		})
+	}
+}
+
 func (s *stage) withdrawn(w *asking) {
 	s.Helper()
 	err := w.failed()

@@ -512,6 +512,7 @@ type asking struct {
 	done   chan struct{}
 	hold   *lock.Hold
 	err    error
+	at     time.Time // when it returned
 }
 
 func (a *actor) begin(ctx context.Context, name string) *asking {
@@ -519,6 +520,7 @@ func (a *actor) begin(ctx context.Context, name string) *asking {
 	go func() {
 		defer close(w.done)
 		w.hold, w.err = a.Mutex(name).Lock(ctx)
+		w.at = time.Now()
 	}()
 	return w
 }
