@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,10 +200,16 @@ func TestJumpAtTheInstantOfAProof(t *testing.T) {
 func TestSlewingClockCostsNothing(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		l := w.Watch(spec("a", nil))
-		for range 1000 {
+		before := w.offset
+		for i := range 1000 {
 			wall.step(500 * time.Microsecond)
 			sleep(time.Second)
 			require.True(t, l.Trusted())
+			if i == 15 {
+				w.mu.Lock()
+				require.Equal(t, before, w.offset, "not every lease is looked at for each")
+				w.mu.Unlock()
+			}
 		}
 		require.InDelta(t, 105, srv.count(), 10)
 	})
@@ -210,6 +217,15 @@ func TestSlewingClockCostsNothing(t *testing.T) {
 
 func TestJumpAsksEveryLease(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		var running, most atomic.Int32
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			now := running.Add(1)
+			defer running.Add(-1)
+			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+			}
+			time.Sleep(time.Millisecond)
+			return yes(b), nil
+		})
 		var leases []*Lease
 		for i := range 3000 {
 			s := spec(fmt.Sprint(i), nil)
@@ -221,6 +237,51 @@ func TestJumpAsksEveryLease(t *testing.T) {
 		sleep(look)
 		for _, l := range leases {
 			require.True(t, l.Trusted())
+		}
+		require.EqualValues(t, callsPrompt, most.Load(), "no more at once than there are places")
+		for _, a := range srv.since(0) {
+			require.LessOrEqual(t, len(a.batch), batchSize)
+		}
+	})
+}
+
+// Calls that hang give their place among all groups back after a moment, and
+// those of one group pass theirs on as they return.
+func TestPlacesArePassedOn(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		w.size = 1
+		for i := range 3 * callsPrompt {
+			s := spec("hangs", nil)
+			s.Group = i
+			w.Watch(s)
+		}
+		sleep(every / 4)
+		srv.set(hang)
+		wall.step(time.Hour)
+		sleep(look + 2*slow)
+		require.Equal(t, 3*callsPrompt, srv.count())
+		for i, a := range srv.since(0) {
+			require.Equal(t, time.Duration(i/callsPrompt)*slow, a.at.Sub(srv.since(0)[0].at))
+		}
+	})
+}
+
+func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		w.size = 1
+		for range 5 * callsLane {
+			w.Watch(spec("a", nil))
+		}
+		sleep(every / 4)
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(time.Millisecond)
+			return yes(b), nil
+		})
+		wall.step(time.Hour)
+		sleep(look + slow)
+		require.Equal(t, 5*callsLane, srv.count())
+		for i, a := range srv.since(0) {
+			require.Equal(t, time.Duration(i/callsLane)*time.Millisecond, a.at.Sub(srv.since(0)[0].at))
 		}
 	})
 }

@@ -40,6 +40,9 @@ func TestHeapAgainstASortedSlice(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				it := pick(t)
 				h.remove(it.i)
+				if h[:len(h)+1][len(h)].of != nil {
+					t.Fatal("what was taken out is kept from the garbage collector")
+				}
 				model = slices.DeleteFunc(model, func(o *item) bool { return o == it })
 			},
 			"": func(t *rapid.T) {

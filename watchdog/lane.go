@@ -41,8 +41,8 @@ func (ln *lane) take(now int64, size int) []*Lease {
 	soon := later(now, ln.every/coalesce)
 	for len(batch) > 0 && len(batch) < size && ln.leases.first() <= soon {
 		l := ln.leases[0].of
-		if l.state != idle || l.next > soon {
-			break // an end of trust: exact, never early
+		if l.state != idle {
+			break // an end of trust, which is never early
 		}
 		l.state = waiting
 		ln.leases.fix(0, l.due())

@@ -87,16 +87,17 @@ type Lease struct {
 	ended   func(Reason)
 
 	// Guarded by w.mu.
-	lease  time.Duration
-	trust  stamp
-	next   int64         // when it is to be asked for
-	quiet  chan struct{} // closed when calls is 0; made by Stop when needed
-	calls  int32         // calls that name it and have not returned, given up ones included
-	place  int32         // in its lane's heap
-	state  state
-	tries  uint8 // questions without answer since the last answer
-	extend bool  // else it is only looked at
-	reason Reason
+	lease     time.Duration
+	trust     stamp
+	next      int64         // when it is to be asked for
+	quiet     chan struct{} // closed when calls is 0; made by Stop when needed
+	calls     int32         // calls that name it and have not returned, given up ones included
+	place     int32         // in its lane's heap
+	state     state
+	tries     uint8 // questions without answer since the last answer
+	renew     bool  // fixed by Watch; else it is only looked at
+	abandoned bool
+	reason    Reason
 }
 
 func (l *Lease) placed(i int) { l.place = int32(i) }
@@ -111,12 +112,16 @@ func (l *Lease) due() int64 {
 }
 
 // maxHoldOver says whether the lease runs out because it was held long enough.
-func (l *Lease) maxHoldOver(now int64) bool { return l.extend && now >= l.maxHold }
+func (l *Lease) maxHoldOver(now int64) bool { return l.extended() && now >= l.maxHold }
+
+// extended says whether the lease is to be extended until its maximum hold
+// time, or only looked at.
+func (l *Lease) extended() bool { return l.renew && !l.abandoned }
 
 // request is what to ask for now.
 func (l *Lease) request(now int64) Request {
 	r := Request{Key: l.key, ID: l.id}
-	if l.extend && now < l.maxHold {
+	if l.extended() && now < l.maxHold {
 		r.Lease = l.lease
 	}
 	return r
@@ -195,15 +200,16 @@ func (l *Lease) Confirm(sent time.Time, lease time.Duration) {
 func (l *Lease) Abandon() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	l.extend = false
+	l.abandoned = true
 }
 
-// Resume undoes [Lease.Abandon]: the owner came back. A lease that was watched
-// without renewal is renewed from then on, too.
+// Resume undoes [Lease.Abandon]: the owner came back. The lease is extended
+// again as its Spec says, from the next time it is asked for. What is lost
+// stays lost. It does not block.
 func (l *Lease) Resume() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
-	l.extend = true
+	l.abandoned = false
 }
 
 // TrustedUntil is when trust ends by what is known now. A lease that the

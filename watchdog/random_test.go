@@ -311,6 +311,13 @@ func TestRandomSchedules(t *testing.T) {
 					x.mu.Unlock()
 					tr.lease.Abandon()
 				},
+				"resume": func(t *rapid.T) {
+					tr := pick(t)
+					x.mu.Lock()
+					tr.abandoned = false
+					x.mu.Unlock()
+					tr.lease.Resume()
+				},
 				"confirm": func(t *rapid.T) {
 					tr, lease := pick(t), time.Duration(rapid.IntRange(1, 40).Draw(t, "s"))*time.Second
 					x.mu.Lock()

@@ -136,7 +136,7 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 	sent := w.stamp(s.Sent)
 	l := &Lease{
 		w: w, key: s.Key, id: s.ID,
-		lease: s.Lease, margin: s.Margin, extend: s.Renew, ended: s.Ended,
+		lease: s.Lease, margin: s.Margin, renew: s.Renew, ended: s.Ended,
 		trust:   sent.add(s.Lease - s.Margin),
 		next:    later(sent.mono, firstDelay(s.Every)),
 		maxHold: never,
