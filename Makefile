@@ -31,10 +31,12 @@ test: ## find or install redis-server, then run every test of every module and l
 test-servers: ## run the tests on the oldest, the usual and the newest server, fetched into .cache
 	@servers=$$(scripts/servers.sh --all); \
 	export REDLATCH_REQUIRE_SERVER=1; \
+	failed=; \
 	for server in $$servers; do \
 		echo "== go test, server $$server"; \
-		REDLATCH_REDIS_SERVER=$$server $(GO_TEST) -count=1 ./...; \
-	done
+		REDLATCH_REDIS_SERVER=$$server $(GO_TEST) -count=1 ./... || failed+=" $$server"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed on$$failed"; exit 1; fi
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck and luacheck over every module
