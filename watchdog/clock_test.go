@@ -207,8 +207,9 @@ func TestSlewingClockCostsNothing(t *testing.T) {
 			require.True(t, l.Trusted())
 			if i == 15 {
 				w.mu.Lock()
-				require.Equal(t, before, w.offset, "not every lease is looked at for each")
+				noticed := w.offset
 				w.mu.Unlock()
+				require.Equal(t, before, noticed, "not every lease is looked at for each")
 			}
 		}
 		require.InDelta(t, 105, srv.count(), 10)

@@ -318,9 +318,7 @@ func TestLoopSleepsWhenNothingIsWatched(t *testing.T) {
 		l := w.Watch(spec("a", nil))
 		l.Stop(bg)
 		sleep(2 * look)
-		w.mu.Lock()
-		require.Equal(t, never, w.wakeAt)
-		w.mu.Unlock()
+		require.EqualValues(t, never, sleepsUntil(w))
 		w.Watch(spec("b", nil))
 		sleep(every)
 		require.Equal(t, 1, srv.count(), "and wakes again")
@@ -334,16 +332,19 @@ func TestWatchWakesTheLoopOnlyForWhatIsDueEarlier(t *testing.T) {
 		sleep(look / 2) // another pass now would sleep until later
 		w.Watch(spec("b", nil)).Stop(bg)
 		sleep(0)
-		w.mu.Lock()
-		require.Equal(t, int64(look), w.wakeAt, "what it slept for before")
-		w.mu.Unlock()
+		require.Equal(t, look, sleepsUntil(w), "what it slept for before")
 		s := spec("c", nil)
 		s.Every = 10 * time.Millisecond
 		w.Watch(s)
-		w.mu.Lock()
-		require.LessOrEqual(t, w.wakeAt, int64(s.Every))
-		w.mu.Unlock()
+		require.LessOrEqual(t, sleepsUntil(w), look/2+s.Every)
 	})
+}
+
+// sleepsUntil is when the loop will wake, since the watchdog was made.
+func sleepsUntil(w *Watchdog) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.wakeAt)
 }
 
 func TestMisuse(t *testing.T) {
