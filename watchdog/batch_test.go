@@ -14,7 +14,7 @@ import (
 // the interval, none late, and no goroutine for each.
 func TestHundredThousandLeasesTakeAThousandCallsARound(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		const n, rounds = 100_000, 5
+		const n, rounds = 100_000, 3
 		var mu sync.Mutex
 		calls, asked, running, most, largest := 0, 0, 0, 0, 0
 		perSecond := map[int64]int{}

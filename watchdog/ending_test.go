@@ -218,7 +218,7 @@ func TestHammer(t *testing.T) {
 	var workers sync.WaitGroup
 	for worker := range 8 {
 		workers.Go(func() {
-			for i := range 1500 {
+			for i := range 800 {
 				var heard atomic.Int32
 				l := w.Watch(Spec{
 					Key: fmt.Sprint(worker, "/", i), Group: i % 3, Renew: true,

@@ -53,7 +53,7 @@ func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
 				bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 					var n news
 					l := w.Watch(spec("a", &n))
-					for range 20 {
+					for range 8 {
 						afterRenewal(srv)
 						srv.set(fails)
 						end := time.Now().Add(time.Duration(part * float64(lease)))
@@ -78,7 +78,7 @@ func afterRenewal(srv *fake) {
 		if time.Now().After(end) {
 			panic("nothing was asked for two leases")
 		}
-		sleep(time.Millisecond)
+		sleep(10 * time.Millisecond)
 	}
 }
 
@@ -415,7 +415,7 @@ func TestEndlessLeaseAndMaxHold(t *testing.T) {
 		s := spec("a", &n)
 		s.Lease, s.MaxHold = 1<<63-1, 1<<63-1
 		l := w.Watch(s)
-		sleep(24 * time.Hour)
+		sleep(6 * time.Hour)
 		require.Empty(t, n.heard())
 		require.True(t, l.Trusted())
 		require.Positive(t, srv.last().batch[0].Lease)
