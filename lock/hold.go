@@ -96,11 +96,13 @@ type keepAlive struct {
 //   - lockerr.ErrNotHeld: this hold was released before. Nothing was changed.
 //   - lockerr.ErrClosed: the client was closed and has released it.
 //   - lockerr.ErrIndeterminate, ErrUnavailable, ErrRefused: Redis did not say
-//     that it is released. It is not renewed any more, the release is tried on
-//     in the background, and Unlock may be called again.
+//     that it is released. The release is tried on in the background, without
+//     renewal unless another command of the lock is still under way, and Unlock
+//     may be called again. Where other holds are left, this one is given back all
+//     the same: only the number in Redis is late.
 //
 // Unlock costs one round trip. It stops the renewal first and waits for one
-// that is under way.
+// that is under way, though not for one that hangs.
 func (h *Hold) Unlock(ctx context.Context) error {
 	if h == nil {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}

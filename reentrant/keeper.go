@@ -18,14 +18,16 @@ type keeper struct {
 	turn atomic.Bool // the acquisition has the local turn
 }
 
-// SetHolds tells Redis the number of holds.
-func (k *keeper) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int, reenter bool) (time.Time, error) {
-	if reenter {
-		answer, err := k.ask(ctx, a.ID, holds)
-		return answer.Sent, orGone(answer.Value.Status, err)
-	}
-	answer, err := k.release(ctx, a.ID, holds)
+// Reenter asks Redis for one hold more.
+func (k *keeper) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (time.Time, error) {
+	answer, err := k.ask(ctx, a.ID, holds, lease)
 	return answer.Sent, orGone(answer.Value.Status, err)
+}
+
+// SetHolds tells Redis the number of holds.
+func (k *keeper) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) error {
+	answer, err := k.release(ctx, a.ID, holds)
+	return orGone(answer.Value.Status, err)
 }
 
 func orGone(status lua.Status, err error) error {
@@ -54,8 +56,12 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 }
 
 // Ended forgets the acquisition and passes the turn on, unless it went on with
-// the lock.
+// the lock. Copies of its acquire that are still on their way could be granted
+// now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
+	if a.Strays > k.family.session.Now() {
+		k.giveBack(a.ID, a.Strays)
+	}
 	k.l.ended(a)
 	if k.turn.Swap(false) {
 		k.l.passTurn()
@@ -89,14 +95,17 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	k.requeue(w)
 	switch {
-	case err == nil:
+	case err == nil && answer.Strays == 0:
 		return acquisition.ErrGone
+	case err == nil: // an earlier copy may have done it, and then somebody ended it
+		k.giveBack(id, answer.Strays)
+		return nil
 	case errors.Is(err, lockerr.ErrRefused) && answer.Strays == 0:
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or get it yet: both are given back, and w asks anew.
 	k.giveBack(id, answer.Strays)
-	k.giveBack(from.ID, answer.Strays)
+	k.freeLater(from, answer.Strays)
 	return err
 }
 
@@ -112,11 +121,8 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.release(ctx, a.ID, 0)
 	if err != nil {
-		k.giveBack(a.ID, a.Strays)
+		k.freeLater(a, 0)
 		return err
-	}
-	if a.Strays > k.family.session.Now() {
-		k.giveBack(a.ID, a.Strays)
 	}
 	if answer.Value.Heard < 0 {
 		k.family.session.PublishDenied(k.keys.Channel)
@@ -125,30 +131,34 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	case answer.Value.Status == lua.Gone && answer.Strays == 0:
 		return acquisition.ErrGone
 	case k.othersHeard(answer.Value.Heard):
-		k.stepAside(asideAfter(time.Since(before)))
+		k.stepAside(time.Since(before))
 	}
 	return nil
+}
+
+// freeLater goes on releasing in the background, and notes when it is done: an
+// Unlock that is tried again then has succeeded and not lost.
+func (k *keeper) freeLater(a *acquisition.Acquisition, strays lua.Time) {
+	k.family.session.GiveBack(strays, func(ctx context.Context) {
+		if k.releaseQuietly(ctx, a.ID) == lua.Freed {
+			a.Freed()
+		}
+	})
 }
 
 // stepAside lets waiters of other clients go first for a moment. Whoever releases
 // and asks again at once wins nearly always, and would starve them. The local
 // state is kept for as long, though nobody here may want the lock just now.
-func (k *keeper) stepAside(d time.Duration) {
-	k.l.stepAside(d)
-	k.family.enter(k.keys.Lock)
-	time.AfterFunc(d, func() { k.family.leave(k.keys.Lock, k.l) })
+func (k *keeper) stepAside(roundTrip time.Duration) {
+	l := k.family.enter(k.keys.Lock) // not k.l: an Unlock that is tried again may come long after that
+	d := l.stepAside(roundTrip)
+	time.AfterFunc(d, func() { k.family.leave(k.keys.Lock, l) })
 }
 
 // othersHeard reports whether other clients may have been told of a release.
 func (k *keeper) othersHeard(heard int64) bool {
-	if k.l.hears() {
+	if k.family.session.Wakes.Hears(k.keys.Channel) {
 		heard--
 	}
 	return heard != 0 || k.family.session.Cluster
-}
-
-// asideAfter is how long to step aside for waiters elsewhere: they need a
-// message and a command, each about as long as our own command took.
-func asideAfter(roundTrip time.Duration) time.Duration {
-	return min(max(2*roundTrip, time.Millisecond), 20*time.Millisecond)
 }

@@ -23,8 +23,12 @@ type local struct {
 	queue  []*waiter                  // for the turn, in order of arrival
 	streak int                        // grants in a row since the lock last came from Redis
 	aside  time.Time                  // until when others are let go first
+	polite time.Duration              // how long they were let go first the last time
+	others bool                       // somebody else had the lock since then
 	held   []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about yet
 	sub    *wake.Subscription         // nil until somebody was refused
+	asker  *want                      // who has the turn and waits for Redis
+	look   chan struct{}              // tells it that its own chain has got the lock
 	fault  error                      // why Redis could not be asked lately; nil when it could
 }
 
@@ -166,6 +170,12 @@ func (l *local) granted(a *acquisition.Acquisition) {
 	l.streak++
 	l.fault = nil
 	l.held = append(l.held, a)
+	if l.asker != nil && l.asker.owner == a.Owner {
+		select {
+		case l.look <- struct{}{}:
+		default:
+		}
+	}
 	kept := l.queue[:0]
 	for _, w := range l.queue {
 		if w.want.owner == a.Owner {
@@ -175,6 +185,27 @@ func (l *local) granted(a *acquisition.Acquisition) {
 		}
 	}
 	l.queue = kept
+}
+
+// asking notes who waits for Redis. A TryLock of the same chain may get the lock
+// meanwhile; the channel tells of that.
+func (l *local) asking(w *want) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.look == nil {
+		l.look = make(chan struct{}, 1)
+	}
+	l.asker = w
+	return l.look
+}
+
+// asked ends what asking began.
+func (l *local) asked(w *want) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asker == w {
+		l.asker = nil
+	}
 }
 
 // ended forgets an acquisition.
@@ -209,12 +240,31 @@ func (l *local) lastFault() error {
 	return l.fault
 }
 
-// stepAside makes the next one with the turn wait that long before it asks, so
-// that waiters elsewhere, who are only just told, are not always too late.
-func (l *local) stepAside(d time.Duration) {
+// stepAside makes the next one with the turn wait before it asks, so that waiters
+// elsewhere, who are only just told, are not always too late. They need a message
+// and a command, each about as long as our own command took; but they may be
+// farther away. So the wait doubles as long as nobody else gets the lock, and
+// halves again when somebody has.
+func (l *local) stepAside(roundTrip time.Duration) time.Duration {
+	const least, most = time.Millisecond, 100 * time.Millisecond
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.aside = time.Now().Add(d)
+	if l.others {
+		l.polite /= 2
+	} else {
+		l.polite *= 2
+	}
+	l.others = false
+	l.polite = min(max(l.polite, 2*roundTrip, least), most)
+	l.aside = time.Now().Add(l.polite)
+	return l.polite
+}
+
+// sawOther notes that somebody of another client has the lock.
+func (l *local) sawOther() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.others = true
 }
 
 // asideFor is how long to step aside from now on.
@@ -235,11 +285,4 @@ func (l *local) subscription(hub *wake.Hub, channel string) *wake.Subscription {
 		l.sub = hub.Subscribe(channel)
 	}
 	return l.sub
-}
-
-// hears reports whether a release published now reaches this client too.
-func (l *local) hears() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sub != nil && l.sub.Live()
 }

@@ -76,7 +76,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			g, err := w.await(ctx, wait)
 			switch {
 			case err == nil && g.hold != nil && !g.hold.Trusted():
-				w.passOn(g) // it took too long to get here; anew
+				_ = g.hold.Unlock(ctx) // it took too long to get here; anew
 				continue
 			case err != nil || g.hold != nil:
 				return w.handle(ctx, g.hold, err)
@@ -85,6 +85,9 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 		}
 		if turn {
 			h, err := w.contend(ctx)
+			if errors.Is(err, errOwnChain) {
+				continue
+			}
 			return w.handle(ctx, h, err)
 		}
 	}
@@ -170,30 +173,52 @@ func (m *Mutex) info(r lua.InspectReply) lock.Info {
 
 // ForceRelease ends the lock whoever has it, for operators. expected is the
 // acquisition that Inspect showed, so that the lock is not taken from somebody
-// who got it in between; empty means anybody. It returns the acquisition that
-// had the lock, empty if nobody had.
+// who got it in between; empty means whoever has it when Redis is first asked.
+// It returns the acquisition that had the lock, empty if nobody had.
 //
 // The holder is not asked and works on until its next renewal tells it of the
 // loss; until then only the fence protects. When another than the expected
 // acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
-// was changed. It costs one round trip.
+// was changed. It costs one round trip, and one more to learn whom to expect.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
-	if m.err != nil {
-		return "", m.err
-	}
 	ctx, cancel := context.WithTimeout(ctx, shortly)
 	defer cancel()
+	for {
+		target := expected
+		if target == "" {
+			// Always somebody in particular: a copy of the command must not end
+			// the lock of whoever comes next.
+			info, err := m.Inspect(ctx)
+			if err != nil || !info.Held() {
+				return "", err
+			}
+			target = info.Holder
+		}
+		answer, err := m.forceRelease(ctx, target)
+		switch {
+		case err != nil:
+			return "", err
+		case answer.Value.Status == lua.Freed, answer.Strays != 0: // by an earlier attempt
+			return target, nil
+		case answer.Value.Status == lua.Nobody:
+			return "", nil
+		case expected != "":
+			return answer.Value.Holder, &lockerr.NotAcquiredError{Name: m.keys.Lock, Holder: answer.Value.Holder}
+		}
+	}
+}
+
+func (m *Mutex) forceRelease(ctx context.Context, target string) (session.Answer[lua.ForceReleaseReply], error) {
+	if m.err != nil {
+		return session.Answer[lua.ForceReleaseReply]{}, m.err
+	}
 	s := m.family.session
-	answer, err := session.Do(ctx, s, session.Call{Op: "force release", Name: m.keys.Lock, Limit: settings.DefaultCallLimit, Waits: true},
+	return session.Do(ctx, s, session.Call{Op: "force release", Name: m.keys.Lock, Limit: settings.DefaultCallLimit, Waits: true},
 		func(ctx context.Context, _ lua.Time) (lua.ForceReleaseReply, error) {
 			return lua.ForceRelease(ctx, s.Redis, lua.ForceReleaseParams{
-				LockKey: m.keys.Lock, Channel: m.keys.Channel, Expected: expected,
+				LockKey: m.keys.Lock, Channel: m.keys.Channel, Expected: target,
 			})
 		})
-	if err == nil && answer.Value.Status == lua.Busy {
-		err = &lockerr.NotAcquiredError{Name: m.keys.Lock, Holder: answer.Value.Holder}
-	}
-	return answer.Value.Holder, err
 }
 
 // want checks what can be checked before Redis is asked, and counts as a user

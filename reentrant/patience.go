@@ -2,7 +2,9 @@ package reentrant
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/wake"
@@ -18,13 +20,23 @@ import (
 type patience struct {
 	want    *want
 	suspect suspicion
+	look    <-chan struct{}    // its own chain has got the lock
 	wakes   *wake.Subscription // nil until the first refusal
 	woken   bool               // the last sleep was ended by a wake
 	holder  string             // who was named at the last refusal
 	idle    int                // wakes in a row after which the same holder still had the lock
 }
 
-func (p *patience) end() { p.suspect.stop() }
+func (p *patience) end() {
+	p.suspect.stop()
+	if p.look != nil {
+		p.want.l.asked(p.want)
+	}
+}
+
+// errOwnChain ends the waiting of a Lock whose own chain has got the lock by a
+// TryLock meanwhile: it re-enters, and would else wait for itself.
+var errOwnChain = errors.New("the chain has the lock")
 
 // stepAside waits a moment before the first question if this client has only
 // just released the lock, while others were told.
@@ -39,6 +51,15 @@ func (p *patience) stepAside(ctx context.Context) error {
 // wait returns when it is time to ask again, after a refusal. The error is that
 // of a Lock that gives up.
 func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
+	if p.look == nil {
+		p.look = p.want.l.asking(p.want)
+	}
+	if p.want.l.heldBy(p.want.owner) != nil {
+		return errOwnChain
+	}
+	if !strings.HasPrefix(refused.Holder, p.want.family.session.ID) {
+		p.want.l.sawOther()
+	}
 	if p.wakes == nil {
 		p.wakes = p.want.l.subscription(p.want.family.session.Wakes, p.want.keys.Channel)
 		p.holder = refused.Holder
@@ -104,6 +125,10 @@ func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan stru
 			return nil
 		case <-timer.C:
 			return nil
+		case <-p.look:
+			if p.want.l.heldBy(p.want.owner) != nil {
+				return errOwnChain
+			}
 		case <-p.suspect.C:
 			p.suspect.check()
 		case <-ctx.Done():

@@ -46,7 +46,7 @@ func (w *want) passOn(g given) {
 // try asks Redis once for the lock.
 func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 	id := w.newID()
-	answer, err := w.ask(ctx, id, 1)
+	answer, err := w.ask(ctx, id, 1, w.settings.Lease)
 	switch {
 	case err != nil:
 	case answer.Value.Status == lua.Granted && !w.late(answer.Sent):
@@ -64,16 +64,20 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 	p := patience{want: w}
 	defer p.end()
 	var answer session.Answer[lua.AcquireReply]
+	var busy lua.AcquireReply // the last refusal
 	err := p.stepAside(ctx)
 	for err == nil {
 		strays := answer.Strays
-		answer, err = w.ask(ctx, id, 1)
+		answer, err = w.ask(ctx, id, 1, w.settings.Lease)
 		answer.Strays = max(answer.Strays, strays)
 		switch {
+		case err != nil && ctx.Err() != nil && busy.Holder != "":
+			// The end came while it asked once more; what it knows is who has it.
+			err = w.gaveUp(ctx, busy)
 		case err != nil:
 		case answer.Value.Status == lua.Busy:
-			w.l.setFault(nil)
-			err = p.wait(ctx, answer.Value)
+			busy = answer.Value
+			err = p.wait(ctx, busy)
 		case !w.late(answer.Sent):
 			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true), nil
 		}

@@ -33,13 +33,13 @@ func (w *want) call(op string, insist bool) session.Call {
 }
 
 // ask asks Redis for the lock under an id, or for one hold more of it.
-func (w *want) ask(ctx context.Context, id string, holds int) (session.Answer[lua.AcquireReply], error) {
+func (w *want) ask(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := w.family.session
 	return session.Do(ctx, s, w.call("lock", false),
 		func(ctx context.Context, voidAfter lua.Time) (lua.AcquireReply, error) {
 			r, err := lua.Acquire(ctx, s.Redis, lua.AcquireParams{
 				LockKey: w.keys.Lock, FenceKey: w.keys.Fence,
-				Acquisition: id, Lease: w.settings.Lease, Holds: holds,
+				Acquisition: id, Lease: lease, Holds: holds,
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.About,
 			})
 			if err == nil {
@@ -65,11 +65,16 @@ func (w *want) release(ctx context.Context, id string, left int) (session.Answer
 // giveBack releases in the background what may have been, or may yet be,
 // granted under an id.
 func (w *want) giveBack(id string, strays lua.Time) {
-	w.family.session.GiveBack(strays, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, w.settings.Lease)
-		defer cancel()
-		_, _ = w.release(ctx, id, 0)
-	})
+	w.family.session.GiveBack(strays, func(ctx context.Context) { w.releaseQuietly(ctx, id) })
+}
+
+// releaseQuietly releases what an id may have. After a lease there is nothing
+// left to release.
+func (w *want) releaseQuietly(ctx context.Context, id string) lua.Status {
+	ctx, cancel := context.WithTimeout(ctx, w.settings.Lease)
+	defer cancel()
+	answer, _ := w.release(ctx, id, 0)
+	return answer.Value.Status
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.

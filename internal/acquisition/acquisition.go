@@ -25,9 +25,12 @@ var ErrGone = errors.New("not this acquisition's")
 // Keeper is the primitive behind an acquisition: it knows the scripts. Its
 // methods are called one at a time for one acquisition.
 type Keeper interface {
+	// Reenter asks Redis for one hold more, and extends the lease to at least
+	// that. ErrGone if the lock is not ours; else when the command was sent.
+	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (sent time.Time, err error)
 	// SetHolds tells Redis the number of holds, above zero. ErrGone if the lock
-	// is not ours; else it returns when the command was sent.
-	SetHolds(ctx context.Context, a *Acquisition, holds int, reenter bool) (sent time.Time, err error)
+	// is not ours.
+	SetHolds(ctx context.Context, a *Acquisition, holds int) error
 	// Leave gives the lock back. ErrGone if it was not ours.
 	Leave(ctx context.Context, a *Acquisition) error
 	// Lost is called once when a live acquisition was lost; its owner may still
@@ -77,6 +80,7 @@ type Acquisition struct {
 	gone    chan struct{} // closed when lost; made when asked for
 	ended   bool          // the keeper was told
 	unsure  bool          // a release went unanswered, and may have been done
+	freed   bool          // a release in the background is known to have been done
 }
 
 // Begin starts to keep a fresh grant alive and returns its first hold.
@@ -117,21 +121,22 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 		return nil, err
 	}
 	n := a.count() + 1
-	sent, err := a.keeper.SetHolds(ctx, a, n, true)
+	lease := a.leaseToAsk()
+	sent, err := a.keeper.Reenter(ctx, a, n, lease)
 	switch {
 	case errors.Is(err, ErrGone):
 		return nil, a.lose()
 	case err != nil:
-		if errors.Is(err, lockerr.ErrIndeterminate) {
-			a.mendNumber()
-		}
+		a.mendNumber()
 		return nil, err
 	}
-	a.lease.Confirm(sent, a.Settings.Lease)
+	if lease == a.Settings.Lease {
+		a.lease.Confirm(sent, lease)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.state == lost {
-		return nil, a.lostErr
+	if err := a.usableLocked(); err != nil {
+		return nil, err // lost, or closed, while Redis was asked
 	}
 	h := a.newHold(site)
 	a.holds = len(a.open) // n, unless holds were dropped, which do not count
@@ -139,6 +144,17 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 		a.lease.Resume() // all may have been dropped
 	}
 	return h, nil
+}
+
+// leaseToAsk is the lease that a re-entry extends to: the whole one, or none
+// worth the name where the hold is not to be extended any more. Re-entering must
+// not be a way around the maximum hold time; and the script never shortens.
+func (a *Acquisition) leaseToAsk() time.Duration {
+	st := a.Settings
+	if !st.Renew || st.MaxHold > 0 && time.Since(a.Sent) >= st.MaxHold {
+		return time.Millisecond
+	}
+	return st.Lease
 }
 
 // mendNumber tells Redis the right number after a command whose outcome is
@@ -152,7 +168,7 @@ func (a *Acquisition) mendNumber() {
 		}
 		defer a.giveTurn()
 		if a.usable() == nil {
-			_, _ = a.keeper.SetHolds(ctx, a, a.count(), false)
+			_ = a.keeper.SetHolds(ctx, a, a.count())
 		}
 	})
 }
@@ -190,6 +206,10 @@ func (a *Acquisition) count() int {
 func (a *Acquisition) usable() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.usableLocked()
+}
+
+func (a *Acquisition) usableLocked() error {
 	switch a.state {
 	case live:
 		return nil
@@ -218,6 +238,10 @@ func (a *Acquisition) expire(reason string) {
 // acquisition's. It returns the error to give to holders.
 func (a *Acquisition) lose() error {
 	a.mu.Lock()
+	if a.state == released { // the client has closed meanwhile
+		a.mu.Unlock()
+		return ErrEnded
+	}
 	fresh := a.state != lost
 	if fresh {
 		a.setLost(goneReason)
@@ -243,6 +267,14 @@ func (a *Acquisition) setLost(reason string) {
 	for _, h := range a.open {
 		h.end(a.lostErr)
 	}
+}
+
+// Freed notes that a release in the background has freed the lock, after an
+// Unlock that could not.
+func (a *Acquisition) Freed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.freed = true
 }
 
 // endIfDone tells the keeper, once, when no hold is open any more.

@@ -20,9 +20,14 @@ type Hold struct {
 
 	// Guarded by A.mu.
 	released bool
+	later    bool  // an Unlock that gave up is finished in the background
 	cause    error // why its contexts ended; nil while it is held
 	cancels  []context.CancelCauseFunc
 }
+
+// errUnlockedLater says that an Unlock which had to give up was finished in the
+// background.
+var errUnlockedLater = errors.New("released in the background")
 
 // errReleased is the cause with which the context of a released hold ends.
 var errReleased = errors.New("redlatch: released")
@@ -66,11 +71,14 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	ctx, cancel := h.A.unlockContext(ctx)
 	defer cancel()
 	if err := h.A.takeTurn(ctx, "unlock"); err != nil {
+		h.unlockLater()
 		return err
 	}
 	defer h.A.giveTurn()
 	left, err := h.close()
 	switch {
+	case errors.Is(err, errUnlockedLater):
+		return nil // it was done in the background, for this very caller
 	case err != nil:
 		h.A.endIfDone()
 		return err
@@ -78,6 +86,19 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		return h.A.leave(ctx, h)
 	}
 	return h.A.giveOne(ctx, left)
+}
+
+// unlockLater finishes an Unlock whose context ended while another command of
+// the acquisition was under way: nobody may come again, and what nobody gives
+// back is renewed for ever.
+func (h *Hold) unlockLater() {
+	h.A.mu.Lock()
+	first := !h.later
+	h.later = true
+	h.A.mu.Unlock()
+	if first {
+		h.A.session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+	}
 }
 
 // unlockContext bounds an unlock by the caller's context while that lives, and
@@ -122,6 +143,9 @@ func (h *Hold) close() (left int, err error) {
 	case a.state == lost:
 		a.settle(h)
 		return 0, a.lostErr
+	case h.released && h.later:
+		h.later = false
+		return 0, errUnlockedLater
 	case h.released:
 		kind := lockerr.ErrNotHeld
 		if errors.Is(h.cause, lockerr.ErrClosed) {
@@ -160,11 +184,11 @@ func (h *Hold) end(cause error) {
 // giveOne tells Redis that one hold less is left. The hold counts as released
 // whatever Redis says: the count is kept here.
 func (a *Acquisition) giveOne(ctx context.Context, left int) error {
-	_, err := a.keeper.SetHolds(ctx, a, left, false)
+	err := a.keeper.SetHolds(ctx, a, left)
 	switch {
 	case errors.Is(err, ErrGone):
 		return a.lose()
-	case errors.Is(err, lockerr.ErrIndeterminate):
+	case err != nil:
 		a.mendNumber()
 	}
 	return err
@@ -173,11 +197,11 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 // leave gives the lock back with its last hold. Renewal ends first, and the one
 // in flight is waited for, so that nothing is renewed after Unlock.
 func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
-	a.lease.Stop(ctx)
+	a.stopRenewal(ctx)
 	err := a.keeper.Leave(ctx, a)
 	a.mu.Lock()
-	if errors.Is(err, ErrGone) && a.unsure {
-		err = nil // an earlier try of this same Unlock has released it
+	if errors.Is(err, ErrGone) && (a.unsure || a.freed || a.state == released) {
+		err = nil // an earlier try of this same Unlock has released it, or closing has
 	}
 	switch {
 	case err == nil:
@@ -188,11 +212,19 @@ func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 		a.settle(h)
 		err = a.lostErr
 	default:
-		a.unsure = true
+		a.unsure = a.unsure || errors.Is(err, lockerr.ErrIndeterminate)
 	}
 	a.mu.Unlock()
 	a.end()
 	return err
+}
+
+// stopRenewal waits for a renewal in flight, but not for one that hangs: the
+// release must still be sent, and a late renewal finds nothing to extend.
+func (a *Acquisition) stopRenewal(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit()/4)
+	defer cancel()
+	a.lease.Stop(ctx)
 }
 
 // Forget is called when the user's handle has become garbage. A hold that was
@@ -229,35 +261,43 @@ func (h *Hold) Forget() {
 func (a *Acquisition) Close(ctx context.Context) error {
 	ctx, cancel := a.unlockContext(ctx)
 	defer cancel()
+	// Holders first: whatever becomes of the release, the lock is not kept.
+	if !a.closeHolds() {
+		a.end()
+		return nil
+	}
+	a.stopRenewal(ctx)
 	if err := a.takeTurn(ctx, "close"); err != nil {
 		return err
 	}
 	defer a.giveTurn()
-	a.mu.Lock()
-	if a.state == lost || a.state == released {
-		a.open = nil
-		a.mu.Unlock()
-		a.end()
-		return nil
-	}
-	a.state = released
-	for _, h := range a.open {
-		h.released = true
-		h.end(lockerr.ErrClosed)
-	}
-	a.open = nil
-	if a.gone == nil {
-		a.gone = make(chan struct{})
-	}
-	close(a.gone)
-	a.mu.Unlock()
-	a.lease.Stop(ctx)
 	err := a.keeper.Leave(ctx, a)
 	a.end()
 	if errors.Is(err, ErrGone) {
 		return nil
 	}
 	return err
+}
+
+// closeHolds tells all holders that the client has closed. It reports whether
+// there is anything to release.
+func (a *Acquisition) closeHolds() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	keeps := a.state == live || a.state == leaving
+	if keeps {
+		a.state = released
+		if a.gone == nil {
+			a.gone = make(chan struct{})
+		}
+		close(a.gone)
+	}
+	for _, h := range a.open {
+		h.released = true
+		h.end(lockerr.ErrClosed)
+	}
+	a.open = nil
+	return keeps
 }
 
 // Trusted reports whether the hold may be relied on now.

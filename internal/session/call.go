@@ -17,7 +17,7 @@ type Call struct {
 	Limit    time.Duration // how long one attempt may go unanswered
 	Waits    bool          // the operation gives up when the client closes
 	Insist   bool          // try again also when Redis refuses: releases do
-	Fault    func(error)   // is told why an attempt failed; may be nil
+	Fault    func(error)   // is told why an attempt failed, and nil when it did not; may be nil
 }
 
 // Answer is what a call learned.
@@ -50,14 +50,14 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		out.Sent = time.Now()
 		var err error
 		out.Value, err = attempt(ctx, s, c, send)
-		if err == nil {
-			return out, nil
-		}
-		if c.Fault != nil && ctx.Err() == nil {
-			c.Fault(err)
-		}
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
+		}
+		if c.Fault != nil && ctx.Err() == nil {
+			c.Fault(err) // or that there is none
+		}
+		if err == nil {
+			return out, nil
 		}
 		if told.hear(err) == lua.Unanswered {
 			out.Strays = s.Now().Add(c.Limit)

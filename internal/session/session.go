@@ -5,6 +5,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -111,9 +112,19 @@ func (s *Session) PublishDenied(channel string) {
 // still giving up and for background work, for these at most until ctx ends;
 // then the rest is told to stop.
 func (s *Session) FinishClose(ctx context.Context) error {
-	s.Watchdog.Close()
-	s.Wakes.Close()
-	return s.tasks.finish(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Watchdog.Close()
+		s.Wakes.Close() // may have to wait for go-redis, which makes a connection and hears no cancel
+	}()
+	err := s.tasks.finish(ctx)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = errors.Join(err, ctx.Err())
+	}
+	return err
 }
 
 // Background runs work that outlives the call it belongs to. Its context ends

@@ -55,6 +55,15 @@ func (h *Hub) Subscribe(channel string) *Subscription {
 	return s
 }
 
+// Hears reports whether a message to the channel would reach this hub now, also
+// where nobody waits for it any more.
+func (h *Hub) Hears(channel string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.reg.channels[channel]
+	return c != nil && (c.state == live || c.state == leaving)
+}
+
 // Close ends the connection and the goroutines and waits for them. Every waiter
 // is woken one last time and no channel is live any more. It returns at once,
 // except while a connection is being made: then go-redis may first let its own
