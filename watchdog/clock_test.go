@@ -287,6 +287,24 @@ func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 	})
 }
 
+// What asks for everything at once, a clock that was set or an outage, must not
+// leave everything in step from then on.
+func TestLeasesAskedTogetherSpreadAgain(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		const n = 20
+		w.size = 1
+		for range n {
+			w.Watch(spec("a", nil))
+		}
+		sleep(every / 4)
+		wall.step(time.Hour)
+		sleep(look + every)
+		asked := srv.since(0)
+		require.Less(t, asked[n-1].at.Sub(asked[0].at), slow, "together")
+		require.Greater(t, asked[2*n-1].at.Sub(asked[n].at), every/20)
+	})
+}
+
 // The wall reading of TrustedUntil is for people, and right after a step.
 func TestTrustedUntilReadsRightOnTheWall(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
