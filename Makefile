@@ -12,7 +12,9 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
-GO_TEST := go test -race -shuffle=on
+# Most tests wait, for a lease or a poll, and do not compute: more of them at once
+# than there are cores is what they need.
+GO_TEST := go test -race -shuffle=on -parallel 6
 
 .PHONY: help
 help: ## say what there is to make
