@@ -26,12 +26,14 @@ type Mutex struct {
 	Slot    int    // hash slot of both keys in a cluster
 }
 
+const fencePrefix = "redisson_lock_token"
+
 // ForMutex builds the keys of the mutex with this name, which CheckName has
 // accepted.
 func ForMutex(name string) Mutex {
 	return Mutex{
 		Lock:    name,
-		Fence:   prefixed("redisson_lock_token", name),
+		Fence:   prefixed(fencePrefix, name),
 		Channel: prefixed("redisson_lock__channel", name),
 		Slot:    Slot(name),
 	}
@@ -69,6 +71,8 @@ func badName(name string) string {
 		return "must be valid UTF-8"
 	case strings.ContainsFunc(name, unicode.IsControl):
 		return "must not contain control characters"
+	case strings.HasPrefix(name, fencePrefix+":"):
+		return "is the key of another lock's fence"
 	case !goodBraces(name):
 		return "braces must form exactly one non-empty {tag}"
 	}

@@ -32,7 +32,7 @@ func TestSlotAgreesWithTheServer(t *testing.T) {
 func TestBadNamesAreRefusedAndNamed(t *testing.T) {
 	for _, name := range []string{
 		"", strings.Repeat("x", MaxNameLen+1), "a\x00b", "a\nb", "a\xffb",
-		"{}x", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}",
+		"{}x", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}", "redisson_lock_token:{a}",
 	} {
 		err := CheckName(name)
 		require.ErrorIs(t, err, lockerr.ErrConfig, "%q", name)
