@@ -386,9 +386,6 @@ func TestRefusedHandOverReleases(t *testing.T) {
 	})
 }
 
-// Y6: a wrapped cluster client.
-type wrapped struct{ redis.UniversalClient }
-
 // The server's clock was set; the command is sent again and succeeds.
 func TestVoidCommandIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
