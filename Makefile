@@ -53,5 +53,5 @@ lint: ## gofmt, go vet, staticcheck and luacheck over every module
 .PHONY: cover
 cover: ## write coverage.out, each package covered by the tests of all, and print the sum
 	scripts/servers.sh >/dev/null
-	REDLATCH_REQUIRE_SERVER=1 go test -coverpkg=./... -coverprofile=coverage.out ./...
+	REDLATCH_REQUIRE_SERVER=1 go test -parallel 6 -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -n 1
