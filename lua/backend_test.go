@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,19 +156,55 @@ const (
 	seeded = 5_000_000_000_000_000
 )
 
-var names = key.ForMutex("orders:42")
+var names = key.ForFair("orders:42")
 
-// prepare runs commands in which L, F and C stand for the lock, the fence and
-// the channel.
+// prepare runs commands in which L, F, C, Q and A stand for the lock, the fence,
+// the channel, the queue and its heartbeats; a:1/w for the waiter a:1 as it
+// stands in the queue; and +2h for the server's clock in two hours.
 func prepare(t testing.TB, rdb *redis.Client, commands ...string) {
 	t.Helper()
+	replace := strings.NewReplacer("@L", names.Lock, "@F", names.Fence, "@C", names.Channel, "@Q", names.Queue, "@A", names.Alive,
+		"/w", " 1 3600000 host-1")
 	for _, line := range commands {
 		var args []any
 		for _, w := range strings.Fields(line) {
-			args = append(args, strings.NewReplacer("@L", names.Lock, "@F", names.Fence, "@C", names.Channel).Replace(w))
+			if n, ahead := strings.CutSuffix(w, "h"); ahead && strings.ContainsAny(w[:1], "+-") {
+				hours, err := strconv.ParseFloat(n, 64)
+				require.NoError(t, err)
+				w = strconv.FormatInt(serverTime(t, rdb).Add(time.Duration(hours*float64(hour))).UnixMilli(), 10)
+			}
+			args = append(args, replace.Replace(w))
 		}
 		require.NoError(t, rdb.Do(t.Context(), args...).Err(), line)
 	}
+}
+
+// showSorted shows who is in a queue, in order, with the ticket; or, by name,
+// until when its heartbeat lasts from now, in hours rounded up.
+func showSorted(t testing.TB, rdb *redis.Client, k string) (shown []string) {
+	members, err := rdb.ZRangeWithScores(t.Context(), k, 0, -1).Result()
+	require.NoError(t, err)
+	now := serverTime(t, rdb)
+	for _, m := range members {
+		who, _, _ := strings.Cut(m.Member.(string), " ")
+		left := m.Score - float64(now.UnixMilli())
+		end := fmt.Sprintf("%dh", int(math.Ceil(left/float64(hour.Milliseconds()))))
+		switch {
+		case k == names.Queue && m.Score > 1e15 && m.Score < seeded:
+			end = "clock"
+		case k == names.Queue:
+			end = strconv.FormatFloat(m.Score, 'f', 0, 64)
+		case m.Score < 0:
+			end = "note"
+		case left <= 0:
+			end = "over"
+		}
+		shown = append(shown, who+"="+end)
+	}
+	if k == names.Alive {
+		slices.Sort(shown)
+	}
+	return shown
 }
 
 // keyspace is everything that is stored, as text: for each key its type, its
@@ -193,6 +231,8 @@ func keyspace(t testing.TB, rdb *redis.Client) string {
 			if n, err := strconv.ParseInt(content, 10, 64); err == nil && n > 1_000_000_000_000_000 && n < seeded {
 				content = "clock"
 			}
+		case "zset":
+			content = strings.Join(showSorted(t, rdb, k), " ")
 		default:
 			content = typ
 		}
@@ -206,6 +246,8 @@ func keyspace(t testing.TB, rdb *redis.Client) string {
 	}
 	add("lock", names.Lock)
 	add("fence", names.Fence)
+	add("queue", names.Queue)
+	add("alive", names.Alive)
 	size, err := rdb.DBSize(ctx).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, len(parts), size, "keys that no script has in KEYS")

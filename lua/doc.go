@@ -28,3 +28,6 @@ type Time int64
 
 // Add returns the reading d later.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Microseconds()) }
+
+// UnixMilli returns the reading in the unit of expiry times.
+func (t Time) UnixMilli() int64 { return int64(t) / 1000 }

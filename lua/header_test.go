@@ -35,8 +35,8 @@ type header struct {
 
 var (
 	purposeLine = regexp.MustCompile(`^([a-z_]+): ([a-z].*\.)$`)
-	keyLine     = regexp.MustCompile(`^KEYS\[(\w+)\] {2,}(string|hash|zset|list|set) {2,}(\S.*?)(?: {2,}(\S.*))?$`)
-	argLine     = regexp.MustCompile(`^ARGV\[([\w-]+)\] +(string|int|channel) +(-|ms|us) +(\S.*)$`)
+	keyLine     = regexp.MustCompile(`^KEYS\[([\w-]+)\] {2,}(string|hash|zset|list|set) {2,}(\S.*?)(?: {2,}(\S.*))?$`)
+	argLine     = regexp.MustCompile(`^ARGV\[([\w+-]+)\] +(string|int|channel) +(-|ms|us) +(\S.*)$`)
 	replyLine   = regexp.MustCompile(`^ {2,}(\{.*?\}|error [A-Z]+)(?: {2,}(\S.*))?$`)
 	noteLine    = regexp.MustCompile(`^(Guarantees|Twice|Cost) +(\S.*)$`)
 	more        = regexp.MustCompile(`^ {8,}\S`)
@@ -106,19 +106,28 @@ func parseHeader(t *testing.T, comment []string) header {
 }
 
 var allScripts = map[string]*script{
-	"acquire": acquireScript, "release": releaseScript, "transfer": transferScript,
-	"renew": renewScript, "force_release": forceReleaseScript, "inspect": inspectScript,
+	"mutex/acquire": acquireScript, "mutex/release": releaseScript, "mutex/transfer": transferScript,
+	"mutex/renew": renewScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
+	"fair/join": joinScript, "fair/beat": beatScript, "fair/leave": leaveScript,
+	"fair/force_release": forceFairScript, "fair/remove": removeScript, "fair/queue": queueScript,
+	"semaphore/acquire": acquirePermitsScript, "semaphore/beat": beatPermitsScript, "semaphore/release": releasePermitsScript,
+	"semaphore/renew": renewPermitsScript, "semaphore/resize": resizeScript,
+	"semaphore/force_release": forcePermitsScript, "semaphore/inspect": inspectPermitsScript,
 }
+
+// batches are the scripts that take as many locks as they are given.
+var batches = []string{"mutex/renew", "fair/beat", "semaphore/beat", "semaphore/renew"}
 
 func eachScript(t *testing.T, test func(t *testing.T, name, text string)) {
 	t.Helper()
-	files, err := fs.Glob(sources, "mutex/*.lua")
+	files, err := fs.Glob(sources, "*/*.lua")
 	require.NoError(t, err)
+	files = slices.DeleteFunc(files, func(file string) bool { return strings.HasPrefix(file, "include/") })
 	require.Len(t, files, len(allScripts), "a file that no function sends")
 	for _, file := range files {
 		text, err := sources.ReadFile(file)
 		require.NoError(t, err)
-		name := strings.TrimSuffix(path.Base(file), ".lua")
+		name := strings.TrimSuffix(file, ".lua")
 		require.Contains(t, allScripts, name)
 		require.Equal(t, file, allScripts[name].name)
 		t.Run(name, func(t *testing.T) { test(t, name, string(text)) })
@@ -129,7 +138,7 @@ func TestHeadersSayEverythingThatCallersMustKnow(t *testing.T) {
 	eachScript(t, func(t *testing.T, name, text string) {
 		comment, _ := split(text)
 		h := parseHeader(t, comment)
-		require.Equal(t, name, h.verb, "purpose and file name")
+		require.Equal(t, path.Base(name), h.verb, "purpose and file name")
 		require.NotEmpty(t, h.keys)
 		require.NotEmpty(t, h.returns)
 		for _, note := range []string{"Guarantees", "Twice", "Cost"} {
@@ -156,17 +165,45 @@ func used(code, table string) []string {
 	return slices.Compact(found)
 }
 
-func TestHeadersAndBodiesUseTheSameKeysAndArguments(t *testing.T) {
-	eachScript(t, func(t *testing.T, _, text string) {
-		comment, _ := split(text)
-		h := parseHeader(t, comment)
-		body, err := assemble("mutex/" + h.verb + ".lua")
+// placed puts the places in which includes look for keys, at+1 to at+4, where
+// the script that includes them has them: it says so in its calls.
+func placed(t *testing.T, declared []string, code string, found []string) []string {
+	t.Helper()
+	var keys []string
+	for _, k := range found {
+		n, counted := strings.CutPrefix(k, "at+")
+		if !counted {
+			keys = append(keys, k)
+			continue
+		}
+		i, err := strconv.Atoi(n)
 		require.NoError(t, err)
-		require.ElementsMatch(t, h.keys, used(body, "KEYS"), "KEYS")
+		switch {
+		case slices.Contains(declared, "4i"): // look(4 * i - 4, ...)
+			keys = append(keys, strings.TrimSuffix(fmt.Sprintf("4i-%d", 4-i), "-0"))
+		case slices.Contains(declared, "2i"): // renew(2 * i - 2, ...)
+			keys = append(keys, strings.TrimSuffix(fmt.Sprintf("2i-%d", 2-i), "-0"))
+		case strings.Contains(code, "(-2"):
+			keys = append(keys, strconv.Itoa(i-2))
+		default:
+			keys = append(keys, n)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+func TestHeadersAndBodiesUseTheSameKeysAndArguments(t *testing.T) {
+	eachScript(t, func(t *testing.T, name, text string) {
+		comment, code := split(text)
+		h := parseHeader(t, comment)
+		body, err := assemble(name + ".lua")
+		require.NoError(t, err)
+		require.ElementsMatch(t, h.keys, placed(t, h.keys, code, used(body, "KEYS")), "KEYS")
 		require.ElementsMatch(t, h.args, used(body, "ARGV"), "ARGV")
 		for _, list := range [][]string{h.keys, h.args} {
-			if len(list) == 0 || strings.Contains(list[0], "i") {
-				continue // renew: as many as there are locks
+			if slices.Contains(batches, name) {
+				continue // as many as there are locks
 			}
 			for i, n := range list {
 				require.Equal(t, strconv.Itoa(i+1), n, "numbered from 1 without a gap")
@@ -179,7 +216,7 @@ var renaming = regexp.MustCompile(`^local [a-z_, ]+ = .*ARGV\[`)
 
 func TestArgumentsAreNamedInTheFirstLinesAndNeverIndexedAgain(t *testing.T) {
 	eachScript(t, func(t *testing.T, name, text string) {
-		if name == "renew" {
+		if slices.Contains(batches, name) {
 			return // it walks through as many arguments as there are locks
 		}
 		_, code := split(text)
@@ -211,7 +248,7 @@ func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
 	literal := regexp.MustCompile(`(?m)(?:return|or) (\{-?\d[^}]*\})`)
 	ours := regexp.MustCompile(`error_reply\('([A-Z]+) `)
 	eachScript(t, func(t *testing.T, name, text string) {
-		if name == "inspect" || name == "renew" {
+		if name == "mutex/inspect" || name == "fair/queue" || name == "semaphore/inspect" || slices.Contains(batches, name) {
 			return // one reply, of as many fields as are listed or locks sent
 		}
 		comment, code := split(text)
@@ -228,6 +265,11 @@ func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
 		}
 		for _, m := range ours.FindAllStringSubmatch(code, -1) {
 			given = append(given, m[1])
+		}
+		for call, word := range map[string]string{"bad_fence()": "BADFENCE", "not_mutex()": "WRONGTYPE"} {
+			if strings.Contains(code, "return "+call) {
+				given = append(given, word)
+			}
 		}
 		slices.Sort(given)
 		require.ElementsMatch(t, slices.Compact(given), listed)
@@ -286,7 +328,7 @@ func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
 }
 
 func TestAnIncludeThatIsMissingIsAnError(t *testing.T) {
-	require.Equal(t, []string{"a", "b"}, includesOf("-- x: y.\n-- include a b\ncode\n"))
+	require.Equal(t, []string{"a", "b", "c"}, includesOf("-- x: y.\n-- include a b\n-- include c\ncode\n"))
 	require.Empty(t, includesOf("-- x: y.\n"))
 	_, err := assemble("mutex/none.lua")
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -312,12 +354,26 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 	ctx := t.Context()
 	send := map[string]func(Redis){
-		"acquire":       func(r Redis) { _, _ = Acquire(ctx, r, AcquireParams{LockKey: "l", FenceKey: "f"}) },
-		"release":       func(r Redis) { _, _ = Release(ctx, r, ReleaseParams{LockKey: "l", Channel: "c"}) },
-		"transfer":      func(r Redis) { _, _ = Transfer(ctx, r, TransferParams{LockKey: "l", FenceKey: "f"}) },
-		"force_release": func(r Redis) { _, _ = ForceRelease(ctx, r, ForceReleaseParams{LockKey: "l", Channel: "c"}) },
-		"inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
-		"renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
+		"mutex/acquire":       func(r Redis) { _, _ = Acquire(ctx, r, AcquireParams{LockKey: "l", FenceKey: "f"}) },
+		"mutex/release":       func(r Redis) { _, _ = Release(ctx, r, ReleaseParams{LockKey: "l", Channel: "c"}) },
+		"mutex/transfer":      func(r Redis) { _, _ = Transfer(ctx, r, TransferParams{LockKey: "l", FenceKey: "f"}) },
+		"mutex/force_release": func(r Redis) { _, _ = ForceRelease(ctx, r, ForceReleaseParams{LockKey: "l", Channel: "c"}) },
+		"mutex/inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
+		"mutex/renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
+		"fair/join":           func(r Redis) { _, _ = Join(ctx, r, JoinParams{}) },
+		"fair/beat":           func(r Redis) { _, _ = Beats(ctx, r, 0, "c", make([]Beat, 3)) },
+		"fair/leave":          func(r Redis) { _, _ = Leave(ctx, r, LeaveParams{}) },
+		"fair/force_release":  func(r Redis) { _, _ = ForceReleaseFair(ctx, r, ForceReleaseFairParams{}) },
+		"fair/remove":         func(r Redis) { _, _ = Remove(ctx, r, "q", "a", Waiter{}, "c") },
+		"fair/queue":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, 1) },
+
+		"semaphore/acquire":       func(r Redis) { _, _ = AcquirePermits(ctx, r, AcquirePermitsParams{}) },
+		"semaphore/beat":          func(r Redis) { _, _ = BeatPermits(ctx, r, 0, "c", make([]PermitBeat, 3)) },
+		"semaphore/release":       func(r Redis) { _, _ = ReleasePermits(ctx, r, ReleasePermitsParams{}) },
+		"semaphore/renew":         func(r Redis) { _, _ = RenewPermits(ctx, r, 0, make([]PermitRenewal, 3)) },
+		"semaphore/resize":        func(r Redis) { _, _ = Resize(ctx, r, ResizeParams{}) },
+		"semaphore/force_release": func(r Redis) { _, _, _ = ForceReleasePermits(ctx, r, SemaphoreKeys{}, "a", 0, "c") },
+		"semaphore/inspect":       func(r Redis) { _, _ = InspectPermits(ctx, r, SemaphoreKeys{}, 1) },
 	}
 	eachScript(t, func(t *testing.T, name, text string) {
 		var got recorder
@@ -326,8 +382,13 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		comment, _ := split(text)
 		h := parseHeader(t, comment)
 		keys, args := len(h.keys), len(h.args)
-		if name == "renew" {
+		switch name {
+		case "mutex/renew":
 			keys, args = 3*keys, 3*args
+		case "fair/beat", "semaphore/beat":
+			keys, args = 3*keys, 2+3*(args-2)
+		case "semaphore/renew":
+			keys, args = 3*keys, 1+3*(args-1)
 		}
 		require.Equal(t, "evalsha", got.args[0])
 		require.Equal(t, allScripts[name].load().sha, got.args[1])
@@ -348,22 +409,26 @@ func TestUnitsOfArguments(t *testing.T) {
 	_, _ = Renew(t.Context(), &got, []Renewal{{"l", "a", time.Second}, {"m", "b", 0}})
 	require.Equal(t, []any{"l", "m", "a", int64(1000), "b", int64(0)}, got.args[3:])
 	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", Channel: "c", Acquisition: "a", HoldsLeft: 3})
-	require.Equal(t, []any{"l", "a", 3, "c"}, got.args[3:])
+	require.Equal(t, []any{"l", "a", 3, "c", 0}, got.args[3:])
+	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", Channel: "c", Acquisition: "a", Cluster: true})
+	require.Equal(t, []any{"l", "a", 0, "c", 1}, got.args[3:])
 }
 
-// What Redis 6.2, 7.0, Valkey and the embedded server have in common.
+// What Redis 6.2, 7.0, Valkey and the embedded server have in common; and SPUBLISH,
+// which 6.2 refuses, without harm to who asks by pcall.
 var (
-	allowedCommands  = []string{"TIME", "HGETALL", "HEXISTS", "HSET", "HDEL", "GET", "SET", "PTTL", "PEXPIRE", "DEL", "PUBLISH"}
+	allowedCommands = []string{"TIME", "HGETALL", "HEXISTS", "HSET", "HDEL", "GET", "SET", "PTTL", "PEXPIRE", "DEL", "PUBLISH", "SPUBLISH",
+		"EXISTS", "HGET", "PERSIST", "ZCOUNT", "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZRANK", "ZRANGE", "ZRANGEBYSCORE"}
 	allowedFunctions = []string{
-		"redis.call", "redis.pcall", "redis.error_reply", "tonumber", "type", "math.max",
-		"string.gsub", "string.sub",
+		"redis.call", "redis.pcall", "redis.error_reply", "tonumber", "type", "math.max", "math.min", "math.floor",
+		"string.gsub", "string.sub", "string.match", "string.format",
 	}
-	keyless = []string{"TIME", "PUBLISH"}
+	keyless = []string{"TIME", "PUBLISH", "SPUBLISH"}
 )
 
 func TestScriptsKeepToTheLuaThatAllServersShare(t *testing.T) {
 	eachScript(t, func(t *testing.T, name, _ string) {
-		body, err := assemble("mutex/" + name + ".lua")
+		body, err := assemble(name + ".lua")
 		require.NoError(t, err)
 		for _, complaint := range lint(t, body) {
 			t.Error(complaint)

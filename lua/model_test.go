@@ -447,7 +447,7 @@ func (m *machine) grant(o op, now lua.Time, during span) int64 {
 	}
 	m.given[o.lock] = fence
 	end := span{forever: true}
-	if o.keep > 0 {
+	if o.keep > 0 && (f == nil || !f.end.forever) {
 		end = during.plus(o.keep)
 	}
 	m.fences[o.lock] = &storedFence{value: fence, end: end}

@@ -25,6 +25,12 @@ const (
 	Freed                     // the lock is free now
 	Kept                      // holds are left
 	Nobody                    // nobody had the lock
+	Queued                    // it waits in the queue
+	Left                      // it gave up its place in the queue
+	Removed                   // an operator took it out of the queue
+	Denied                    // the server did not let us
+	Differs                   // another limit is known
+	TooMany                   // more units than the limit
 )
 
 // AcquireParams are the arguments of [Acquire].
@@ -75,7 +81,8 @@ func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, err
 type ReleaseParams struct {
 	LockKey, Channel string
 	Acquisition      string
-	HoldsLeft        int // 0 frees the lock
+	HoldsLeft        int  // 0 frees the lock
+	Cluster          bool // the shard's channel is told as well
 }
 
 // ReleaseReply is what [Release] did: Freed, Kept, or Gone.
@@ -89,7 +96,7 @@ type ReleaseReply struct {
 
 // Release gives back one hold, or the lock with the last one. One round trip.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
-	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey}, p.Acquisition, p.HoldsLeft, p.Channel)
+	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey}, p.Acquisition, p.HoldsLeft, p.Channel, flag(p.Cluster))
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {
@@ -103,6 +110,13 @@ func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, err
 		r.unexpected()
 	}
 	return out, r.err
+}
+
+func flag(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
 }
 
 // TransferParams are the arguments of [Transfer].
@@ -171,11 +185,16 @@ func Renew(ctx context.Context, rdb Redis, batch []Renewal) ([]RenewAnswer, erro
 		args = append(args, l.Acquisition, l.Lease.Milliseconds())
 	}
 	v, err := renewScript.run(ctx, rdb, keys, args...)
-	r := readReply(renewScript, v, err)
-	if r.err == nil && len(r.fields) != len(batch) {
+	return readRenewed(renewScript, v, err, len(batch))
+}
+
+// readRenewed reads one answer for each of n.
+func readRenewed(script *script, v any, err error, n int) ([]RenewAnswer, error) {
+	r := readReply(script, v, err)
+	if r.err == nil && len(r.fields) != n {
 		r.unexpected()
 	}
-	answers := make([]RenewAnswer, len(batch))
+	answers := make([]RenewAnswer, n)
 	for i := range answers {
 		switch r.int(i) {
 		case 2:
@@ -200,6 +219,7 @@ func Renew(ctx context.Context, rdb Redis, batch []Renewal) ([]RenewAnswer, erro
 type ForceReleaseParams struct {
 	LockKey, Channel string
 	Expected         string // the acquisition to end; empty: whichever has the lock
+	Cluster          bool   // the shard's channel is told as well
 }
 
 // ForceReleaseReply is what [ForceRelease] did: Freed or Busy, both with the
@@ -211,8 +231,12 @@ type ForceReleaseReply struct {
 
 // ForceRelease ends a lock whoever has it. One round trip.
 func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceReleaseReply, error) {
-	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey}, p.Expected, p.Channel)
-	r := readReply(forceReleaseScript, v, err)
+	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey}, p.Expected, p.Channel, flag(p.Cluster))
+	return readForced(forceReleaseScript, v, err)
+}
+
+func readForced(script *script, v any, err error) (ForceReleaseReply, error) {
+	r := readReply(script, v, err)
 	var out ForceReleaseReply
 	switch r.int(0) {
 	case 1:

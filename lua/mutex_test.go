@@ -47,6 +47,8 @@ func runRows(t *testing.T, rows []row) {
 var statusNames = map[lua.Status]string{
 	lua.Granted: "granted", lua.Busy: "busy", lua.Gone: "gone", lua.Void: "void",
 	lua.Freed: "freed", lua.Kept: "kept", lua.Nobody: "nobody",
+	lua.Differs: "differs", lua.TooMany: "too many",
+	lua.Queued: "queued", lua.Left: "left", lua.Removed: "removed", lua.Denied: "denied",
 }
 
 func showFence(f int64, now lua.Time) string {
@@ -105,6 +107,8 @@ func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
 		{"free, fence kept for a time", nil, acquire("a:1", keepFor(3*hour)), "granted clock", "lock 1h a:1:1; fence 3h clock"},
 		{"fence kept for a time, then for ever", []string{"SET @F 7 PX 9000000"}, acquire("a:1"),
 			"granted clock", "lock 1h a:1:1; fence forever clock"},
+		{"fence kept for ever, as Redisson does, stays so", []string{"SET @F 7"}, acquire("a:1", keepFor(3*hour)),
+			"granted clock", "lock 1h a:1:1; fence forever clock"},
 		{"with a description", nil, acquire("a:1", about("host-1")), "granted clock",
 			"lock 1h a:1:1 redlatch:about:host-1; fence forever clock"},
 		{"a copy finds its own", heldByA, acquire("a:1"), "granted 5000000000000000", stillA},
@@ -131,6 +135,10 @@ func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
 		{"too late for a free lock", nil, acquire("a:1", voidAfter(1)), "void", ""},
 		{"too late for its own lock", heldByA, acquire("a:1", holds(2), voidAfter(1)), "void", stillA},
 		{"lock of another type", []string{"SET @L x"}, acquire("a:1"), "WRONGTYPE", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, acquire("a:1"), "WRONGTYPE",
+			"lock forever a:1:write:1 mode:write"},
+		{"re-entry, and it is a read-write lock of Redisson now", []string{"HSET @L mode write a:1:write 1"}, acquire("b:1", holds(2)), "gone",
+			"lock forever a:1:write:1 mode:write"},
 		{"fence of another type", []string{"LPUSH @F x"}, acquire("a:1"), "WRONGTYPE", "fence forever list"},
 		{"fence of another type, re-entry", []string{"HSET @L a:1 1", "LPUSH @F x"}, acquire("a:1", holds(2)),
 			"WRONGTYPE", "lock forever a:1:1; fence forever list"},
@@ -177,6 +185,8 @@ func TestReleaseFreesOnlyItsOwn(t *testing.T) {
 		{"another's, holds left", heldByA, release("b:1", 1), "gone", stillA},
 		{"an id that begins with the holder's", heldByA, release("a:12", 0), "gone", stillA},
 		{"lock of another type", []string{"SET @L x"}, release("a:1", 0), "gone", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, release("a:1", 0), "gone",
+			"lock forever a:1:write:1 mode:write"},
 		{"lock of another type, holds left", []string{"SET @L x"}, release("a:1", 1), "gone", "lock forever x"},
 	})
 }
@@ -195,6 +205,7 @@ func transfer(from, to string, options ...func(*lua.TransferParams)) func(contex
 }
 
 func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
+	keep5h := func(p *lua.TransferParams) { p.KeepFence = 5 * hour }
 	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
 	const stillA = "lock 1h a:1:3 redlatch:about:host-1; fence forever 5000000000000000"
 	runRows(t, []row{
@@ -204,8 +215,10 @@ func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
 			"granted clock", "lock 2h a:2:1; fence forever clock"},
 		{"its own, a shorter lease", []string{"HSET @L a:1 1", "PEXPIRE @L 36000000"}, transfer("a:1", "a:2"),
 			"granted clock", "lock 2h a:2:1; fence forever clock"},
-		{"fence kept for a time", heldByA, transfer("a:1", "a:2", func(p *lua.TransferParams) { p.KeepFence = 5 * hour }),
-			"granted 5000000000000001", "lock 2h a:2:1 redlatch:about:host-1; fence 5h 5000000000000001"},
+		{"fence kept for a time", []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", "SET @F 5000000000000000 PX 3600000"}, transfer("a:1", "a:2", keep5h),
+			"granted 5000000000000001", "lock 2h a:2:1; fence 5h 5000000000000001"},
+		{"fence kept for ever stays so", heldByA, transfer("a:1", "a:2", keep5h),
+			"granted 5000000000000001", "lock 2h a:2:1 redlatch:about:host-1; fence forever 5000000000000001"},
 		{"a copy", heldByA, transfer("a:0", "a:1"), "granted 5000000000000000", stillA},
 		{"a copy after the fence was lost", []string{"HSET @L a:1 2", "PEXPIRE @L 3600000"}, transfer("a:0", "a:1"),
 			"granted clock", "lock 1h a:1:2; fence forever clock"},
@@ -214,6 +227,8 @@ func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
 		{"an id that begins with the holder's", heldByA, transfer("a:12", "a:2"), "gone", stillA},
 		{"too late", heldByA, transfer("a:1", "a:2", func(p *lua.TransferParams) { p.VoidAfter = 1 }), "void", stillA},
 		{"lock of another type", []string{"SET @L x"}, transfer("a:1", "a:2"), "gone", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, transfer("a:1", "a:2"), "gone",
+			"lock forever a:1:write:1 mode:write"},
 		{"fence of another type", []string{"HSET @L a:1 1", "LPUSH @F x"}, transfer("a:1", "a:2"), "WRONGTYPE",
 			"lock forever a:1:1; fence forever list"},
 		{"fence cannot be counted up", []string{"HSET @L a:1 1", "SET @F 9007199254740991"}, transfer("a:1", "a:2"), "BADFENCE",
@@ -247,6 +262,8 @@ func TestRenewExtendsOnlyItsOwn(t *testing.T) {
 		{"an id that begins with the holder's", heldByA, renew("a:12", 3*hour), "gone", "lock 1h a:1:2"},
 		{"nobody's: never created", nil, renew("a:1", 3*hour), "gone", ""},
 		{"a key of another type is nobody's lock", []string{"SET @L x"}, renew("a:1", 3*hour), "gone", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, renew("a:1", 3*hour), "gone",
+			"lock forever a:1:write:1 mode:write"},
 	})
 }
 
@@ -314,6 +331,8 @@ func TestForceReleaseEndsOnlyWhomItWasToldTo(t *testing.T) {
 		{"another than expected", heldByA, force("b:1"), "busy a:1", "lock 1h a:1:3 redlatch:about:host-1; fence forever 7"},
 		{"nobody", []string{"SET @F 7"}, force(""), "nobody", "fence forever 7"},
 		{"lock of another type", []string{"SET @L x"}, force(""), "WRONGTYPE", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, force(""), "WRONGTYPE",
+			"lock forever a:1:write:1 mode:write"},
 	})
 }
 
@@ -335,6 +354,8 @@ func TestInspectSeesAndChangesNothing(t *testing.T) {
 			return "", err
 		}, "REPLY", "fence forever x"},
 		{"lock of another type", []string{"SET @L x"}, inspect, "WRONGTYPE", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, inspect, "WRONGTYPE",
+			"lock forever a:1:write:1 mode:write"},
 		{"fence of another type", []string{"LPUSH @F x"}, inspect, "WRONGTYPE", "fence forever list"},
 	})
 }

@@ -69,6 +69,16 @@ func (r *reply) text(i int) string {
 	return ""
 }
 
+// nested reads a field that has fields of its own. What does not fit in it is
+// this reply's error too, once the caller has taken it over.
+func (r *reply) nested(i int) *reply {
+	one := &reply{script: r.script, whole: r.whole, err: r.err}
+	if r.err == nil && i < len(r.fields) {
+		one.fields, _ = r.fields[i].([]any)
+	}
+	return one
+}
+
 func (r *reply) time(i int) Time { return Time(r.int(i)) }
 
 func (r *reply) millis(i int) time.Duration { return time.Duration(r.int(i)) * time.Millisecond }

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed mutex/*.lua include/*.lua
+//go:embed mutex/*.lua fair/*.lua semaphore/*.lua include/*.lua
 var sources embed.FS
 
 // script is one Lua file with its includes, as it is sent.
@@ -81,13 +81,13 @@ func assemble(name string) (string, error) {
 	return b.String(), nil
 }
 
-func includesOf(text string) []string {
+func includesOf(text string) (includes []string) {
 	for line := range strings.Lines(text) {
 		if names, ok := strings.CutPrefix(line, "-- include "); ok {
-			return strings.Fields(names)
+			includes = append(includes, strings.Fields(names)...)
 		}
 	}
-	return nil
+	return includes
 }
 
 func writeCode(b *strings.Builder, text string) {

@@ -1,7 +1,9 @@
--- Stores the fence, for ever or for keep_ms; the refusal if there is one.
-local function store_fence(fence, keep_ms)
-  if keep_ms > 0 then
-    return refusal(redis.pcall('SET', KEYS[2], fence, 'PX', keep_ms))
+-- Stores the fence, for ever or for keep_ms; the refusal if there is one. One that
+-- was kept for ever stays so, whoever comes next: Redisson counts on from it, and
+-- would begin at one again.
+local function store_fence(at, fence, keep_ms)
+  if keep_ms > 0 and redis.call('PTTL', KEYS[at + 2]) ~= -1 then
+    return refusal(redis.pcall('SET', KEYS[at + 2], fence, 'PX', keep_ms))
   end
-  return refusal(redis.pcall('SET', KEYS[2], fence))
+  return refusal(redis.pcall('SET', KEYS[at + 2], fence))
 end

@@ -15,6 +15,7 @@
 --   {0, ttl_ms, holder, about, now_us}     held by another for ttl_ms more; below 0: without end
 --   {-1, now_us}                           a re-entry, and the lock is gone or another's
 --   {-2, now_us}                           arrived after its end: nothing changed
+--   error WRONGTYPE                        the key is no mutex: nothing changed
 --   error BADFENCE                         the stored fence cannot be counted up: nothing changed
 --
 -- Guarantees  holds, fence and expiry change together or not at all; the lease
@@ -23,7 +24,7 @@
 -- Twice       a copy finds its own acquisition and reports the same fence; a copy of
 --             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of last_fence next_fence store_fence
+-- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant write_grant
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local void_after_us, keep_ms, about = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -52,6 +53,9 @@ if holder ~= acquisition then
   if holds > 1 then
     return {-1, now_us}
   end
+  if not holder_holds then
+    return not_mutex()
+  end
   if holder then
     return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
   end
@@ -60,38 +64,16 @@ end
 local last = last_fence(stored)
 local fence = holder and last or next_fence(last, now_us)
 if not fence then
-  return redis.error_reply('BADFENCE the stored fence of this lock cannot be counted up')
+  return bad_fence()
 end
 
 if holder then
-  -- PEXPIRE first: the write that Redis accepts also when it is out of memory,
-  -- and then the writes behind it too.
-  refused = refusal(redis.pcall('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease_ms)))
+  fence, refused = keep_grant(0, lease_ms, fence, now_us, keep_ms)
   if not refused and holder_holds ~= holds then
     refused = refusal(redis.pcall('HSET', KEYS[1], acquisition, holds))
-  end
-  if not refused and fence == 0 then
-    fence = now_us
-    refused = store_fence(fence, keep_ms)
   end
   return refused or {1, fence, now_us}
 end
 
--- The fence is written first: where a permission or memory lacks, it is refused
--- with nothing changed; and a fence that moved without a grant does no harm.
-refused = store_fence(fence, keep_ms)
-if refused then
-  return refused
-end
-if about == '' then
-  redis.call('HSET', KEYS[1], acquisition, 1)
-else
-  redis.call('HSET', KEYS[1], acquisition, 1, 'redlatch:about', about)
-end
-refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
-if refused then
-  -- A lock without its expiry would stay.
-  redis.pcall('DEL', KEYS[1])
-  return refused
-end
-return {1, fence, now_us}
+refused = write_grant(0, acquisition, about, lease_ms, fence, keep_ms)
+return refused or {1, fence, now_us}

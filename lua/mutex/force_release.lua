@@ -4,25 +4,30 @@
 --
 -- ARGV[1]  string   -  the acquisition that is expected to have it; empty for any
 -- ARGV[2]  channel  -  redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[3]  int      -  1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
---   {1, holder}     free now; this acquisition had it
---   {0}             nobody had it: nothing changed
---   {-1, holder}    another than the expected one has it: nothing changed
+--   {1, holder}        free now; this acquisition had it
+--   {0}                nobody had it: nothing changed
+--   {-1, holder}       another than the expected one has it: nothing changed
+--   error WRONGTYPE    the key is no mutex: nothing changed
 --
 -- Guarantees  the victim's next renewal finds its lock gone; waiters are told.
 -- Twice       a copy finds nothing, or with an expected holder another one.
 -- Cost        one round trip, O(1).
--- include refusal holder_of
+-- include refusal holder_of not_mutex tell_free
 
-local expected, channel = ARGV[1], ARGV[2]
+local expected, channel, in_cluster = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local fields = redis.pcall('HGETALL', KEYS[1])
 local refused = refusal(fields)
 if refused then
   return refused
 end
-local holder = holder_of(fields)
+local holder, holds = holder_of(fields)
+if not holds then
+  return not_mutex()
+end
 if not holder then
   return {0}
 end
@@ -33,5 +38,5 @@ refused = refusal(redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
-redis.pcall('PUBLISH', channel, '0')
+tell_free(channel, in_cluster)
 return {1, holder}

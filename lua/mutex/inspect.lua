@@ -5,21 +5,25 @@
 --
 -- Returns
 --   {holder, holds, ttl_ms, about, fence, now_us}    holder and fence are empty when there is none
+--   error WRONGTYPE                                  the key is no mutex
 --
 -- Guarantees  one consistent view; changes nothing.
 -- Twice       the same.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of
+-- include server_time_us refusal holder_of not_mutex
 
 local fields = redis.pcall('HGETALL', KEYS[1])
 local refused = refusal(fields)
 if refused then
   return refused
 end
+local holder, holds, about = holder_of(fields)
+if not holds then
+  return not_mutex()
+end
 local stored = redis.pcall('GET', KEYS[2])
 refused = refusal(stored)
 if refused then
   return refused
 end
-local holder, holds, about = holder_of(fields)
 return {holder or '', holds, redis.call('PTTL', KEYS[1]), about, stored or '', server_time_us()}

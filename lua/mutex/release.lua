@@ -5,6 +5,7 @@
 -- ARGV[1]  string   -  acquisition
 -- ARGV[2]  int      -  holds left: the number meant, not a decrement; 0 frees the lock
 -- ARGV[3]  channel  -  redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[4]  int      -  1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
 --   {2}           held with that many holds
@@ -14,9 +15,10 @@
 -- Guarantees  never touches another acquisition; works when Redis is out of memory.
 -- Twice       a copy sets the same number, or finds nothing.
 -- Cost        one round trip, O(1).
--- include refusal is_other_type
+-- include refusal is_other_type tell_free
 
-local acquisition, holds_left, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local acquisition, holds_left = ARGV[1], tonumber(ARGV[2])
+local channel, in_cluster = ARGV[3], tonumber(ARGV[4])
 
 local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
 if mine == 0 or is_other_type(mine) then
@@ -42,9 +44,5 @@ refused = refusal(redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
--- The lock is free by now; a channel that the ACL denies must not make that an error.
-local heard = redis.pcall('PUBLISH', channel, '0')
-if refusal(heard) then
-  return {1, -1}
-end
+local heard = tell_free(channel, in_cluster)
 return {1, heard}

@@ -21,7 +21,7 @@
 -- Twice       a copy finds "to" and reports the same fence, or a larger one when the
 --             stored one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type holder_of last_fence next_fence store_fence
+-- include server_time_us refusal is_other_type holder_of last_fence next_fence bad_fence store_fence
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -51,13 +51,13 @@ end
 local last = last_fence(stored)
 local fence = holder == to and last or next_fence(last, now_us)
 if not fence then
-  return redis.error_reply('BADFENCE the stored fence of this lock cannot be counted up')
+  return bad_fence()
 end
 if holder == to then
   if fence == 0 then
     -- The stored one was lost. HDEL of nothing first, because of memory: see below.
     fence = now_us
-    refused = refusal(redis.pcall('HDEL', KEYS[1], from)) or store_fence(fence, keep_ms)
+    refused = refusal(redis.pcall('HDEL', KEYS[1], from)) or store_fence(0, fence, keep_ms)
   end
   return refused or {1, fence, now_us}
 end
@@ -66,7 +66,7 @@ end
 -- the writes behind it too. HDEL last: until then a refusal leaves the lock with
 -- "from", and the key never vanishes in between.
 refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
-  or store_fence(fence, keep_ms)
+  or store_fence(0, fence, keep_ms)
   or refusal(redis.pcall('HSET', KEYS[1], to, 1))
   or refusal(redis.pcall('HDEL', KEYS[1], from))
 return refused or {1, fence, now_us}

@@ -1,0 +1,285 @@
+package lua
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	joinScript      = newScript("fair/join.lua")
+	beatScript      = newScript("fair/beat.lua")
+	leaveScript     = newScript("fair/leave.lua")
+	forceFairScript = newScript("fair/force_release.lua")
+	removeScript    = newScript("fair/remove.lua")
+	queueScript     = newScript("fair/queue.lua")
+)
+
+// FairKeys are the keys of one fair mutex.
+type FairKeys struct{ Lock, Fence, Queue, Alive string }
+
+func (k FairKeys) all() []string { return []string{k.Lock, k.Fence, k.Queue, k.Alive} }
+
+// Waiter is one member of a queue: all that a grant needs to know of it.
+type Waiter struct {
+	Acquisition string        // which it will become; never used for two
+	Units       int           // how much it wants: 1 of a mutex
+	Heartbeat   time.Duration // whole milliseconds
+	About       string        // what it says of itself
+}
+
+// member is how the waiter stands in the queue: for people too.
+func (w Waiter) member() string {
+	return strings.TrimRight(fmt.Sprintf("%s %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.About), " ")
+}
+
+// readWaiter is the inverse of member. What is no waiter becomes one that has
+// only an acquisition.
+func readWaiter(member string) Waiter {
+	part := strings.SplitN(member, " ", 4)
+	if len(part) < 3 {
+		return Waiter{Acquisition: member}
+	}
+	units, _ := strconv.Atoi(part[1])
+	heartbeat, _ := strconv.ParseInt(part[2], 10, 64)
+	w := Waiter{Acquisition: part[0], Units: units, Heartbeat: time.Duration(heartbeat) * time.Millisecond}
+	if len(part) == 4 {
+		w.About = part[3]
+	}
+	return w
+}
+
+// Place is how a waiter stands, and who has what it waits for.
+type Place struct {
+	Position int // 1 is next
+	Length   int // of the queue
+
+	// Remaining is until the lease of the holder ends, or of a semaphore the
+	// first of them; negative: without end, or there is none.
+	Remaining time.Duration
+
+	// Of a mutex.
+	Holder string // empty: the lock is free, and dead waiters are being dropped
+	About  string
+	Fence  int64 // the holder's
+
+	// Of a semaphore.
+	Free  int // units; below zero after the limit was lowered
+	Limit int
+}
+
+// Handing says that the lock is free, and not handed on yet.
+func (p Place) Handing() bool { return p.Holder == "" && p.Limit == 0 }
+
+func (r *reply) place(i int) Place {
+	return Place{
+		Position: int(r.int(i)), Length: int(r.int(i + 1)), Remaining: r.millis(i + 2),
+		Holder: r.text(i + 3), About: r.text(i + 4), Fence: r.int(i + 5),
+	}
+}
+
+// JoinParams are the arguments of [Join].
+type JoinParams struct {
+	Keys      FairKeys
+	Waiter    Waiter
+	Lease     time.Duration // whole milliseconds
+	Ticket    int64         // from before; 0: a new one
+	Try       bool          // never queue
+	VoidAfter Time
+	KeepFence time.Duration // 0: for ever
+	Clients   string        // what the channel of every client begins with
+}
+
+// JoinReply is what [Join] found: Granted with a fence, Queued with a ticket and
+// the place, Busy with the place it would have had, or Void.
+type JoinReply struct {
+	Status Status
+	Fence  int64
+	Ticket int64
+	Place  Place
+	Now    Time
+}
+
+// Join gives the lock to a waiter if it is its turn, and else queues it. One
+// round trip.
+func Join(ctx context.Context, rdb Redis, p JoinParams) (JoinReply, error) {
+	ticket := p.Ticket
+	if p.Try {
+		ticket = -1
+	}
+	v, err := joinScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Lease.Milliseconds(), ticket,
+		int64(p.VoidAfter), p.KeepFence.Milliseconds(), p.Clients)
+	r := readReply(joinScript, v, err)
+	var out JoinReply
+	switch r.int(0) {
+	case 1:
+		out = JoinReply{Status: Granted, Fence: r.int(1), Now: r.time(2)}
+	case 2:
+		out = JoinReply{Status: Queued, Place: r.place(1), Ticket: r.int(7), Now: r.time(8)}
+	case 0:
+		out = JoinReply{Status: Busy, Place: r.place(1), Now: r.time(7)}
+	case -2:
+		out = JoinReply{Status: Void, Now: r.time(1)}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// Beat is one waiter in a call of [Beats].
+type Beat struct {
+	Keys   FairKeys
+	Waiter Waiter
+	Lease  time.Duration // whole milliseconds
+}
+
+// BeatReply is what [Beats] says of one waiter: Granted with a fence, Queued with
+// the place, Gone, Removed, or Denied.
+type BeatReply struct {
+	Status Status
+	Fence  int64
+	Place  Place
+}
+
+// Beats notes that waiters of one slot live, and tells each how it stands. One
+// round trip.
+func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, batch []Beat) ([]BeatReply, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, 0, 4*len(batch))
+	args := append(make([]any, 0, 2+2*len(batch)), keepFence.Milliseconds(), clients)
+	for _, b := range batch {
+		keys = append(keys, b.Keys.all()...)
+		args = append(args, b.Waiter.member(), b.Lease.Milliseconds())
+	}
+	v, err := beatScript.run(ctx, rdb, keys, args...)
+	r := readReply(beatScript, v, err)
+	if r.err == nil && len(r.fields) != len(batch) {
+		r.unexpected()
+	}
+	answers := make([]BeatReply, len(batch))
+	for i := range answers {
+		answers[i] = r.beat(i)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return answers, nil
+}
+
+func (r *reply) beat(i int) BeatReply {
+	one := r.nested(i)
+	var out BeatReply
+	switch one.int(0) {
+	case 1:
+		out = BeatReply{Status: Granted, Fence: one.int(1)}
+	case 2:
+		out = BeatReply{Status: Queued, Place: one.place(1)}
+	case 0:
+		out = BeatReply{Status: Gone}
+	case 3:
+		out = BeatReply{Status: Removed}
+	case -1:
+		out = BeatReply{Status: Denied}
+	default:
+		one.unexpected()
+	}
+	r.err = one.err
+	return out
+}
+
+// LeaveParams are the arguments of [Leave].
+type LeaveParams struct {
+	Keys      FairKeys
+	Waiter    Waiter
+	Channel   string        // told when the lock is free for everybody
+	KeepFence time.Duration // 0: for ever
+	Clients   string
+	Cluster   bool // the shard's channel is told as well
+}
+
+// LeaveReply is what [Leave] did: Freed, Left the queue, or Gone.
+type LeaveReply struct {
+	Status Status
+	// Heard is how many were told that the lock is theirs, or free. Negative:
+	// the server does not let us tell.
+	Heard int64
+	// More says that the lock is free and dead waiters are left to be dropped
+	// before it can be handed on: call again.
+	More bool
+}
+
+// Leave gives back the lock, which goes to the next waiter, or the place in the
+// queue. One round trip.
+func Leave(ctx context.Context, rdb Redis, p LeaveParams) (LeaveReply, error) {
+	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.KeepFence.Milliseconds(), p.Clients, flag(p.Cluster))
+	r := readReply(leaveScript, v, err)
+	out := LeaveReply{Heard: r.int(1), More: r.int(2) == 1}
+	switch r.int(0) {
+	case 1:
+		out.Status = Freed
+	case 2:
+		out.Status = Left
+	case 0:
+		out.Status = Gone
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// ForceReleaseFairParams are the arguments of [ForceReleaseFair].
+type ForceReleaseFairParams struct {
+	Keys      FairKeys
+	Expected  string // the acquisition to end; empty: whichever has the lock
+	Channel   string
+	KeepFence time.Duration // 0: for ever
+	Clients   string
+	Cluster   bool // the shard's channel is told as well
+}
+
+// ForceReleaseFair ends a lock whoever has it, and gives it to the next waiter.
+// One round trip.
+func ForceReleaseFair(ctx context.Context, rdb Redis, p ForceReleaseFairParams) (ForceReleaseReply, error) {
+	v, err := forceFairScript.run(ctx, rdb, p.Keys.all(), p.Expected, p.Channel, p.KeepFence.Milliseconds(), p.Clients, flag(p.Cluster))
+	return readForced(forceFairScript, v, err)
+}
+
+// Remove takes a waiter out of the queue and lets it know. It reports whether it
+// waited. One round trip.
+func Remove(ctx context.Context, rdb Redis, queueKey, aliveKey string, w Waiter, clients string) (bool, error) {
+	v, err := removeScript.run(ctx, rdb, []string{queueKey, aliveKey}, w.member(), clients)
+	r := readReply(removeScript, v, err)
+	return r.int(0) == 1, r.err
+}
+
+// Standing is one waiter in a [QueueReply].
+type Standing struct {
+	Waiter
+	Ticket int64         // server time when it came, in µs, or a little more
+	Left   time.Duration // of its heartbeat; below zero: it counts as dead
+}
+
+// QueueReply is a part of a queue, in order.
+type QueueReply struct {
+	Now     Time
+	Length  int
+	Waiters []Standing
+}
+
+// Queue shows who waits, in order: as many as asked for, after those to skip.
+// One round trip.
+func Queue(ctx context.Context, rdb Redis, queueKey, aliveKey string, skip, show int) (QueueReply, error) {
+	v, err := queueScript.run(ctx, rdb, []string{queueKey, aliveKey}, skip, show)
+	r := readReply(queueScript, v, err)
+	out := QueueReply{Now: r.time(0), Length: int(r.int(1))}
+	grace := r.int(2)
+	for i := 3; r.err == nil && i < len(r.fields); i += 3 {
+		left := time.Duration(max(r.int(i+2), grace)-out.Now.UnixMilli()) * time.Millisecond
+		out.Waiters = append(out.Waiters, Standing{Waiter: readWaiter(r.text(i)), Ticket: r.int(i + 1), Left: left})
+	}
+	return out, r.err
+}

@@ -1,0 +1,101 @@
+-- join: give the lock to a waiter if it is its turn, else queue it.
+--
+-- KEYS[1]  hash    <name>                        acquisition, holds
+-- KEYS[2]  string  redisson_lock_token:{name}    the last fence given out
+-- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
+-- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
+--
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[2]  int      ms  lease
+-- ARGV[3]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
+-- ARGV[4]  int      us  void after, server time
+-- ARGV[5]  int      ms  how long the fence is kept after its last use; 0 for ever
+-- ARGV[6]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+--
+-- Returns
+--   {1, fence, now_us}    held by this waiter's acquisition now
+--   {2, place, length, ttl_ms, holder, about, fence, ticket, now_us}
+--                         queued; held by another, who got it under that fence, for ttl_ms
+--                         more; below 0: without end; no holder: the dead are being dropped
+--   {0, place, length, ttl_ms, holder, about, fence, now_us}
+--                         not queued, as was asked: the place it would have had
+--   {-2, now_us}          arrived after its end: nothing changed
+--   error WRONGTYPE       the key is no mutex: not queued
+--   error BADFENCE        the stored fence cannot be counted up: not queued
+--
+-- Guarantees  grants in the order of tickets among those in the queue; a free lock goes
+--             to the first of them that lives, also by the call of another.
+-- Twice       a copy finds its own acquisition or its own place; after both are gone it
+--             queues what nobody waits for, for a heartbeat, until its end has passed.
+-- Cost        one round trip, O(log n).
+-- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant write_grant
+-- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_join
+-- include queue_tell grant_next
+
+local member, lease_ms, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local void_after_us, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+
+local now_us = server_time_us()
+if now_us > void_after_us then
+  return {-2, now_us}
+end
+
+local fields, stored = redis.pcall('HGETALL', KEYS[1]), redis.pcall('GET', KEYS[2])
+local _, unreadable = queue_length(0)
+local refused = refusal(fields) or refusal(stored) or unreadable
+if refused then
+  return refused
+end
+local holder, holds, holder_about = holder_of(fields)
+if not holds then
+  return not_mutex()
+end
+local acquisition, _, _, about = queue_waiter(member)
+local fence = last_fence(stored)
+if not fence then
+  return bad_fence()
+end
+if holder == acquisition then
+  fence, refused = keep_grant(0, lease_ms, fence, now_us, keep_ms)
+  return refused or {1, fence, now_us}
+end
+
+local now_ms = math.floor(now_us / 1000)
+local grace_ms = queue_grace(0, now_ms)
+local more = queue_bury(0, now_ms, grace_ms)
+local ttl_ms = redis.call('PTTL', KEYS[1])
+if not holder then
+  ttl_ms = 0
+  local first = queue_head(0, now_ms, grace_ms)
+  if first == member or not first and not more then
+    local new = next_fence(fence, now_us)
+    if not new then
+      return bad_fence()
+    end
+    refused = write_grant(0, acquisition, about, lease_ms, new, keep_ms)
+      or first and queue_remove(0, member)
+    return refused or {1, new, now_us}
+  end
+  local grant = false
+  if not more then
+    grant, refused = grant_next(0, now_us, grace_ms, keep_ms, prefix)
+  end
+  if refused then
+    return refused
+  end
+  if grant then
+    holder, holder_about, ttl_ms, fence = grant.acquisition, grant.about, grant.ttl_ms, grant.fence
+  end
+end
+
+if ticket >= 0 then
+  ticket, refused = queue_join(0, member, ticket, now_us)
+  if refused then
+    return refused
+  end
+end
+local rank, length = redis.call('ZRANK', KEYS[3], member), redis.call('ZCARD', KEYS[3])
+if rank then
+  return {2, rank + 1, length, ttl_ms, holder or '', holder_about, fence, ticket, now_us}
+end
+return {0, length + 1, length, ttl_ms, holder or '', holder_about, fence, now_us}

@@ -1,0 +1,60 @@
+-- leave: give the lock back, or the place in the queue; the lock goes to the next.
+--
+-- KEYS[1]  hash    <name>                        acquisition, holds
+-- KEYS[2]  string  redisson_lock_token:{name}    the last fence given out
+-- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
+-- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
+--
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[2]  channel  -   redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[3]  int      ms  how long the fence is kept after its last use; 0 for ever
+-- ARGV[4]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+-- ARGV[5]  int      -   1 in a cluster, where Redisson listens to the shard's channel of that name
+--
+-- Returns
+--   {1, heard, more}    the lock was its own and is free, or the next one's; that many were told;
+--                       -1 if none may be told
+--   {2, heard, more}    its place in the queue was given up
+--   {0, heard, more}    it had neither; for all three, more is 1 when the lock is free and there
+--                       were more dead waiters than one call drops: call again
+--
+-- Guarantees  never touches another acquisition; frees the lock also when Redis is out of
+--             memory, when the queue is of another type, and when the next cannot be granted.
+-- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
+-- Cost        one round trip, O(log n).
+-- include server_time_us refusal is_other_type last_fence next_fence bad_fence store_fence write_grant
+-- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell grant_next
+-- include tell_free pass_on
+
+local member, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local in_cluster = tonumber(ARGV[5])
+
+local acquisition = queue_waiter(member)
+local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
+if is_other_type(mine) then
+  mine = 0
+end
+local length, unreadable = queue_length(0)
+local refused = refusal(mine)
+local queued = mine == 0 and not unreadable and redis.call('ZSCORE', KEYS[3], member)
+if mine == 1 then
+  refused = refusal(redis.pcall('DEL', KEYS[1]))
+elseif queued then
+  refused = refused or queue_remove(0, member)
+end
+if refused then
+  return refused
+end
+
+-- The lock is free by now; what goes wrong from here must not make that an error.
+local heard, more = 0, 0
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  heard, more = pass_on(0, not unreadable and length > 0, mine == 1 and channel, in_cluster, keep_ms, prefix)
+end
+if mine == 1 then
+  return {1, heard, more}
+end
+if queued then
+  return {2, heard, more}
+end
+return {0, heard, more}

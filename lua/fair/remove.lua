@@ -1,0 +1,39 @@
+-- remove: take a waiter out of the queue, and let it know. For operators.
+--
+-- KEYS[1]  zset  redlatch:queue:{name}    waiter -> ticket
+-- KEYS[2]  zset  redlatch:alive:{name}    waiter -> end of its heartbeat, server ms
+--
+-- ARGV[1]  string   -  waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[2]  channel  -  redlatch:client: of the waiter, whose client id follows
+--
+-- Returns
+--   {1}    removed: it is told, or finds a note about it, instead of queueing again
+--   {0}    it did not wait: nothing changed
+--
+-- Guarantees  a lock that was granted meanwhile is not touched.
+-- Twice       a copy finds it gone.
+-- Cost        one round trip, O(log n).
+-- include server_time_us refusal queue_waiter queue_length queue_remove queue_tell
+
+local member, prefix = ARGV[1], ARGV[2]
+
+local _, refused = queue_length(-2)
+if refused then
+  return refused
+end
+if not redis.call('ZSCORE', KEYS[1], member) then
+  return {0}
+end
+refused = queue_remove(-2, member)
+if refused then
+  return refused
+end
+-- The note: its end, made negative, so that it is nobody's heartbeat.
+local acquisition, _, heartbeat_ms = queue_waiter(member)
+local note_ms = 2 * heartbeat_ms + 10000
+redis.pcall('ZADD', KEYS[2], -math.floor(server_time_us() / 1000) - note_ms, member)
+if redis.call('PTTL', KEYS[2]) < note_ms then
+  redis.pcall('PEXPIRE', KEYS[2], note_ms)
+end
+queue_tell(prefix, acquisition, 0)
+return {1}

@@ -1,0 +1,474 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lua"
+)
+
+var fairKeys = lua.FairKeys{Lock: names.Lock, Fence: names.Fence, Queue: names.Queue, Alive: names.Alive}
+
+func waiter(who string) lua.Waiter {
+	return lua.Waiter{Acquisition: who, Units: 1, Heartbeat: hour, About: "host-1"}
+}
+
+func showPlace(p lua.Place) string {
+	s := fmt.Sprintf("%d of %d", p.Position, p.Length)
+	if p.Holder == "" {
+		return s + ", free"
+	}
+	return s + strings.TrimRight(fmt.Sprintf(", held by %s for %s%s %s", p.Holder, hours(p.Remaining), showFence(p.Fence, 0), p.About), " ")
+}
+
+type joinOption func(*lua.JoinParams)
+
+func join(who string, options ...joinOption) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		p := lua.JoinParams{Keys: fairKeys, Waiter: waiter(who), Lease: 4 * hour, VoidAfter: never, Clients: key.ClientPrefix}
+		for _, o := range options {
+			o(&p)
+		}
+		r, err := lua.Join(ctx, rdb, p)
+		switch r.Status {
+		case lua.Granted:
+			return "granted" + showFence(r.Fence, r.Now), err
+		case lua.Queued, lua.Busy:
+			return statusNames[r.Status] + " " + showPlace(r.Place), err
+		}
+		return statusNames[r.Status], err
+	}
+}
+
+func tryOnly(p *lua.JoinParams)      { p.Try = true }
+func tooLate(p *lua.JoinParams)      { p.VoidAfter = 1 }
+func withTicket(n int64) joinOption  { return func(p *lua.JoinParams) { p.Ticket = n } }
+func aboutNothing(p *lua.JoinParams) { p.Waiter.About = "" }
+func keepFence3h(p *lua.JoinParams)  { p.KeepFence = 3 * hour }
+
+func beat(who ...string) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		var batch []lua.Beat
+		for _, w := range who {
+			batch = append(batch, lua.Beat{Keys: fairKeys, Waiter: waiter(w), Lease: 4 * hour})
+		}
+		r, err := lua.Beats(ctx, rdb, 0, key.ClientPrefix, batch)
+		var all []string
+		for _, a := range r {
+			switch a.Status {
+			case lua.Granted:
+				all = append(all, "granted"+showFence(a.Fence, lua.Time(1e15)))
+			case lua.Queued:
+				all = append(all, showPlace(a.Place))
+			default:
+				all = append(all, statusNames[a.Status])
+			}
+		}
+		return strings.Join(all, "; "), err
+	}
+}
+
+func leave(who string) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.Leave(ctx, rdb, lua.LeaveParams{Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, Clients: key.ClientPrefix})
+		s := fmt.Sprintf("%s, heard by %d", statusNames[r.Status], r.Heard)
+		if r.More {
+			s += ", more"
+		}
+		return s, err
+	}
+}
+
+func forceFair(expected string) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
+			Keys: fairKeys, Expected: expected, Channel: names.Channel, Clients: key.ClientPrefix,
+		})
+		return strings.TrimSpace(statusNames[r.Status] + " " + r.Holder), err
+	}
+}
+
+func removeWaiter(who string) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		did, err := lua.Remove(ctx, rdb, names.Queue, names.Alive, waiter(who), key.ClientPrefix)
+		return fmt.Sprint(did), err
+	}
+}
+
+func queue(skip, show int) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.Queue(ctx, rdb, names.Queue, names.Alive, skip, show)
+		s := fmt.Sprintf("%d:", r.Length)
+		for _, w := range r.Waiters {
+			s += fmt.Sprintf(" %s x%d %v %s", w.Acquisition, w.Units, w.Heartbeat, w.About)
+			if w.Left > 0 {
+				s += " " + hours(w.Left)
+			} else {
+				s += " dead"
+			}
+		}
+		return s, err
+	}
+}
+
+// The fence of the next grant is 5000000000000001; a has the lock; b, then c wait.
+var (
+	heldFair = []string{"HSET @L a:1 1 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
+	// Joined by hand, line by line: what join itself writes is tested below.
+	bcQueued = []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A +1h b:1/w +1h c:1/w", "PEXPIRE @Q 7200000", "PEXPIRE @A 7200000"}
+)
+
+const (
+	stillHeld  = "lock 1h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"
+	seededOnly = "fence forever 5000000000000000"
+	bcWait     = "; queue 2h b:1=5 c:1=7; alive 2h b:1=1h c:1=1h"
+)
+
+func with(lists ...[]string) (all []string) {
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+func TestJoinGrantsOnlyWhoseTurnItIs(t *testing.T) {
+	free := []string{"SET @F 5000000000000000"}
+	runRows(t, []row{
+		{"free, nobody waits", nil, join("a:1"), "granted clock", "lock 4h a:1:1 redlatch:about:host-1; fence forever clock"},
+		{"free, nothing to say of itself", nil, join("a:1", aboutNothing), "granted clock", "lock 4h a:1:1; fence forever clock"},
+		{"free, fence kept for a time", nil, join("a:1", keepFence3h), "granted clock", "lock 4h a:1:1 redlatch:about:host-1; fence 3h clock"},
+		{"free, a try", free, join("a:1", tryOnly), "granted 5000000000000001", "lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
+		{"a copy finds its own", heldFair, join("a:1"), "granted 5000000000000000", "lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"},
+		{"a copy after the fence was lost", []string{"HSET @L a:1 1"}, join("a:1"), "granted clock", "lock 4h a:1:1; fence forever clock"},
+		{"held", heldFair, join("b:1"), "queued 1 of 1, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=clock; alive 11h b:1=1h"},
+		{"held without an end", []string{"HSET @L a:1 1"}, join("b:1"), "queued 1 of 1, held by a:1 for without end",
+			"lock forever a:1:1; queue 11h b:1=clock; alive 11h b:1=1h"},
+		{"held, others wait", with(heldFair, bcQueued), join("d:1"), "queued 3 of 3, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=5 c:1=7 d:1=clock; alive 11h b:1=1h c:1=1h d:1=1h"},
+		{"held, the last has a ticket ahead of the clock", with(heldFair, []string{"ZADD @Q 5000000000000009 b:1/w", "ZADD @A +1h b:1/w"}),
+			join("d:1"), "queued 2 of 2, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=5000000000000009 d:1=5000000000000010; alive 11h b:1=1h d:1=1h"},
+		{"held, with a ticket from before", with(heldFair, bcQueued), join("d:1", withTicket(6)), "queued 2 of 3, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=5 d:1=6 c:1=7; alive 11h b:1=1h c:1=1h d:1=1h"},
+		{"a copy keeps its place", with(heldFair, bcQueued), join("b:1"), "queued 1 of 2, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
+		{"a try of a held lock", heldFair, join("b:1", tryOnly), "busy 1 of 0, held by a:1 for 1h 5000000000000000 host-1", stillHeld},
+		{"a try behind others", with(heldFair, bcQueued), join("d:1", tryOnly), "busy 3 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + bcWait},
+		{"free, others wait: it goes to the first of them", with(free, bcQueued), join("d:1"), "queued 2 of 2, held by b:1 for 1h 5000000000000001 host-1",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7 d:1=clock; alive 11h c:1=1h d:1=1h"},
+		{"free, others wait: a try never jumps the queue", with(free, bcQueued), join("d:1", tryOnly), "busy 2 of 1, held by b:1 for 1h 5000000000000001 host-1",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"free, and it is the first", with(free, bcQueued), join("b:1"), "granted 5000000000000001",
+			"lock 4h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"free, only the dead before it, who had their grace", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w -1h c:1/w -0.5h grace"}),
+			join("d:1"), "granted 5000000000000001", "lock 4h d:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
+		{"free, nobody was heard of for long: all get a grace", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w -1h c:1/w"}),
+			join("d:1"), "queued 2 of 2, held by b:1 for 1h 5000000000000001 host-1",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7 d:1=clock; alive 11h c:1=over d:1=1h grace=1h"},
+		{"free, a dead one before a living one", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w +1h c:1/w"}), join("d:1"),
+			"queued 1 of 1, held by c:1 for 1h 5000000000000001 host-1",
+			"lock 1h c:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h d:1=clock; alive 11h d:1=1h"},
+		{"free, the first has lost its heartbeat", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A +1h c:1/w"}), join("d:1"),
+			"queued 1 of 1, held by c:1 for 1h 5000000000000001 host-1",
+			"lock 1h c:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h d:1=clock; alive 11h d:1=1h"},
+		{"free, the clock was set back: a grant lasts a heartbeat at most", with(free, []string{"ZADD @Q 5 b:1/w", "ZADD @A +9h b:1/w"}), join("d:1"),
+			"queued 1 of 1, held by b:1 for 1h 5000000000000001 host-1",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h d:1=clock; alive 11h d:1=1h"},
+		{"too late", nil, join("a:1", tooLate), "void", ""},
+		{"too late, held", with(heldFair, bcQueued), join("d:1", tooLate), "void", stillHeld + bcWait},
+		{"lock of another type", []string{"SET @L x"}, join("a:1"), "WRONGTYPE", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, join("a:1"), "WRONGTYPE", "lock forever a:1:write:1 mode:write"},
+		{"fence of another type", []string{"LPUSH @F x"}, join("a:1"), "WRONGTYPE", "fence forever list"},
+		{"queue of another type", []string{"SET @Q x"}, join("a:1"), "WRONGTYPE", "queue forever x"},
+		{"heartbeats of another type", []string{"SET @A x"}, join("a:1"), "WRONGTYPE", "alive forever x"},
+		{"fence that cannot be counted up", []string{"SET @F 9007199254740991"}, join("a:1"), "BADFENCE", "fence forever 9007199254740991"},
+		{"fence that cannot be counted up, others wait", with([]string{"SET @F 9007199254740991"}, bcQueued), join("d:1"), "BADFENCE",
+			"fence forever 9007199254740991" + bcWait},
+		{"fence is no number", []string{"SET @F x"}, join("a:1"), "BADFENCE", "fence forever x"},
+	})
+}
+
+func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
+	runRows(t, []row{
+		{"queued", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A +0.8h b:1/w +1h c:1/w"}), beat("b:1"),
+			"1 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
+		{"two of one queue", with(heldFair, bcQueued), beat("c:1", "b:1"),
+			"2 of 2, held by a:1 for 1h 5000000000000000 host-1; 1 of 2, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
+		{"granted, and the message was lost", heldFair, beat("a:1"), "granted 5000000000000000",
+			"lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"},
+		{"granted, never shortened", []string{"HSET @L a:1 1", "PEXPIRE @L 36000000", "SET @F 5000000000000000"}, beat("a:1"),
+			"granted 5000000000000000", "lock 10h a:1:1; fence forever 5000000000000000"},
+		{"neither: never queued again", heldFair, beat("b:1"), "gone", stillHeld},
+		{"neither, nobody has it: never granted", nil, beat("b:1"), "gone", ""},
+		{"an id that begins with the holder's", heldFair, beat("a:12"), "gone", stillHeld},
+		{"free: granted to the first, which is it", with([]string{"SET @F 5000000000000000"}, bcQueued), beat("b:1"), "granted 5000000000000001",
+			"lock 4h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7; alive 11h c:1=1h"},
+		{"free: granted to the first, which is another", with([]string{"SET @F 5000000000000000"}, bcQueued), beat("c:1"),
+			"1 of 1, held by b:1 for 1h 5000000000000001 host-1",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7; alive 11h c:1=1h"},
+		{"late, and not buried yet", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +1h c:1/w"}), beat("b:1"),
+			"1 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
+		{"buries the dead", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w 8 d:1/w", "ZADD @A -1h b:1/w +1h c:1/w -2h d:1/w"}), beat("c:1"),
+			"1 of 1, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h c:1=7; alive 11h c:1=1h"},
+		{"nobody was heard of for long: all get a grace", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.4h c:1/w"}), beat("c:1"),
+			"2 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=over c:1=1h grace=1h"},
+		{"no second grace within two heartbeats", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.4h c:1/w -0.5h grace"}), beat("c:1"),
+			"1 of 1, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h c:1=7; alive 11h c:1=1h grace=over"},
+		{"removed by an operator", with(heldFair, []string{"ZADD @A -5000000000001 b:1/w"}), beat("b:1"), "removed",
+			stillHeld + "; alive forever b:1=note"},
+		{"lock of another type", with([]string{"SET @L x"}, bcQueued), beat("b:1"), "denied", "lock forever x" + bcWait},
+		{"a read-write lock of Redisson", with([]string{"HSET @L mode write a:1:write 1"}, bcQueued), beat("b:1"), "denied", "lock forever a:1:write:1 mode:write" + bcWait},
+		{"fence that cannot be counted up", with([]string{"SET @F 9007199254740991"}, bcQueued), beat("b:1"), "denied",
+			"fence forever 9007199254740991; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
+		{"queue of another type", []string{"SET @Q x"}, beat("b:1"), "denied", "queue forever x"},
+	})
+}
+
+func TestLeaveHandsOnWhatWasItsOwn(t *testing.T) {
+	runRows(t, []row{
+		{"nobody waits", heldFair, leave("a:1"), "freed, heard by 0", seededOnly},
+		{"others wait", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"the last of the queue is granted: nothing of it is left", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w -3h grace"}), leave("a:1"),
+			"freed, heard by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
+		{"only the dead wait, and had their grace", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A -1h b:1/w -0.5h grace"}), leave("a:1"),
+			"freed, heard by 0", seededOnly},
+		{"a waiter gives up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0", stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"the last waiter gives up: nothing is left", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w +1h grace"}), leave("b:1"),
+			"left, heard by 0", stillHeld},
+		{"a waiter gives up, and the lock is free: it goes on", with([]string{"SET @F 5000000000000000"}, bcQueued), leave("b:1"), "left, heard by 0",
+			"lock 1h c:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
+		{"a waiter that was granted meanwhile gives up: it goes on", with([]string{"HSET @L d:1 1", "SET @F 5000000000000000"}, bcQueued), leave("d:1"),
+			"freed, heard by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"another's", with(heldFair, bcQueued), leave("x:1"), "gone, heard by 0", stillHeld + bcWait},
+		{"an id that begins with the holder's", with(heldFair, bcQueued), leave("a:12"), "gone, heard by 0", stillHeld + bcWait},
+		{"nobody's", nil, leave("a:1"), "gone, heard by 0", ""},
+		{"queue of another type: free all the same", with(heldFair, []string{"SET @Q x"}), leave("a:1"), "freed, heard by 0", seededOnly + "; queue forever x"},
+		{"fence that cannot be counted up: free all the same", with([]string{"HSET @L a:1 1", "SET @F x"}, bcQueued), leave("a:1"), "freed, heard by 0",
+			"fence forever x" + bcWait},
+		{"lock of another type", []string{"SET @L x"}, leave("a:1"), "gone, heard by 0", "lock forever x"},
+	})
+}
+
+func TestForceReleaseGrantsToTheNext(t *testing.T) {
+	runRows(t, []row{
+		{"nobody waits", heldFair, forceFair(""), "freed a:1", seededOnly},
+		{"others wait", with(heldFair, bcQueued), forceFair("a:1"), "freed a:1",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"another than expected", with(heldFair, bcQueued), forceFair("b:1"), "busy a:1", stillHeld + bcWait},
+		{"nobody", bcQueued, forceFair(""), "nobody", strings.TrimPrefix(bcWait, "; ")},
+		{"queue of another type", with(heldFair, []string{"SET @Q x"}), forceFair(""), "freed a:1", seededOnly + "; queue forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, forceFair(""), "WRONGTYPE", "lock forever a:1:write:1 mode:write"},
+		{"lock of another type", []string{"SET @L x"}, forceFair(""), "WRONGTYPE", "lock forever x"},
+	})
+}
+
+func TestRemoveTakesAWaiterOutAndLeavesANote(t *testing.T) {
+	runRows(t, []row{
+		{"a waiter", with(heldFair, bcQueued), removeWaiter("b:1"), "true", stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"},
+		{"the last", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w +1h grace"}), removeWaiter("b:1"), "true",
+			stillHeld + "; alive 3h b:1=note"},
+		{"the holder is no waiter", with(heldFair, bcQueued), removeWaiter("a:1"), "false", stillHeld + bcWait},
+		{"nobody", nil, removeWaiter("a:1"), "false", ""},
+		{"queue of another type", []string{"SET @Q x"}, removeWaiter("a:1"), "WRONGTYPE", "queue forever x"},
+	})
+}
+
+func TestQueueSeesAndChangesNothing(t *testing.T) {
+	runRows(t, []row{
+		{"empty", nil, queue(0, 10), "0:", ""},
+		{"all", bcQueued, queue(0, 10), "2: b:1 x1 1h0m0s host-1 1h c:1 x1 1h0m0s host-1 1h", strings.TrimPrefix(bcWait, "; ")},
+		{"a part", bcQueued, queue(1, 1), "2: c:1 x1 1h0m0s host-1 1h", strings.TrimPrefix(bcWait, "; ")},
+		{"behind the end", bcQueued, queue(2, 10), "2:", strings.TrimPrefix(bcWait, "; ")},
+		{"a dead one, and one without a heartbeat", []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w"}, queue(0, 10),
+			"2: b:1 x1 1h0m0s host-1 dead c:1 x1 1h0m0s host-1 dead", "queue forever b:1=5 c:1=7; alive forever b:1=over"},
+		{"a dead one in its grace", []string{"ZADD @Q 5 b:1/w", "ZADD @A -1h b:1/w +1h grace"}, queue(0, 10),
+			"1: b:1 x1 1h0m0s host-1 1h", "queue forever b:1=5; alive forever b:1=over grace=1h"},
+		{"queue of another type", []string{"SET @Q x"}, queue(0, 10), "WRONGTYPE", "queue forever x"},
+	})
+}
+
+// A thousand dead ones are dropped by one call; more by the next.
+func TestVeryManyDeadAreDroppedInPieces(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		prepare(t, b.rdb, heldFair...)
+		var dead []redis.Z
+		for i := range 2500 {
+			dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 1 3600000", i)})
+		}
+		require.NoError(t, b.rdb.ZAdd(ctx, names.Queue, dead...).Err())
+		require.NoError(t, b.rdb.ZAdd(ctx, names.Alive, dead...).Err())
+		prepare(t, b.rdb, "ZADD @Q 9000 b:1/w", "ZADD @A +1h b:1/w")
+		run := func(call func(context.Context, lua.Redis) (string, error), want string) {
+			t.Helper()
+			got, err := call(ctx, b.rdb)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		run(leave("a:1"), "freed, heard by 0, more")
+		run(join("c:1"), "queued 502 of 502, free")
+		run(leave("a:1"), "gone, heard by 0")
+		require.Equal(t, "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=clock; alive 11h c:1=1h", keyspace(t, b.rdb))
+	})
+}
+
+// Only the client of the waiter that is granted hears of it; others that wait
+// without a queue only when the lock is free for them.
+func TestOneClientHearsOfAGrant(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		sub := b.rdb.Subscribe(ctx, key.ClientPrefix+"b", key.ClientPrefix+"c", names.Channel)
+		defer sub.Close()
+		for range 3 {
+			_, err := sub.Receive(ctx)
+			require.NoError(t, err)
+		}
+		prepare(t, b.rdb, with(heldFair, bcQueued)...)
+		for _, c := range []func(context.Context, lua.Redis) (string, error){
+			leave("a:1"), forceFair("b:1"), leave("c:1"), // a -> b -> c -> nobody
+			join("x:1"), join("b:2"), join("c:2"), removeWaiter("c:2"), leave("c:2"), leave("b:2"), leave("x:1"),
+		} {
+			_, err := c(ctx, b.rdb)
+			require.NoError(t, err)
+		}
+		require.NoError(t, b.rdb.Publish(ctx, names.Channel, "end").Err())
+		var heard []string
+		for len(heard) == 0 || !strings.HasSuffix(heard[len(heard)-1], "end") {
+			m, err := sub.ReceiveMessage(ctx)
+			require.NoError(t, err)
+			heard = append(heard, strings.TrimPrefix(m.Channel, key.ClientPrefix)+": "+m.Payload)
+		}
+		require.Equal(t, []string{
+			"b: b:1 5000000000000001", "c: c:1 5000000000000002", names.Channel + ": 0",
+			"c: c:2 0", names.Channel + ": 0", names.Channel + ": end",
+		}, heard)
+	})
+}
+
+func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		for _, about := range []string{"", "1 2 3", "grace", " leads and trails ", "a\x00\r\n🔒", "%s %d .*", "'\"; return 1 --"} {
+			require.NoError(t, b.rdb.FlushAll(ctx).Err())
+			prepare(t, b.rdb, heldFair...)
+			w := lua.Waiter{Acquisition: "b:1", Units: 3, Heartbeat: hour, About: about}
+			_, err := lua.Join(ctx, b.rdb, lua.JoinParams{Keys: fairKeys, Waiter: w, Lease: hour, VoidAfter: never, Clients: "c"})
+			require.NoError(t, err)
+			shown, err := lua.Queue(ctx, b.rdb, names.Queue, names.Alive, 0, 1)
+			require.NoError(t, err)
+			w.About = strings.TrimRight(about, " ")
+			require.Equal(t, w, shown.Waiters[0].Waiter)
+			_, err = leave("a:1")(ctx, b.rdb)
+			require.NoError(t, err)
+			in, err := lua.Inspect(ctx, b.rdb, names.Lock, names.Fence)
+			require.NoError(t, err)
+			require.Equal(t, "b:1", in.Holder)
+			require.Equal(t, w.About, in.About)
+		}
+	})
+}
+
+func TestBeatsOfManyLocksAnswerEach(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		var batch []lua.Beat
+		for i := range 100 {
+			k := key.ForFair(fmt.Sprintf("{x}%d", i))
+			batch = append(batch, lua.Beat{Keys: lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}, Waiter: waiter("b:1"), Lease: hour})
+			if i%2 == 0 {
+				prepare(t, b.rdb, "HSET "+k.Lock+" a:1 1", "ZADD "+k.Queue+" 5 b:1/w", "ZADD "+k.Alive+" +1h b:1/w")
+			}
+		}
+		got, err := lua.Beats(ctx, b.rdb, 0, "c", batch)
+		require.NoError(t, err)
+		for i, a := range got {
+			if i%2 == 0 {
+				require.Equal(t, lua.Place{Position: 1, Length: 1, Holder: "a:1", Remaining: -time.Millisecond}, a.Place)
+			} else {
+				require.Equal(t, lua.Gone, a.Status)
+			}
+		}
+		got, err = lua.Beats(ctx, b.rdb, 0, "c", nil)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}
+
+// Without memory nobody is queued, and nobody loses a place or a lock.
+func TestWithoutMemoryQueuesOnlyShrinkAndGoOn(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	rdb := dial(t, s.addr, 3, nil)
+	const passedOn = "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"
+	for _, r := range []row{
+		{"a free lock", []string{"SET @F 7"}, join("a:1"), "OOM", "fence forever 7"},
+		{"a place", heldFair, join("b:1"), "OOM", stillHeld},
+		{"a beat", with(heldFair, bcQueued), beat("b:1"), "1 of 2, held by a:1 for 1h 5000000000000000 host-1",
+			stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
+		{"a beat behind a longer heartbeat", with(heldFair, bcQueued, []string{"PEXPIRE @Q 72000000", "PEXPIRE @A 72000000"}), beat("b:1"),
+			"1 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 20h b:1=5 c:1=7; alive 20h b:1=1h c:1=1h"},
+		{"a beat that finds its grant", heldFair, beat("a:1"), "granted 5000000000000000",
+			"lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"},
+		{"a release", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0", passedOn},
+		{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0", stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"force", with(heldFair, bcQueued), forceFair(""), "freed a:1", passedOn},
+	} {
+		prepare(t, rdb, "CONFIG SET maxmemory 0", "FLUSHALL")
+		prepare(t, rdb, r.given...)
+		prepare(t, rdb, "CONFIG SET maxmemory 1")
+		got, err := r.call(t.Context(), rdb)
+		if err != nil {
+			var fault lua.Fault
+			fault, got = lua.Classify(err)
+			require.Equal(t, lua.Refused, fault)
+		}
+		require.Equal(t, r.reply, got, r.name)
+		require.Equal(t, r.after, keyspace(t, rdb), r.name)
+	}
+}
+
+// After a lost reply a copy of the command tells the truth and changes nothing.
+func TestCopiesOfFairScriptsTellTheTruth(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		for _, c := range []struct {
+			row
+			copy string
+		}{
+			{row{"a grant", []string{"SET @F 5000000000000000"}, join("a:1"), "granted 5000000000000001",
+				"lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000001"}, "granted 5000000000000001"},
+			{row{"a place", heldFair, join("b:1"), "queued 1 of 1, held by a:1 for 1h 5000000000000000 host-1",
+				stillHeld + "; queue 11h b:1=clock; alive 11h b:1=1h"}, "queued 1 of 1, held by a:1 for 1h 5000000000000000 host-1"},
+			{row{"a grant to another", with([]string{"SET @F 5000000000000000"}, bcQueued), join("d:1", tryOnly),
+				"busy 2 of 1, held by b:1 for 1h 5000000000000001 host-1",
+				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+				"busy 2 of 1, held by b:1 for 1h 5000000000000001 host-1"},
+			{row{"a release", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0",
+				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
+			{row{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0",
+				stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
+			{row{"a removal", with(heldFair, bcQueued), removeWaiter("b:1"), "true",
+				stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"}, "false"},
+			{row{"a forced release", with(heldFair, bcQueued), forceFair("a:1"), "freed a:1",
+				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"}, "busy b:1"},
+		} {
+			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+			prepare(t, b.rdb, c.given...)
+			for _, want := range []string{c.reply, c.copy} {
+				got, err := c.call(t.Context(), b.rdb)
+				require.NoError(t, err, c.name)
+				require.Equal(t, want, got, c.name)
+				require.Equal(t, c.after, keyspace(t, b.rdb), c.name)
+			}
+		}
+	})
+}

@@ -1,0 +1,23 @@
+-- Gives the free lock to the first waiter that lives, for as long as its
+-- heartbeat lasts yet, and tells its client. Who has the lock now, or nothing
+-- when nobody waits; and the refusal if there is one.
+local function grant_next(at, now_us, grace_ms, keep_ms, prefix)
+  local first, left_ms = queue_head(at, math.floor(now_us / 1000), grace_ms)
+  if not first then
+    return nil
+  end
+  local stored = redis.pcall('GET', KEYS[at + 2])
+  local refused = refusal(stored)
+  local fence = not refused and next_fence(last_fence(stored), now_us)
+  if not fence then
+    return nil, refused or bad_fence()
+  end
+  local acquisition, _, _, about = queue_waiter(first)
+  -- Out of the queue first: what is refused after that, the waiter asks for itself.
+  refused = queue_remove(at, first) or write_grant(at, acquisition, about, left_ms, fence, keep_ms)
+  if refused then
+    return nil, refused
+  end
+  local heard = queue_tell(prefix, acquisition, fence)
+  return {acquisition = acquisition, about = about, ttl_ms = left_ms, fence = fence, heard = heard}
+end

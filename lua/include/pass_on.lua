@@ -1,0 +1,19 @@
+-- A lock that is free goes to the first of the queue; where there is none, those
+-- who wait without a queue are told, if they have not been: then channel is given.
+-- How many were told, -1 if none may be; and 1 when more dead waiters are to be
+-- dropped before.
+local function pass_on(at, is_queue, channel, in_cluster, keep_ms, prefix)
+  if is_queue then
+    local now_us = server_time_us()
+    local now_ms = math.floor(now_us / 1000)
+    local grace_ms = queue_grace(at, now_ms)
+    if queue_bury(at, now_ms, grace_ms) then
+      return 0, 1
+    end
+    local grant = grant_next(at, now_us, grace_ms, keep_ms, prefix)
+    if grant then
+      return grant.heard, 0
+    end
+  end
+  return channel and tell_free(channel, in_cluster) or 0, 0
+end

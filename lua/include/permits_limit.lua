@@ -1,0 +1,15 @@
+-- The limit, kept as the score of a reserved member, below every time. Where none
+-- is known, what is said becomes it; or no limit, where nothing is said. And the
+-- refusal if there is one.
+local function permits_limit(at, said, keep_ms)
+  local limit = redis.pcall('ZSCORE', KEYS[at + 1], 'limit')
+  local refused = refusal(limit)
+  if refused or limit then
+    return not refused and tonumber(limit), refused
+  end
+  if said then
+    refused = refusal(redis.pcall('ZADD', KEYS[at + 1], said, 'limit', said, 'declared'))
+      or keep_ms > 0 and refusal(redis.pcall('PEXPIRE', KEYS[at + 1], keep_ms))
+  end
+  return said, refused
+end

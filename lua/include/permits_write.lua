@@ -1,0 +1,23 @@
+-- Gives units to an acquisition, until end_ms. What is refused is refused by the
+-- first write, with nothing changed. The description is for people; nothing rests
+-- on it, so that its being refused is no refusal.
+local function permits_write(at, acquisition, units, about, now_us, end_ms, keep_ms)
+  local left, weight = units, 1
+  for level = 0, 30 do
+    if left % 2 == 1 then
+      local entry = string.format('%s#%.0f', acquisition, weight)
+      local refused = refusal(redis.pcall('ZADD', KEYS[at + 1], level * 4398046511104 + end_ms, entry))
+      if refused then
+        return refused
+      end
+    end
+    left, weight = (left - left % 2) / 2, 2 * weight
+  end
+  local said = string.gsub(string.format('%.0f %.0f @', now_us, units), '@', function() return about end)
+  redis.pcall('HSET', KEYS[at + 2], acquisition, said)
+  local refused = permits_keep(at, keep_ms)
+  if refused then
+    permits_drop(at, acquisition, units, 0)
+  end
+  return refused
+end

@@ -1,0 +1,303 @@
+package lua
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	acquirePermitsScript = newScript("semaphore/acquire.lua")
+	beatPermitsScript    = newScript("semaphore/beat.lua")
+	releasePermitsScript = newScript("semaphore/release.lua")
+	renewPermitsScript   = newScript("semaphore/renew.lua")
+	resizeScript         = newScript("semaphore/resize.lua")
+	forcePermitsScript   = newScript("semaphore/force_release.lua")
+	inspectPermitsScript = newScript("semaphore/inspect.lua")
+)
+
+// MaxUnits is the largest limit, and so the most units of one permit: an entry of
+// the permits stands for at most 2^30 units.
+const MaxUnits = 1<<31 - 1
+
+// SemaphoreKeys are the keys of one semaphore.
+type SemaphoreKeys struct{ Permits, Holders, Queue, Alive string }
+
+func (k SemaphoreKeys) all() []string { return []string{k.Permits, k.Holders, k.Queue, k.Alive} }
+
+// room reads a place in the queue of a semaphore.
+func (r *reply) room(i int) Place {
+	return Place{
+		Position: int(r.int(i)), Length: int(r.int(i + 1)), Free: int(r.int(i + 2)),
+		Limit: int(r.int(i + 3)), Remaining: r.millis(i + 4),
+	}
+}
+
+// AcquirePermitsParams are the arguments of [AcquirePermits].
+type AcquirePermitsParams struct {
+	Keys      SemaphoreKeys
+	Waiter    Waiter        // with the units
+	Lease     time.Duration // whole milliseconds
+	Ticket    int64         // from before; 0: a new one
+	Try       bool          // never queue
+	VoidAfter Time
+	Limit     int           // what the program says
+	Keep      time.Duration // limit and permits; 0: for ever
+	Clients   string        // what the channel of every client begins with
+}
+
+// AcquirePermitsReply is what [AcquirePermits] found: Granted, Queued with a
+// ticket, Busy, Void; Differs, with the limits that would have done in
+// Place.Limit and Declared; or TooMany, for Place.Limit is below the units.
+type AcquirePermitsReply struct {
+	Status   Status
+	Place    Place
+	Declared int
+	Ticket   int64
+	Now      Time
+}
+
+// AcquirePermits gives units to a waiter if they are free and it is its turn, and
+// else queues it. One round trip.
+func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (AcquirePermitsReply, error) {
+	ticket := p.Ticket
+	if p.Try {
+		ticket = -1
+	}
+	v, err := acquirePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Lease.Milliseconds(), ticket,
+		int64(p.VoidAfter), p.Limit, p.Keep.Milliseconds(), p.Clients)
+	r := readReply(acquirePermitsScript, v, err)
+	var out AcquirePermitsReply
+	switch r.int(0) {
+	case 1:
+		out = AcquirePermitsReply{Status: Granted, Now: r.time(1)}
+	case 2:
+		out = AcquirePermitsReply{Status: Queued, Place: r.room(1), Ticket: r.int(6), Now: r.time(7)}
+	case 0:
+		out = AcquirePermitsReply{Status: Busy, Place: r.room(1), Now: r.time(6)}
+	case -2:
+		out = AcquirePermitsReply{Status: Void, Now: r.time(1)}
+	case -3:
+		out = AcquirePermitsReply{Status: Differs, Place: Place{Limit: int(r.int(1))}, Declared: int(r.int(2)), Now: r.time(3)}
+	case -4:
+		out = AcquirePermitsReply{Status: TooMany, Place: Place{Limit: int(r.int(1))}, Now: r.time(2)}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// PermitBeat is one waiter in a call of [BeatPermits].
+type PermitBeat struct {
+	Keys   SemaphoreKeys
+	Waiter Waiter
+	Lease  time.Duration // whole milliseconds
+	Limit  int           // where none is known any more
+}
+
+// BeatPermits notes that waiters of one slot live, and tells each how it stands:
+// Granted, without a fence, Queued with the place, Gone, Removed, or Denied. One
+// round trip.
+func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients string, batch []PermitBeat) ([]BeatReply, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, 0, 4*len(batch))
+	args := append(make([]any, 0, 2+3*len(batch)), keep.Milliseconds(), clients)
+	for _, b := range batch {
+		keys = append(keys, b.Keys.all()...)
+		args = append(args, b.Waiter.member(), b.Lease.Milliseconds(), b.Limit)
+	}
+	v, err := beatPermitsScript.run(ctx, rdb, keys, args...)
+	r := readReply(beatPermitsScript, v, err)
+	if r.err == nil && len(r.fields) != len(batch) {
+		r.unexpected()
+	}
+	answers := make([]BeatReply, len(batch))
+	for i := range answers {
+		answers[i] = r.permitBeat(i)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return answers, nil
+}
+
+func (r *reply) permitBeat(i int) BeatReply {
+	one := r.nested(i)
+	var out BeatReply
+	switch one.int(0) {
+	case 1:
+		out = BeatReply{Status: Granted}
+	case 2:
+		out = BeatReply{Status: Queued, Place: one.room(1)}
+	case 0:
+		out = BeatReply{Status: Gone}
+	case 3:
+		out = BeatReply{Status: Removed}
+	case -1:
+		out = BeatReply{Status: Denied}
+	default:
+		one.unexpected()
+	}
+	r.err = one.err
+	return out
+}
+
+// ReleasePermitsParams are the arguments of [ReleasePermits].
+type ReleasePermitsParams struct {
+	Keys    SemaphoreKeys
+	Waiter  Waiter
+	Keep    time.Duration // limit and permits; 0: for ever
+	Clients string
+}
+
+// ReleasePermitsReply is what [ReleasePermits] did: Freed, Left the queue, or
+// Gone.
+type ReleasePermitsReply struct {
+	Status Status
+	// More says that there may be waiters for what is free, after dead ones or
+	// more than one call serves: call again.
+	More bool
+}
+
+// ReleasePermits gives back a permit, whose units go to the next waiters, or the
+// place in the queue. One round trip.
+func ReleasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
+	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Keep.Milliseconds(), p.Clients)
+	r := readReply(releasePermitsScript, v, err)
+	out := ReleasePermitsReply{More: r.int(1) == 1}
+	switch r.int(0) {
+	case 1:
+		out.Status = Freed
+	case 2:
+		out.Status = Left
+	case 0:
+		out.Status = Gone
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// PermitRenewal is one permit in a call of [RenewPermits].
+type PermitRenewal struct {
+	Permits, Holders string // keys
+	Acquisition      string
+	Units            int
+	Lease            time.Duration // whole milliseconds; 0 only looks
+}
+
+// RenewPermits extends many permits of one slot, and only those that their
+// acquisitions still have. One round trip.
+func RenewPermits(ctx context.Context, rdb Redis, keep time.Duration, batch []PermitRenewal) ([]RenewAnswer, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, 0, 2*len(batch))
+	args := append(make([]any, 0, 1+3*len(batch)), keep.Milliseconds())
+	for _, p := range batch {
+		keys = append(keys, p.Permits, p.Holders)
+		args = append(args, p.Acquisition, p.Units, p.Lease.Milliseconds())
+	}
+	v, err := renewPermitsScript.run(ctx, rdb, keys, args...)
+	return readRenewed(renewPermitsScript, v, err, len(batch))
+}
+
+// ResizeParams are the arguments of [Resize].
+type ResizeParams struct {
+	Keys      SemaphoreKeys
+	Limit     int
+	Said      int // what programs say; they go on
+	VoidAfter Time
+	Keep      time.Duration // limit and permits; 0: for ever
+	Clients   string
+}
+
+// ResizeReply is what [Resize] did: Freed, with the limit before, 0 if none was
+// known; or Void.
+type ResizeReply struct {
+	Status Status
+	Before int
+	More   bool // there may be more waiters to serve: call again
+	Now    Time
+}
+
+// Resize sets the limit, and serves waiters within it. One round trip.
+func Resize(ctx context.Context, rdb Redis, p ResizeParams) (ResizeReply, error) {
+	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Said, int64(p.VoidAfter), p.Keep.Milliseconds(), p.Clients)
+	r := readReply(resizeScript, v, err)
+	var out ResizeReply
+	switch r.int(0) {
+	case 1:
+		out = ResizeReply{Status: Freed, Before: int(r.int(1)), More: r.int(2) == 1, Now: r.time(3)}
+	case -2:
+		out = ResizeReply{Status: Void, Now: r.time(1)}
+	default:
+		r.unexpected()
+	}
+	return out, r.err
+}
+
+// ForceReleasePermits ends one permit, whoever has it. It returns how many units
+// it had, 0 for none, and whether there may be more waiters to serve: call again.
+// One round trip.
+func ForceReleasePermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, acquisition string, keep time.Duration, clients string) (units int, more bool, err error) {
+	v, err := forcePermitsScript.run(ctx, rdb, keys.all(), acquisition, keep.Milliseconds(), clients)
+	r := readReply(forcePermitsScript, v, err)
+	if status := r.int(0); status != 0 && status != 1 {
+		r.unexpected()
+	}
+	return int(r.int(1)), r.int(2) == 1, r.err
+}
+
+// HeldPermit is one permit in an [InspectPermitsReply].
+type HeldPermit struct {
+	Acquisition string
+	Units       int
+	Left        time.Duration // of the lease
+	Since       Time          // 0: not known
+	About       string
+}
+
+// InspectPermitsReply is the state of one semaphore.
+type InspectPermitsReply struct {
+	Now             Time
+	Limit, Declared int // 0: none is known
+	InUse, Waiting  int
+	Held            []HeldPermit
+}
+
+// InspectPermits reads the state of one semaphore, and who has its permits, as far
+// as show entries tell. One round trip.
+func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int) (InspectPermitsReply, error) {
+	v, err := inspectPermitsScript.run(ctx, rdb, keys.all(), show)
+	r := readReply(inspectPermitsScript, v, err)
+	out := InspectPermitsReply{
+		Now: r.time(0), Limit: int(r.int(1)), Declared: int(r.int(2)), InUse: int(r.int(3)), Waiting: int(r.int(4)),
+	}
+	found := map[string]int{} // a permit of several entries
+	for i := 5; r.err == nil && i < len(r.fields); i += 4 {
+		id := r.text(i)
+		at, known := found[id]
+		if !known {
+			at = len(out.Held)
+			found[id] = at
+			since, about := readSaid(r.text(i + 3))
+			out.Held = append(out.Held, HeldPermit{Acquisition: id, Left: r.millis(i + 2), Since: since, About: about})
+		}
+		out.Held[at].Units += int(r.int(i + 1))
+	}
+	return out, r.err
+}
+
+// readSaid reads a description as it is stored: since, units, text.
+func readSaid(stored string) (Time, string) {
+	part := strings.SplitN(stored, " ", 3)
+	if len(part) < 3 {
+		return 0, ""
+	}
+	since, _ := strconv.ParseInt(part[0], 10, 64)
+	return Time(since), part[2]
+}

@@ -1,0 +1,110 @@
+-- acquire: give units to a waiter if they are free and it is its turn, else queue it.
+--
+-- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
+-- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
+--
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[2]  int      ms  lease
+-- ARGV[3]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
+-- ARGV[4]  int      us  void after, server time
+-- ARGV[5]  int      -   limit
+-- ARGV[6]  int      ms  how long limit and permits are kept after their last use; 0 for ever
+-- ARGV[7]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+--
+-- Returns
+--   {1, now_us}           this acquisition has its units now
+--   {2, position, length, free, limit, next_ms, ticket, now_us}
+--                         queued; the next lease ends in next_ms, below 0: there is none
+--   {0, position, length, free, limit, next_ms, now_us}
+--                         not queued, as was asked: the place it would have had
+--   {-2, now_us}          arrived after its end: nothing changed
+--   {-3, limit, declared, now_us}
+--                         its limit is neither of these: nothing changed
+--   {-4, limit, now_us}   wants more units than the limit: nothing changed
+--
+-- Guarantees  never more units than the limit; units go to waiters in the order of tickets,
+--             and past them to nobody, also by the call of another.
+-- Twice       a copy finds its own permit or its own place; after both are gone it takes, or
+--             queues for, what nobody waits for, until its end has passed.
+-- Cost        one round trip, O(log n).
+-- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_extend permits_drop
+-- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_join
+-- include queue_tell permits_serve
+
+local member, lease_ms, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local void_after_us, said, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local prefix = ARGV[7]
+
+local now_us = server_time_us()
+if now_us > void_after_us then
+  return {-2, now_us}
+end
+
+local length, refused = queue_length(0)
+if refused then
+  return refused
+end
+local limit
+limit, refused = permits_limit(0, said, keep_ms)
+if refused then
+  return refused
+end
+if limit ~= said then
+  local declared = tonumber(redis.call('ZSCORE', KEYS[1], 'declared') or 0)
+  if declared ~= said then
+    return {-3, limit, declared, now_us}
+  end
+end
+local now_ms = math.floor(now_us / 1000)
+local acquisition, units, _, about = queue_waiter(member)
+local has
+has, refused = permits_extend(0, acquisition, units, now_ms, now_ms + lease_ms)
+if refused or has then
+  return refused or {1, now_us}
+end
+if units > limit then
+  return {-4, limit, now_us}
+end
+
+local in_use, next_ms = permits_look(0, now_ms, 200)
+local free, more, _ = limit - in_use, false, false
+if length > 0 then
+  local grace_ms = queue_grace(0, now_ms)
+  if ticket >= 0 then
+    ticket, refused = queue_join(0, member, ticket, now_us)
+    if refused then
+      return refused
+    end
+  end
+  more = queue_bury(0, now_ms, grace_ms)
+  if not more then
+    free, more, refused = permits_serve(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
+    _, next_ms = permits_look(0, now_ms, 0)
+  end
+  if permits_extend(0, acquisition, units, now_ms, now_ms + lease_ms) then
+    return {1, now_us}
+  end
+  length = redis.call('ZCARD', KEYS[3])
+end
+if length == 0 and not more and units <= free then
+  refused = permits_write(0, acquisition, units, about, now_us, now_ms + lease_ms, keep_ms)
+  return refused or {1, now_us}
+end
+
+if ticket < 0 then
+  return {0, length + 1, length, free, limit, next_ms, now_us}
+end
+if length == 0 then
+  ticket, refused = queue_join(0, member, ticket, now_us)
+  if refused then
+    return refused
+  end
+  length = 1
+end
+local rank = redis.call('ZRANK', KEYS[3], member)
+if not rank then
+  return refused
+end
+return {2, rank + 1, length, free, limit, next_ms, ticket, now_us}

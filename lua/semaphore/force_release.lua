@@ -1,0 +1,39 @@
+-- force_release: end one permit, whoever has it; its units go to the next. For operators.
+--
+-- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
+-- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
+--
+-- ARGV[1]  string   -   the acquisition to end
+-- ARGV[2]  int      ms  how long limit and permits are kept after their last use; 0 for ever
+-- ARGV[3]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+--
+-- Returns
+--   {1, units, more}    that many units are free now, or the next one's
+--   {0, units, more}    it had none; for both, more is 1 when there is more for the next than one
+--                       call does: call again
+--
+-- Guarantees  the victim's next renewal finds its permit gone; no other is touched.
+-- Twice       a copy finds nothing.
+-- Cost        one round trip, O(log n).
+-- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_drop
+-- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell
+-- include permits_serve permits_pass
+
+local acquisition, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+local now_us = server_time_us()
+local limit, refused = permits_limit(0)
+local units = 0
+if not refused then
+  units, refused = permits_drop(0, acquisition, nil, math.floor(now_us / 1000))
+end
+if refused then
+  return refused
+end
+local more = permits_pass(0, now_us, limit, keep_ms, prefix)
+if units > 0 then
+  return {1, units, more}
+end
+return {0, 0, more}

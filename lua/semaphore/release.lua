@@ -1,0 +1,55 @@
+-- release: give a permit back, or the place in the queue; what is free goes to the next.
+--
+-- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
+-- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
+--
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[2]  int      ms  how long limit and permits are kept after their last use; 0 for ever
+-- ARGV[3]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+--
+-- Returns
+--   {1, more}    it had units, and they are free, or the next one's
+--   {2, more}    its place in the queue was given up
+--   {0, more}    it had neither, or its lease was over; for all three, more is 1 when there is
+--                more for the next than one call does: call again
+--
+-- Guarantees  never touches another acquisition; frees the units also when Redis is out of
+--             memory, when the queue is of another type, and when the next cannot be granted.
+-- Twice       a copy finds nothing of its own; what is free it hands on, as any call does.
+-- Cost        one round trip, O(log n).
+-- include server_time_us refusal is_other_type permits_keep permits_limit permits_sweep permits_look permits_drop
+-- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell
+-- include permits_serve permits_pass
+
+local member, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+local now_us = server_time_us()
+local acquisition, wants = queue_waiter(member)
+local limit, refused = permits_limit(0)
+local units = 0
+if is_other_type(refused) then
+  return {0, 0}
+end
+if not refused then
+  units, refused = permits_drop(0, acquisition, wants, math.floor(now_us / 1000))
+end
+local _, unreadable = queue_length(0)
+local queued = units == 0 and not unreadable and redis.call('ZSCORE', KEYS[3], member)
+if queued then
+  refused = refused or queue_remove(0, member)
+end
+if refused then
+  return refused
+end
+
+-- The units are free by now; what goes wrong from here must not make that an error.
+local more = permits_pass(0, now_us, limit, keep_ms, prefix)
+if units > 0 then
+  return {1, more}
+end
+if queued then
+  return {2, more}
+end
+return {0, more}

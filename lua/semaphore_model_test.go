@@ -1,0 +1,645 @@
+package lua_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// TestSemaphoreScriptsBehaveLikeTheModel runs random commands of several clients
+// on one semaphore: copies of earlier ones among them, crashes of holders and of
+// waiters, the passing of time, loss of data. A plain Go model says what each
+// must answer and what must be stored after it.
+//
+// All ends are whole half hours from the clock: the embedded server's stands still
+// unless the test moves it, and a real one moves by less than rounding takes away;
+// there an end that has passed is written by hand.
+func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
+	var mu sync.Mutex
+	all := bites{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		for _, what := range []string{
+			"acquire granted", "acquire queued", "acquire busy", "acquire void", "acquire differs", "acquire too many",
+			"acquire again", "beat granted", "beat queued", "beat gone", "release freed", "release left", "release gone",
+			"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize void",
+			"copy", "served by another's call", "several served at once", "a grace", "a dead waiter buried",
+			"a waiter sent away", "over the limit after a resize", "an expired permit found",
+		} {
+			if all[what] == 0 && !explicitChecks() {
+				t.Errorf("never happened: %s", what)
+			}
+		}
+	})
+	each(t, func(t *testing.T, b *backend) {
+		var bite bites
+		rapid.Check(t, func(t *rapid.T) { newPermitMachine(t, b, &bite).run(t) })
+		mu.Lock()
+		defer mu.Unlock()
+		for what, n := range bite {
+			all[what] += n
+		}
+	})
+}
+
+const (
+	half      = 30 * time.Minute
+	heartbeat = 4 // halves
+	fullLease = 8
+)
+
+var semaphoreKeys = func() lua.SemaphoreKeys {
+	k := key.ForSemaphore("render")
+	return lua.SemaphoreKeys{Permits: k.Permits, Holders: k.Holders, Queue: k.Queue, Alive: k.Alive}
+}()
+
+type storedPermit struct{ units, end int }
+
+type storedWaiter struct {
+	id            string
+	units, ticket int
+}
+
+// permitModel is a semaphore in Go. Times are halves since some day, above zero.
+type permitModel struct {
+	now             int
+	limit, declared int // 0: none known
+	permits         map[string]storedPermit
+	queue           []storedWaiter // by ticket
+	alive           map[string]int
+	grace           int
+	tickets         int
+	bite            *bites
+}
+
+func (m *permitModel) free() int {
+	free := m.limit
+	for _, p := range m.permits {
+		if p.end > m.now {
+			free -= p.units
+		}
+	}
+	return free
+}
+
+func (m *permitModel) next() int {
+	next := -1
+	for _, p := range m.permits {
+		if left := p.end - m.now; left > 0 && (next < 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+func (m *permitModel) extend(id string, lease int) bool {
+	p, known := m.permits[id]
+	if !known || p.end <= m.now {
+		return false
+	}
+	p.end = max(p.end, m.now+lease)
+	m.permits[id] = p
+	return true
+}
+
+func (m *permitModel) prune() {
+	maps.DeleteFunc(m.permits, func(_ string, p storedPermit) bool { return p.end <= m.now })
+}
+
+func (m *permitModel) place(id string) int {
+	return slices.IndexFunc(m.queue, func(w storedWaiter) bool { return w.id == id })
+}
+
+func (m *permitModel) unqueue(id string) {
+	m.queue = slices.DeleteFunc(m.queue, func(w storedWaiter) bool { return w.id == id })
+	delete(m.alive, id)
+	if len(m.queue) == 0 {
+		m.grace = 0
+	}
+}
+
+func (m *permitModel) giveGrace() {
+	if len(m.alive) == 0 {
+		return
+	}
+	freshest := slices.Max(slices.Collect(maps.Values(m.alive)))
+	if m.grace < freshest && freshest-m.now < heartbeat/2 && (m.grace == 0 || m.now >= m.grace+heartbeat) {
+		m.grace = m.now + heartbeat
+		m.bite.hit("a grace")
+	}
+}
+
+func (m *permitModel) bury() {
+	if m.grace > m.now {
+		return
+	}
+	for id, end := range maps.Clone(m.alive) {
+		if end <= m.now {
+			m.unqueue(id)
+			m.bite.hit("a dead waiter buried")
+		}
+	}
+}
+
+func (m *permitModel) serve(asking string) {
+	served := 0
+	for len(m.queue) > 0 {
+		w := m.queue[0]
+		end, lives := m.alive[w.id]
+		switch {
+		case !lives:
+			m.unqueue(w.id)
+			continue
+		case w.units > m.limit:
+			m.bite.hit("a waiter sent away")
+			m.unqueue(w.id)
+			continue
+		case w.units > m.free():
+			return
+		}
+		m.permits[w.id] = storedPermit{units: w.units, end: m.now + min(max(end, m.grace)-m.now, heartbeat)}
+		m.unqueue(w.id)
+		if served++; served > 1 {
+			m.bite.hit("several served at once")
+		}
+		if w.id != asking {
+			m.bite.hit("served by another's call")
+		}
+	}
+}
+
+// pass is what every call does that may have made units free.
+func (m *permitModel) pass() {
+	m.prune()
+	if len(m.queue) > 0 && m.limit > 0 {
+		m.giveGrace()
+		m.bury()
+		m.serve("")
+	}
+}
+
+func (m *permitModel) join(id string, units, ticket int) {
+	if m.place(id) < 0 {
+		if ticket == 0 {
+			m.tickets++
+			ticket = 1000 + m.tickets
+		}
+		m.queue = append(m.queue, storedWaiter{id, units, ticket})
+		slices.SortFunc(m.queue, func(a, b storedWaiter) int {
+			return cmp.Or(cmp.Compare(a.ticket, b.ticket), strings.Compare(a.id, b.id))
+		})
+	}
+	m.alive[id] = m.now + heartbeat
+}
+
+func (m *permitModel) room(position int) string {
+	return fmt.Sprintf(" %d of %d, free %d of %d, next %d", position, len(m.queue), m.free(), m.limit, m.next())
+}
+
+func (m *permitModel) acquire(o permitOp) string {
+	if o.late {
+		return "void"
+	}
+	if m.limit == 0 {
+		m.limit, m.declared = o.limit, o.limit
+	}
+	switch {
+	case o.limit != m.limit && o.limit != m.declared:
+		return fmt.Sprintf("differs %d %d", m.limit, m.declared)
+	case m.extend(o.id, o.lease):
+		m.bite.hit("acquire again")
+		return "granted"
+	case o.units > m.limit:
+		return fmt.Sprintf("too many %d", m.limit)
+	}
+	m.prune()
+	if len(m.queue) > 0 {
+		m.giveGrace()
+		if !o.try {
+			m.join(o.id, o.units, o.ticket)
+		}
+		m.bury()
+		m.serve(o.id)
+		if m.extend(o.id, o.lease) {
+			return "granted"
+		}
+	}
+	switch {
+	case len(m.queue) == 0 && o.units <= m.free():
+		m.permits[o.id] = storedPermit{o.units, m.now + o.lease}
+		return "granted"
+	case o.try:
+		return "busy" + m.room(len(m.queue)+1)
+	}
+	m.join(o.id, o.units, o.ticket)
+	return "queued" + m.room(m.place(o.id)+1)
+}
+
+func (m *permitModel) beat(o permitOp) string {
+	if m.extend(o.id, o.lease) {
+		return "granted"
+	}
+	if m.place(o.id) < 0 {
+		return "gone"
+	}
+	m.giveGrace()
+	m.alive[o.id] = m.now + heartbeat
+	if m.limit == 0 {
+		m.limit, m.declared = o.limit, o.limit
+	}
+	m.prune()
+	m.bury()
+	m.serve(o.id)
+	if m.extend(o.id, o.lease) {
+		return "granted"
+	}
+	if o.units > m.limit {
+		m.unqueue(o.id)
+	}
+	if m.place(o.id) < 0 {
+		return "gone"
+	}
+	return "queued" + m.room(m.place(o.id)+1)
+}
+
+func (m *permitModel) release(o permitOp) string {
+	p, has := m.permits[o.id]
+	delete(m.permits, o.id)
+	answer := "gone"
+	switch {
+	case has && p.end > m.now:
+		answer = "freed"
+	case m.place(o.id) >= 0:
+		m.unqueue(o.id)
+		answer = "left"
+	case has:
+		m.bite.hit("an expired permit found")
+	}
+	m.pass()
+	return answer
+}
+
+func (m *permitModel) renew(o permitOp) string {
+	switch {
+	case !m.extend(o.id, o.lease):
+		return "gone"
+	case o.lease == 0:
+		return "held"
+	}
+	return "extended"
+}
+
+func (m *permitModel) resize(o permitOp) string {
+	if o.late {
+		return "void"
+	}
+	answer := fmt.Sprintf("freed %d", m.limit)
+	m.limit, m.declared = o.units, o.limit
+	if m.free() < 0 {
+		m.bite.hit("over the limit after a resize")
+	}
+	m.pass()
+	return answer
+}
+
+func (m *permitModel) force(o permitOp) string {
+	p, has := m.permits[o.id]
+	delete(m.permits, o.id)
+	units := 0
+	if has && p.end > m.now {
+		units = p.units
+	}
+	m.pass()
+	return fmt.Sprintf("units %d", units)
+}
+
+// content is everything that is stored, in the form in which stored reads it.
+func (m *permitModel) content() string {
+	var lines []string
+	for _, id := range slices.Sorted(maps.Keys(m.permits)) {
+		p := m.permits[id]
+		lines = append(lines, fmt.Sprintf("permit %s x%d ends %+d", id, p.units, p.end-m.now))
+	}
+	if m.limit > 0 {
+		lines = append(lines, fmt.Sprintf("limit %d declared %d", m.limit, m.declared))
+	}
+	for _, w := range m.queue {
+		lines = append(lines, fmt.Sprintf("queued %s x%d", w.id, w.units))
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.alive)) {
+		lines = append(lines, fmt.Sprintf("alive %s %+d", id, m.alive[id]-m.now))
+	}
+	if m.grace > 0 {
+		lines = append(lines, fmt.Sprintf("alive grace %+d", m.grace-m.now))
+	}
+	return strings.Join(lines, "\n")
+}
+
+type permitOp struct {
+	verb, id      string
+	units, limit  int
+	lease, ticket int
+	try, late     bool
+}
+
+func (o permitOp) waiter() lua.Waiter {
+	return lua.Waiter{Acquisition: o.id, Units: o.units, Heartbeat: heartbeat * half, About: "me"}
+}
+
+type permitMachine struct {
+	permitModel
+	b     *backend
+	clock time.Time // embedded server only
+	past  []permitOp
+}
+
+func newPermitMachine(t *rapid.T, b *backend, bite *bites) *permitMachine {
+	m := &permitMachine{b: b, permitModel: permitModel{now: 1000, permits: map[string]storedPermit{}, alive: map[string]int{}, bite: bite}}
+	require.NoError(t, b.rdb.FlushAll(context.Background()).Err())
+	if b.mini != nil {
+		m.clock = time.UnixMicro(1_800_000_000_000_000)
+		b.mini.SetTime(m.clock)
+	}
+	return m
+}
+
+func (m *permitMachine) run(t *rapid.T) {
+	actions := map[string]func(*rapid.T){
+		"copy": func(t *rapid.T) {
+			if len(m.past) == 0 {
+				t.Skip("nothing was sent yet")
+			}
+			m.bite.hit("copy")
+			m.do(t, rapid.SampledFrom(m.past).Draw(t, "which"))
+		},
+		"time": func(t *rapid.T) { m.passTime(t, rapid.IntRange(1, 6).Draw(t, "halves")) },
+		"ends": func(t *rapid.T) { m.endSomething(t) },
+		"loss": func(t *rapid.T) { m.lose(t) },
+		"":     func(t *rapid.T) { require.Equal(t, m.content(), m.stored(t)) },
+	}
+	for i, verb := range []string{"acquire", "acquire", "acquire", "beat", "beat", "release", "release", "renew", "resize", "force"} {
+		actions[fmt.Sprintf("%s %d", verb, i)] = func(t *rapid.T) {
+			for range 2 {
+				m.do(t, m.draw(t, verb))
+				require.Equal(t, m.content(), m.stored(t))
+			}
+		}
+	}
+	t.Repeat(actions)
+}
+
+// draw prefers ids that are known, so that the interesting branches are reached.
+// An id always wants the same units.
+func (m *permitMachine) draw(t *rapid.T, verb string) permitOp {
+	ids := []string{"a:1", "a:2", "a:22", "b:1", "b:3", "b:6", "c:1", "c:2"}
+	if verb != "acquire" {
+		for id := range m.permits {
+			ids = append(ids, id, id)
+		}
+		for _, w := range m.queue {
+			ids = append(ids, w.id, w.id)
+		}
+		slices.Sort(ids)
+	}
+	o := permitOp{verb: verb, id: rapid.SampledFrom(ids).Draw(t, "id"), lease: rapid.SampledFrom([]int{fullLease, 5}).Draw(t, "lease")}
+	_, _ = fmt.Sscanf(o.id[strings.Index(o.id, ":")+1:], "%d", &o.units)
+	o.units = min(o.units, 7)
+	o.limit = rapid.SampledFrom([]int{7, 7, 7, 7, 5, 9}).Draw(t, "limit")
+	o.late = rapid.IntRange(0, 9).Draw(t, "late") == 0
+	switch verb {
+	case "acquire":
+		o.try = rapid.IntRange(0, 4).Draw(t, "try") == 0
+		o.ticket = rapid.SampledFrom([]int{0, 0, 0, 5}).Draw(t, "ticket")
+	case "renew":
+		o.lease = rapid.SampledFrom([]int{0, 5, fullLease}).Draw(t, "lease")
+	case "resize":
+		o.units = rapid.IntRange(1, 9).Draw(t, "to")
+	}
+	return o
+}
+
+func (m *permitMachine) passTime(t *rapid.T, halves int) {
+	if m.b.mini == nil {
+		t.Skip("a real server's clock runs by itself")
+	}
+	m.now += halves
+	m.clock = m.clock.Add(time.Duration(halves) * half)
+	m.b.mini.SetTime(m.clock)
+}
+
+// endSomething is a lease or a heartbeat whose end has passed.
+func (m *permitMachine) endSomething(t *rapid.T) {
+	ctx := context.Background()
+	over := serverTime(t, m.b.rdb).UnixMilli() - 2*half.Milliseconds()
+	if rapid.Bool().Draw(t, "a waiter's") {
+		if len(m.queue) == 0 {
+			t.Skip("nobody waits")
+		}
+		w := rapid.SampledFrom(m.queue).Draw(t, "whose")
+		member := fmt.Sprintf("%s %d %d me", w.id, w.units, (heartbeat * half).Milliseconds())
+		require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Alive, redis.Z{Score: float64(over), Member: member}).Err())
+		m.alive[w.id] = m.now - 2
+		return
+	}
+	if len(m.permits) == 0 {
+		t.Skip("nobody has any")
+	}
+	id := rapid.SampledFrom(slices.Sorted(maps.Keys(m.permits))).Draw(t, "whose")
+	for level := range 4 {
+		if m.permits[id].units&(1<<level) != 0 {
+			z := redis.Z{Score: float64(int64(level)<<42 + over), Member: fmt.Sprintf("%s#%d", id, 1<<level)}
+			require.NoError(t, m.b.rdb.ZAddXX(ctx, semaphoreKeys.Permits, z).Err())
+		}
+	}
+	m.permits[id] = storedPermit{m.permits[id].units, m.now - 2}
+}
+
+// lose is an eviction, an operator, a FLUSHALL.
+func (m *permitMachine) lose(t *rapid.T) {
+	ctx := context.Background()
+	switch rapid.SampledFrom([]string{"permits", "holders", "queue", "alive", "all"}).Draw(t, "what") {
+	case "permits":
+		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Permits).Err())
+		clear(m.permits)
+		m.limit, m.declared = 0, 0
+	case "holders":
+		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Holders).Err())
+	case "queue":
+		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Queue, semaphoreKeys.Alive).Err())
+		m.queue, m.grace = nil, 0
+		clear(m.alive)
+	case "alive":
+		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Alive).Err())
+		m.grace = 0
+		clear(m.alive)
+	case "all":
+		require.NoError(t, m.b.rdb.FlushAll(ctx).Err())
+		m.permitModel = permitModel{now: m.now, tickets: m.tickets, permits: map[string]storedPermit{}, alive: map[string]int{}, bite: m.bite}
+	}
+}
+
+func (m *permitMachine) do(t *rapid.T, o permitOp) {
+	m.past = append(m.past, o)
+	model := map[string]func(permitOp) string{
+		"acquire": m.acquire, "beat": m.beat, "release": m.release, "renew": m.renew, "resize": m.resize, "force": m.force,
+	}
+	got := m.send(t, o)
+	require.Equal(t, model[o.verb](o), got, "%+v", o)
+	word, _, _ := strings.Cut(got, " ")
+	switch {
+	case strings.HasPrefix(got, "too many"):
+		word = "too many"
+	case got == "units 0":
+		word = "nobody"
+	case word == "units":
+		word = "freed"
+	}
+	m.bite.hit(o.verb + " " + word)
+}
+
+func (m *permitMachine) send(t *rapid.T, o permitOp) string {
+	ctx, rdb := context.Background(), m.b.rdb
+	void := never
+	if o.late {
+		void = 1
+	}
+	lease := time.Duration(o.lease) * half
+	switch o.verb {
+	case "acquire":
+		r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
+			Keys: semaphoreKeys, Waiter: o.waiter(), Lease: lease, Ticket: int64(o.ticket), Try: o.try,
+			VoidAfter: void, Limit: o.limit, Clients: key.ClientPrefix,
+		})
+		require.NoError(t, err)
+		switch r.Status {
+		case lua.Differs:
+			return fmt.Sprintf("differs %d %d", r.Place.Limit, r.Declared)
+		case lua.TooMany:
+			return fmt.Sprintf("too many %d", r.Place.Limit)
+		case lua.Granted, lua.Void:
+			return statusNames[r.Status]
+		}
+		return statusNames[r.Status] + showRoom(r.Place)
+	case "beat":
+		r, err := lua.BeatPermits(ctx, rdb, 0, key.ClientPrefix, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Lease: lease, Limit: o.limit}})
+		require.NoError(t, err)
+		if r[0].Status == lua.Queued {
+			return "queued" + showRoom(r[0].Place)
+		}
+		return statusNames[r[0].Status]
+	case "release":
+		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: o.waiter(), Clients: key.ClientPrefix})
+		require.NoError(t, err)
+		require.False(t, r.More)
+		return statusNames[r.Status]
+	case "renew":
+		r, err := lua.RenewPermits(ctx, rdb, 0, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: o.id, Units: o.units, Lease: lease}})
+		require.NoError(t, err)
+		return answerNames[r[0]]
+	case "resize":
+		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Said: o.limit, VoidAfter: void, Clients: key.ClientPrefix})
+		require.NoError(t, err)
+		if r.Status == lua.Void {
+			return "void"
+		}
+		return fmt.Sprintf("freed %d", r.Before)
+	}
+	units, more, err := lua.ForceReleasePermits(ctx, rdb, semaphoreKeys, o.id, 0, key.ClientPrefix)
+	require.NoError(t, err)
+	require.False(t, more)
+	return fmt.Sprintf("units %d", units)
+}
+
+func showRoom(r lua.Place) string {
+	next := -1
+	if r.Remaining >= 0 {
+		next = int((r.Remaining + half/2) / half)
+	}
+	return fmt.Sprintf(" %d of %d, free %d of %d, next %d", r.Position, r.Length, r.Free, r.Limit, next)
+}
+
+// stored reads everything, in the form of the model's content; and checks that
+// inspection says the same of what lives.
+func (m *permitMachine) stored(t *rapid.T) string {
+	ctx, rdb := context.Background(), m.b.rdb
+	pipe := rdb.Pipeline()
+	keys, permits := pipe.Keys(ctx, "*"), pipe.ZRangeWithScores(ctx, semaphoreKeys.Permits, 0, -1)
+	queue, alive := pipe.ZRange(ctx, semaphoreKeys.Queue, 0, -1), pipe.ZRangeWithScores(ctx, semaphoreKeys.Alive, 0, -1)
+	now := pipe.Time(ctx)
+	_, err := pipe.Exec(ctx)
+	require.NoError(t, err)
+	for _, k := range keys.Val() {
+		require.Contains(t, semaphoreKeys.Permits+semaphoreKeys.Holders+semaphoreKeys.Queue+semaphoreKeys.Alive, k)
+	}
+	inHalves := func(ms float64) int {
+		d := time.Duration(ms-float64(now.Val().UnixMilli())) * time.Millisecond
+		return int((d+half/2+1000*half)/half) - 1000
+	}
+	var limit, declared int
+	found := map[string]storedPermit{}
+	for _, z := range permits.Val() {
+		id, weight, entry := strings.Cut(z.Member.(string), "#")
+		switch {
+		case id == "limit":
+			limit = int(z.Score)
+		case id == "declared":
+			declared = int(z.Score)
+		default:
+			require.True(t, entry)
+			var units int
+			_, err := fmt.Sscan(weight, &units)
+			require.NoError(t, err)
+			level := int64(z.Score) >> 42
+			require.Equal(t, units, 1<<level)
+			found[id] = storedPermit{found[id].units + units, inHalves(z.Score - float64(level<<42))}
+		}
+	}
+	got := permitModel{permits: found, limit: limit, declared: declared, alive: map[string]int{}}
+	for _, member := range queue.Val() {
+		var w storedWaiter
+		_, err := fmt.Sscanf(member, "%s %d", &w.id, &w.units)
+		require.NoError(t, err)
+		got.queue = append(got.queue, w)
+	}
+	for _, z := range alive.Val() {
+		id, _, _ := strings.Cut(z.Member.(string), " ")
+		got.alive[id] = inHalves(z.Score)
+	}
+	grace, given := got.alive["grace"]
+	delete(got.alive, "grace")
+	shown := got.content()
+	if given {
+		shown += fmt.Sprintf("\nalive grace %+d", grace)
+	}
+	m.inspected(t)
+	return strings.TrimPrefix(shown, "\n")
+}
+
+func (m *permitMachine) inspected(t *rapid.T) {
+	r, err := lua.InspectPermits(context.Background(), m.b.rdb, semaphoreKeys, 100)
+	require.NoError(t, err)
+	require.Equal(t, []int{m.limit, m.declared, m.limit - m.free(), len(m.queue)}, []int{r.Limit, r.Declared, r.InUse, r.Waiting})
+	live := maps.Clone(m.permits)
+	maps.DeleteFunc(live, func(_ string, p storedPermit) bool { return p.end <= m.now })
+	for _, h := range r.Held {
+		require.Equal(t, live[h.Acquisition].units, h.Units)
+		require.Equal(t, live[h.Acquisition].end-m.now, int((h.Left+half/2)/half))
+		delete(live, h.Acquisition)
+	}
+	require.Empty(t, live)
+}

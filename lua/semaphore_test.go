@@ -1,0 +1,389 @@
+package lua_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lua"
+)
+
+type permitCall struct {
+	units, limit int
+	lease, keep  time.Duration
+	about        string
+	try          bool
+}
+
+func permitWaiter(who string, c permitCall) lua.Waiter {
+	return lua.Waiter{Acquisition: who, Units: max(c.units, 1), Heartbeat: hour, About: c.about}
+}
+
+func take(ctx context.Context, rdb lua.Redis, who string, c permitCall) (lua.AcquirePermitsReply, error) {
+	if c.limit == 0 {
+		c.limit = 8
+	}
+	if c.lease == 0 {
+		c.lease = 2 * hour
+	}
+	return lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
+		Keys: semaphoreKeys, Waiter: permitWaiter(who, c), Lease: c.lease, Try: c.try, VoidAfter: never,
+		Limit: c.limit, Keep: c.keep, Clients: key.ClientPrefix,
+	})
+}
+
+func mustTake(t *testing.T, b *backend, who string, c permitCall) lua.Status {
+	t.Helper()
+	r, err := take(t.Context(), b.rdb, who, c)
+	require.NoError(t, err)
+	return r.Status
+}
+
+func giveBack(t *testing.T, b *backend, who string) lua.ReleasePermitsReply {
+	t.Helper()
+	units := 1
+	if said, err := lua.InspectPermits(t.Context(), b.rdb, semaphoreKeys, 1000); err == nil { // else a key is of another type
+		for _, h := range said.Held {
+			if h.Acquisition == who {
+				units = h.Units
+			}
+		}
+	}
+	r, err := lua.ReleasePermits(t.Context(), b.rdb, lua.ReleasePermitsParams{
+		Keys: semaphoreKeys, Waiter: permitWaiter(who, permitCall{units: units}), Clients: key.ClientPrefix,
+	})
+	require.NoError(t, err)
+	return r
+}
+
+func inspectPermits(t *testing.T, b *backend) lua.InspectPermitsReply {
+	t.Helper()
+	r, err := lua.InspectPermits(t.Context(), b.rdb, semaphoreKeys, 1000)
+	require.NoError(t, err)
+	return r
+}
+
+// Any number of units is a few entries: taken, counted, extended, and given back
+// together.
+func TestPermitsOfAnyNumberOfUnits(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		for _, limit := range []int{1, 2, 7, 8, 1000, 10_000, 1 << 30, lua.MaxUnits} {
+			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+			for _, units := range []int{limit, limit/2 + 1} {
+				require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: units, limit: limit, about: "me"}))
+				rest := limit - units
+				if rest > 0 {
+					require.Equal(t, lua.Granted, mustTake(t, b, "a:2", permitCall{units: rest, limit: limit, try: true}))
+				}
+				require.Equal(t, lua.Busy, mustTake(t, b, "a:3", permitCall{limit: limit, try: true}))
+				said := inspectPermits(t, b)
+				require.Equal(t, limit, said.InUse)
+				require.Equal(t, limit, said.Limit)
+				i := slices.IndexFunc(said.Held, func(h lua.HeldPermit) bool { return h.Acquisition == "a:1" })
+				require.Equal(t, units, said.Held[i].Units)
+				require.Equal(t, "me", said.Held[i].About)
+				require.WithinDuration(t, time.UnixMicro(int64(said.Now)), time.UnixMicro(int64(said.Held[i].Since)), time.Minute)
+				size, err := b.rdb.ZCard(t.Context(), semaphoreKeys.Permits).Result()
+				require.NoError(t, err)
+				require.LessOrEqual(t, size, int64(2+2*31))
+				giveBack(t, b, "a:2")
+				require.Equal(t, units, inspectPermits(t, b).InUse)
+				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
+				require.Zero(t, inspectPermits(t, b).InUse)
+			}
+		}
+	})
+}
+
+// The limit, the permits and their descriptions are kept for the time that was
+// asked for, from the last use on; the limit stays when nobody has a permit.
+func TestTheKeysOfASemaphoreEndTogether(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ttl := func(k string) string {
+			d, err := b.rdb.PTTL(t.Context(), k).Result()
+			require.NoError(t, err)
+			return hours(d)
+		}
+		mustTake(t, b, "a:1", permitCall{keep: 5 * hour})
+		require.Equal(t, "5h 5h", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders))
+		mustTake(t, b, "a:2", permitCall{keep: 3 * hour})
+		require.Equal(t, "5h 5h", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders), "never shortened")
+		_, err := lua.RenewPermits(t.Context(), b.rdb, 9*hour, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
+		require.NoError(t, err)
+		require.Equal(t, "9h 9h", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders))
+		giveBack(t, b, "a:1")
+		giveBack(t, b, "a:2")
+		require.Equal(t, "9h", ttl(semaphoreKeys.Permits))
+		keys, err := b.rdb.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		require.Equal(t, []string{semaphoreKeys.Permits}, keys)
+		mustTake(t, b, "a:3", permitCall{keep: 0})
+		require.Equal(t, "without end without end", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders))
+		mustTake(t, b, "a:4", permitCall{keep: hour})
+		require.Equal(t, "without end without end", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders), "for ever stays")
+	})
+}
+
+// Ten thousand permits of which eight thousand are over: every command works, and
+// drops only a part of them.
+func TestVeryManyPermitsThatAreOver(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		const all, over = 10_000, 8_000
+		now := serverTime(t, b.rdb).UnixMilli()
+		entries := []redis.Z{{Score: all, Member: "limit"}, {Score: all, Member: "declared"}}
+		for i := range all {
+			end := now + hour.Milliseconds()
+			if i < over {
+				end = now - 1
+			}
+			entries = append(entries, redis.Z{Score: float64(end), Member: fmt.Sprintf("c:%d#1", i)})
+		}
+		require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Permits, entries...).Err())
+		require.Equal(t, all-over, inspectPermits(t, b).InUse)
+		require.Equal(t, lua.TooMany, mustTake(t, b, "a:1", permitCall{units: all + 1, limit: all}))
+		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: over - 1, limit: all}))
+		require.Equal(t, lua.Granted, mustTake(t, b, "a:2", permitCall{limit: all}))
+		require.Equal(t, lua.Busy, mustTake(t, b, "a:3", permitCall{limit: all, try: true}))
+		require.Equal(t, lua.Gone, giveBack(t, b, "c:7").Status, "over, and pruned or not")
+		require.Equal(t, lua.Gone, giveBack(t, b, fmt.Sprintf("c:%d", over-1)).Status, "over, not pruned yet")
+		require.Equal(t, lua.Freed, giveBack(t, b, fmt.Sprintf("c:%d", over)).Status)
+		answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{
+			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: fmt.Sprintf("c:%d", over-2), Units: 1, Lease: hour},
+			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: fmt.Sprintf("c:%d", all-1), Units: 1, Lease: hour},
+		})
+		require.NoError(t, err)
+		require.Equal(t, []lua.RenewAnswer{lua.RenewGone, lua.RenewDone}, answers)
+		require.Equal(t, all-1, inspectPermits(t, b).InUse)
+		left, err := b.rdb.ZCard(ctx, semaphoreKeys.Permits).Result()
+		require.NoError(t, err)
+		require.Greater(t, left, int64(all-over+5000), "not all at once")
+		for range over/200 + 1 {
+			giveBack(t, b, "x:1")
+		}
+		held, err := b.rdb.ZCount(ctx, semaphoreKeys.Permits, "-inf", "+inf").Result()
+		require.NoError(t, err)
+		require.Less(t, held, int64(all-over+30))
+	})
+}
+
+// One that gives much back serves as many as fit, in order, and each client hears
+// of its own; more than one call serves are left to the next.
+func TestWhatIsFreeGoesToAsManyAsFit(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 8}))
+		for i, units := range []int{2, 3, 5, 1} {
+			require.Equal(t, lua.Queued, mustTake(t, b, fmt.Sprintf("w%d:1", i), permitCall{units: units}))
+		}
+		require.Equal(t, lua.Busy, mustTake(t, b, "t:1", permitCall{try: true}))
+		sub := b.rdb.Subscribe(ctx, key.ClientPrefix+"w0", key.ClientPrefix+"w1", key.ClientPrefix+"w2", key.ClientPrefix+"w3")
+		defer sub.Close()
+		for range 4 {
+			_, err := sub.Receive(ctx)
+			require.NoError(t, err)
+		}
+		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Freed}, giveBack(t, b, "a:1"))
+		for _, want := range []string{"w0:1 2", "w1:1 3"} {
+			m, err := sub.ReceiveMessage(ctx)
+			require.NoError(t, err)
+			require.Equal(t, want, m.Payload)
+		}
+		require.Equal(t, lua.Busy, mustTake(t, b, "t:1", permitCall{try: true}), "3 are free, and somebody waits for 5")
+		require.Equal(t, 5, inspectPermits(t, b).InUse)
+		giveBack(t, b, "w0:1")
+		for _, want := range []string{"w2:1 5"} {
+			m, err := sub.ReceiveMessage(ctx)
+			require.NoError(t, err)
+			require.Equal(t, want, m.Payload)
+		}
+		giveBack(t, b, "w2:1")
+		m, err := sub.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "w3:1 1", m.Payload)
+	})
+}
+
+func TestVeryManyWaitersAreServedInPieces(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		const most = 250
+		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 1000, limit: 1000}))
+		for i := range most {
+			require.Equal(t, lua.Queued, mustTake(t, b, fmt.Sprintf("b:%d", i), permitCall{limit: 1000}))
+		}
+		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Freed, More: true}, giveBack(t, b, "a:1"))
+		require.Equal(t, 100, inspectPermits(t, b).InUse)
+		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone, More: true}, giveBack(t, b, "a:1"))
+		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone}, giveBack(t, b, "a:1"))
+		require.Equal(t, most, inspectPermits(t, b).InUse)
+		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 1000, VoidAfter: never, Clients: key.ClientPrefix})
+		require.NoError(t, err)
+		require.Equal(t, 1000, r.Before)
+		require.False(t, r.More)
+		require.Equal(t, most, inspectPermits(t, b).InUse, "nothing is taken away")
+		require.Equal(t, lua.Busy, mustTake(t, b, "c:1", permitCall{limit: 1000, try: true}))
+	})
+}
+
+// A key of another type is a refusal with nothing changed, and a permit that stood
+// there is gone. The description is for people: what stands in its place does not
+// matter.
+func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		refused := func(err error) {
+			t.Helper()
+			fault, code := lua.Classify(err)
+			require.Equal(t, lua.Refused, fault)
+			require.Equal(t, "WRONGTYPE", code)
+		}
+		for _, k := range []string{semaphoreKeys.Permits, semaphoreKeys.Queue, semaphoreKeys.Alive, semaphoreKeys.Holders} {
+			require.NoError(t, b.rdb.FlushAll(ctx).Err())
+			require.NoError(t, b.rdb.Set(ctx, k, "x", 0).Err())
+			_, err := take(ctx, b.rdb, "a:1", permitCall{})
+			beats, beatErr := lua.BeatPermits(ctx, b.rdb, 0, "c", []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{}), Lease: hour, Limit: 8}})
+			require.NoError(t, beatErr)
+			_, inspectErr := lua.InspectPermits(ctx, b.rdb, semaphoreKeys, 10)
+			switch k {
+			case semaphoreKeys.Holders:
+				require.NoError(t, err)
+				require.NoError(t, inspectErr)
+				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
+				continue
+			case semaphoreKeys.Permits:
+				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 8, VoidAfter: never})
+				refused(err)
+				_, _, err = lua.ForceReleasePermits(ctx, b.rdb, semaphoreKeys, "a:1", 0, "c")
+				refused(err)
+				answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: k, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
+				require.NoError(t, err)
+				require.Equal(t, []lua.RenewAnswer{lua.RenewGone}, answers)
+			}
+			refused(err)
+			refused(inspectErr)
+			require.Equal(t, lua.Denied, beats[0].Status)
+			require.Equal(t, lua.Gone, giveBack(t, b, "a:1").Status)
+			keys, err := b.rdb.Keys(ctx, "*").Result()
+			require.NoError(t, err)
+			require.Equal(t, []string{k}, keys)
+		}
+		// A queue of another type does not keep what is held from being given back.
+		require.NoError(t, b.rdb.FlushAll(ctx).Err())
+		mustTake(t, b, "a:1", permitCall{})
+		require.NoError(t, b.rdb.Set(ctx, semaphoreKeys.Queue, "x", 0).Err())
+		require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
+	})
+}
+
+func TestAWaiterForPermitsThatWasRemovedIsTold(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		mustTake(t, b, "a:1", permitCall{units: 8})
+		mustTake(t, b, "b:1", permitCall{about: "me"})
+		w := permitWaiter("b:1", permitCall{about: "me"})
+		did, err := lua.Remove(t.Context(), b.rdb, semaphoreKeys.Queue, semaphoreKeys.Alive, w, key.ClientPrefix)
+		require.NoError(t, err)
+		require.True(t, did)
+		r, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Lease: hour, Limit: 8}})
+		require.NoError(t, err)
+		require.Equal(t, lua.Removed, r[0].Status)
+	})
+}
+
+func TestDescriptionsOfPermitsAreOnlyData(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		for _, about := range []string{"", "1 2 3", "limit", "a#1", "a\x00\r\n🔒", "%s %d .*", "'\"; return 1 --"} {
+			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+			mustTake(t, b, "a:1", permitCall{units: 8, about: about})
+			mustTake(t, b, "b:1", permitCall{units: 3, about: about})
+			require.Equal(t, strings.TrimRight(about, " "), inspectPermits(t, b).Held[0].About)
+			giveBack(t, b, "a:1")
+			held := inspectPermits(t, b).Held
+			require.Len(t, held, 1)
+			require.Equal(t, "b:1", held[0].Acquisition)
+			require.Equal(t, about, held[0].About)
+		}
+	})
+}
+
+func TestWithoutMemoryNoPermitIsGrantedAndAllAreGivenBack(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	b := &backend{rdb: dial(t, s.addr, 3, nil), addr: s.addr}
+	ctx := t.Context()
+	full := func(bytes int) { require.NoError(t, b.rdb.ConfigSet(ctx, "maxmemory", fmt.Sprint(bytes)).Err()) }
+	refused := func(err error) {
+		t.Helper()
+		fault, code := lua.Classify(err)
+		require.Equal(t, lua.Refused, fault)
+		require.Equal(t, "OOM", code)
+	}
+	full(1)
+	_, err := take(ctx, b.rdb, "a:1", permitCall{})
+	refused(err)
+	full(0)
+	mustTake(t, b, "a:1", permitCall{units: 5})
+	mustTake(t, b, "a:2", permitCall{units: 3})
+	mustTake(t, b, "b:1", permitCall{units: 3})
+	// Some time has passed since it queued: its first write is the one that Redis accepts.
+	require.NoError(t, b.rdb.PExpire(ctx, semaphoreKeys.Queue, hour).Err())
+	full(1)
+	answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 5, Lease: 9 * hour}})
+	require.NoError(t, err)
+	require.Equal(t, []lua.RenewAnswer{lua.RenewDone}, answers)
+	beats, err := lua.BeatPermits(ctx, b.rdb, 0, "c", []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 3}), Lease: hour, Limit: 8}})
+	require.NoError(t, err)
+	require.Equal(t, lua.Queued, beats[0].Status)
+	require.Equal(t, lua.Freed, giveBack(t, b, "a:2").Status, "and the next is served")
+	require.Equal(t, 8, inspectPermits(t, b).InUse)
+	units, _, err := lua.ForceReleasePermits(ctx, b.rdb, semaphoreKeys, "a:1", 0, "c")
+	require.NoError(t, err)
+	require.Equal(t, 5, units)
+	_, err = take(ctx, b.rdb, "d:1", permitCall{})
+	refused(err)
+	require.Equal(t, 3, inspectPermits(t, b).InUse)
+}
+
+// Of waiters that beat in one command none is dropped because another's beat came
+// first in it; and what is free goes to them in their order.
+func TestBeatsOfABatchAreNotedBeforeAnybodyIsTakenForDead(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		mustTake(t, b, "a:1", permitCall{units: 8})
+		batch := make([]lua.PermitBeat, 100)
+		late := float64(serverTime(t, b.rdb).UnixMilli() - 1)
+		for i := range batch {
+			id := fmt.Sprintf("b:%d", i)
+			require.Equal(t, lua.Queued, mustTake(t, b, id, permitCall{}))
+			batch[i] = lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter(id, permitCall{}), Lease: 5 * hour, Limit: 8}
+		}
+		for i := range batch[1:] { // the first is in time, so that the others get no grace
+			member := fmt.Sprintf("b:%d 1 %d", i+1, hour.Milliseconds())
+			require.NoError(t, b.rdb.ZAddXX(t.Context(), semaphoreKeys.Alive, redis.Z{Score: late, Member: member}).Err())
+		}
+		answers, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", batch)
+		require.NoError(t, err)
+		for i, a := range answers {
+			require.Equal(t, lua.BeatReply{Status: lua.Queued, Place: lua.Place{Position: i + 1, Length: 100, Limit: 8, Remaining: a.Place.Remaining}}, a)
+		}
+		require.NoError(t, b.rdb.ZRem(t.Context(), semaphoreKeys.Permits, "a:1#8").Err())
+		answers, err = lua.BeatPermits(t.Context(), b.rdb, 0, "c", batch)
+		require.NoError(t, err)
+		for i, a := range answers {
+			if i < 8 {
+				require.Equal(t, lua.Granted, a.Status, "%d", i)
+			} else {
+				require.Equal(t, i-7, a.Place.Position)
+			}
+		}
+		for _, h := range inspectPermits(t, b).Held {
+			require.Equal(t, "5h", hours(h.Left), "extended to the whole lease")
+		}
+	})
+}
