@@ -8,10 +8,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/fair"
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/reentrant"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 // Client makes locks on one Redis. A program needs one Client for each Redis
@@ -20,7 +23,10 @@ import (
 // concurrently.
 type Client struct {
 	session  *session.Session
+	book     *mutex.Book
 	mutexes  *reentrant.Family
+	fair     *fair.Family
+	permits  *semaphore.Family
 	defaults settings.Lock
 	prefix   string
 	closed   chan struct{}
@@ -51,8 +57,9 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	s := session.New(session.Config{
 		Redis: rdb, PubSub: rdb, Log: cfg.log, About: cfg.description, KeepFence: cfg.keepFence, Cluster: cluster,
 	})
+	book := mutex.NewBook(s)
 	return &Client{
-		session: s, mutexes: reentrant.NewFamily(s),
+		session: s, book: book, mutexes: reentrant.NewFamily(book), fair: fair.NewFamily(book), permits: semaphore.NewFamily(s),
 		defaults: cfg.lock, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
@@ -71,13 +78,36 @@ func isNil(rdb redis.UniversalClient) bool {
 //
 // A name is text without control characters, of at most 512 bytes with the
 // client's prefix. Braces must form exactly one non-empty {tag}, as Redis
-// Cluster defines them.
+// Cluster defines them, and a name must not begin with "redisson_lock_token:",
+// as the keys of fences do.
 func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
+	return c.mutexes.Mutex(c.prefix+name, c.with(options))
+}
+
+// FairMutex returns the mutex of a name that is given in order of arrival, across
+// all processes. It guards the same key as Mutex: the two exclude each other, and
+// who has one re-enters by the other; but who waits for the plain one has no place
+// in the queue. Package fair says when to take which. Names and options are as for
+// Mutex.
+func (c *Client) FairMutex(name string, options ...LockOption) *fair.Mutex {
+	return c.fair.Mutex(c.prefix+name, c.with(options))
+}
+
+// Semaphore returns the semaphore of a name, of which at most limit units of permits
+// live at once, across all processes. All of them say the same limit, which is kept
+// in Redis; see semaphore.Semaphore.Resize for changing it. It has nothing in common
+// with a mutex of the same name. Names and options are as for Mutex.
+func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semaphore.Semaphore {
+	return c.permits.Semaphore(c.prefix+name, limit, c.with(options))
+}
+
+// with is the client's settings with those of one lock.
+func (c *Client) with(options []LockOption) settings.Lock {
 	set := c.defaults
 	for _, option := range options {
 		option.applyLock(&set)
 	}
-	return c.mutexes.Mutex(c.prefix+name, set)
+	return set
 }
 
 // Close ends the client: goroutines that wait for a lock return ErrClosed, what
@@ -96,5 +126,5 @@ func (c *Client) Close(ctx context.Context) error {
 		}
 	}
 	defer close(c.closed)
-	return errors.Join(c.mutexes.Close(ctx), c.session.FinishClose(ctx))
+	return errors.Join(c.book.Close(ctx), c.permits.Close(ctx), c.session.FinishClose(ctx))
 }

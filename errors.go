@@ -5,6 +5,7 @@ import "github.com/redlatch/redlatch/lockerr"
 // The errors of redlatch, for errors.Is. Package lockerr says what each means.
 var (
 	ErrNotAcquired   = lockerr.ErrNotAcquired
+	ErrRemoved       = lockerr.ErrRemoved
 	ErrLost          = lockerr.ErrLost
 	ErrNotHeld       = lockerr.ErrNotHeld
 	ErrIndeterminate = lockerr.ErrIndeterminate
@@ -22,6 +23,8 @@ type (
 	LostError = lockerr.LostError
 	// OpError says which operation failed, on which lock.
 	OpError = lockerr.OpError
+	// LimitError says which limits of a semaphore differ.
+	LimitError = lockerr.LimitError
 	// ConfigError says which value is not usable, and why.
 	ConfigError = lockerr.ConfigError
 )

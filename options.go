@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -130,6 +131,32 @@ func WithSelfWaitWarning(after time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Suspect = after })
 }
 
+// WithHeartbeat sets how long a waiter of a queue is taken for living without a
+// sign of it, and so how long those that died while they waited delay the others,
+// all of them together. A waiter gives a sign every third of it: longer bears
+// longer outages without a word to the user, shorter passes over the dead sooner
+// and costs more. All who wait for one name should have the same: beside a much
+// longer one, an outage of the server cannot be told from the death of those with
+// the shorter, and they queue again. At least 100 ms, in whole milliseconds.
+// Defaults to 5 s.
+func WithHeartbeat(d time.Duration) LockOption {
+	return lockOption(func(s *settings.Lock) { s.Heartbeat = d })
+}
+
+// WithWaitNotice has notice called by a Lock that waits in a queue: when it has
+// got its place, and when the place, the length or the holder have changed, as
+// its heartbeats bring it to light. It is called by the goroutine that waits and
+// must return soon: the lock may come meanwhile. Plain mutexes have no queue and
+// call nothing.
+func WithWaitNotice(notice func(lock.Waiting)) LockOption {
+	return lockOption(func(s *settings.Lock) {
+		s.Notice = nil
+		if notice != nil {
+			s.Notice = func(w settings.Waiting) { notice(lock.Waiting(w)) }
+		}
+	})
+}
+
 // WithPrefix puts a prefix before the names of all locks, for instance to give a
 // service its own part of the keyspace by ACL. Java clients need the same.
 // Defaults to none.
@@ -154,7 +181,8 @@ func WithDescription(text string) Option {
 // after its last use; 0 keeps it for ever. Fences also grow when it is gone,
 // because they are never below the server's clock; what is kept guards against
 // a clock that is set back. Set 0 where Redisson's RFencedLock uses the same
-// names: Java counts from what is kept. Defaults to 7 days.
+// names: Java counts from what is kept. A fence that is kept for ever already,
+// by Redisson or an earlier setting, stays so. Defaults to 7 days.
 func WithFenceRetention(d time.Duration) Option {
 	return option(func(c *config) { c.keepFence = d })
 }

@@ -17,7 +17,7 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	}
 	defer func() {
 		// Here and not behind fn, so that it also runs when fn panics.
-		if unlockErr := h.finish(ctx); unlockErr != nil {
+		if unlockErr := h.finish(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
 			err = errors.Join(err, unlockErr)
 		}
 	}()

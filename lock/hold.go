@@ -55,12 +55,13 @@ func (h *Hold) Lost() <-chan struct{} { return h.inner.Lost() }
 // TrustedUntil is when trust in the lease ends unless it is renewed before,
 // which the watchdog does. It is always earlier than the end of the lease in
 // Redis: it is counted from before the last successful command was sent, and
-// keeps a margin.
+// keeps a margin. It is zero once Unlock, or closing the client, has begun.
 func (h *Hold) TrustedUntil() time.Time { return h.inner.TrustedUntil() }
 
 // Trusted reports whether the hold can be relied on at this moment, by the
 // monotonic clock and by the wall clock, which unlike the other goes on while a
-// machine is suspended. It asks nobody.
+// machine is suspended. It is false once Unlock, or closing the client, has
+// begun, also while other holds of the owner remain. It asks nobody.
 func (h *Hold) Trusted() bool { return h.inner.Trusted() }
 
 // Context returns a context for the work under the lock. It has the values of
@@ -92,7 +93,7 @@ type keepAlive struct {
 //
 // On success the hold is released and its context has ended. Errors:
 //   - lockerr.ErrLost: the lock ended before, without our asking. Nothing was
-//     changed in Redis.
+//     changed in Redis. Unlocking again says the same.
 //   - lockerr.ErrNotHeld: this hold was released before. Nothing was changed.
 //   - lockerr.ErrClosed: the client was closed and has released it.
 //   - lockerr.ErrIndeterminate, ErrUnavailable, ErrRefused: Redis did not say

@@ -11,6 +11,7 @@ package lockerr
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,10 @@ var (
 	// ErrNotAcquired says that somebody else has the lock: a try was refused,
 	// or the wait ended first. Nothing was changed in Redis.
 	ErrNotAcquired = errors.New("redlatch: not acquired")
+
+	// ErrRemoved says that an operator took the waiter out of the queue. It is
+	// found beside ErrNotAcquired.
+	ErrRemoved = errors.New("redlatch: removed from the queue by an operator")
 
 	// ErrLost says that a hold ended without its holder asking: it expired,
 	// was removed, or could not be confirmed in time. What it guarded may be
@@ -44,8 +49,8 @@ var (
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("redlatch: client is closed")
 
-	// ErrConfig says that a name or a setting is not usable. Nothing was sent
-	// to Redis.
+	// ErrConfig says that a name or a setting is not usable. Nothing was changed
+	// in Redis.
 	ErrConfig = errors.New("redlatch: bad configuration")
 )
 
@@ -53,24 +58,40 @@ var (
 // lock when Redis was last asked; by the time it is read that may be history.
 type NotAcquiredError struct {
 	Name        string        // the lock
-	Holder      string        // the acquisition that has it; empty if Redis was not asked
+	Holder      string        // the acquisition that has it; empty if the wait ended behind others of this process, before Redis was asked
 	Description string        // what the holder says of itself; empty if nothing
-	Remaining   time.Duration // of the holder's lease; negative if it has no end
+	Remaining   time.Duration // of the holder's lease; 0 if not known, negative if it has no end
 	Err         error         // why the wait ended; nil for a try
+
+	// Of locks with a queue; else zero.
+	Position int       // in the queue, 1 being the next; for a try, where it would have been
+	Length   int       // of the queue
+	Since    time.Time // about when the holder got the lock, by the server's clock; zero if that is not known
+
+	// Of semaphores; else zero.
+	InUse int // units; above Limit after that was lowered
+	Limit int
 }
 
 func (e *NotAcquiredError) Error() string {
 	msg := fmt.Sprintf("redlatch: lock %q not acquired", e.Name)
+	if e.Limit > 0 {
+		msg = fmt.Sprintf("redlatch: semaphore %q not acquired: %d of %d in use", e.Name, e.InUse, e.Limit)
+	}
 	if e.Holder != "" {
 		msg += fmt.Sprintf(": held by %s", e.Holder)
 		if e.Description != "" {
 			msg += fmt.Sprintf(" (%s)", e.Description)
 		}
-		if e.Remaining < 0 {
+		switch {
+		case e.Remaining < 0:
 			msg += " without an end"
-		} else {
+		case e.Remaining > 0:
 			msg += fmt.Sprintf(" for %v more unless renewed", e.Remaining)
 		}
+	}
+	if e.Position > 0 {
+		msg += fmt.Sprintf("; place %d, queue of %d", e.Position, e.Length)
 	}
 	if e.Err != nil {
 		msg += ": " + e.Err.Error()
@@ -101,16 +122,21 @@ func (e *LostError) Unwrap() error { return ErrLost }
 
 // OpError is an operation on one lock that failed for the reason in Kind: one
 // of [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused],
-// [ErrClosed].
+// [ErrClosed]; none of them when the context had ended before anything was asked.
 type OpError struct {
-	Kind error  // one of the values above
+	Kind error  // one of the values above, or nil
 	Op   string // what was being done: "lock", "unlock", ...
 	Name string // the lock
 	Err  error  // what Redis, the network or the context said; may be nil
 }
 
 func (e *OpError) Error() string {
-	msg := fmt.Sprintf("%v: %s %q", e.Kind, e.Op, e.Name)
+	msg := fmt.Sprintf("%s %q", e.Op, e.Name)
+	if e.Kind != nil {
+		msg = fmt.Sprintf("%v: %s", e.Kind, msg)
+	} else {
+		msg = "redlatch: " + msg
+	}
 	if e.Err != nil {
 		msg += ": " + e.Err.Error()
 	}
@@ -134,11 +160,33 @@ func (e *ConfigError) Error() string {
 // Unwrap makes errors.Is find ErrConfig.
 func (e *ConfigError) Unwrap() error { return ErrConfig }
 
-func withCause(kind, cause error) []error {
-	if cause == nil {
-		return []error{kind}
+// LimitError is the [ErrConfig] of a semaphore whose limit in Redis is not what the
+// program goes by: another limit is known there, or it has become smaller than what
+// was asked for. Nothing was changed in Redis. Resize changes the limit.
+type LimitError struct {
+	Name     string // the semaphore
+	Said     int    // the limit that the program says
+	Limit    int    // the limit in Redis
+	Declared int    // the other limit that would be accepted, said by programs from before a Resize; may be the same
+	Units    int    // more than Limit were asked for; 0: it is Said that does not fit
+}
+
+func (e *LimitError) Error() string {
+	if e.Units > 0 {
+		return fmt.Sprintf("redlatch: semaphore %q has a limit of %d now: %d units can never be acquired", e.Name, e.Limit, e.Units)
 	}
-	return []error{kind, cause}
+	msg := fmt.Sprintf("redlatch: semaphore %q has a limit of %d", e.Name, e.Limit)
+	if e.Declared != e.Limit {
+		msg += fmt.Sprintf(" (declared as %d)", e.Declared)
+	}
+	return msg + fmt.Sprintf(", and this program says %d", e.Said)
+}
+
+// Unwrap makes errors.Is find ErrConfig.
+func (e *LimitError) Unwrap() error { return ErrConfig }
+
+func withCause(kind, cause error) []error {
+	return slices.DeleteFunc([]error{kind, cause}, func(err error) bool { return err == nil })
 }
 
 // printable shows a bad value without letting it damage a log: text is quoted

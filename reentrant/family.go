@@ -1,28 +1,26 @@
 package reentrant
 
 import (
-	"context"
-	"errors"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// Family is what the mutexes of one client share: for each name in use, what
-// this client knows of it.
+// Family is what the mutexes of one client share: for each name in use, who of
+// this client waits for it. Users have it inside of their redlatch.Client.
 type Family struct {
 	session *session.Session
+	book    *mutex.Book
 
 	mu     sync.Mutex
 	locals map[string]*local
 }
 
-// NewFamily makes the family of one client.
-func NewFamily(s *session.Session) *Family {
-	return &Family{session: s, locals: make(map[string]*local)}
+// NewFamily makes the family of one client, which has one book for all its
+// mutexes.
+func NewFamily(b *mutex.Book) *Family {
+	return &Family{session: b.Session, book: b, locals: make(map[string]*local)}
 }
 
 // enter returns the local state of a name and counts the caller as a user.
@@ -31,7 +29,7 @@ func (f *Family) enter(name string) *local {
 	defer f.mu.Unlock()
 	l := f.locals[name]
 	if l == nil {
-		l = &local{}
+		l = &local{Record: f.book.Enter(name)}
 		f.locals[name] = l
 	}
 	l.refs++
@@ -48,48 +46,11 @@ func (f *Family) leave(name string, l *local) {
 		delete(f.locals, name)
 	}
 	f.mu.Unlock()
-	if last && l.sub != nil {
+	if !last {
+		return
+	}
+	f.book.Leave(name, l.Record)
+	if l.sub != nil {
 		l.sub.Close()
 	}
-}
-
-// Len is the number of names in use.
-func (f *Family) Len() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.locals)
-}
-
-// Close gives back all that is held. The session must have begun to close, so
-// that nothing new comes.
-func (f *Family) Close(ctx context.Context) error {
-	const atOnce = 16 // a client that holds very many closes in bounded pieces
-	var g errgroup.Group
-	g.SetLimit(atOnce)
-	var mu sync.Mutex
-	var all []error
-	for _, a := range f.held() {
-		g.Go(func() error {
-			if err := a.Close(ctx); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				all = append(all, err)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
-	return errors.Join(all...)
-}
-
-func (f *Family) held() []*acquisition.Acquisition {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []*acquisition.Acquisition
-	for _, l := range f.locals {
-		l.mu.Lock()
-		all = append(all, l.held...)
-		l.mu.Unlock()
-	}
-	return all
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -14,33 +15,15 @@ import (
 
 // keeper is the mutex behind one acquisition.
 type keeper struct {
+	mutex.Counting
 	*want
 	turn atomic.Bool // the acquisition has the local turn
-}
-
-// Reenter asks Redis for one hold more.
-func (k *keeper) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (time.Time, error) {
-	answer, err := k.ask(ctx, a.ID, holds, lease)
-	return answer.Sent, orGone(answer.Value.Status, err)
-}
-
-// SetHolds tells Redis the number of holds.
-func (k *keeper) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) error {
-	answer, err := k.release(ctx, a.ID, holds)
-	return orGone(answer.Value.Status, err)
-}
-
-func orGone(status lua.Status, err error) error {
-	if err == nil && status == lua.Gone {
-		return acquisition.ErrGone
-	}
-	return err
 }
 
 // Leave hands the lock to the next waiter of this client or, when there is none
 // or enough of them had their turn, frees it.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
-	if k.turn.Load() && !k.family.session.IsClosing() && k.l.mayTransfer(k.settings.Turns) {
+	if k.turn.Load() && !k.want.Session.IsClosing() && k.l.mayTransfer(k.want.Settings.Turns) {
 		if w := k.l.next(); w != nil {
 			return k.transfer(ctx, a, w)
 		}
@@ -59,29 +42,29 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 // the lock. Copies of its acquire that are still on their way could be granted
 // now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays > k.family.session.Now() {
-		k.giveBack(a.ID, a.Strays)
+	if a.Strays > k.want.Session.Now() {
+		k.giveBack(a.ID, a.Strays, nil)
 	}
-	k.l.ended(a)
+	k.want.Ended(a)
 	if k.turn.Swap(false) {
 		k.l.passTurn()
 	}
-	k.family.leave(k.keys.Lock, k.l)
+	k.family.leave(k.want.Keys.Lock, k.l)
 }
 
 // transfer hands the lock to w, with one command. Whatever comes of it, w gets
 // at least the turn, and asks for itself.
 func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
-	id := w.want.newID()
-	answer, err := session.Do(ctx, k.family.session, k.call("unlock", false),
+	id := w.want.NewID()
+	answer, err := session.Do(ctx, k.want.Session, k.want.Call("unlock", false),
 		func(ctx context.Context, voidAfter lua.Time) (lua.TransferReply, error) {
-			r, err := lua.Transfer(ctx, k.family.session.Redis, lua.TransferParams{
-				LockKey: k.keys.Lock, FenceKey: k.keys.Fence,
+			r, err := lua.Transfer(ctx, k.want.Session.Redis, lua.TransferParams{
+				LockKey: k.want.Keys.Lock, FenceKey: k.want.Keys.Fence,
 				From: from.ID, To: id,
-				Lease: w.want.settings.Lease, VoidAfter: voidAfter, KeepFence: k.family.session.KeepFence,
+				Lease: w.want.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.want.Session.KeepFence,
 			})
 			if err == nil {
-				err = k.family.session.Heard(r.Status, r.Now)
+				err = k.want.Session.Heard(r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -89,7 +72,7 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 		k.turn.Store(false) // it goes with the lock
 		h := w.want.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true)
 		if !k.l.deliver(w, given{hold: h}) {
-			k.family.session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+			k.want.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 		}
 		return nil
 	}
@@ -98,13 +81,13 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	case err == nil && answer.Strays == 0:
 		return acquisition.ErrGone
 	case err == nil: // an earlier copy may have done it, and then somebody ended it
-		k.giveBack(id, answer.Strays)
+		k.giveBack(id, answer.Strays, nil)
 		return nil
 	case errors.Is(err, lockerr.ErrRefused) && answer.Strays == 0:
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or get it yet: both are given back, and w asks anew.
-	k.giveBack(id, answer.Strays)
+	k.giveBack(id, answer.Strays, nil)
 	k.freeLater(from, answer.Strays)
 	return err
 }
@@ -119,13 +102,13 @@ func (k *keeper) requeue(w *waiter) {
 // free releases the lock for everybody.
 func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
-	answer, err := k.release(ctx, a.ID, 0)
+	answer, err := k.want.Release(ctx, a.ID, 0)
 	if err != nil {
 		k.freeLater(a, 0)
 		return err
 	}
 	if answer.Value.Heard < 0 {
-		k.family.session.PublishDenied(k.keys.Channel)
+		k.want.Session.PublishDenied(k.want.Keys.Channel)
 	}
 	switch {
 	case answer.Value.Status == lua.Gone && answer.Strays == 0:
@@ -139,26 +122,22 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 // freeLater goes on releasing in the background, and notes when it is done: an
 // Unlock that is tried again then has succeeded and not lost.
 func (k *keeper) freeLater(a *acquisition.Acquisition, strays lua.Time) {
-	k.family.session.GiveBack(strays, func(ctx context.Context) {
-		if k.releaseQuietly(ctx, a.ID) == lua.Freed {
-			a.Freed()
-		}
-	})
+	k.giveBack(a.ID, strays, a.Freed)
 }
 
 // stepAside lets waiters of other clients go first for a moment. Whoever releases
 // and asks again at once wins nearly always, and would starve them. The local
 // state is kept for as long, though nobody here may want the lock just now.
 func (k *keeper) stepAside(roundTrip time.Duration) {
-	l := k.family.enter(k.keys.Lock) // not k.l: an Unlock that is tried again may come long after that
+	l := k.family.enter(k.want.Keys.Lock) // not k.l: an Unlock that is tried again may come long after that
 	d := l.stepAside(roundTrip)
-	time.AfterFunc(d, func() { k.family.leave(k.keys.Lock, l) })
+	time.AfterFunc(d, func() { k.family.leave(k.want.Keys.Lock, l) })
 }
 
 // othersHeard reports whether other clients may have been told of a release.
 func (k *keeper) othersHeard(heard int64) bool {
-	if k.family.session.Wakes.Hears(k.keys.Channel) {
+	if k.want.Session.Wakes.Hears(k.want.Keys.Channel) {
 		heard--
 	}
-	return heard != 0 || k.family.session.Cluster
+	return heard != 0 || k.want.Session.Cluster
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
-	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/wake"
 )
 
@@ -16,20 +16,18 @@ import (
 // Redis, however many wait, and Unlock hands the lock to the next by one
 // command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
 type local struct {
+	*mutex.Record
+
 	refs int // users, guarded by Family.mu
 
 	mu     sync.Mutex
-	taken  bool                       // somebody has the turn
-	queue  []*waiter                  // for the turn, in order of arrival
-	streak int                        // grants in a row since the lock last came from Redis
-	aside  time.Time                  // until when others are let go first
-	polite time.Duration              // how long they were let go first the last time
-	others bool                       // somebody else had the lock since then
-	held   []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about yet
-	sub    *wake.Subscription         // nil until somebody was refused
-	asker  *want                      // who has the turn and waits for Redis
-	look   chan struct{}              // tells it that its own chain has got the lock
-	fault  error                      // why Redis could not be asked lately; nil when it could
+	taken  bool               // somebody has the turn
+	queue  []*waiter          // for the turn, in order of arrival
+	streak int                // grants in a row since the lock last came from Redis
+	aside  time.Time          // until when others are let go first
+	polite time.Duration      // how long they were let go first the last time
+	others bool               // somebody else had the lock since then
+	sub    *wake.Subscription // nil until somebody was refused
 }
 
 // waiter is a Lock that waits for the turn.
@@ -39,39 +37,10 @@ type waiter struct {
 	left  bool       // it gave up; guarded by local.mu
 }
 
-// given is what a waiter gets: the lock, the turn to ask for it, or neither,
-// when its own chain has the lock now and it should re-enter.
+// given is what a waiter gets: the lock, or the turn to ask for it.
 type given struct {
 	hold *acquisition.Hold
 	turn bool
-}
-
-// heldBy returns the acquisition that the chain has, nil if it has none.
-func (l *local) heldBy(o *owner.Owner) *acquisition.Acquisition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.heldByLocked(o)
-}
-
-func (l *local) heldByLocked(o *owner.Owner) *acquisition.Acquisition {
-	for _, a := range l.held {
-		if a.Owner == o {
-			return a
-		}
-	}
-	return nil
-}
-
-// holder returns an acquisition of this client that has the lock, nil if none.
-func (l *local) holder() *acquisition.Acquisition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, a := range l.held {
-		if !a.IsLost() {
-			return a
-		}
-	}
-	return nil
 }
 
 // join takes the turn if it is free, and else queues. A chain that got the lock
@@ -80,7 +49,7 @@ func (l *local) join(w *want) (wait *waiter, turn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.heldByLocked(w.owner) != nil:
+	case l.HeldBy(w.Owner) != nil:
 		return nil, false
 	case !l.taken:
 		l.taken = true
@@ -130,18 +99,27 @@ func (l *local) deliver(w *waiter, g given) bool {
 	return true
 }
 
-// leave is a waiter giving up. What it was given in the meantime is returned,
-// for the caller to pass on.
-func (l *local) leave(w *waiter) (given, bool) {
+// withdraw takes a waiter out of the queue. It reports false when it is not there:
+// somebody is about to give it something.
+func (l *local) withdraw(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.left = true
 	for i, other := range l.queue {
 		if other == w {
 			l.queue = append(l.queue[:i], l.queue[i+1:]...)
-			break
+			return true
 		}
 	}
+	return false
+}
+
+// leave is a waiter giving up. What it was given in the meantime is returned,
+// for the caller to pass on.
+func (l *local) leave(w *waiter) (given, bool) {
+	l.withdraw(w)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.left = true
 	select {
 	case g := <-w.given:
 		return g, true
@@ -162,62 +140,12 @@ func (l *local) passTurn() {
 	l.taken = false
 }
 
-// granted notes a fresh grant, and sends waiters of the same chain back: they
-// re-enter now, and would else wait for themselves.
+// granted notes a fresh grant.
 func (l *local) granted(a *acquisition.Acquisition) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.streak++
-	l.fault = nil
-	l.held = append(l.held, a)
-	if l.asker != nil && l.asker.owner == a.Owner {
-		select {
-		case l.look <- struct{}{}:
-		default:
-		}
-	}
-	kept := l.queue[:0]
-	for _, w := range l.queue {
-		if w.want.owner == a.Owner {
-			w.given <- given{}
-		} else {
-			kept = append(kept, w)
-		}
-	}
-	l.queue = kept
-}
-
-// asking notes who waits for Redis. A TryLock of the same chain may get the lock
-// meanwhile; the channel tells of that.
-func (l *local) asking(w *want) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.look == nil {
-		l.look = make(chan struct{}, 1)
-	}
-	l.asker = w
-	return l.look
-}
-
-// asked ends what asking began.
-func (l *local) asked(w *want) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.asker == w {
-		l.asker = nil
-	}
-}
-
-// ended forgets an acquisition.
-func (l *local) ended(a *acquisition.Acquisition) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, other := range l.held {
-		if other == a {
-			l.held = append(l.held[:i], l.held[i+1:]...)
-			return
-		}
-	}
+	l.mu.Unlock()
+	l.Granted(a)
 }
 
 // mayTransfer reports whether the lock may go to another waiter of this client
@@ -226,18 +154,6 @@ func (l *local) mayTransfer(turns int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.streak < turns
-}
-
-func (l *local) setFault(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.fault = err
-}
-
-func (l *local) lastFault() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.fault
 }
 
 // stepAside makes the next one with the turn wait before it asks, so that waiters

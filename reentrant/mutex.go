@@ -3,15 +3,10 @@ package reentrant
 import (
 	"context"
 	"errors"
-	"time"
 
-	"github.com/redlatch/redlatch/internal/acquisition"
-	"github.com/redlatch/redlatch/internal/key"
-	"github.com/redlatch/redlatch/internal/owner"
-	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
-	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -19,24 +14,18 @@ import (
 // its own: make it where it is needed, and share it or not. Its methods may be
 // called concurrently.
 type Mutex struct {
-	family   *Family
-	keys     key.Mutex
-	settings settings.Lock
-	err      error // what is wrong with the name or the settings
+	family *Family
+	named  mutex.Named
 }
 
 // Mutex returns the mutex of a name. What is wrong with the name or the
 // settings is told by every use of it.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	m := &Mutex{family: f, keys: key.ForMutex(name), settings: st}
-	if m.err = key.CheckName(name); m.err == nil {
-		m.err = m.settings.Complete()
-	}
-	return m
+	return &Mutex{family: f, named: f.book.Lock(name, st)}
 }
 
 // Name is the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.keys.Lock }
+func (m *Mutex) Name() string { return m.named.Keys.Lock }
 
 // Lock waits until the owner in ctx has the lock, or ctx ends. An owner that has
 // it already gets one hold more, under the lease and the renewal of its first
@@ -48,47 +37,52 @@ func (m *Mutex) Name() string { return m.keys.Lock }
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, when ctx ended while
 //     somebody else had the lock; errors.Is finds the end of ctx too.
 //   - lockerr.ErrUnavailable or ErrIndeterminate when ctx ended while Redis did
-//     not answer.
+//     not answer. Without such an end Lock waits for Redis as it does for the
+//     lock: for ever.
+//   - the error of ctx, and none of the others, when it had ended before.
 //   - lockerr.ErrLost when the owner had the lock and lost it. It is not
-//     acquired anew: the work under the first hold would not know.
+//     acquired anew before the lost holds are unlocked: the work under them
+//     would not know.
 //   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed,
 //     ErrConfig.
 //
-// A free lock costs one round trip, as does each re-entry. Waiting goroutines
+// A free lock costs one round trip, as does each re-entry; one more when the
+// server does not know the script yet. Waiting goroutines
 // of one client are served in order, and only one of them asks Redis: when it
 // is told of a release, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	w, err := m.want(ctx)
+	shared, err := m.named.Want(ctx)
 	if err != nil {
 		return nil, err
 	}
+	w := m.want(shared)
 	defer w.end()
+	suspect := w.Suspect()
+	defer suspect.Stop()
 	for {
-		if a := w.l.heldBy(w.owner); a != nil {
-			h, err := a.Reenter(ctx, w.site)
-			if errors.Is(err, acquisition.ErrEnded) {
-				continue // released meanwhile: a fresh lock
-			}
-			return w.handle(ctx, h, err)
+		if h, has, err := w.Reenter(ctx); has {
+			return w.Handle(ctx, h, err)
 		}
 		wait, turn := w.l.join(w)
 		if wait != nil {
-			g, err := w.await(ctx, wait)
+			g, err := w.await(ctx, wait, suspect)
 			switch {
+			case errors.Is(err, mutex.ErrOwnChain):
+				continue
 			case err == nil && g.hold != nil && !g.hold.Trusted():
 				_ = g.hold.Unlock(ctx) // it took too long to get here; anew
 				continue
 			case err != nil || g.hold != nil:
-				return w.handle(ctx, g.hold, err)
+				return w.Handle(ctx, g.hold, err)
 			}
 			turn = g.turn
 		}
 		if turn {
-			h, err := w.contend(ctx)
-			if errors.Is(err, errOwnChain) {
+			h, err := w.contend(ctx, suspect)
+			if errors.Is(err, mutex.ErrOwnChain) {
 				continue
 			}
-			return w.handle(ctx, h, err)
+			return w.Handle(ctx, h, err)
 		}
 	}
 }
@@ -102,26 +96,20 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // may get ahead of them. When Redis does not answer, TryLock tries on until ctx
 // ends, but no longer than a few seconds.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	w, err := m.want(ctx)
+	shared, err := m.named.Want(ctx)
 	if err != nil {
 		return nil, err
 	}
+	w := m.want(shared)
 	defer w.end()
-	bounded, cancel := context.WithTimeout(ctx, shortly)
+	bounded, cancel := context.WithTimeout(ctx, mutex.Shortly)
 	defer cancel()
-	if a := w.l.heldBy(w.owner); a != nil {
-		h, err := a.Reenter(bounded, w.site)
-		if !errors.Is(err, acquisition.ErrEnded) {
-			return w.handle(ctx, h, err)
-		}
+	if h, has, err := w.Reenter(bounded); has {
+		return w.Handle(ctx, h, err)
 	}
 	h, err := w.try(bounded, w.l.tryJoin())
-	return w.handle(ctx, h, err)
+	return w.Handle(ctx, h, err)
 }
-
-// shortly is how long an operation that does not wait for a lock tries to reach
-// Redis when its context sets no end.
-const shortly = 5 * time.Second
 
 // Do runs fn under the lock: it waits for the lock like [Mutex.Lock], calls fn,
 // and unlocks, also when fn panics.
@@ -141,35 +129,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 // round trip and changes nothing. It is for people and dashboards: what it says
 // may be over before it is read. Errors: lockerr.ErrUnavailable, ErrRefused,
 // ErrConfig.
-func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) {
-	if m.err != nil {
-		return lock.Info{}, m.err
-	}
-	ctx, cancel := context.WithTimeout(ctx, shortly)
-	defer cancel()
-	s := m.family.session
-	answer, err := session.Do(ctx, s, session.Call{Op: "inspect", Name: m.keys.Lock, Limit: settings.DefaultCallLimit, Waits: true},
-		func(ctx context.Context, _ lua.Time) (lua.InspectReply, error) {
-			return lua.Inspect(ctx, s.Redis, m.keys.Lock, m.keys.Fence)
-		})
-	if err != nil {
-		return lock.Info{}, err
-	}
-	return m.info(answer.Value), nil
-}
-
-// info turns a reply into what users see.
-func (m *Mutex) info(r lua.InspectReply) lock.Info {
-	info := lock.Info{
-		Name: m.keys.Lock, Holder: r.Holder, Description: r.About,
-		Holds: r.Holds, Remaining: r.Remaining, Fence: r.Fence,
-	}
-	const year2000 = lua.Time(946684800e6) // Redisson's counters stay below
-	if fence := lua.Time(r.Fence); info.Held() && fence > year2000 && fence <= r.Now {
-		info.Since = time.UnixMicro(r.Fence)
-	}
-	return info
-}
+func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.named.Inspect(ctx) }
 
 // ForceRelease ends the lock whoever has it, for operators. expected is the
 // acquisition that Inspect showed, so that the lock is not taken from somebody
@@ -181,82 +141,15 @@ func (m *Mutex) info(r lua.InspectReply) lock.Info {
 // acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
 // was changed. It costs one round trip, and one more to learn whom to expect.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, shortly)
-	defer cancel()
-	for {
-		target := expected
-		if target == "" {
-			// Always somebody in particular: a copy of the command must not end
-			// the lock of whoever comes next.
-			info, err := m.Inspect(ctx)
-			if err != nil || !info.Held() {
-				return "", err
-			}
-			target = info.Holder
-		}
-		answer, err := m.forceRelease(ctx, target)
-		switch {
-		case err != nil:
-			return "", err
-		case answer.Value.Status == lua.Freed, answer.Strays != 0: // by an earlier attempt
-			return target, nil
-		case answer.Value.Status == lua.Nobody:
-			return "", nil
-		case expected != "":
-			return answer.Value.Holder, &lockerr.NotAcquiredError{Name: m.keys.Lock, Holder: answer.Value.Holder}
-		}
-	}
-}
-
-func (m *Mutex) forceRelease(ctx context.Context, target string) (session.Answer[lua.ForceReleaseReply], error) {
-	if m.err != nil {
-		return session.Answer[lua.ForceReleaseReply]{}, m.err
-	}
-	s := m.family.session
-	return session.Do(ctx, s, session.Call{Op: "force release", Name: m.keys.Lock, Limit: settings.DefaultCallLimit, Waits: true},
-		func(ctx context.Context, _ lua.Time) (lua.ForceReleaseReply, error) {
-			return lua.ForceRelease(ctx, s.Redis, lua.ForceReleaseParams{
-				LockKey: m.keys.Lock, Channel: m.keys.Channel, Expected: target,
+	return m.named.ForceRelease(ctx, expected,
+		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
+			return lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{
+				LockKey: m.named.Keys.Lock, Channel: m.named.Keys.Channel, Expected: target, Cluster: m.family.session.Cluster,
 			})
 		})
 }
 
-// want checks what can be checked before Redis is asked, and counts as a user
-// of the local state until end.
-func (m *Mutex) want(ctx context.Context) (*want, error) {
-	switch {
-	case m.err != nil:
-		return nil, m.err
-	case !m.family.session.Enter():
-		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: m.keys.Lock}
-	case ctx.Err() != nil: // wins over a free lock: the caller has gone
-		m.family.session.Leave()
-		return nil, &lockerr.NotAcquiredError{Name: m.keys.Lock, Err: session.Cause(ctx)}
-	}
-	w := &want{family: m.family, keys: m.keys, settings: &m.settings, owner: owner.From(ctx), site: acquisition.Here()}
-	if w.owner == nil {
-		w.owner = owner.New()
-	}
-	w.l = m.family.enter(m.keys.Lock)
-	return w, nil
-}
-
-// end ends what want began. What the call leaves to do has been handed to the
-// background before, so that closing waits for one or the other.
-func (w *want) end() {
-	w.family.leave(w.keys.Lock, w.l)
-	w.family.session.Leave()
-}
-
-// handle makes the user's handle of a hold, unless the client closes: closing
-// may have looked for what is held before this hold was there.
-func (w *want) handle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
-	switch {
-	case err != nil:
-		return nil, err
-	case w.family.session.IsClosing():
-		w.family.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
-		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.keys.Lock}
-	}
-	return lock.New(ctx, h), nil
+// want counts as a user of the local state until end.
+func (m *Mutex) want(shared *mutex.Want) *want {
+	return &want{Want: shared, family: m.family, l: m.family.enter(shared.Keys.Lock)}
 }

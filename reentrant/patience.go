@@ -2,11 +2,11 @@ package reentrant
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/wake"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -19,8 +19,9 @@ import (
 // unheard. Every wake is a hint: it may be lost, late, doubled or forged.
 type patience struct {
 	want    *want
-	suspect suspicion
-	look    <-chan struct{}    // its own chain has got the lock
+	suspect *mutex.Suspicion
+	look    <-chan struct{} // its own chain has got the lock
+	unlook  func()
 	wakes   *wake.Subscription // nil until the first refusal
 	woken   bool               // the last sleep was ended by a wake
 	holder  string             // who was named at the last refusal
@@ -28,15 +29,10 @@ type patience struct {
 }
 
 func (p *patience) end() {
-	p.suspect.stop()
 	if p.look != nil {
-		p.want.l.asked(p.want)
+		p.unlook()
 	}
 }
-
-// errOwnChain ends the waiting of a Lock whose own chain has got the lock by a
-// TryLock meanwhile: it re-enters, and would else wait for itself.
-var errOwnChain = errors.New("the chain has the lock")
 
 // stepAside waits a moment before the first question if this client has only
 // just released the lock, while others were told.
@@ -52,16 +48,16 @@ func (p *patience) stepAside(ctx context.Context) error {
 // of a Lock that gives up.
 func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	if p.look == nil {
-		p.look = p.want.l.asking(p.want)
+		p.look, p.unlook = p.want.Record.Watch(p.want.Owner)
 	}
-	if p.want.l.heldBy(p.want.owner) != nil {
-		return errOwnChain
+	if p.want.Record.HeldBy(p.want.Owner) != nil {
+		return mutex.ErrOwnChain
 	}
-	if !strings.HasPrefix(refused.Holder, p.want.family.session.ID) {
+	if !strings.HasPrefix(refused.Holder, p.want.Session.ID) {
 		p.want.l.sawOther()
 	}
 	if p.wakes == nil {
-		p.wakes = p.want.l.subscription(p.want.family.session.Wakes, p.want.keys.Channel)
+		p.wakes = p.want.l.subscription(p.want.Session.Wakes, p.want.Keys.Channel)
 		p.holder = refused.Holder
 		return p.confirmed(ctx, refused)
 	}
@@ -79,7 +75,7 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 	bounded, cancel := context.WithTimeout(ctx, p.until(refused.Remaining))
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
-	if ctx.Err() != nil || p.want.family.session.IsClosing() {
+	if ctx.Err() != nil || p.want.Session.IsClosing() {
 		return p.want.gaveUp(ctx, refused)
 	}
 	return nil
@@ -89,7 +85,7 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 // nothing may be heard of that, and never longer than the poll bound, for what
 // should be heard may be lost. Chance keeps clients from asking all together.
 func (p *patience) until(remaining time.Duration) time.Duration {
-	poll := p.want.settings.Poll
+	poll := p.want.Settings.Poll
 	d := poll - rand.N(poll/5+1)
 	if remaining >= 0 {
 		d = min(d, remaining+time.Millisecond)
@@ -114,7 +110,7 @@ func (p *patience) gap(holder string) time.Duration {
 
 // sleep waits for a wake, or that long.
 func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan struct{}, refused lua.AcquireReply) error {
-	p.suspect.begin(p.want)
+	p.suspect.Begin()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	p.woken = false
@@ -126,14 +122,14 @@ func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan stru
 		case <-timer.C:
 			return nil
 		case <-p.look:
-			if p.want.l.heldBy(p.want.owner) != nil {
-				return errOwnChain
+			if p.want.Record.HeldBy(p.want.Owner) != nil {
+				return mutex.ErrOwnChain
 			}
 		case <-p.suspect.C:
-			p.suspect.check()
+			p.suspect.Check()
 		case <-ctx.Done():
 			return p.want.gaveUp(ctx, refused)
-		case <-p.want.family.session.Closing():
+		case <-p.want.Session.Closing():
 			return p.want.gaveUp(ctx, refused)
 		}
 	}

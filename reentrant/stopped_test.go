@@ -3,14 +3,21 @@ package reentrant
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lockerr"
 )
 
 // The process was stopped between the hand-over and the waking of the waiter, for
@@ -20,10 +27,10 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
-		f := NewFamily(client)
+		f := NewFamily(mutex.NewBook(client))
 		defer func() {
 			client.BeginClose()
-			_ = f.Close(context.Background())
+			_ = f.book.Close(context.Background())
 			_ = client.FinishClose(context.Background())
 		}()
 		m := f.Mutex("x", settings.Default)
@@ -38,7 +45,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		l := f.enter("x")
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
-		g := w.want.begin(w.want.newID(), 1, time.Now().Add(-40*time.Second), 0, false)
+		g := w.want.begin(w.want.NewID(), 1, time.Now().Add(-40*time.Second), 0, false)
 		synctest.Wait() // the watchdog has told
 		l.deliver(w, given{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
@@ -46,5 +53,100 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		if err != nil {
 			t.Fatal("a waiter that never held was told:", err)
 		}
+	})
+}
+
+// stopped is a context in which the process is stopped, for so long, between
+// the answer of Redis and the moment in which its caller has it. Of the contexts
+// of a call it is the one that is asked then whether it still lives.
+type stopped struct {
+	context.Context
+	answered atomic.Bool // Redis has granted
+	span     time.Duration
+}
+
+func (c *stopped) Err() error {
+	if c.answered.CompareAndSwap(true, false) {
+		time.Sleep(c.span)
+	}
+	return c.Context.Err()
+}
+
+// grantedHook is told of each grant, and to which acquisition.
+type grantedHook func(acquisition string)
+
+func (h grantedHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h grantedHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (h grantedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if c, ok := cmd.(interface{ Slice() ([]any, error) }); ok && err == nil {
+			if fields, _ := c.Slice(); len(fields) == 3 && fields[0] == int64(1) {
+				h(cmd.Args()[5].(string))
+			}
+		}
+		return err
+	}
+}
+
+// The process was stopped between the grant and its arrival, until trust in the
+// lease was over. A TryLock is refused then and gives the grant back; a Lock
+// asks again, under the id that may still have the lock.
+func TestGrantThatArrivesWithoutTrust(t *testing.T) {
+	type asking = func(w *want, ctx context.Context) (*acquisition.Hold, error)
+	play := func(t *testing.T, ask asking, check func(t *testing.T, v *redistest.Virtual, granted []string, h *acquisition.Hold, err error)) {
+		synctest.Test(t, func(t *testing.T) {
+			v := redistest.Bubble(t)
+			rdb := v.Client()
+			client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+			f := NewFamily(mutex.NewBook(client))
+			defer func() {
+				client.BeginClose()
+				_ = f.book.Close(context.Background())
+				_ = client.FinishClose(context.Background())
+			}()
+			m := f.Mutex("x", settings.Default)
+			warm, err := m.Lock(context.Background()) // the server's clock is learned
+			require.NoError(t, err)
+			require.NoError(t, warm.Unlock(context.Background()))
+
+			ctx := &stopped{Context: context.Background(), span: settings.Default.Lease - settings.Default.Margin()}
+			var granted []string
+			rdb.AddHook(grantedHook(func(id string) {
+				granted = append(granted, id)
+				ctx.answered.Store(len(granted) == 1)
+			}))
+			shared, err := m.named.Want(ctx)
+			require.NoError(t, err)
+			w := m.want(shared)
+			require.True(t, w.l.tryJoin())
+			h, err := ask(w, ctx)
+			require.False(t, ctx.answered.Load(), "the process was stopped")
+			w.end()
+			synctest.Wait()
+			check(t, v, granted, h, err)
+		})
+	}
+	t.Run("TryLock", func(t *testing.T) {
+		ask := func(w *want, ctx context.Context) (*acquisition.Hold, error) { return w.try(ctx, true) }
+		play(t, ask, func(t *testing.T, v *redistest.Virtual, granted []string, h *acquisition.Hold, err error) {
+			require.ErrorIs(t, err, lockerr.ErrNotAcquired)
+			require.Nil(t, h)
+			require.Len(t, granted, 1)
+			require.False(t, v.Server.Exists("x"), "given back, and not left to its lease")
+		})
+	})
+	t.Run("Lock", func(t *testing.T) {
+		ask := func(w *want, ctx context.Context) (*acquisition.Hold, error) {
+			return w.contend(ctx, w.Suspect())
+		}
+		play(t, ask, func(t *testing.T, v *redistest.Virtual, granted []string, h *acquisition.Hold, err error) {
+			require.NoError(t, err)
+			require.True(t, h.Trusted())
+			require.Equal(t, []string{h.A.ID, h.A.ID}, granted)
+			require.NoError(t, h.Unlock(context.Background()))
+		})
 	})
 }

@@ -100,10 +100,10 @@ func TestWallClockJumpWithoutAnAnswerIsRetriedAndNotALoss(t *testing.T) {
 func TestSmallJumpBringsTheQuestionForward(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		w.Watch(spec("a", nil))
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		sent := srv.last().at
 		wall.step(trust - 5*time.Second) // over by the wall clock in five
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		require.InDelta(t, 5, srv.last().at.Sub(sent).Seconds(), 0.1)
 	})
 }
@@ -172,7 +172,7 @@ func TestSuspendDuringACall(t *testing.T) {
 			return yes(b), nil
 		})
 		l := w.Watch(spec("a", nil))
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		wall.step(time.Hour)
 		sleep(2 * time.Second)
 		require.Equal(t, 2, srv.count(), "asked again at once")

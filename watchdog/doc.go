@@ -55,6 +55,6 @@
 // # Cost
 //
 // One goroutine and one timer in all, and one goroutine per call under way. A
-// lease takes about 150 bytes. Watch and Stop take one mutex and O(log n),
+// lease takes about 150 bytes (BenchmarkHeld100000). Watch and Stop take one mutex and O(log n),
 // and wake nobody unless the new lease is due before anything else.
 package watchdog

@@ -26,7 +26,7 @@ func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 			return all(Gone, b), nil
 		})
 		l := w.Watch(spec("a", &n))
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		require.True(t, l.Stop(bg))
 		require.Len(t, returned, 1)
 		require.True(t, (<-returned).Equal(time.Now()), "no longer than that")
@@ -46,7 +46,7 @@ func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
 			return all(Gone, b), nil
 		})
 		l := w.Watch(spec("a", &n))
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		start := time.Now()

@@ -19,7 +19,7 @@ func TestPanickingRenewIsNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		l := w.Watch(spec("a", &n))
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		srv.set(func(context.Context, int, []Request) ([]Answer, error) { panic("boom") })
 		sleep(lease / 2)
 		srv.set(func(context.Context, int, []Request) ([]Answer, error) {

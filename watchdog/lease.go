@@ -51,6 +51,11 @@ type Spec struct {
 	// its monotonic reading: a plain time.Now().
 	Sent time.Time
 
+	// First is how long trust lasts from Sent, its margin taken off, where the
+	// server granted less than Lease at first: the lease is then to be renewed
+	// at once. 0: it granted all of it.
+	First time.Duration
+
 	// Ended is told that the lease is lost, in a goroutine of its own and with
 	// no lock held: it may block, and may call Stop and Close. It is called
 	// once, unless Stop or Close came first, and possibly before Watch returns.
@@ -192,6 +197,21 @@ func (l *Lease) Confirm(sent time.Time, lease time.Duration) {
 	// The heap is left alone: trust only moves away, and the loop, when it
 	// looks too early, puts the lease where it belongs.
 	l.prove(s, lease)
+}
+
+// Disprove says that another command heard that the server has the lease no
+// more: trust ends now, and nothing is asked any more, for a late copy of the
+// acquire could bring the lease back, and renewing would keep it. Ended is not
+// called: whoever heard it knows. It does not block.
+func (l *Lease) Disprove() {
+	now := l.w.stamp(time.Now())
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	l.trust.mono = min(l.trust.mono, now.mono)
+	if l.state.watched() {
+		l.w.drop(l)
+		l.state = stopped
+	}
 }
 
 // Abandon stops extending the lease (its handle became garbage): it runs out,

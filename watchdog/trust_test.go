@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,39 @@ func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
 	})
 }
 
+// The first lease may be shorter than the full one: trust ends with the first
+// unless a renewal, which is due at once, brings the rest.
+func TestAShortFirstLeaseIsRenewedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		var n news
+		s := spec("a", &n)
+		s.First = 2 * time.Second
+		time.Sleep(time.Second) // told late
+		l := w.Watch(s)
+		require.True(t, s.Sent.Add(s.First).Equal(l.TrustedUntil()))
+		synctest.Wait()
+		require.Equal(t, 1, srv.count(), "asked at once")
+		require.Equal(t, lease, srv.last().batch[0].Lease, "for the whole lease")
+		require.True(t, srv.last().at.Add(trust).Equal(l.TrustedUntil()))
+		sleep(10 * lease)
+		require.Empty(t, n.heard())
+		require.True(t, l.Stop(bg))
+	})
+}
+
+func TestAShortFirstLeaseEndsEarlyWithoutAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(down)
+		var n news
+		s := spec("a", &n)
+		s.First = 2 * time.Second
+		w.Watch(s)
+		sleep(lease)
+		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.True(t, n.at.Equal(s.Sent.Add(s.First)), "exactly then")
+	})
+}
+
 // A4: neither silent nor hasty.
 func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
 	for name, fails := range map[string]func(context.Context, int, []Request) ([]Answer, error){
@@ -54,7 +88,7 @@ func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
 					var n news
 					l := w.Watch(spec("a", &n))
 					for range 8 {
-						afterRenewal(srv)
+						afterRenewal(t, srv)
 						srv.set(fails)
 						end := time.Now().Add(time.Duration(part * float64(lease)))
 						for time.Now().Before(end) {
@@ -72,11 +106,12 @@ func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
 }
 
 // afterRenewal waits until just after the next call.
-func afterRenewal(srv *fake) {
+func afterRenewal(t *testing.T, srv *fake) {
+	t.Helper()
 	end := time.Now().Add(2 * lease)
 	for had := srv.count(); srv.count() == had; {
 		if time.Now().After(end) {
-			panic("nothing was asked for two leases")
+			t.Fatal("nothing was asked for two leases")
 		}
 		sleep(10 * time.Millisecond)
 	}
@@ -91,7 +126,7 @@ func TestBlipLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
 			bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 				var n news
 				l := w.Watch(spec("a", &n))
-				afterRenewal(srv)
+				afterRenewal(t, srv)
 				renewed := srv.last().at
 				srv.set(fails)
 				sleep(lease * 11 / 10)
@@ -131,15 +166,15 @@ func TestBackOffStartsAnewAfterAnAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		w.Watch(spec("a", nil))
 		for range 20 {
-			afterRenewal(srv)
+			afterRenewal(t, srv)
 			srv.set(down)
-			afterRenewal(srv)
+			afterRenewal(t, srv)
 			failed := srv.last().at
-			afterRenewal(srv)
+			afterRenewal(t, srv)
 			require.LessOrEqual(t, srv.last().at.Sub(failed), every/16)
 			sleep(every)
 			srv.set(nil)
-			afterRenewal(srv)
+			afterRenewal(t, srv)
 		}
 	})
 }
@@ -230,7 +265,7 @@ func TestGoneIsToldAtOnce(t *testing.T) {
 		l := w.Watch(spec("a", &n))
 		sleep(lease)
 		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Gone, b), nil })
-		afterRenewal(srv)
+		afterRenewal(t, srv)
 		require.Equal(t, []Reason{GoneOnServer}, n.heard())
 		require.True(t, n.at.Equal(srv.last().at))
 		require.False(t, l.Trusted())
@@ -419,5 +454,13 @@ func TestEndlessLeaseAndMaxHold(t *testing.T) {
 		require.Empty(t, n.heard())
 		require.True(t, l.Trusted())
 		require.Positive(t, srv.last().batch[0].Lease)
+	})
+}
+
+// The margin is kept from the grant on, before any renewal.
+func TestTrustInAGrantKeepsTheMargin(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
+		s := spec("a", new(news))
+		require.True(t, s.Sent.Add(s.Lease-s.Margin).Equal(w.Watch(s).TrustedUntil()))
 	})
 }

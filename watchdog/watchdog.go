@@ -141,6 +141,9 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 		next:    later(sent.mono, firstDelay(s.Every)),
 		maxHold: never,
 	}
+	if s.First > 0 {
+		l.trust, l.next = sent.add(s.First), sent.mono
+	}
 	if s.MaxHold > 0 {
 		l.maxHold = later(sent.mono, s.MaxHold)
 	}

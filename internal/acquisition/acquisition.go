@@ -48,8 +48,9 @@ type Grant struct {
 	Slot     int
 	ID       string
 	Fence    int64
-	Sent     time.Time // before the command that was granted
-	Strays   lua.Time  // until when copies of unanswered commands may be granted
+	Sent     time.Time     // before the command that was granted
+	First    time.Duration // how long trust lasts at first, where the lease is a short one yet; 0: for the whole lease
+	Strays   lua.Time      // until when copies of unanswered commands may be granted
 	Owner    *owner.Owner
 	Settings *settings.Lock
 }
@@ -95,16 +96,23 @@ func Begin(s *session.Session, k Keeper, g Grant, site Site) *Hold {
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
 		Key: g.Key, ID: g.ID, Group: g.Slot,
 		Lease: st.Lease, Margin: st.Margin(), Every: st.Every, Renew: st.Renew, MaxHold: st.MaxHold,
-		Sent:  g.Sent,
-		Ended: func(r watchdog.Reason) { a.expire(reasons[r]) },
+		Sent: g.Sent, First: g.First,
+		Ended: func(r watchdog.Reason) { a.expire(a.reason(r)) },
 	})
 	return h
 }
 
-var reasons = map[watchdog.Reason]string{
-	watchdog.GoneOnServer:   goneReason,
-	watchdog.TrustEnded:     "its lease could not be confirmed in time",
-	watchdog.MaxHoldReached: "its maximum hold time is over",
+// reason puts the watchdog's finding into words.
+func (a *Acquisition) reason(r watchdog.Reason) string {
+	switch {
+	case r == watchdog.GoneOnServer:
+		return goneReason
+	case r == watchdog.MaxHoldReached:
+		return "its maximum hold time is over"
+	case !a.Settings.Renew:
+		return "its lease is over, and was not to be renewed"
+	}
+	return "its lease could not be confirmed in time"
 }
 
 const goneReason = "redis has it no more: it expired, was removed or was taken over"
@@ -245,6 +253,7 @@ func (a *Acquisition) lose() error {
 	fresh := a.state != lost
 	if fresh {
 		a.setLost(goneReason)
+		a.lease.Disprove()
 	}
 	err := a.lostErr
 	a.mu.Unlock()
@@ -297,11 +306,12 @@ func (a *Acquisition) end() {
 	}
 }
 
-// IsLost reports whether the acquisition was lost.
-func (a *Acquisition) IsLost() bool {
+// IsLive reports whether the acquisition has the lock as far as is known: it was not
+// lost, and no release of it has begun.
+func (a *Acquisition) IsLive() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.state == lost
+	return a.state == live
 }
 
 // lostSignal is closed when the acquisition is lost.

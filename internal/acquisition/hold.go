@@ -250,7 +250,11 @@ func (h *Hold) Forget() {
 		a.lease.Abandon() // with a.mu held: a re-entry may be about to resume it
 	}
 	a.mu.Unlock()
-	a.session.Log.Error("redlatch: a hold was dropped without Unlock; it is not renewed any more",
+	becomes := "its lock is not renewed any more"
+	if !lastOne {
+		becomes = "other holds keep its lock"
+	}
+	a.session.Log.Error("redlatch: a hold was dropped without Unlock; "+becomes,
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.site.String()))
 }
 
@@ -301,7 +305,22 @@ func (a *Acquisition) closeHolds() bool {
 }
 
 // Trusted reports whether the hold may be relied on now.
-func (h *Hold) Trusted() bool { return h.A.lease.Trusted() }
+func (h *Hold) Trusted() bool { return !h.isReleased() && h.A.lease.Trusted() }
 
-// TrustedUntil is when trust ends unless the lease is renewed.
-func (h *Hold) TrustedUntil() time.Time { return h.A.lease.TrustedUntil() }
+// TrustedUntil is when trust ends unless the lease is renewed; zero when the
+// hold was released.
+func (h *Hold) TrustedUntil() time.Time {
+	if h.isReleased() {
+		return time.Time{}
+	}
+	return h.A.lease.TrustedUntil()
+}
+
+// isReleased reports whether an Unlock, or closing the client, has begun to end
+// the hold. The lease goes on being trusted by itself: it may have other holds,
+// and a release may be on its way.
+func (h *Hold) isReleased() bool {
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	return h.cause != nil && !errors.Is(h.cause, lockerr.ErrLost)
+}

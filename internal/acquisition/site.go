@@ -34,7 +34,7 @@ func (s Site) String() string {
 // isOurs tells the frames of the library from the program's.
 func isOurs(function string) bool {
 	const module = "github.com/redlatch/redlatch"
-	for _, pkg := range []string{".", "/reentrant.", "/lock.", "/internal/acquisition."} {
+	for _, pkg := range []string{".", "/reentrant.", "/fair.", "/semaphore.", "/lock.", "/internal/mutex.", "/internal/acquisition."} {
 		if strings.HasPrefix(function, module+pkg) {
 			return true
 		}

@@ -26,7 +26,55 @@ type Mutex struct {
 	Slot    int    // hash slot of both keys in a cluster
 }
 
-const fencePrefix = "redisson_lock_token"
+// Fair has the keys of one fair mutex: those of the mutex, which it excludes, and
+// its queue.
+type Fair struct {
+	Mutex
+	Queue string // sorted set: waiter -> ticket
+	Alive string // sorted set: waiter -> end of its heartbeat, server ms
+}
+
+// Semaphore has the keys of one semaphore. They have nothing in common with those
+// of a lock of the same name.
+type Semaphore struct {
+	Name    string
+	Permits string // sorted set: entries of permits -> end of their lease; and the limits
+	Holders string // hash: acquisition -> since, units, what it says of itself
+	Queue   string // sorted set: waiter -> ticket
+	Alive   string // sorted set: waiter -> end of its heartbeat, server ms
+	Slot    int    // hash slot of all keys in a cluster
+}
+
+const (
+	fencePrefix = "redisson_lock_token"
+	ourPrefix   = "redlatch:" // of everything that is not Redisson's layout
+	queuePrefix = ourPrefix + "queue"
+	alivePrefix = ourPrefix + "alive"
+
+	// ClientPrefix and a client's id are the channel on which that client is told
+	// what became of its waiters. An id is random and stands in the queue, so who
+	// may not read the one cannot write to the other.
+	ClientPrefix = "redlatch:client:"
+)
+
+// ForFair builds the keys of the fair mutex with this name, which CheckName has
+// accepted.
+func ForFair(name string) Fair {
+	return Fair{Mutex: ForMutex(name), Queue: prefixed(queuePrefix, name), Alive: prefixed(alivePrefix, name)}
+}
+
+// ForSemaphore builds the keys of the semaphore with this name, which CheckName
+// has accepted.
+func ForSemaphore(name string) Semaphore {
+	return Semaphore{
+		Name:    name,
+		Permits: prefixed(ourPrefix+"permits", name),
+		Holders: prefixed(ourPrefix+"holders", name),
+		Queue:   prefixed(ourPrefix+"permits-queue", name),
+		Alive:   prefixed(ourPrefix+"permits-alive", name),
+		Slot:    Slot(prefixed(ourPrefix+"permits", name)),
+	}
+}
 
 // ForMutex builds the keys of the mutex with this name, which CheckName has
 // accepted.
@@ -73,10 +121,23 @@ func badName(name string) string {
 		return "must not contain control characters"
 	case strings.HasPrefix(name, fencePrefix+":"):
 		return "is the key of another lock's fence"
+	case hasOurPrefix(name):
+		return "is the key of another lock's queue, or of a semaphore"
 	case !goodBraces(name):
 		return "braces must form exactly one non-empty {tag}"
 	}
 	return ""
+}
+
+// hasOurPrefix finds the names of our own keys, and no others: a program may well
+// use a prefix that begins like them.
+func hasOurPrefix(name string) bool {
+	for _, kind := range []string{"queue", "alive", "permits", "holders", "permits-queue", "permits-alive"} {
+		if strings.HasPrefix(name, ourPrefix+kind+":") {
+			return true
+		}
+	}
+	return false
 }
 
 func goodBraces(name string) bool {

@@ -16,6 +16,18 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 		Channel: "redisson_lock__channel:{orders:42}",
 		Slot:    Slot("orders:42"),
 	}, ForMutex("orders:42"))
+	fair := ForFair("orders:42")
+	require.Equal(t, ForMutex("orders:42"), fair.Mutex)
+	require.Equal(t, "redlatch:queue:{orders:42}", fair.Queue)
+	require.Equal(t, "redlatch:alive:{orders:42}", fair.Alive)
+	require.Equal(t, Semaphore{
+		Name:    "orders:42",
+		Permits: "redlatch:permits:{orders:42}",
+		Holders: "redlatch:holders:{orders:42}",
+		Queue:   "redlatch:permits-queue:{orders:42}",
+		Alive:   "redlatch:permits-alive:{orders:42}",
+		Slot:    Slot("orders:42"),
+	}, ForSemaphore("orders:42"))
 	tagged := ForMutex("orders:{42}:x")
 	require.Equal(t, "redisson_lock_token:orders:{42}:x", tagged.Fence)
 	require.Equal(t, "redisson_lock__channel:orders:{42}:x", tagged.Channel)
@@ -33,6 +45,8 @@ func TestBadNamesAreRefusedAndNamed(t *testing.T) {
 	for _, name := range []string{
 		"", strings.Repeat("x", MaxNameLen+1), "a\x00b", "a\nb", "a\xffb",
 		"{}x", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}", "redisson_lock_token:{a}",
+		"redlatch:queue:{a}", "redlatch:alive:{a}", "redlatch:permits:{a}", "redlatch:holders:{a}",
+		"redlatch:permits-queue:{a}", "redlatch:permits-alive:{a}",
 	} {
 		err := CheckName(name)
 		require.ErrorIs(t, err, lockerr.ErrConfig, "%q", name)
@@ -48,9 +62,17 @@ func TestGoodNamesShareOneSlot(t *testing.T) {
 		"a", "orders:42", "with space", "täg", "🔒", "{a}", "x{a}y", strings.Repeat("x", MaxNameLen),
 	} {
 		require.NoError(t, CheckName(name), "%q", name)
-		k := ForMutex(name)
+		k := ForFair(name)
 		require.Equal(t, k.Slot, Slot(k.Lock))
 		require.Equal(t, k.Slot, Slot(k.Fence))
 		require.Equal(t, k.Slot, Slot(k.Channel))
+		require.Equal(t, k.Slot, Slot(k.Queue))
+		require.Equal(t, k.Slot, Slot(k.Alive))
+		sem := ForSemaphore(name)
+		for _, own := range []string{sem.Permits, sem.Holders, sem.Queue, sem.Alive} {
+			require.Equal(t, sem.Slot, Slot(own))
+			require.Error(t, CheckName(own), "no lock has the key of a semaphore")
+			require.NotContains(t, []string{k.Lock, k.Fence, k.Queue, k.Alive}, own)
+		}
 	}
 }

@@ -48,8 +48,9 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 	var told verdict
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
+		voidAfter := s.Now().Add(c.Limit)
 		var err error
-		out.Value, err = attempt(ctx, s, c, send)
+		out.Value, err = attempt(ctx, s, c, voidAfter, send)
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
 		}
@@ -60,7 +61,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			return out, nil
 		}
 		if told.hear(err) == lua.Unanswered {
-			out.Strays = s.Now().Add(c.Limit)
+			out.Strays = max(out.Strays, voidAfter) // the guess may have fallen back since
 		}
 		if told.refused != nil && !c.Insist || !s.pause(ctx, c, tries) {
 			return out, c.failed(ctx, s, told.kind(), told.with(err))
@@ -72,12 +73,16 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 type verdict struct {
 	unsure  bool  // one may have taken effect
 	refused error // the server's last word, if it was a refusal
+	telling error // the last error that says more than that time ran out
 }
 
 // hear takes in how an attempt failed. One that got no connection changes
 // nothing of what the server had said before.
 func (v *verdict) hear(err error) lua.Fault {
 	fault, _ := lua.Classify(err)
+	if !errors.Is(err, errUnanswered) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		v.telling = err
+	}
 	switch {
 	case errors.Is(err, errVoid):
 		fault = lua.NotRun
@@ -102,9 +107,13 @@ func (v *verdict) kind() error {
 	return lockerr.ErrUnavailable
 }
 
-// with is the cause to show beside the kind: the last attempt's, and a refusal
-// if that is neither the kind nor the cause already.
+// with is the cause to show beside the kind: the last attempt's, what was wrong
+// before if that one was only cut short, and a refusal if that is neither the
+// kind nor the cause already.
 func (v *verdict) with(last error) error {
+	if v.telling != nil && !errors.Is(last, v.telling) {
+		last = errors.Join(v.telling, last)
+	}
 	if v.refused == nil {
 		return last
 	}
@@ -121,10 +130,9 @@ func (v *verdict) with(last error) error {
 // attempt sends once and waits until it is answered, ctx ends, or the limit has
 // passed. A client that closes waits for the answer as long as it may: a grant
 // that is left behind could be granted after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (T, error) {
+func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
-	voidAfter := s.Now().Add(c.Limit)
 	var stop <-chan struct{}
 	if c.Waits {
 		stop = s.tasks.context().Done()

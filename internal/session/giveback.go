@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/lua"
@@ -12,41 +13,106 @@ import (
 // granted any more (strays, in server time). A grant that nobody waits for so
 // lives about as long as its command was valid, not as long as a lease.
 //
-// release must tolerate that there is nothing to release. A client that closes
-// gives it a moment more, and skips the wait for the second release: that is
-// sent at once then, and what arrives after it is left to its lease.
-func (s *Session) GiveBack(strays lua.Time, release func(ctx context.Context)) {
-	s.Background(func(ctx context.Context) {
-		const moment = 2 * time.Second
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })()
-		release(ctx)
-		if s.waitUntil(ctx, strays) {
-			release(ctx)
-		}
+// release reports whether Redis has answered; it must tolerate that there is
+// nothing to release. Until it is answered it is called again, for as long as
+// there may be something to release: until a lease after strays.
+//
+// A client that closes gives it a moment more, and skips the wait for the second
+// release: that is sent at once then, and what arrives after it is left to its
+// lease.
+func (s *Session) GiveBack(strays lua.Time, lease time.Duration, release func(ctx context.Context) (answered bool)) {
+	const moment = 2 * time.Second
+	ctx, cancel := context.WithCancel(s.tasks.context())
+	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
+	s.tasks.enter()
+	go s.giveBack(&giveBack{
+		ctx: ctx, release: release, strays: strays, end: time.Now().Add(s.until(strays) + lease),
+		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }
 
-// waitUntil waits until the server's clock has passed t. The guess runs late,
-// so when it has passed t, the server has. It reports false if the wait was cut
-// before it began to matter: no wait was needed.
-func (s *Session) waitUntil(ctx context.Context, t lua.Time) bool {
+// giveBack is one grant to give back.
+type giveBack struct {
+	ctx     context.Context // ends a moment after the client begins to close
+	done    func()
+	release func(ctx context.Context) (answered bool)
+	strays  lua.Time  // the second release comes after it; 0: there is none, or none more
+	end     time.Time // nothing is left to release then
+}
+
+// giveBack tries once. What Redis does not answer joins the others that it does
+// not answer.
+func (s *Session) giveBack(g *giveBack) {
+	answered := g.release(g.ctx)
+	switch {
+	case answered && g.strays != 0:
+		s.whenDue(g)
+	case answered, g.ctx.Err() != nil, time.Now().After(g.end):
+		g.done()
+	default:
+		s.unanswered.add(g, s.giveBack)
+	}
+}
+
+// whenDue waits, without a goroutine, for the time of the second release.
+func (s *Session) whenDue(g *giveBack) {
+	due, cancel := context.WithTimeout(s.closing, s.until(g.strays))
+	g.strays = 0
+	context.AfterFunc(due, func() {
+		cancel()
+		s.giveBack(g)
+	})
+}
+
+// until is how long it takes until the server's clock has passed t. The guess
+// runs late, so when it has passed t, the server has.
+func (s *Session) until(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
-	if t == 0 {
-		return false
-	}
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
-	timer := time.NewTimer(min(max(d, 0), maxStray))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-s.closing.Done():
-	}
-	return true
+	return min(max(d, 0), maxStray)
 }
 
 // maxStray bounds the wait when the guess of the server's clock is off because
 // that clock was set.
 const maxStray = 2 * time.Minute
+
+// backlog is what Redis did not answer: tried again in turn, by a few at a time,
+// so that an outage costs no goroutine for each call that failed in it. The
+// first try is not made here: what is answered at once, by another node of a
+// cluster for instance, does not wait behind what is not.
+type backlog struct {
+	mu      sync.Mutex
+	queue   []*giveBack
+	workers int
+}
+
+func (b *backlog) add(g *giveBack, try func(*giveBack)) {
+	const atOnce = 8
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, g)
+	if b.workers < atOnce {
+		b.workers++
+		go b.work(try)
+	}
+}
+
+func (b *backlog) work(try func(*giveBack)) {
+	for g := b.next(); g != nil; g = b.next() {
+		try(g)
+	}
+}
+
+// next takes the first of the queue; when it is empty, nil, and the worker ends.
+func (b *backlog) next() *giveBack {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.workers--
+		return nil
+	}
+	g := b.queue[0]
+	b.queue[0] = nil
+	b.queue = b.queue[1:]
+	return g
+}

@@ -8,17 +8,52 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
+// Kind is what the watchdog keeps alive: each has its own command. Leases of one
+// kind and slot share calls.
+type Kind int
+
+// The kinds of leases.
+const (
+	Holds         Kind = iota // locks that somebody has
+	FairWaiters               // places in the queues of fair mutexes
+	Permits                   // units of semaphores
+	PermitWaiters             // places in the queues of semaphores
+	kinds
+)
+
+// Group is the watchdog's group of this kind in a slot.
+func (k Kind) Group(slot int) int { return int(k)*slots + slot }
+
+const slots = 1 << 14
+
+// Keep has leases of a kind kept alive by send, which sends once. It is called
+// before there are any.
+func (s *Session) Keep(k Kind, send func(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error)) {
+	s.kept[k] = send
+}
+
 // renew is the watchdog's way to Redis. It sends once; when to try again is the
 // watchdog's to decide, which knows how much trust remains.
-func (s *Session) renew(ctx context.Context, _ int, batch []watchdog.Request) ([]watchdog.Answer, error) {
+func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
+	return within(ctx, nil, func() ([]watchdog.Answer, error) { return s.kept[group/slots](ctx, batch) })
+}
+
+func (s *Session) renewHolds(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error) {
 	locks := make([]lua.Renewal, len(batch))
 	for i, r := range batch {
 		locks[i] = lua.Renewal{LockKey: r.Key, Acquisition: r.ID, Lease: r.Lease}
 	}
-	said, err := within(ctx, nil, func() ([]lua.RenewAnswer, error) { return lua.Renew(ctx, s.Redis, locks) })
+	said, err := lua.Renew(ctx, s.Redis, locks)
 	if err != nil {
 		return nil, err
 	}
+	return RenewAnswers(said)
+}
+
+// RenewAnswers puts what a script said into the watchdog's words. When all were
+// refused it is an error, for the log: a server that takes no writes, or a
+// permission.
+func RenewAnswers(said []lua.RenewAnswer) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(said))
 	refused := 0
 	for i, a := range said {
@@ -28,7 +63,7 @@ func (s *Session) renew(ctx context.Context, _ int, batch []watchdog.Request) ([
 		}
 	}
 	if refused == len(said) {
-		return nil, errRenewalRefused // for the log: a server that takes no writes, or a permission
+		return nil, errRenewalRefused
 	}
 	return answers, nil
 }

@@ -45,6 +45,9 @@ type Session struct {
 	begun   atomic.Bool
 	tasks   tasks
 
+	unanswered backlog
+	kept       [kinds]func(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error)
+
 	publishDenied sync.Once
 }
 
@@ -57,6 +60,7 @@ func New(cfg Config) *Session {
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.clock.start = time.Now()
+	s.Keep(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: cfg.Log})
 	return s
 }

@@ -21,6 +21,22 @@ type Lock struct {
 	Poll    time.Duration // a waiter asks again at least this often
 	Turns   int           // grants in a row to one process while others may wait
 	Suspect time.Duration // a wait this long on a lock of the same client is logged; 0: never
+
+	// Of queues.
+	Heartbeat time.Duration // how long a waiter is taken for living without a sign of it
+	Notice    func(Waiting) // is told how a wait stands; nil: nobody
+}
+
+// Waiting is how a wait stands; lock.Waiting says what each field is.
+type Waiting struct {
+	Name        string
+	Position    int
+	Length      int
+	Holder      string
+	Description string
+	Since       time.Time
+	Remaining   time.Duration
+	Again       bool
 }
 
 // Default is what a lock is unless told otherwise.
@@ -30,6 +46,8 @@ var Default = Lock{
 	Poll:    2 * time.Second,
 	Turns:   8,
 	Suspect: 10 * time.Second,
+
+	Heartbeat: 5 * time.Second,
 }
 
 // Complete fills in what follows from other values and checks all of them. The
@@ -52,6 +70,9 @@ func (s *Lock) Complete() error {
 		{s.MaxHold >= 0, "maximum hold time", s.MaxHold, "must not be negative"},
 		{s.Poll > 0, "poll bound", s.Poll, "must be above zero"},
 		{s.Turns >= 1, "turns in a row", s.Turns, "must be at least 1"},
+		{s.Heartbeat >= MinLease, "heartbeat", s.Heartbeat, "must be at least " + MinLease.String()},
+		{s.Heartbeat%time.Millisecond == 0, "heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis"},
+		{s.Heartbeat <= maxHeartbeat, "heartbeat", s.Heartbeat, "must not be longer than " + maxHeartbeat.String()},
 		{s.Suspect >= 0, "self-wait warning", s.Suspect, "must not be negative"},
 	} {
 		if !check.ok {
@@ -64,6 +85,9 @@ func (s *Lock) Complete() error {
 // maxLease keeps a slip of units (nanoseconds taken for milliseconds) from
 // making a lock that outlives everybody, and all sums inside an int64.
 const maxLease = 365 * 24 * time.Hour
+
+// maxHeartbeat keeps such a slip from letting the dead block a queue for days.
+const maxHeartbeat = 24 * time.Hour
 
 // Margin is the distance that trust keeps from the end of the lease: for timers
 // that fire late and clocks that drift.

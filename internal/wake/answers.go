@@ -21,10 +21,20 @@ func (r *registry) heard(now time.Time) {
 	}
 }
 
-func (r *registry) published(name string) {
-	if c := r.channels[name]; c != nil {
-		c.wake()
+// published wakes who waits for the channel, and returns who wants to know what
+// the message says.
+func (r *registry) published(name string) (listeners []*Subscription) {
+	c := r.channels[name]
+	if c == nil {
+		return nil
 	}
+	c.wake()
+	for _, s := range c.subs {
+		if s.hear != nil {
+			listeners = append(listeners, s)
+		}
+	}
+	return listeners
 }
 
 func (r *registry) ponged(nonce string) (look bool) {

@@ -300,3 +300,40 @@ func requireEmpty(t *testing.T, h *Hub) {
 	require.Empty(t, r.unused)
 	require.Empty(t, r.refusals)
 }
+
+func TestListenersHearWhatMessagesSayInOrder(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		var heard []string
+		sub := s.hub.Listen("a", func(payload string) { heard = append(heard, payload) })
+		other := s.live("a")
+		require.NoError(t, sub.Ready(t.Context()))
+		require.True(t, sub.Live())
+		for _, m := range []string{"one", "two", "two", ""} {
+			require.NoError(t, s.ops.Publish(t.Context(), "a", m).Err())
+		}
+		synctest.Wait()
+		require.Equal(t, []string{"one", "two", "two", ""}, heard)
+		require.True(t, isWoken(other), "those who want no more than a wake get it")
+		require.True(t, isWoken(sub))
+
+		sub.Close()
+		require.NoError(t, s.ops.Publish(t.Context(), "a", "three").Err())
+		synctest.Wait()
+		require.Len(t, heard, 4, "closed subscriptions hear nothing")
+	})
+}
+
+// A listener may use the hub: it is not called under the hub's mutex.
+func TestAListenerMayCloseItsSubscription(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		n := 0
+		var sub *Subscription
+		sub = s.hub.Listen("a", func(string) { n++; sub.Close() })
+		require.NoError(t, sub.Ready(t.Context()))
+		for range 3 {
+			s.publish("a")
+			synctest.Wait()
+		}
+		require.Equal(t, 1, n)
+	})
+}

@@ -39,7 +39,18 @@ func New(cfg Config) *Hub {
 // already costs nothing; a new one shares its SUBSCRIBE with others that come at
 // the same time. After Close of the hub it gives a subscription without wakes.
 func (h *Hub) Subscribe(channel string) *Subscription {
-	s := &Subscription{hub: h, wakes: make(chan struct{}, 1)}
+	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1)}, channel)
+}
+
+// Listen is Subscribe for a channel whose messages say something: hear is called
+// with each, in order, and must not block. What they say may be lost, late, or
+// doubled as any wake. A message that is under way when the subscription is
+// closed may still be heard.
+func (h *Hub) Listen(channel string, hear func(payload string)) *Subscription {
+	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), hear: hear}, channel)
+}
+
+func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.reg.closed {

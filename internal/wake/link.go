@@ -96,11 +96,12 @@ func (l *link) read() {
 
 // hear takes in one frame. It never blocks on a waiter and never writes.
 func (h *Hub) hear(frame any) (err error) {
+	var listeners []*Subscription
 	h.update(func(r *registry, now time.Time) (look bool) {
 		r.heard(now)
 		switch f := frame.(type) {
 		case *redis.Message:
-			r.published(f.Channel)
+			listeners = r.published(f.Channel)
 		case *redis.Pong:
 			look = r.ponged(f.Payload)
 		case *redis.Subscription:
@@ -111,5 +112,10 @@ func (h *Hub) hear(frame any) (err error) {
 		}
 		return look
 	})
+	if m, ok := frame.(*redis.Message); ok {
+		for _, s := range listeners { // not under the mutex: they may use the hub
+			s.hear(m.Payload)
+		}
+	}
 	return err
 }

@@ -10,7 +10,8 @@ import (
 // methods may be called concurrently.
 type Subscription struct {
 	hub   *Hub
-	wakes chan struct{} // capacity 1: wakes merge
+	wakes chan struct{}        // capacity 1: wakes merge
+	hear  func(payload string) // gets what messages say; nil for those that say nothing
 
 	// Guarded by hub.mu.
 	channel *channel // nil once closed

@@ -1,0 +1,34 @@
+package fair
+
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/queue"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Family is what the fair mutexes of one client share. Users have it inside of
+// their redlatch.Client.
+type Family struct {
+	session *session.Session
+	book    *mutex.Book
+	desk    *queue.Desk[lua.Beat]
+}
+
+// NewFamily makes the family of one client, which has one book for all its
+// mutexes.
+func NewFamily(b *mutex.Book) *Family {
+	f := &Family{session: b.Session, book: b}
+	f.desk = queue.NewDesk(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID, f.beats)
+	return f
+}
+
+func (f *Family) beats(ctx context.Context, batch []lua.Beat) ([]lua.BeatReply, error) {
+	return lua.Beats(ctx, f.session.Redis, f.session.KeepFence, key.ClientPrefix, batch)
+}
+
+// Waiting is how many goroutines of the client wait, or are about to.
+func (f *Family) Waiting() int { return f.desk.Len() }

@@ -1,0 +1,43 @@
+package fair
+
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// keeper is the mutex behind one acquisition.
+type keeper struct {
+	mutex.Counting
+	*want
+}
+
+// Leave gives the lock to the next in the queue, or frees it.
+func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
+	answer, err := k.leave(ctx, a.ID)
+	if err != nil {
+		k.giveBack(a.ID, 0, a.Freed)
+		return err
+	}
+	if answer.Value.Heard < 0 {
+		k.want.Session.PublishDenied(k.keys.Channel)
+	}
+	if answer.Value.Status == lua.Gone && answer.Strays == 0 {
+		return acquisition.ErrGone
+	}
+	return nil
+}
+
+// Lost has nothing to do: who waits is in Redis.
+func (k *keeper) Lost(*acquisition.Acquisition) {}
+
+// Ended forgets the acquisition. Copies of its join that are still on their way
+// could be granted or queued now: what they get is given back.
+func (k *keeper) Ended(a *acquisition.Acquisition) {
+	if a.Strays > k.want.Session.Now() {
+		k.giveBack(a.ID, a.Strays, nil)
+	}
+	k.want.Ended(a)
+}

@@ -1,0 +1,211 @@
+package fair
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Mutex is a re-entrant lock on one name that is given in order of arrival. It is
+// a cheap value without state of its own: make it where it is needed, and share it
+// or not. Its methods may be called concurrently.
+type Mutex struct {
+	family *Family
+	named  mutex.Named
+	keys   key.Fair
+}
+
+// Mutex returns the mutex of a name. What is wrong with the name or the
+// settings is told by every use of it.
+func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
+	return &Mutex{family: f, named: f.book.Lock(name, st), keys: key.ForFair(name)}
+}
+
+// Name is the name of the lock, with the client's prefix.
+func (m *Mutex) Name() string { return m.named.Keys.Lock }
+
+// Lock waits until the owner in ctx has the lock, or ctx ends: behind all that
+// came before, of whatever process. An owner that has it already gets one hold
+// more, under the lease and the renewal of its first one, and does not wait; a ctx
+// without owner is a new owner. ctx bounds the wait and nothing else.
+//
+// The order is that of arrival at the server. A waiter shows that it lives by
+// heartbeats; who shows nothing for one is dropped, and all dead ones together
+// delay the others by one heartbeat at most. While the server stands still nobody
+// is dropped. A waiter that lost its place queues again, with its old ticket, and
+// is told so (redlatch.WithWaitNotice).
+//
+// On success the hold is kept alive until Unlock, and the work is to be done with
+// its Context. On failure nothing more is held than before, the place is given up,
+// and a grant that arrives late moves on to the next at once. Errors:
+//   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, when ctx ended while
+//     somebody else had the lock: it says who, since when, and the position;
+//     errors.Is finds the end of ctx too. The same with lockerr.ErrRemoved when an
+//     operator took the waiter out of the queue.
+//   - lockerr.ErrUnavailable or ErrIndeterminate when ctx ended while Redis did
+//     not answer. Without such an end Lock waits for Redis as it does for the
+//     lock: for ever.
+//   - the error of ctx, and none of the others, when it had ended before.
+//   - lockerr.ErrLost when the owner had the lock and lost it. It is not
+//     acquired anew before the lost holds are unlocked: the work under them
+//     would not know.
+//   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed,
+//     ErrConfig.
+//
+// A free lock costs one round trip, as does each re-entry; one more when the
+// server does not know the script yet. Who has to wait sends one command more, if
+// nobody of the client was waiting before, and then its heartbeats, a hundred
+// waiters in one command. The grant comes by message: the release of the holder
+// and that message are all there is between its Unlock and the next one's work.
+func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
+	shared, err := m.named.Want(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer shared.End()
+	w := m.want(shared)
+	for {
+		if h, has, err := w.Reenter(ctx); has {
+			return w.Handle(ctx, h, err)
+		}
+		h, err := w.contend(ctx)
+		if errors.Is(err, mutex.ErrOwnChain) {
+			continue
+		}
+		return w.Handle(ctx, h, err)
+	}
+}
+
+// TryLock acquires the lock if that needs no waiting: if it is free and nobody
+// waits. It never gets ahead of the queue, and has no place in it. An owner that
+// has the lock already gets one hold more. On failure nothing more is held than
+// before. Errors are those of Lock; the *lockerr.NotAcquiredError says who has the
+// lock, since when, how long the queue is, and which place in it would have been
+// this one's.
+//
+// It costs one round trip. When Redis does not answer, TryLock tries on until ctx
+// ends, but no longer than a few seconds.
+func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
+	shared, err := m.named.Want(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer shared.End()
+	w := m.want(shared)
+	bounded, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	defer cancel()
+	if h, has, err := w.Reenter(bounded); has {
+		return w.Handle(ctx, h, err)
+	}
+	h, err := w.try(bounded)
+	return w.Handle(ctx, h, err)
+}
+
+func (m *Mutex) want(shared *mutex.Want) *want {
+	return &want{Want: shared, family: m.family, keys: m.keys}
+}
+
+// Do runs fn under the lock: it waits for the lock like [Mutex.Lock], calls fn,
+// and unlocks, also when fn panics.
+//
+// The context that fn gets is a child of ctx. It carries the owner, so that fn
+// and what it calls may lock the same name again, and it ends when the lock is
+// lost, with a *lockerr.LostError as its cause; fn decides what to do about that.
+//
+// Do returns the error of Lock, or that of fn. When the lock was lost while fn
+// ran, or could not be released, the error also matches that (lockerr.ErrLost
+// for the first). It costs two round trips when the lock is free.
+func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	return lock.Do(ctx, m.Lock, fn)
+}
+
+// Inspect reads who has the lock, for how long, under which fence. It costs one
+// round trip and changes nothing. It is for people and dashboards: what it says
+// may be over before it is read. Errors: lockerr.ErrUnavailable, ErrRefused,
+// ErrConfig.
+func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.named.Inspect(ctx) }
+
+// Queue reads who waits, in order: as many as asked for, after those to skip; and
+// the length of the whole queue. Dead waiters are in it until somebody passes over
+// them. It costs one round trip and changes nothing. Errors are those of Inspect.
+func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
+	if m.named.Err != nil {
+		return nil, 0, m.named.Err
+	}
+	ctx, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	defer cancel()
+	reply, err := m.queue(ctx, skip, show)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, w := range reply.Waiters {
+		waiters = append(waiters, lock.Waiter{
+			Acquisition: w.Acquisition, Units: w.Units, Description: w.About, Since: time.UnixMicro(w.Ticket),
+			Heartbeat: w.Heartbeat, Left: max(w.Left, 0),
+		})
+	}
+	return waiters, reply.Length, nil
+}
+
+func (m *Mutex) queue(ctx context.Context, skip, show int) (lua.QueueReply, error) {
+	answer, err := mutex.Ask(ctx, &m.named, "look at the queue", func(ctx context.Context, rdb lua.Redis) (lua.QueueReply, error) {
+		return lua.Queue(ctx, rdb, m.keys.Queue, m.keys.Alive, max(skip, 0), max(show, 1))
+	})
+	return answer.Value, err
+}
+
+// RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
+// showed, for operators. Its Lock returns lockerr.ErrRemoved, as soon as it hears
+// of it, and does not queue again by itself. It reports whether there was such a
+// waiter; one that has been granted meanwhile keeps the lock. It costs one round
+// trip for each thousand waiters before it, and one more.
+func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
+	if m.named.Err != nil {
+		return false, m.named.Err
+	}
+	ctx, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	defer cancel()
+	const page = 1000
+	for skip := 0; ; skip += page {
+		reply, err := m.queue(ctx, skip, page)
+		if err != nil || len(reply.Waiters) == 0 {
+			return false, err
+		}
+		for _, w := range reply.Waiters {
+			if w.Acquisition != acquisition {
+				continue
+			}
+			answer, err := mutex.Ask(ctx, &m.named, "remove a waiter", func(ctx context.Context, rdb lua.Redis) (bool, error) {
+				return lua.Remove(ctx, rdb, m.keys.Queue, m.keys.Alive, w.Waiter, key.ClientPrefix)
+			})
+			return answer.Value || err == nil && answer.Strays != 0, err
+		}
+	}
+}
+
+// ForceRelease ends the lock whoever has it, for operators; the next in the queue
+// gets it. expected is the acquisition that Inspect showed, so that the lock is not
+// taken from somebody who got it in between; empty means whoever has it when Redis
+// is first asked. It returns the acquisition that had the lock, empty if nobody had.
+//
+// The holder is not asked and works on until its next renewal tells it of the
+// loss; until then only the fence protects. When another than the expected
+// acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
+// was changed. It costs one round trip, and one more to learn whom to expect.
+func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
+	s := m.family.session
+	return m.named.ForceRelease(ctx, expected,
+		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
+			return lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
+				Keys:     lua.FairKeys{Lock: m.keys.Lock, Fence: m.keys.Fence, Queue: m.keys.Queue, Alive: m.keys.Alive},
+				Expected: target, Channel: m.keys.Channel,
+				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster,
+			})
+		})
+}

@@ -1,0 +1,216 @@
+package mutex
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// ErrOwnChain ends the waiting of a Lock whose own chain has got the lock by
+// another call meanwhile: it re-enters, and would else wait for itself.
+var ErrOwnChain = errors.New("the chain has the lock")
+
+// Want is one wish for a lock, of a Lock or TryLock, and what it takes to ask
+// Redis for it.
+type Want struct {
+	Book     *Book
+	Record   *Record
+	Session  *session.Session
+	Keys     key.Mutex
+	Settings *settings.Lock
+	Owner    *owner.Owner
+	Site     acquisition.Site
+}
+
+// Want checks what can be checked before Redis is asked, and counts as a user of
+// the record until End. It is called by the method that the user calls, whose
+// caller is noted.
+func (n *Named) Want(ctx context.Context) (*Want, error) {
+	s := n.Book.Session
+	switch {
+	case n.Err != nil:
+		return nil, n.Err
+	case !s.Enter():
+		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}
+	case ctx.Err() != nil: // wins over a free lock: the caller has gone
+		s.Leave()
+		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.Cause(ctx)}
+	}
+	w := &Want{
+		Book: n.Book, Record: n.Book.Enter(n.Keys.Lock), Session: s,
+		Keys: n.Keys, Settings: &n.Settings, Owner: owner.From(ctx), Site: acquisition.Here(),
+	}
+	if w.Owner == nil {
+		w.Owner = owner.New()
+	}
+	return w, nil
+}
+
+// End ends what Want began. What the call leaves to do has been handed to the
+// background before, so that closing waits for one or the other.
+func (w *Want) End() {
+	w.Book.Leave(w.Keys.Lock, w.Record)
+	w.Session.Leave()
+}
+
+// Handle makes the user's handle of a hold, unless the client closes: closing
+// may have looked for what is held before this hold was there.
+func (w *Want) Handle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case w.Session.IsClosing():
+		w.Session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
+		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
+	}
+	return lock.New(ctx, h), nil
+}
+
+// Reenter adds a hold if the chain has the lock. It reports whether it has: not
+// so when it was released meanwhile, and a fresh lock is wanted.
+func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
+	a := w.Record.HeldBy(w.Owner)
+	if a == nil {
+		return nil, false, nil
+	}
+	h, err = a.Reenter(ctx, w.Site)
+	return h, !errors.Is(err, acquisition.ErrEnded), err
+}
+
+// NewID is an id for a fresh grant.
+func (w *Want) NewID() string { return w.Session.NewAcquisition() }
+
+// Call is how a command is sent; see session.Call.
+func (w *Want) Call(op string, insist bool) session.Call {
+	return session.Call{
+		Op: op, Name: w.Keys.Lock, Limit: w.Settings.CallLimit(),
+		Waits: op == "lock", Insist: insist, Fault: w.Record.SetFault,
+	}
+}
+
+// Acquire asks Redis for the lock under an id, or for one hold more of it.
+func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
+	s := w.Session
+	return session.Do(ctx, s, w.Call("lock", false),
+		func(ctx context.Context, voidAfter lua.Time) (lua.AcquireReply, error) {
+			r, err := lua.Acquire(ctx, s.Redis, lua.AcquireParams{
+				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence,
+				Acquisition: id, Lease: lease, Holds: holds,
+				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.About,
+			})
+			if err == nil {
+				err = s.Heard(r.Status, r.Now)
+			}
+			return r, err
+		})
+}
+
+// Release tells Redis how many holds are left; none frees the lock for all that
+// wait without a queue. It is sent again also when Redis refuses it, for a
+// permission may come back before the lease ends.
+func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
+	s := w.Session
+	return session.Do(ctx, s, w.Call("unlock", true),
+		func(ctx context.Context, _ lua.Time) (lua.ReleaseReply, error) {
+			return lua.Release(ctx, s.Redis, lua.ReleaseParams{
+				LockKey: w.Keys.Lock, Channel: w.Keys.Channel, Acquisition: id, HoldsLeft: left, Cluster: s.Cluster,
+			})
+		})
+}
+
+// GiveBack releases in the background what may have been, or may yet be, granted
+// under an id: release does it once, and reports what it found. freed is told
+// when there was something; it may be nil.
+func (w *Want) GiveBack(strays lua.Time, release func(ctx context.Context) (lua.Status, error), freed func()) {
+	w.Session.GiveBack(strays, w.Settings.Lease, func(ctx context.Context) bool {
+		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
+		defer cancel()
+		status, err := release(ctx)
+		if status == lua.Freed && freed != nil {
+			freed()
+		}
+		return err == nil
+	})
+}
+
+// Begin makes a hold of a grant, and the acquisition it begins. first is how long
+// it is trusted before it must be renewed; 0: for its lease.
+func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, first time.Duration, strays lua.Time) *acquisition.Hold {
+	w.Book.Enter(w.Keys.Lock) // for the acquisition; until Ended
+	return acquisition.Begin(w.Session, k, acquisition.Grant{
+		Name: w.Keys.Lock, Key: w.Keys.Lock, Slot: w.Slot(),
+		ID: id, Fence: fence, Sent: sent, First: first, Strays: strays,
+		Owner: w.Owner, Settings: w.Settings,
+	}, w.Site)
+}
+
+// Ended ends what Begin began.
+func (w *Want) Ended(a *acquisition.Acquisition) {
+	w.Record.Ended(a)
+	w.Book.Leave(w.Keys.Lock, w.Record)
+}
+
+// Slot groups renewals: by hash slot in a cluster, all together elsewhere.
+func (w *Want) Slot() int {
+	if w.Session.Cluster {
+		return w.Keys.Slot
+	}
+	return 0
+}
+
+// Late reports whether the trust in a grant was over when it arrived: it took
+// that long, or the process was stopped. It is asked for again then, which
+// extends it.
+func (w *Want) Late(sent time.Time) bool {
+	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
+}
+
+// GaveUp is the error of a wait that ended. If Redis could not be asked lately,
+// that is what it says, and not that somebody else has the lock. last is what is
+// known of who has it; without a holder, this client's own is looked for.
+func (w *Want) GaveUp(ctx context.Context, last lockerr.NotAcquiredError) error {
+	if ctx.Err() == nil {
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
+	}
+	if fault := w.Record.Fault(); fault != nil {
+		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: "lock", Name: w.Keys.Lock, Err: errors.Join(session.Cause(ctx), fault)}
+	}
+	if a := w.Record.Holder(); a != nil && last.Holder == "" {
+		last.Holder, last.Description = a.ID, w.Session.About
+		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
+	}
+	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
+	return &last
+}
+
+// Counting are the commands of a keeper that count holds: the same for all
+// kinds, for they guard the same key.
+type Counting struct{ *Want }
+
+// Reenter asks Redis for one hold more.
+func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (time.Time, error) {
+	answer, err := c.Acquire(ctx, a.ID, holds, lease)
+	return answer.Sent, orGone(answer.Value.Status, err)
+}
+
+// SetHolds tells Redis the number of holds.
+func (c Counting) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) error {
+	answer, err := c.Release(ctx, a.ID, holds)
+	return orGone(answer.Value.Status, err)
+}
+
+func orGone(status lua.Status, err error) error {
+	if err == nil && status == lua.Gone {
+		return acquisition.ErrGone
+	}
+	return err
+}

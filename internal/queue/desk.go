@@ -1,0 +1,135 @@
+package queue
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/wake"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// Beats sends the heartbeats of waiters of one slot, and brings an answer for
+// each, in their order.
+type Beats[B any] func(ctx context.Context, batch []B) ([]lua.BeatReply, error)
+
+// Desk is where the waiters of one client wait, for all locks of one kind. B is
+// what a beat of such a waiter is made of.
+type Desk[B any] struct {
+	session *session.Session
+	kind    session.Kind
+	channel string
+	beats   Beats[B]
+
+	mu      sync.Mutex
+	waiters map[string]*Waiter[B] // by acquisition
+	queued  int                   // how many of them need to hear
+	ear     *wake.Subscription    // nil while none does
+}
+
+// NewDesk makes the desk of one kind. channel is the client's own, on which it
+// hears of grants.
+func NewDesk[B any](s *session.Session, kind session.Kind, channel string, beats Beats[B]) *Desk[B] {
+	d := &Desk[B]{session: s, kind: kind, channel: channel, beats: beats, waiters: make(map[string]*Waiter[B])}
+	s.Keep(kind, d.renew)
+	return d
+}
+
+// Len is how many wait.
+func (d *Desk[B]) Len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.waiters)
+}
+
+func (d *Desk[B]) find(acquisition string) *Waiter[B] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiters[acquisition]
+}
+
+// hear takes in a message: "<acquisition> <fence>", where fence 0 says that the
+// waiter was removed. What it does not know, or does not understand, is for
+// nobody.
+func (d *Desk[B]) hear(payload string) {
+	acquisition, number, _ := strings.Cut(payload, " ")
+	fence, err := strconv.ParseInt(number, 10, 64)
+	w := d.find(acquisition)
+	switch {
+	case w == nil || err != nil || fence < 0:
+	case fence == 0:
+		w.removed()
+	default:
+		w.told(fence)
+	}
+}
+
+// listen subscribes for one waiter more.
+func (d *Desk[B]) listen() *wake.Subscription {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queued++
+	if d.ear == nil {
+		d.ear = d.session.Wakes.Listen(d.channel, d.hear)
+	}
+	return d.ear
+}
+
+// unlisten ends what listen began. The last one leaves the channel, which lingers
+// for a while.
+func (d *Desk[B]) unlisten() {
+	d.mu.Lock()
+	d.queued--
+	var ear *wake.Subscription
+	if d.queued == 0 {
+		ear, d.ear = d.ear, nil
+	}
+	d.mu.Unlock()
+	if ear != nil {
+		ear.Close()
+	}
+}
+
+// isFirst reports whether no other waiter of this client is before this one in the
+// same queue.
+func (d *Desk[B]) isFirst(w *Waiter[B]) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, other := range d.waiters {
+		if other.spec.Key == w.spec.Key && other.status == lua.Queued && other.place.Position < w.place.Position {
+			return false
+		}
+	}
+	return true
+}
+
+// renew is the watchdog's way to beat. A waiter that has left meanwhile is not
+// sent, and counts as answered.
+func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
+	answers := make([]watchdog.Answer, len(requests))
+	waiters := make([]*Waiter[B], 0, len(requests))
+	places := make([]int, 0, len(requests))
+	batch := make([]B, 0, len(requests))
+	for i, r := range requests {
+		answers[i] = watchdog.Held
+		if w := d.find(r.ID); w != nil {
+			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.beat)
+		}
+	}
+	if len(batch) == 0 {
+		return answers, nil
+	}
+	sent := time.Now()
+	replies, err := d.beats(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range replies {
+		answers[places[i]] = waiters[i].answered(r, sent)
+	}
+	return answers, nil
+}

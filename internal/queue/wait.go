@@ -1,0 +1,156 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// How a wait can end without a grant.
+var (
+	ErrGone        = errors.New("the place in the queue is gone")
+	ErrRemoved     = errors.New("removed from the queue")
+	ErrInterrupted = errors.New("the wait was interrupted")
+)
+
+// Wait is what a waiter needs to know while it waits.
+type Wait struct {
+	// Ask beats once for this waiter alone, until that is answered.
+	Ask func(ctx context.Context) (session.Answer[lua.BeatReply], error)
+	// Confirm has a grant that came by message asked for before it is used: the
+	// lock is not renewed, or not for long, and needs its whole lease.
+	Confirm bool
+	// Late reports whether the whole lease, asked for at that instant, is over.
+	Late func(sent time.Time) bool
+	// Place is told where the waiter stands, whenever that has changed; may be nil.
+	Place func(lua.Place)
+	// Interrupt ends the wait with ErrInterrupted.
+	Interrupt <-chan struct{}
+	// Check is called when Suspect fires.
+	Suspect <-chan time.Time
+	Check   func()
+}
+
+// Wait waits after a join that was answered "queued": until the waiter is
+// granted, or has no place any more, or ctx ends. Its errors are ErrGone,
+// ErrRemoved, ErrInterrupted, those of Ask, the end of ctx, and
+// lockerr.ErrClosed. Afterwards Leave.
+func (w *Waiter[B]) Wait(ctx context.Context, joined time.Time, place lua.Place, o Wait) (Grant, error) {
+	w.answered(lua.BeatReply{Status: lua.Queued, Place: place}, joined)
+	w.keepAlive(joined)
+	ask, err := w.subscribe(ctx)
+	var shown lua.Place
+	for err == nil {
+		if ask {
+			err = w.ask(ctx, o)
+			if err != nil {
+				break
+			}
+		}
+		now := w.look()
+		if o.Place != nil && now.status == lua.Queued && differs(now.place, shown) {
+			shown = now.place
+			o.Place(shown)
+		}
+		switch {
+		case now.status == lua.Gone:
+			return Grant{}, ErrGone
+		case now.status == lua.Removed:
+			return Grant{}, ErrRemoved
+		case now.status == lua.Granted && w.worth(now.grant, o):
+			return now.grant, nil
+		case now.status == lua.Granted, now.lapsed:
+			ask = true
+		default:
+			ask, err = w.sleep(ctx, now, o)
+		}
+	}
+	return Grant{}, err
+}
+
+// subscribe listens, and waits until that is confirmed or known not to be; then
+// beats have to do. It reports whether a message may have been missed.
+func (w *Waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
+	w.ear = w.desk.listen()
+	if w.ear == w.before && w.ear.Live() {
+		return false, nil
+	}
+	return true, w.ear.Ready(ctx)
+}
+
+// ask learns the truth, and begins the heartbeat anew.
+func (w *Waiter[B]) ask(ctx context.Context, o Wait) error {
+	doubted := w.look().status == lua.Granted
+	answer, err := o.Ask(ctx)
+	if err != nil {
+		return err
+	}
+	w.answered(answer.Value, answer.Sent)
+	if doubted && answer.Value.Status == lua.Queued {
+		// The server lost that grant in a failover, and kept the queue.
+		w.change(func() {
+			if w.status == lua.Granted {
+				w.status = lua.Queued
+			}
+		})
+	}
+	switch answer.Value.Status {
+	case lua.Queued:
+		w.keepAlive(answer.Sent)
+	case lua.Denied:
+		return ErrGone // the join that follows is told why
+	}
+	return nil
+}
+
+// worth reports whether a grant can be begun as it is. One that came by message
+// is when a third of the heartbeat is left, for the first renewal and its
+// repetition.
+func (w *Waiter[B]) worth(g Grant, o Wait) bool {
+	if g.First == 0 {
+		return !o.Late(g.Sent)
+	}
+	left := time.Until(g.Sent.Add(g.First))
+	return !o.Confirm && left >= w.spec.Heartbeat/3 && w.lease.Trusted()
+}
+
+// looks reports whether it is for this waiter to look at the end of the holder's
+// lease, or of the first to end: nobody tells of that. One of each client does, and only when that end is
+// near: while it is not, the next beat comes before it. It may not be the first of
+// the queue, for behind waiters that died nobody knows that it is the first.
+func (w *Waiter[B]) looks(p lua.Place) bool {
+	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && (p.Handing() || w.desk.isFirst(w))
+}
+
+// sleep waits for news, or until it is time to ask.
+func (w *Waiter[B]) sleep(ctx context.Context, now look, o Wait) (ask bool, err error) {
+	var end <-chan time.Time
+	if p := now.place; w.looks(p) {
+		timer := time.NewTimer(time.Until(now.at.Add(p.Remaining + time.Millisecond)))
+		defer timer.Stop()
+		end = timer.C
+	}
+	select {
+	case <-w.news:
+		return false, nil
+	case <-end:
+		return true, nil
+	case <-o.Suspect:
+		o.Check()
+		return false, nil
+	case <-o.Interrupt:
+		return false, ErrInterrupted
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-w.desk.session.Closing():
+		return false, context.Canceled
+	}
+}
+
+// differs reports whether there is something to tell.
+func differs(a, b lua.Place) bool {
+	return a.Position != b.Position || a.Length != b.Length || a.Holder != b.Holder
+}

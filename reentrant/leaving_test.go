@@ -1,0 +1,61 @@
+package reentrant
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// A waiter gives up in the very moment in which it is given the turn. Which of
+// the two it sees first is chance, so it is played often: whatever it makes of
+// it, the turn goes on, and the next Lock gets the lock.
+func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
+	const rounds = 30 // all of them by the same choice: once in a billion runs
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+		f := NewFamily(mutex.NewBook(client))
+		defer func() {
+			client.BeginClose()
+			_ = f.book.Close(context.Background())
+			_ = client.FinishClose(context.Background())
+		}()
+		m := f.Mutex("x", settings.Default)
+		given, left := 0, 0
+		for range rounds {
+			ctx, cancel := context.WithCancel(context.Background())
+			shared, err := m.named.Want(ctx)
+			require.NoError(t, err)
+			w := m.want(shared)
+			require.True(t, w.l.tryJoin())
+			wait, turn := w.l.join(w)
+			require.False(t, turn)
+
+			w.l.passTurn()
+			cancel()
+			g, err := w.await(ctx, wait, w.Suspect())
+			if err == nil {
+				given++
+				require.True(t, g.turn)
+				w.l.passTurn() // as contend does with a context that is over
+			} else {
+				left++
+				require.ErrorIs(t, err, lockerr.ErrNotAcquired)
+			}
+			require.True(t, w.l.tryJoin(), "nobody has the turn")
+			w.l.passTurn()
+			w.end()
+		}
+		require.Equal(t, rounds, given+left)
+	})
+}

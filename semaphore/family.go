@@ -1,0 +1,106 @@
+package semaphore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/queue"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// Family is what the semaphores of one client share: the permits it has, and its
+// waiters. Users have it inside of their redlatch.Client.
+type Family struct {
+	session *session.Session
+	desk    *queue.Desk[lua.PermitBeat]
+
+	mu   sync.Mutex
+	held map[string]permit // by acquisition; lost ones that nobody asked about yet included
+}
+
+type permit struct {
+	*acquisition.Acquisition
+	units int
+}
+
+// NewFamily makes the family of one client.
+func NewFamily(s *session.Session) *Family {
+	f := &Family{session: s, held: make(map[string]permit)}
+	f.desk = queue.NewDesk(s, session.PermitWaiters, key.ClientPrefix+s.ID, f.beats)
+	s.Keep(session.Permits, f.renew)
+	return f
+}
+
+// Len is how many permits the client has, and how many of its goroutines wait for
+// some.
+func (f *Family) Len() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.held) + f.desk.Len()
+}
+
+// Close gives back all that is held. The session must have begun to close, so
+// that nothing new comes.
+func (f *Family) Close(ctx context.Context) error {
+	f.mu.Lock()
+	all := make([]*acquisition.Acquisition, 0, len(f.held))
+	for _, p := range f.held {
+		if p.Acquisition != nil {
+			all = append(all, p.Acquisition)
+		}
+	}
+	f.mu.Unlock()
+	return acquisition.CloseAll(ctx, all)
+}
+
+// granted notes a permit: its units before the watchdog asks for them, and what it
+// is in the client as soon as that is there.
+func (f *Family) granted(id string, p permit) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[id] = p
+}
+
+func (f *Family) ended(a *acquisition.Acquisition) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.held, a.ID)
+}
+
+func (f *Family) beats(ctx context.Context, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
+	longest := slices.MaxFunc(batch, func(a, b lua.PermitBeat) int { return int(a.Lease - b.Lease) })
+	return lua.BeatPermits(ctx, f.session.Redis, f.keep(longest.Lease), key.ClientPrefix, batch)
+}
+
+// renew is the watchdog's way to extend permits. It sends once.
+func (f *Family) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
+	batch := make([]lua.PermitRenewal, len(requests))
+	var longest time.Duration
+	f.mu.Lock()
+	for i, r := range requests {
+		k := key.ForSemaphore(r.Key)
+		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
+		longest = max(longest, r.Lease)
+	}
+	f.mu.Unlock()
+	said, err := lua.RenewPermits(ctx, f.session.Redis, f.keep(longest), batch)
+	if err != nil {
+		return nil, err
+	}
+	return session.RenewAnswers(said)
+}
+
+// keep is how long a semaphore outlives its last use: as fences do, but never
+// less than two leases, or it would end before its permits.
+func (f *Family) keep(lease time.Duration) time.Duration {
+	if f.session.KeepFence == 0 {
+		return 0
+	}
+	return max(f.session.KeepFence, 2*lease)
+}

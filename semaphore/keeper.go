@@ -1,0 +1,48 @@
+package semaphore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// keeper is the semaphore behind one permit. A permit has one hold: there is no
+// owner that could come again.
+type keeper struct{ *want }
+
+// Reenter is never called.
+func (k *keeper) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (time.Time, error) {
+	panic("semaphore: a permit has no re-entry")
+}
+
+// SetHolds is never called.
+func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) error {
+	panic("semaphore: a permit has one hold")
+}
+
+// Leave gives the units to the next waiters that fit, or frees them.
+func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
+	answer, err := k.release(ctx, a.ID)
+	if err != nil {
+		k.giveBack(a.ID, 0, a.Freed)
+		return err
+	}
+	if answer.Value.Status == lua.Gone && answer.Strays == 0 {
+		return acquisition.ErrGone
+	}
+	return nil
+}
+
+// Lost has nothing to do: who waits is in Redis.
+func (k *keeper) Lost(*acquisition.Acquisition) {}
+
+// Ended forgets the permit. Copies of its command that are still on their way could
+// be granted or queued now: what they get is given back.
+func (k *keeper) Ended(a *acquisition.Acquisition) {
+	if a.Strays > k.session.Now() {
+		k.giveBack(a.ID, a.Strays, nil)
+	}
+	k.family.ended(a)
+}

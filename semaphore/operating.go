@@ -1,0 +1,166 @@
+package semaphore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Info is the state of a semaphore at one moment, for people and dashboards. It is
+// no ground for a program to act on: it may be history when it arrives.
+type Info struct {
+	Name     string
+	Limit    int // 0: nobody has used it lately, and none is known
+	Declared int // what programs say; after a Resize another than Limit
+	InUse    int // units; above Limit after that was lowered
+	Waiting  int // requests in the queue, those that died and were not dropped yet included
+	Holders  []Holder
+}
+
+// Holder is one permit, as it was seen.
+type Holder struct {
+	ID          string // of the permit
+	Units       int
+	Description string        // what it says of itself
+	Since       time.Time     // about when it was granted, by the server's clock; zero if that is not known
+	Remaining   time.Duration // of the lease, which is renewed while its process lives
+}
+
+// Inspect reads the limit, what is in use, how many wait, and who has permits: five
+// hundred of them at most, those of the fewest units first. It costs one round trip
+// and changes nothing. Errors: lockerr.ErrUnavailable, ErrRefused, ErrConfig.
+func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
+	const show = 500
+	answer, err := operate(ctx, s, "inspect", func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
+		return lua.InspectPermits(ctx, s.family.session.Redis, s.luaKeys(), show)
+	})
+	if err != nil {
+		return Info{}, err
+	}
+	r := answer.Value
+	info := Info{Name: s.keys.Name, Limit: r.Limit, Declared: r.Declared, InUse: r.InUse, Waiting: r.Waiting}
+	for _, h := range r.Held {
+		shown := Holder{ID: h.Acquisition, Units: h.Units, Description: h.About, Remaining: h.Left}
+		if h.Since != 0 {
+			shown.Since = time.UnixMicro(int64(h.Since))
+		}
+		info.Holders = append(info.Holders, shown)
+	}
+	return info, nil
+}
+
+// Resize sets the limit, for all programs: at once, and until the next Resize. Up,
+// waiters that now fit are served; down, no permit is taken away, and new ones wait
+// until enough have ended. Waiters for more than the new limit get a
+// *lockerr.LimitError.
+//
+// Programs that say the limit of this semaphore value go on, as do those that say
+// the new one. So it serves both ways: to deviate for a while, and to move from one
+// limit to the next while programs are deployed. It returns the limit before, 0 if
+// none was known. It costs one round trip, and one more for each hundred waiters
+// that it serves. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
+// ErrConfig.
+func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err error) {
+	if err := checkUnits("limit", limit); err != nil {
+		return 0, err
+	}
+	ss := s.family.session
+	for first := true; ; first = false {
+		answer, err := operate(ctx, s, "resize", func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
+			r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
+				Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter,
+				Keep: s.family.keep(s.settings.Lease), Clients: key.ClientPrefix,
+			})
+			if err == nil {
+				err = ss.Heard(r.Status, r.Now)
+			}
+			return r, err
+		})
+		if first {
+			before = answer.Value.Before
+		}
+		if err != nil || !answer.Value.More {
+			return before, err
+		}
+	}
+}
+
+// ForceRelease ends one permit by its id, as Inspect shows it, for operators; its
+// units go to the next waiters. It returns how many units it had, 0 when there was
+// no such permit (any more).
+//
+// The holder is not asked, and works on until its next renewal tells it of the loss.
+// It costs one round trip.
+func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err error) {
+	for more := true; more; {
+		_, err := operate(ctx, s, "force release", func(ctx context.Context, _ lua.Time) (struct{}, error) {
+			had, again, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.keep(s.settings.Lease), key.ClientPrefix)
+			units, more = units+had, again
+			return struct{}{}, err
+		})
+		if err != nil {
+			return units, err
+		}
+	}
+	return units, nil
+}
+
+// Queue reads who waits, in order: as many as asked for, after those to skip; and
+// the length of the whole queue. Dead waiters are in it until somebody passes over
+// them. It costs one round trip and changes nothing. Errors are those of Inspect.
+func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
+	reply, err := s.queue(ctx, skip, show)
+	for _, w := range reply.Waiters {
+		waiters = append(waiters, lock.Waiter{
+			Acquisition: w.Acquisition, Units: w.Units, Description: w.About, Since: time.UnixMicro(w.Ticket),
+			Heartbeat: w.Heartbeat, Left: max(w.Left, 0),
+		})
+	}
+	return waiters, reply.Length, err
+}
+
+func (s *Semaphore) queue(ctx context.Context, skip, show int) (lua.QueueReply, error) {
+	answer, err := operate(ctx, s, "look at the queue", func(ctx context.Context, _ lua.Time) (lua.QueueReply, error) {
+		return lua.Queue(ctx, s.family.session.Redis, s.keys.Queue, s.keys.Alive, max(skip, 0), max(show, 1))
+	})
+	return answer.Value, err
+}
+
+// RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
+// showed, for operators. Its Acquire returns lockerr.ErrRemoved, as soon as it hears
+// of it, and does not queue again by itself. It reports whether there was such a
+// waiter; one that has been granted meanwhile keeps its permit. It costs one round
+// trip for each thousand waiters before it, and one more.
+func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
+	const page = 1000
+	for skip := 0; ; skip += page {
+		reply, err := s.queue(ctx, skip, page)
+		if err != nil || len(reply.Waiters) == 0 {
+			return false, err
+		}
+		for _, w := range reply.Waiters {
+			if w.Acquisition != acquisition {
+				continue
+			}
+			answer, err := operate(ctx, s, "remove a waiter", func(ctx context.Context, _ lua.Time) (bool, error) {
+				return lua.Remove(ctx, s.family.session.Redis, s.keys.Queue, s.keys.Alive, w.Waiter, key.ClientPrefix)
+			})
+			return answer.Value || err == nil && answer.Strays != 0, err
+		}
+	}
+}
+
+// operate sends a command that belongs to no wait.
+func operate[T any](ctx context.Context, s *Semaphore, op string, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
+	if s.err != nil {
+		return session.Answer[T]{}, s.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, shortly)
+	defer cancel()
+	return session.Do(ctx, s.family.session, session.Call{Op: op, Name: s.keys.Name, Limit: settings.DefaultCallLimit, Waits: true}, send)
+}

@@ -1,0 +1,87 @@
+package semaphore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// Permit is some units of a semaphore, until Release or its loss. Methods may be
+// called concurrently, and by another goroutine than the one that acquired it.
+//
+// A permit that becomes garbage without Release is reported as an error in the log
+// and not renewed any more, so that its units come back with the end of its lease.
+// Its context keeps it from being garbage.
+//
+// A nil *Permit is not held: Release says so, so that it can be deferred.
+type Permit struct {
+	hold  *lock.Hold
+	units int
+}
+
+// Name is the name of the semaphore.
+func (p *Permit) Name() string { return p.hold.Name() }
+
+// ID is the id under which Redis knows this permit: <client id>:<n>. Inspect shows
+// it, and ForceRelease takes it.
+func (p *Permit) ID() string { return p.hold.Acquisition() }
+
+// Units is how many units it has.
+func (p *Permit) Units() int { return p.units }
+
+// Lost is closed when the permit ended without Release: no later than trust in it
+// ends, and so before the server gives its units away, whether Redis answers or
+// not. Closing the client closes it too. Nobody's work is stopped by it; see
+// Context for that.
+func (p *Permit) Lost() <-chan struct{} { return p.hold.Lost() }
+
+// TrustedUntil is when trust in the lease ends unless it is renewed before, which
+// the watchdog does. It is always earlier than the end of the lease in Redis. It is
+// zero once Release, or closing the client, has begun.
+func (p *Permit) TrustedUntil() time.Time { return p.hold.TrustedUntil() }
+
+// Trusted reports whether the permit can be relied on at this moment, by the
+// monotonic clock and by the wall clock. It asks nobody.
+func (p *Permit) Trusted() bool { return p.hold.Trusted() }
+
+// Context returns a context for the work under the permit. It has the values of
+// the context that the permit was acquired with, but not its deadline nor its
+// cancel: those bound the wait. It ends when the permit does; context.Cause then is
+// a *lockerr.LostError, lockerr.ErrClosed, or says that it was released.
+func (p *Permit) Context() context.Context { return p.hold.Context() }
+
+// Release gives all its units back, which go to the first waiters that now fit.
+//
+// It waits until Redis has answered or ctx ends, whichever is first. A ctx that is
+// already over is no reason not to release; Release then takes the time of one
+// command, a few seconds at most.
+//
+// On success the permit is released and its context has ended. Errors:
+//   - lockerr.ErrLost: the permit ended before, without our asking. Nothing was
+//     changed in Redis. Releasing again says the same.
+//   - lockerr.ErrNotHeld: it was released before. Nothing was changed: the
+//     capacity never grows by releasing twice.
+//   - lockerr.ErrClosed: the client was closed and has released it.
+//   - lockerr.ErrIndeterminate, ErrUnavailable, ErrRefused: Redis did not say that
+//     it is released. The release is tried on in the background, without renewal,
+//     and Release may be called again.
+//
+// Release costs one round trip, and one more for each hundred waiters that it
+// serves. It stops the renewal first and waits for one that is under way, though
+// not for one that hangs.
+func (p *Permit) Release(ctx context.Context) error {
+	if p == nil {
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}
+	}
+	err := p.hold.Unlock(ctx)
+	var failed *lockerr.OpError
+	if errors.As(err, &failed) && failed.Op != opRelease {
+		said := *failed
+		said.Op = opRelease
+		return &said
+	}
+	return err
+}

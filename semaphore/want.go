@@ -1,0 +1,276 @@
+package semaphore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/queue"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+)
+
+const (
+	opAcquire = "acquire"
+	opRelease = "release"
+)
+
+// want is one wish for units, of an Acquire or TryAcquire, and what it takes to ask
+// Redis for them.
+type want struct {
+	*Semaphore
+
+	session *session.Session
+	units   int
+	owner   *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
+	site    acquisition.Site
+
+	ticket int64 // 0 until it has one
+	again  bool  // it lost its place, and queues with the ticket
+	place  lua.Place
+	fault  error // why Redis could not be asked lately; nil when it could
+}
+
+func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
+	return lua.SemaphoreKeys{Permits: s.keys.Permits, Holders: s.keys.Holders, Queue: s.keys.Queue, Alive: s.keys.Alive}
+}
+
+func (w *want) waiter(id string) lua.Waiter {
+	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, About: w.session.About}
+}
+
+func (w *want) beat(id string) lua.PermitBeat {
+	return lua.PermitBeat{Keys: w.luaKeys(), Waiter: w.waiter(id), Lease: w.settings.Lease, Limit: w.limit}
+}
+
+// slot groups commands: by hash slot in a cluster, all together elsewhere.
+func (w *want) slot() int {
+	if w.session.Cluster {
+		return w.keys.Slot
+	}
+	return 0
+}
+
+// call is how a command of the wait is sent.
+func (w *want) call() session.Call {
+	return session.Call{
+		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
+		Fault: func(err error) { w.fault = err },
+	}
+}
+
+// acquire asks Redis for units or a place in the queue, under an id. A refusal
+// that no waiting would cure is an error.
+func (w *want) acquire(ctx context.Context, id string, try bool) (session.Answer[lua.AcquirePermitsReply], error) {
+	answer, err := session.Do(ctx, w.session, w.call(),
+		func(ctx context.Context, voidAfter lua.Time) (lua.AcquirePermitsReply, error) {
+			r, err := lua.AcquirePermits(ctx, w.session.Redis, lua.AcquirePermitsParams{
+				Keys: w.luaKeys(), Waiter: w.waiter(id), Lease: w.settings.Lease, Ticket: w.ticket, Try: try,
+				VoidAfter: voidAfter, Limit: w.limit, Keep: w.family.keep(w.settings.Lease), Clients: key.ClientPrefix,
+			})
+			if err == nil {
+				err = w.session.Heard(r.Status, r.Now)
+			}
+			return r, err
+		})
+	r := answer.Value
+	switch {
+	case err != nil:
+	case r.Status == lua.Differs:
+		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Declared: r.Declared}
+	case r.Status == lua.TooMany:
+		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Units: w.units}
+	}
+	return answer, err
+}
+
+// ask beats once for one waiter, until that is answered.
+func (w *want) ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+	return session.Do(ctx, w.session, w.call(),
+		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
+			replies, err := w.family.beats(ctx, []lua.PermitBeat{w.beat(id)})
+			if err != nil {
+				return lua.BeatReply{}, err
+			}
+			return replies[0], nil
+		})
+}
+
+// release gives up what an id has: units, which go to the next, or the place in the
+// queue. It is sent again while there is more to hand on than one call does, and
+// also when Redis refuses it, for a permission may come back before the lease ends.
+func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
+	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
+	for first := lua.Status(0); ; {
+		answer, err := session.Do(ctx, w.session, call,
+			func(ctx context.Context, _ lua.Time) (lua.ReleasePermitsReply, error) {
+				return lua.ReleasePermits(ctx, w.session.Redis, lua.ReleasePermitsParams{
+					Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.family.keep(w.settings.Lease), Clients: key.ClientPrefix,
+				})
+			})
+		if first != 0 {
+			answer.Value.Status = first
+		}
+		if err != nil || !answer.Value.More {
+			return answer, err
+		}
+		first = answer.Value.Status
+	}
+}
+
+// giveBack releases in the background what may have been, or may yet be, granted or
+// queued under an id. freed is told when there was something; it may be nil.
+func (w *want) giveBack(id string, strays lua.Time, freed func()) {
+	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) bool {
+		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
+		defer cancel()
+		answer, err := w.release(ctx, id)
+		if answer.Value.Status == lua.Freed && freed != nil {
+			freed()
+		}
+		return err == nil
+	})
+}
+
+// begin makes a hold of a grant, and the acquisition it begins.
+func (w *want) begin(id string, g queue.Grant, strays lua.Time) *acquisition.Hold {
+	w.family.granted(id, permit{units: w.units})
+	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
+		Name: w.keys.Name, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
+		ID: id, Sent: g.Sent, First: g.First, Strays: strays, Owner: w.owner, Settings: &w.settings,
+	}, w.site)
+	w.family.granted(id, permit{h.A, w.units})
+	return h
+}
+
+// permit makes the user's handle, unless the client closes: closing may have looked
+// for what is held before this one was there.
+func (w *want) permit(ctx context.Context, h *acquisition.Hold, err error) (*Permit, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case w.session.IsClosing():
+		w.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
+		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: w.keys.Name}
+	}
+	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
+}
+
+// late reports whether the trust in a grant of a whole lease was over when it
+// arrived. It is asked for again then, which extends it.
+func (w *want) late(sent time.Time) bool {
+	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
+}
+
+// try asks Redis once.
+func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
+	id := w.session.NewAcquisition()
+	answer, err := w.acquire(ctx, id, true)
+	r := answer.Value
+	switch {
+	case err != nil:
+	case r.Status == lua.Granted && !w.late(answer.Sent):
+		return w.begin(id, queue.Grant{Sent: answer.Sent}, answer.Strays), nil
+	default:
+		w.place = r.Place
+		err = w.refusal(nil)
+	}
+	if answer.Strays != 0 || r.Status == lua.Granted {
+		w.giveBack(id, answer.Strays, nil)
+	}
+	return nil, err
+}
+
+// contend joins the queue, and waits in it until the units come or ctx ends.
+func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
+	for {
+		h, err := w.contendOnce(ctx)
+		if !errors.Is(err, queue.ErrGone) {
+			return h, err
+		}
+		// The server lost its data, or took this waiter for dead, or the limit was
+		// lowered. Its id is never used again. The ticket is.
+		w.again = true
+	}
+}
+
+func (w *want) contendOnce(ctx context.Context) (*acquisition.Hold, error) {
+	id := w.session.NewAcquisition()
+	q := w.family.desk.Enter(queue.Spec[lua.PermitBeat]{
+		Acquisition: id, Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Beat: w.beat(id),
+	})
+	defer q.Leave()
+	var strays lua.Time
+	for {
+		answer, err := w.acquire(ctx, id, false)
+		strays = max(strays, answer.Strays)
+		r := answer.Value
+		switch {
+		case err != nil:
+			if strays != 0 {
+				w.giveBack(id, strays, nil)
+			}
+			return nil, w.explained(ctx, err)
+		case r.Status == lua.Granted && !w.late(answer.Sent):
+			return w.begin(id, queue.Grant{Sent: answer.Sent}, strays), nil
+		case r.Status == lua.Granted:
+			continue // asked for again, which extends it
+		}
+		w.ticket, w.place = r.Ticket, r.Place
+		g, err := q.Wait(ctx, answer.Sent, r.Place, queue.Wait{
+			Ask:     func(ctx context.Context) (session.Answer[lua.BeatReply], error) { return w.ask(ctx, id) },
+			Confirm: !w.settings.Renew || w.settings.MaxHold > 0,
+			Late:    w.late,
+			Place:   w.tell,
+		})
+		if err == nil {
+			return w.begin(id, g, strays), nil
+		}
+		w.giveBack(id, strays, nil)
+		return nil, w.explained(ctx, err)
+	}
+}
+
+// tell notes where this one stands, and tells the user.
+func (w *want) tell(p lua.Place) {
+	w.place = p
+	if notice := w.settings.Notice; notice != nil {
+		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Again: w.again})
+	}
+	w.again = false
+}
+
+// refusal says what is in use, and where in the queue this one stands.
+func (w *want) refusal(cause error) error {
+	return &lockerr.NotAcquiredError{
+		Name: w.keys.Name, InUse: w.place.Limit - w.place.Free, Limit: w.place.Limit,
+		Position: w.place.Position, Length: w.place.Length, Err: cause,
+	}
+}
+
+// explained is the error, for users, of a wait that ended; ErrGone stays.
+func (w *want) explained(ctx context.Context, err error) error {
+	var failed *lockerr.OpError
+	var limits *lockerr.LimitError
+	switch {
+	case errors.Is(err, queue.ErrGone), errors.As(err, &limits):
+		return err
+	case errors.Is(err, queue.ErrRemoved):
+		return w.refusal(lockerr.ErrRemoved)
+	case ctx.Err() == nil && w.session.IsClosing():
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: w.keys.Name}
+	case ctx.Err() != nil && errors.As(err, &failed) && (w.place.Limit == 0 || w.fault != nil):
+		return err
+	case ctx.Err() != nil && w.fault != nil:
+		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: opAcquire, Name: w.keys.Name, Err: errors.Join(session.Cause(ctx), w.fault)}
+	case ctx.Err() != nil && w.place.Limit != 0:
+		return w.refusal(session.Cause(ctx))
+	}
+	return err
+}
