@@ -4,16 +4,20 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/locktest"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 // The reentrant mutex keeps every promise of the suite, on every server.
@@ -28,6 +32,11 @@ func TestMutex(t *testing.T) {
 // errors about slots, another client.
 func TestMutexInACluster(t *testing.T) {
 	t.Parallel()
+	dial := clusterOfOne(t)
+	locktest.Run(t, mutexOn(func(testing.TB) redis.UniversalClient { return dial() }))
+}
+
+func clusterOfOne(t *testing.T) (dial func() *redis.ClusterClient) {
 	s := redistest.Start(t, "--cluster-enabled", "yes")
 	ctx := context.Background()
 	require.NoError(t, s.Control().ClusterAddSlotsRange(ctx, 0, 16383).Err())
@@ -35,15 +44,126 @@ func TestMutexInACluster(t *testing.T) {
 		info, err := s.Control().ClusterInfo(ctx).Result()
 		return err == nil && strings.Contains(info, "cluster_state:ok")
 	}, time.Minute, 5*time.Millisecond)
-	locktest.Run(t, mutexOn(func(testing.TB) redis.UniversalClient {
+	return func() *redis.ClusterClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
-	}))
+	}
 }
+
+// So does the fair mutex, and serves waiters of all clients in order.
+func TestFairMutex(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		locktest.Run(t, fairOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) }))
+	})
+}
+
+func fairOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
+	s := mutexOn(dial)
+	s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
+		return fairMutexes{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
+	}
+	s.Inspect = func(ctx context.Context, c locktest.Client, name string) (lock.Info, error) {
+		return c.(fairMutexes).FairMutex(name).Inspect(ctx)
+	}
+	s.AsksBehind, s.Ordered = 1, true // the place in the queue; there is no queue of its own
+	return s
+}
+
+// fairMutexes lets the suite use the fair mutexes of a client by name.
+type fairMutexes struct{ *redlatch.Client }
+
+func (m fairMutexes) Lock(ctx context.Context, name string) (locktest.Hold, error) {
+	return asHold(m.FairMutex(name).Lock(ctx))
+}
+
+func (m fairMutexes) TryLock(ctx context.Context, name string) (locktest.Hold, error) {
+	return asHold(m.FairMutex(name).TryLock(ctx))
+}
+
+func (m fairMutexes) Do(ctx context.Context, name string, fn func(context.Context) error) error {
+	return m.FairMutex(name).Do(ctx, fn)
+}
+
+// A semaphore of one permit is a mutex without re-entry and without fences.
+func TestSemaphoreOfOne(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		s := fairOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) })
+		s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
+			return semaphoresOfOne{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
+		}
+		// The limit; and the description of a permit that is over, until somebody comes by.
+		s.Stays = func(k string) bool {
+			return strings.HasPrefix(k, "redlatch:permits:") || strings.HasPrefix(k, "redlatch:holders:")
+		}
+		s.Inspect, s.Reentrant, s.Anonymous = nil, false, true
+		locktest.Run(t, s)
+	})
+}
+
+// Requests of several sizes, of several clients, in a cluster.
+func TestSemaphoreInACluster(t *testing.T) {
+	t.Parallel()
+	dial, name := clusterOfOne(t), redistest.Name(t)
+	sems := make([]*semaphore.Semaphore, 3)
+	for i := range sems {
+		rdb := dial()
+		t.Cleanup(func() { _ = rdb.Close() })
+		sems[i] = locksOn(t, rdb, redlatch.WithPrefix("svc:")).Semaphore(name, 4)
+	}
+	var work sync.WaitGroup
+	var inside, most atomic.Int64
+	for i := range 24 {
+		work.Go(func() {
+			err := sems[i%len(sems)].Do(context.Background(), 1+i%3, func(context.Context) error {
+				now := inside.Add(int64(1 + i%3))
+				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+				}
+				inside.Add(-int64(1 + i%3))
+				return nil
+			})
+			assert.NoError(t, err)
+		})
+	}
+	work.Wait()
+	require.LessOrEqual(t, most.Load(), int64(4))
+	require.Zero(t, inUse(t, sems[0]).InUse)
+}
+
+// semaphoresOfOne lets the suite use semaphores of one permit as locks.
+type semaphoresOfOne struct{ *redlatch.Client }
+
+func (s semaphoresOfOne) Lock(ctx context.Context, name string) (locktest.Hold, error) {
+	return asPermit(s.Semaphore(name, 1).Acquire(ctx, 1))
+}
+
+func (s semaphoresOfOne) TryLock(ctx context.Context, name string) (locktest.Hold, error) {
+	return asPermit(s.Semaphore(name, 1).TryAcquire(ctx, 1))
+}
+
+func (s semaphoresOfOne) Do(ctx context.Context, name string, fn func(context.Context) error) error {
+	return s.Semaphore(name, 1).Do(ctx, 1, fn)
+}
+
+type permit struct{ *semaphore.Permit }
+
+func asPermit(p *semaphore.Permit, err error) (locktest.Hold, error) {
+	if err != nil {
+		return nil, err // not a nil *Permit in a non-nil interface
+	}
+	return permit{p}, nil
+}
+
+func (p permit) Acquisition() string              { return p.ID() }
+func (p permit) Fence() int64                     { return 0 }
+func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
 func mutexOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
 	return locktest.Subject{
-		Dial:           dial,
-		New:            newMutexes,
+		Dial: dial,
+		New: func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
+			return newMutexes(t, rdb, o)
+		},
 		Stays:          func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
 		Asks:           2, // one that is refused, and one when the subscription is in place
 		Inspect:        inspectMutex,
@@ -55,7 +175,7 @@ func mutexOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
 // mutexes lets the suite use the mutexes of a client by name.
 type mutexes struct{ *redlatch.Client }
 
-func newMutexes(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
+func newMutexes(t testing.TB, rdb redis.UniversalClient, o locktest.Options, more ...redlatch.Option) locktest.Client {
 	t.Helper()
 	options := []redlatch.Option{
 		redlatch.WithLease(o.Lease), redlatch.WithPoll(o.Poll), redlatch.WithDescription(o.Description),
@@ -64,7 +184,7 @@ func newMutexes(t testing.TB, rdb redis.UniversalClient, o locktest.Options) loc
 	if o.Renewal != 0 {
 		options = append(options, redlatch.WithRenewal(o.Renewal))
 	}
-	client, err := redlatch.New(rdb, options...)
+	client, err := redlatch.New(rdb, append(options, more...)...)
 	require.NoError(t, err)
 	return mutexes{client}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lock"
 )
 
 // exampleClient gives the examples a server of their own.
@@ -102,23 +103,60 @@ func Example_errors() {
 	locks, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	hold, err := locks.Mutex("orders:42").Lock(ctx)
+	held, err := locks.Mutex("orders:42").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer hold.Unlock(ctx)
+	defer held.Unlock(ctx)
 
-	_, err = locks.Mutex("orders:42").TryLock(ctx) // never waits
+	hold, err := locks.Mutex("orders:42").TryLock(ctx) // never waits
 	var busy *redlatch.NotAcquiredError
 	switch {
+	case err == nil:
+		defer hold.Unlock(ctx)
 	case errors.As(err, &busy):
-		fmt.Println("somebody else has it; its lease runs for", busy.Remaining.Round(time.Minute/2))
+		fmt.Println("somebody else has it:", busy.Holder != "")
 	case errors.Is(err, redlatch.ErrUnavailable):
 		fmt.Println("Redis is down")
-	case err != nil:
+	default:
 		fmt.Println("something else:", err)
 	}
-	// Output: somebody else has it; its lease runs for 30s
+	// Output: somebody else has it: true
+}
+
+func runNightly(context.Context) error { return nil }
+
+func Example_fair() {
+	ctx := context.Background()
+	locks, stop := exampleClient()
+	defer stop()
+
+	job := locks.FairMutex("nightly", redlatch.WithWaitNotice(func(w lock.Waiting) {
+		fmt.Printf("%d of %d; %s has it\n", w.Position, w.Length, w.Description)
+	}))
+	err := job.Do(ctx, runNightly)
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func renderFrame(context.Context) error { return nil }
+
+func Example_semaphore() {
+	ctx := context.Background()
+	locks, stop := exampleClient()
+	defer stop()
+
+	render := locks.Semaphore("render", 8) // every program says the same limit; it is kept in Redis
+	err := render.Do(ctx, 1, renderFrame)  // waits for one of eight permits
+
+	permit, err := render.Acquire(ctx, 3) // or three of them, as one
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer permit.Release(ctx)
+	info, err := render.Inspect(ctx)
+	fmt.Println(info.InUse, "of", info.Limit, "in use", err)
+	// Output: 3 of 8 in use <nil>
 }
 
 func ExampleClient_Close() {

@@ -25,7 +25,7 @@ import (
 const dropped = "dropped without Unlock"
 
 // collected runs the garbage collector until a dropped hold of the lock is
-// reported, and returns the attributes of the report. All reports before it
+// reported, and returns the report's message and attributes. All reports before it
 // are about somebody else and fail the test.
 func (r records) collected(t testing.TB, name string) map[string]string {
 	t.Helper()
@@ -37,7 +37,7 @@ func (r records) collected(t testing.TB, name string) map[string]string {
 				continue
 			}
 			require.Equal(t, slog.LevelError, record.Level)
-			attrs := make(map[string]string)
+			attrs := map[string]string{"message": record.Message}
 			record.Attrs(func(a slog.Attr) bool { attrs[a.Key] = a.Value.String(); return true })
 			require.Equal(t, name, attrs["lock"], "another hold was reported")
 			return attrs
@@ -105,6 +105,7 @@ func TestDroppedHoldIsReportedAndRunsOut(t *testing.T) {
 	report := g.log.collected(t, name)
 	require.Equal(t, acquisition, report["acquisition"])
 	require.Equal(t, site, filepath.Base(report["acquired_at"]), "where this test has acquired it")
+	require.Contains(t, report["message"], "not renewed any more")
 	g.gets(name)
 }
 
@@ -156,6 +157,7 @@ func TestNestedHoldDroppedWhileTheOuterLives(t *testing.T) {
 	report := g.log.collected(t, name)
 	require.Equal(t, outer.Acquisition(), report["acquisition"])
 	require.Equal(t, site, filepath.Base(report["acquired_at"]))
+	require.NotContains(t, report["message"], "not renewed")
 
 	awaitRenewal(t, outer)
 	require.NoError(t, outer.Unlock(t.Context()))

@@ -429,6 +429,39 @@ func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
 	})
 }
 
+// One wait is one wait: first in the client's own queue, behind a hold of the
+// same client, then at its head, behind another one. (That one comes by TryLock,
+// which may get ahead, after the lock was removed by hand and by another process.)
+func TestWaitForOneselfIsLoggedOnceQueuedAndLeading(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const after = 10 * time.Second
+		a, b := s.actor(redlatch.WithSelfWaitWarning(after)), s.actor()
+		first := a.lock("door")
+		ctx, cancel := context.WithCancel(a.ctx)
+		waits := a.begin(ctx, "door")
+		time.Sleep(2 * after)
+		require.Len(t, a.log.lines(), 1, "queued")
+
+		_, err := a.Mutex("door").ForceRelease(a.ctx, "")
+		require.NoError(t, err)
+		other := b.lock("door")
+		require.ErrorIs(t, first.Unlock(a.ctx), redlatch.ErrLost)
+		waits.asked(2) // it leads now
+		require.NoError(t, s.admin.Del(a.ctx, "door").Err())
+		second, err := a.Mutex("door").TryLock(a.ctx)
+		require.NoError(t, err)
+		time.Sleep(10 * after)
+		synctest.Wait()
+		require.True(t, waits.pending())
+		require.Len(t, a.log.lines(), 1, "once, leading too")
+		cancel()
+		require.Error(t, waits.failed())
+		s.unlock(second)
+		require.ErrorIs(t, other.Unlock(b.ctx), redlatch.ErrLost)
+	})
+}
+
 // Waiting for another process is no reason to warn.
 func TestWaitForOthersIsNotLogged(t *testing.T) {
 	t.Parallel()

@@ -235,6 +235,7 @@ func TestWhatRedisRefusesChangesNothing(t *testing.T) {
 	}{
 		{"a string at the lock's key", "WRONGTYPE", set("SET", lock, "mine"), ""},
 		{"a list at the lock's key", "WRONGTYPE", set("RPUSH", lock, "mine"), ""},
+		{"a read-write lock of Redisson", "WRONGTYPE", set("HSET", lock, "mode", "write", "a:1:write", "1"), ""},
 		{"a set at the fence's key", "WRONGTYPE", set("SADD", fence, "mine"), ""},
 		{"a hash at the fence's key", "WRONGTYPE", set("HSET", fence, "mine", "1"), ""},
 		{"a fence that is no number", "BADFENCE", set("SET", fence, "seven"), ""},
@@ -356,7 +357,7 @@ func TestEachCauseMatchesItsSentinel(t *testing.T) {
 			_, err := a.Mutex("door").Lock(ctx)
 			return err
 		}},
-		{"a context that had ended before", redlatch.ErrNotAcquired, context.Canceled, func(_ *stage, a, _ *actor) error {
+		{"a context that had ended before", context.Canceled, context.Canceled, func(_ *stage, a, _ *actor) error {
 			ctx, cancel := context.WithCancel(a.ctx)
 			cancel()
 			_, err := a.Mutex("door").Lock(ctx)

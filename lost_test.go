@@ -269,6 +269,7 @@ type found struct {
 	Cause         string
 	AgainHasFence int64
 	AgainIsDenied bool
+	Turns         []turn
 }
 
 // holderWorker holds a lock twice, says so, and when it hears a line on stdin

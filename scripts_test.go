@@ -20,7 +20,7 @@ var (
 	anAcquire  = func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] == "1" }
 	aReentry   = func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] != "1" }
 	aTransfer  = func(cmd []string) bool { return script(cmd, 2, 5) }
-	anInnerOne = func(cmd []string) bool { return script(cmd, 1, 3) && cmd[5] != "0" }
-	aLastOne   = func(cmd []string) bool { return script(cmd, 1, 3) && cmd[5] == "0" }
+	anInnerOne = func(cmd []string) bool { return script(cmd, 1, 4) && cmd[5] != "0" }
+	aLastOne   = func(cmd []string) bool { return script(cmd, 1, 4) && cmd[5] == "0" }
 	aRenewal   = func(cmd []string) bool { return script(cmd, 1, 2) && cmd[5] != "0" }
 )

@@ -27,6 +27,8 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 const securityPage = "docs/security.md"
@@ -39,6 +41,188 @@ func documentedACL(t *testing.T) []string {
 	block := regexp.MustCompile("(?s)```\nACL SETUSER (.*?)```").FindSubmatch(page)
 	require.NotNil(t, block, "%s shows no ACL SETUSER", securityPage)
 	return strings.Fields(string(block[1]))
+}
+
+// fairACL is what fair mutexes need besides, likewise.
+func fairACL(t *testing.T) []string {
+	t.Helper()
+	return furtherACL(t, "Fair mutexes need besides:")
+}
+
+// furtherACL is the rule of the page under those words.
+func furtherACL(t *testing.T, words string) []string {
+	t.Helper()
+	page, err := os.ReadFile(securityPage)
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)" + words + "\n\n```\nACL SETUSER locks(.*?)```").FindSubmatch(page)
+	require.NotNil(t, block, "%s shows no rule under %q", securityPage, words)
+	return strings.Fields(string(block[1]))
+}
+
+// everythingOfSemaphores uses what a semaphore does beyond mutexes.
+func everythingOfSemaphores(a, b *actor, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	mine, theirs := a.Semaphore(name, 3), b.Semaphore(name, 3)
+	p, err := mine.Acquire(ctx, 3)
+	if err != nil {
+		return err
+	}
+	got := make(chan error, 1)
+	go func() {
+		q, err := theirs.Acquire(ctx, 2)
+		if err == nil {
+			_, err = theirs.ForceRelease(ctx, q.ID())
+			_ = q.Release(ctx)
+		}
+		got <- err
+	}()
+	for info := (semaphore.Info{}); info.Waiting == 0; {
+		if info, err = mine.Inspect(ctx); err != nil {
+			return err
+		}
+		if len(got) > 0 {
+			return <-got
+		}
+	}
+	waiters, _, err := mine.Queue(ctx, 0, 1)
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Until(waiters[0].Since.Add(waiters[0].Heartbeat / 2))) // for a beat
+	if err := p.Release(ctx); err != nil {
+		return err
+	}
+	if _, err := mine.Resize(ctx, 4); err != nil {
+		return err
+	}
+	return <-got
+}
+
+func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
+	t.Parallel()
+	further := furtherACL(t, "And semaphores, besides the first rule:")
+	short := redlatch.WithHeartbeat(300 * time.Millisecond)
+	t.Run("enough", func(t *testing.T) {
+		t.Parallel()
+		aclStage(t, func(s *stage, rule []string) {
+			rule = append(rule, further...)
+			s.setUser(rule)
+			a, b := s.actorOf(rule, short), s.actorOf(rule, short)
+			require.NoError(t, everythingOfSemaphores(a, b, "pool"))
+			require.Empty(t, denials(s))
+			require.Empty(t, append(a.log.lines(), b.log.lines()...))
+		})
+	})
+	for _, word := range further {
+		command, ok := strings.CutPrefix(word, "+")
+		if !ok {
+			continue
+		}
+		t.Run("without "+command, func(t *testing.T) {
+			t.Parallel()
+			aclStage(t, func(s *stage, rule []string) {
+				rule = append(rule, further...)
+				s.setUser(rule)
+				a, b := s.actorOf(rule, short), s.actorOf(rule, short)
+				s.setUser(rule, "-"+command)
+				_ = everythingOfSemaphores(a, b, "pool") // refused, or it ends with a lease
+				require.Contains(t, fmt.Sprint(denials(s)), command, "not needed")
+			})
+		})
+	}
+}
+
+// everythingFair uses what a fair mutex does beyond others.
+func everythingFair(s *stage, a, b *actor, name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	h, err := a.FairMutex(name).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	wait := func(x *actor) chan error {
+		got := make(chan error, 1)
+		go func() {
+			h, err := x.FairMutex(name).Lock(ctx)
+			if err == nil {
+				err = h.Unlock(ctx)
+			}
+			got <- err
+		}()
+		return got
+	}
+	// One waits until it is removed, and one for the lock.
+	gone := wait(a)
+	fair := b.FairMutex(name)
+	var waiters []lock.Waiter
+	for len(waiters) == 0 {
+		select {
+		case err := <-gone:
+			return err
+		default:
+		}
+		if waiters, _, err = fair.Queue(ctx, 0, 1); err != nil {
+			return err
+		}
+	}
+	if did, err := fair.RemoveWaiter(ctx, waiters[0].Acquisition); err != nil || !did {
+		return fmt.Errorf("remove: %v, %w", did, err)
+	}
+	if err := <-gone; !errors.Is(err, redlatch.ErrRemoved) {
+		return err
+	}
+	next := wait(b)
+	for n := 0; n == 0; {
+		select {
+		case err := <-next:
+			return err
+		default:
+		}
+		if _, n, err = fair.Queue(ctx, 0, 1); err != nil {
+			return err
+		}
+	}
+	if err := h.Unlock(ctx); err != nil {
+		return err
+	}
+	return <-next
+}
+
+func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
+	t.Parallel()
+	var needed []string
+	for _, word := range fairACL(t) {
+		if command, ok := strings.CutPrefix(word, "+"); ok {
+			needed = append(needed, command)
+		}
+	}
+	require.NotEmpty(t, needed)
+	t.Run("enough", func(t *testing.T) {
+		t.Parallel()
+		aclStage(t, func(s *stage, rule []string) {
+			rule = append(rule, fairACL(t)...)
+			s.setUser(rule)
+			a, b := s.actorOf(rule), s.actorOf(rule)
+			require.NoError(t, everythingFair(s, a, b, "door"))
+			require.Empty(t, denials(s))
+			require.Empty(t, append(a.log.lines(), b.log.lines()...))
+		})
+	})
+	for _, command := range needed {
+		t.Run("without "+command, func(t *testing.T) {
+			t.Parallel()
+			aclStage(t, func(s *stage, rule []string) {
+				rule = append(rule, fairACL(t)...)
+				s.setUser(rule)
+				short := redlatch.WithHeartbeat(300 * time.Millisecond)
+				a, b := s.actorOf(rule, short), s.actorOf(rule, short)
+				s.setUser(rule, "-"+command)
+				_ = everythingFair(s, a, b, "door") // refused, or it ends with a lease
+				require.Contains(t, fmt.Sprint(denials(s)), command, "not needed")
+			})
+		})
+	}
 }
 
 // aclStage is a server with the documented user, whose clients log in as it.
@@ -75,7 +259,7 @@ func everything(s *stage, a, b *actor, name string) error {
 		}
 		return nil
 	}
-	mu := a.Mutex(name, redlatch.WithLease(200*time.Millisecond))
+	mu := a.Mutex(name, redlatch.WithLease(time.Second), redlatch.WithRenewal(50*time.Millisecond))
 	h, err := mu.Lock(chain)
 	if err != nil {
 		return step("lock", err)

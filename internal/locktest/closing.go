@@ -20,6 +20,7 @@ var closing = []property{
 		receive(f, ctx.Done(), "the context ends")
 		require.Equal(f, []error{lockerr.ErrClosed}, kinds(context.Cause(ctx)))
 		require.Equal(f, []error{lockerr.ErrClosed}, kinds(h.Unlock(context.Background())))
+		require.False(f, h.Trusted())
 	}},
 	{"Close lets waiters elsewhere have the lock", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)

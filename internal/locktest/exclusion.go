@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,9 @@ var exclusion = []property{
 				if len(kinds(err)) == 0 || kinds(err)[0] != lockerr.ErrNotAcquired {
 					return h, err
 				}
-				runtime.Gosched()
+				// Not at once: spinning keeps an embedded server, which takes one
+				// command at a time, from all other tests.
+				time.Sleep(time.Millisecond)
 			}
 		})
 	}},
@@ -55,7 +58,7 @@ var exclusion = []property{
 // it asserts while they do: nobody is inside who is not alone, and every fence
 // is larger than the one before it.
 func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
-	const processes, goroutines, rounds = 3, 4, 25
+	const processes, goroutines, rounds = 3, 4, 10
 	var (
 		counter, fence int64 // guarded by the lock alone
 		inside         atomic.Int32
@@ -66,7 +69,7 @@ func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
 			return false
 		}
 		ok := assert.True(f, inside.CompareAndSwap(0, 1), "somebody else is inside") &&
-			assert.Greater(f, h.Fence(), fence, "fences grow")
+			assert.True(f, f.subject.Anonymous || h.Fence() > fence, "fences grow")
 		was := counter
 		runtime.Gosched() // let others show themselves
 		counter, fence = was+1, h.Fence()

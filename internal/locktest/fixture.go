@@ -38,6 +38,7 @@ type fixture struct {
 	name    string
 	admin   redis.UniversalClient // looks at the server; has no part in the lock
 	users   sync.WaitGroup        // goroutines that use the lock
+	clients []string              // the ids of the processes' clients
 }
 
 var lastName atomic.Int64
@@ -72,10 +73,14 @@ func (f *fixture) keys() []string {
 	return keys
 }
 
-// channels are the channels of the lock that somebody listens to.
-func (f *fixture) channels() []string {
-	all, err := f.admin.PubSubChannels(context.Background(), "*"+f.name+"*").Result()
-	require.NoError(f, err)
+// channels are the channels of the lock, and of the clients that use it, that
+// somebody listens to.
+func (f *fixture) channels() (all []string) {
+	for _, part := range append(f.clients, f.name) {
+		found, err := f.admin.PubSubChannels(context.Background(), "*"+part+"*").Result()
+		require.NoError(f, err)
+		all = append(all, found...)
+	}
 	return all
 }
 
@@ -152,6 +157,8 @@ func (p *process) warmUp() {
 	p.f.Helper()
 	h, err := p.client.TryLock(context.Background(), fmt.Sprintf("warm up/%d", lastName.Add(1)))
 	require.NoError(p.f, err)
+	id, _, _ := strings.Cut(h.Acquisition(), ":")
+	p.f.clients = append(p.f.clients, id)
 	require.NoError(p.f, h.Unlock(context.Background()))
 }
 
@@ -197,10 +204,17 @@ func (p *process) refused() *lockerr.NotAcquiredError {
 	return facts
 }
 
-// free asserts that the lock is free, by having it for a moment.
+// free asserts that the lock is free, by having it for a moment. With a queue, it
+// may be on its way through the hands of one that has just given up.
 func (p *process) free() {
 	p.f.Helper()
 	h, err := p.tryLock(context.Background())
+	if p.f.subject.Ordered && err != nil {
+		p.f.eventually(func() bool {
+			h, err = p.tryLock(context.Background())
+			return err == nil
+		}, "the lock is free")
+	}
 	require.NoError(p.f, err)
 	p.unlock(h)
 }

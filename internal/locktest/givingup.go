@@ -108,7 +108,7 @@ var givingUp = []property{
 				continue
 			}
 			require.ErrorIs(f, waiter.err, context.Canceled)
-			require.Len(f, kinds(waiter.err), 1)
+			require.LessOrEqual(f, len(kinds(waiter.err)), 1)
 		}
 		p.unlock(p.lock())
 	}},
@@ -116,13 +116,14 @@ var givingUp = []property{
 		p, q := f.process(patient), f.process(patient)
 		h := p.lock()
 		f.unchanged(func() {
+			keys := len(f.keys())
 			for range 30 {
 				ctx, cancel := context.WithCancel(context.Background())
 				waiter := q.start(ctx)
 				go cancel()
 				require.ErrorIs(f, waiter.failed(), context.Canceled)
 			}
-			f.eventually(func() bool { return len(f.channels()) == 0 }, "nobody listens any more")
+			f.eventually(func() bool { return len(f.channels()) == 0 && len(f.keys()) == keys }, "nobody listens or queues any more")
 		})
 		waiter := q.start(context.Background()).sleeps()
 		p.unlock(h)
@@ -149,7 +150,7 @@ func (f *fixture) notAcquired(err error, h Hold) {
 	require.Equal(f, []error{lockerr.ErrNotAcquired}, kinds(err), "%v", err)
 	var facts *lockerr.NotAcquiredError
 	require.ErrorAs(f, err, &facts)
-	require.Equal(f, h.Acquisition(), facts.Holder)
+	require.True(f, f.subject.Anonymous || facts.Holder == h.Acquisition(), "it names %q", facts.Holder)
 	require.Contains(f, facts.Name, f.name)
 }
 

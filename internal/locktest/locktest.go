@@ -31,9 +31,12 @@ type Subject struct {
 	// Asks is how many scripts a waiter sends before it sleeps, when the lock
 	// is held by another client.
 	Asks int
+	// AsksBehind is the same behind another waiter of its own client.
+	AsksBehind int
 	// Inspect reads who has the lock; nil if the lock cannot tell.
 	Inspect func(ctx context.Context, c Client, name string) (lock.Info, error)
 
+	Anonymous      bool // it has neither fences nor one holder to name: a semaphore of one permit
 	Reentrant      bool // an owner that has the lock may take it again
 	OrderedLocally bool // waiters of one client are served in order of arrival
 	Ordered        bool // waiters of all clients are
@@ -78,7 +81,7 @@ type property struct {
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	for _, group := range [][]property{
-		exclusion, trying, waking, givingUp, unlocking, fencing, losing, doing, closing, failing, order(s), reentry(s), inspecting(s),
+		exclusion, trying, waking, givingUp, unlocking, fencing(s), losing, doing, closing, failing, order(s), reentry(s), inspecting(s),
 	} {
 		for _, p := range group {
 			t.Run(p.name, func(t *testing.T) {

@@ -54,6 +54,15 @@ var unlocking = []property{
 		require.Error(f, h.Context().Err(), "a context asked for later has ended too")
 		pending(f, h.Lost(), "Lost is closed")
 	}},
+	{"what is unlocked is not trusted, whatever the lease", func(f *fixture) {
+		p := f.process(patient)
+		h := p.lock()
+		require.True(f, h.Trusted())
+		require.True(f, h.TrustedUntil().After(time.Now()))
+		p.unlock(h)
+		require.False(f, h.Trusted())
+		require.Zero(f, h.TrustedUntil())
+	}},
 	{"a second Unlock says not held and touches nothing", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)
 		h := p.lock()

@@ -25,10 +25,7 @@ func (p *process) start(ctx context.Context) *waiting { return p.startAfter(ctx,
 
 // queue begins a Lock that has to wait for another goroutine of the process.
 func (p *process) queue(ctx context.Context) *waiting {
-	if p.f.subject.OrderedLocally {
-		return p.startAfter(ctx, 0)
-	}
-	return p.start(ctx)
+	return p.startAfter(ctx, p.f.subject.AsksBehind)
 }
 
 func (p *process) startAfter(ctx context.Context, asks int) *waiting {

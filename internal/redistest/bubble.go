@@ -36,6 +36,12 @@ func Bubble(t TB) *Virtual {
 	return v
 }
 
+// Another is a second way to the same server, with faults of its own: the link of
+// another machine.
+func (v *Virtual) Another() *Virtual {
+	return &Virtual{Proxy: newProxy(v.t, v.Server.Dial), Server: v.Server}
+}
+
 // startServer lets hooks be set before the first client comes: miniredis has no
 // server to hang them on until somebody connects.
 func (v *Virtual) startServer() {

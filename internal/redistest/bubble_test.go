@@ -96,6 +96,35 @@ func TestHooksCanBeSetBeforeTheFirstClient(t *testing.T) {
 	})
 }
 
+// Two links to one server: what happens to one does not happen to the other.
+func TestLinksOfTwoMachines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		other := v.Another()
+		one, two := v.Client(once), other.Client(once)
+		require.NoError(t, one.Set(ctx, "k", "v", 0).Err())
+		v.Down()
+		require.Error(t, one.Get(ctx, "k").Err())
+		require.Equal(t, "v", two.Get(ctx, "k").Val())
+		time.Sleep(10 * time.Second) // go-redis dials on for a while
+	})
+}
+
+func TestKillingSubscribersLeavesCommandsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client(once)
+		ps := rdb.Subscribe(ctx, "c")
+		defer ps.Close()
+		receiveSubscription(t, ps, "c")
+		require.NoError(t, rdb.Ping(ctx).Err())
+		require.Equal(t, 1, v.Kill(redistest.SubscriberTraffic))
+		require.NoError(t, rdb.Ping(ctx).Err(), "never sent twice")
+		require.Equal(t, 1, v.Kill(redistest.CommandTraffic))
+		require.Error(t, rdb.Ping(ctx).Err())
+	})
+}
+
 func TestManyClientsInManyBubblesOfOneProcess(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {

@@ -99,14 +99,23 @@ func (p *Proxy) Heal() { p.setHole(noTraffic) }
 func (p *Proxy) Discarded() int { return int(p.discarded.Load()) }
 
 // KillAll closes every connection.
-func (p *Proxy) KillAll() {
+func (p *Proxy) KillAll() { p.Kill(AllTraffic) }
+
+// Kill closes the connections of that kind, and returns how many there were.
+func (p *Proxy) Kill(traffic Traffic) (killed int) {
 	p.mu.Lock()
-	open := p.sessions
-	p.sessions = map[*session]struct{}{}
+	var doomed []*session
+	for s := range p.sessions {
+		if traffic.has(s.role.Load()) {
+			doomed = append(doomed, s)
+			delete(p.sessions, s)
+		}
+	}
 	p.mu.Unlock()
-	for s := range open { // each takes the mutex to be forgotten
+	for _, s := range doomed { // each takes the mutex to be forgotten
 		s.end()
 	}
+	return len(doomed)
 }
 
 // Down closes every connection and refuses new ones.
@@ -285,7 +294,11 @@ func (p *Proxy) setHole(traffic Traffic) {
 func (p *Proxy) isHoleFor(role int32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch p.hole {
+	return p.hole.has(role)
+}
+
+func (t Traffic) has(role int32) bool {
+	switch t {
 	case AllTraffic:
 		return true
 	case SubscriberTraffic:

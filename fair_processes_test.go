@@ -1,0 +1,275 @@
+package redlatch_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+func init() { workers["queuers"] = queuersWorker }
+
+// turn is one wait in a queue, with times of the clock that the processes of a
+// host share.
+type turn struct {
+	Asked int64 // before Lock was called
+	Stood int64 // when the place was known; 0: it did not have to wait
+	Fence int64 // 0: it gave up
+}
+
+// queuersWorker has as many goroutines as it is told wait for a fair mutex: all at
+// once, when it hears a line. Some give up, some enter twice.
+func queuersWorker() error {
+	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(os.Getenv("REDLATCH_TEST_WAITERS"))
+	if err != nil {
+		return err
+	}
+	rdb := redis.NewClient(opt)
+	defer rdb.Close()
+	locks, err := redlatch.New(rdb, redlatch.WithLogger(slog.New(slog.DiscardHandler)), redlatch.WithHeartbeat(time.Second))
+	if err != nil {
+		return err
+	}
+	say := json.NewEncoder(os.Stdout)
+	hear := bufio.NewReader(os.Stdin)
+	if err := say.Encode(found{Trusted: true}); err != nil {
+		return err
+	}
+	if _, err := hear.ReadString('\n'); err != nil {
+		return err
+	}
+	turns, failed := make([]turn, n), make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { turns[i], failed[i] = takeATurn(locks, os.Getenv("REDLATCH_TEST_LOCK"), i) })
+	}
+	all.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	if err := say.Encode(found{Turns: turns}); err != nil {
+		return err
+	}
+	return locks.Close(context.Background())
+}
+
+func takeATurn(locks *redlatch.Client, name string, i int) (t turn, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	time.Sleep(rand.N(500 * time.Millisecond))
+	if i%5 == 0 { // gives up, or has it by then
+		time.AfterFunc(rand.N(time.Second), cancel)
+	}
+	m := locks.FairMutex(name, redlatch.WithWaitNotice(func(lock.Waiting) {
+		if t.Stood == 0 {
+			t.Stood = time.Now().UnixNano()
+		}
+	}))
+	t.Asked = time.Now().UnixNano()
+	h, err := m.Lock(ctx)
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			err = nil
+		}
+		return t, err
+	}
+	t.Fence = h.Fence()
+	if i%3 == 0 {
+		inner, err := m.Lock(h.Context())
+		if err != nil {
+			return t, err
+		}
+		if inner.Fence() != t.Fence {
+			return t, errors.New("entered again with another fence")
+		}
+		if err := inner.Unlock(context.Background()); err != nil {
+			return t, err
+		}
+	}
+	return t, h.Unlock(context.Background())
+}
+
+// Four processes with fifty waiters each, some of whom give up and some of whom
+// enter twice: whoever had its place before another asked has the lock before it.
+func TestFairOrderAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), redistest.Name(t)
+	var all []*worker
+	for range 4 {
+		w := startWorker(t, "queuers", "REDLATCH_TEST_URL="+s.URL(), "REDLATCH_TEST_LOCK="+name, "REDLATCH_TEST_WAITERS=50")
+		w.hear()
+		all = append(all, w)
+	}
+	locks := locksOn(t, s.Client(t))
+	first, err := locks.FairMutex(name).Lock(t.Context())
+	require.NoError(t, err)
+	for _, w := range all {
+		w.say()
+	}
+	admin := s.Client(t)
+	require.Eventually(t, func() bool { return admin.ZCard(t.Context(), "redlatch:queue:{"+name+"}").Val() > 100 }, guard, time.Millisecond)
+	require.NoError(t, first.Unlock(t.Context()))
+
+	var turns []turn
+	gaveUp, waited := 0, 0
+	for _, w := range all {
+		for _, turn := range w.hear().Turns {
+			switch {
+			case turn.Fence == 0:
+				gaveUp++
+				continue
+			case turn.Stood != 0:
+				waited++
+			}
+			turns = append(turns, turn)
+		}
+		w.ended()
+	}
+	require.Len(t, turns, 200-gaveUp)
+	require.Greater(t, waited, 100, "there was a queue")
+	slices.SortFunc(turns, func(a, b turn) int { return int(a.Fence - b.Fence) })
+	for i, a := range turns {
+		for _, later := range turns[i+1:] {
+			require.False(t, later.Stood != 0 && later.Stood < a.Asked, "inversion: %+v got it before %+v", a, later)
+		}
+	}
+	nothingOf(t, admin, name)
+}
+
+// nothingOf waits until nothing of a lock remains but its fence.
+func nothingOf(t *testing.T, rdb *redis.Client, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		n, err := rdb.Exists(t.Context(), name, "redlatch:queue:{"+name+"}", "redlatch:alive:{"+name+"}").Result()
+		return err == nil && n == 0
+	}, guard, 5*time.Millisecond)
+}
+
+// Five hundred waiters of two processes are killed with -9, the holder too. The
+// one that lives behind them all gets the lock.
+func TestKilledWaitersAreDroppedTogether(t *testing.T) {
+	t.Parallel()
+	s, name := redistest.Shared(t), redistest.Name(t)
+	admin := s.Client(t)
+	locks := locksOn(t, s.Client(t), redlatch.WithHeartbeat(time.Second))
+	h, err := locks.FairMutex(name).Lock(t.Context())
+	require.NoError(t, err)
+	var victims []*worker
+	for range 2 {
+		w := startWorker(t, "queuers", "REDLATCH_TEST_URL="+s.URL(), "REDLATCH_TEST_LOCK="+name, "REDLATCH_TEST_WAITERS=350")
+		w.hear()
+		w.say()
+		victims = append(victims, w)
+	}
+	standing := func() int64 { return admin.ZCard(t.Context(), "redlatch:queue:{"+name+"}").Val() }
+	require.Eventually(t, func() bool { return standing() == 2*350*4/5 }, guard, time.Millisecond, "those who give up have gone")
+	behind := standing()
+	type result struct {
+		hold *lock.Hold
+		err  error
+		at   time.Time
+	}
+	got := make(chan result, 1)
+	go func() {
+		next, err := locks.FairMutex(name).Lock(t.Context())
+		got <- result{next, err, time.Now()}
+	}()
+	require.Eventually(t, func() bool { return standing() == behind+1 }, guard, time.Millisecond)
+	for _, w := range victims {
+		w.signal(syscall.SIGKILL)
+	}
+	killed := time.Now()
+	require.NoError(t, h.Unlock(t.Context()))
+	next := within(t, got, "the one that lives gets the lock")
+	require.NoError(t, next.err)
+	t.Logf("%d dead, a heartbeat of 1s: granted %v after the kill", behind, next.at.Sub(killed).Round(time.Millisecond))
+	require.NoError(t, next.hold.Unlock(t.Context()))
+	nothingOf(t, admin, name)
+}
+
+// The server is stopped for several heartbeats, and goes on: the order stays.
+func TestAStoppedServerKeepsTheQueue(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	keepsTheQueue(t, s, func() {
+		s.Pause()
+		time.Sleep(2 * time.Second) // the fault: four heartbeats
+		s.Resume()
+	})
+}
+
+// The server is killed and started again, with all that it had written.
+func TestARestartedServerKeepsTheQueue(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	keepsTheQueue(t, s, func() {
+		s.Kill()
+		time.Sleep(2 * time.Second)
+		s.Relaunch()
+	})
+}
+
+func keepsTheQueue(t *testing.T, s *redistest.Server, fault func()) {
+	t.Helper()
+	const waiters = 12
+	admin := s.Client(t)
+	options := []redlatch.Option{redlatch.WithHeartbeat(500 * time.Millisecond), redlatch.WithLease(20 * time.Second)}
+	clients := []*redlatch.Client{locksOn(t, s.Client(t), options...), locksOn(t, s.Client(t), options...), locksOn(t, s.Client(t), options...)}
+	h, err := clients[0].FairMutex("door").Lock(t.Context())
+	require.NoError(t, err)
+	order := make(chan int, waiters)
+	var all sync.WaitGroup
+	for i := range waiters {
+		all.Go(func() {
+			h, err := clients[i%3].FairMutex("door").Lock(t.Context())
+			if err == nil {
+				order <- i
+				err = h.Unlock(t.Context())
+			}
+			if err != nil {
+				t.Errorf("waiter %d: %v", i, err)
+			}
+		})
+		require.Eventually(t, func() bool { return admin.ZCard(t.Context(), "redlatch:queue:{door}").Val() == int64(i+1) }, guard, time.Millisecond)
+	}
+	fault()
+	// All are back: they have beaten, and nobody was dropped.
+	require.Eventually(t, func() bool {
+		now, err := admin.Time(t.Context()).Result()
+		if err != nil {
+			return false
+		}
+		living := admin.ZCount(t.Context(), "redlatch:alive:{door}", strconv.FormatInt(now.UnixMilli(), 10), "+inf").Val()
+		return living >= waiters && admin.ZCard(t.Context(), "redlatch:queue:{door}").Val() == waiters
+	}, guard, time.Millisecond)
+	require.NoError(t, h.Unlock(t.Context()))
+	all.Wait()
+	close(order)
+	var got []int
+	for i := range order {
+		got = append(got, i)
+	}
+	require.True(t, slices.IsSorted(got), "%v", got)
+	require.Len(t, got, waiters)
+	nothingOf(t, admin, "door")
+}

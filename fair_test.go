@@ -1,0 +1,825 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: what a queue promises beyond what every lock does, with
+// the heartbeat of five seconds that it has by default.
+const heartbeat = 5 * time.Second
+
+// beginFair is begin for the fair mutex.
+func (a *actor) beginFair(ctx context.Context, name string, options ...redlatch.LockOption) *asking {
+	w := &asking{a: a, before: a.scripts.Load(), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.hold, w.err = a.FairMutex(name, options...).Lock(ctx)
+		w.at = time.Now()
+	}()
+	return w
+}
+
+// queued returns when so many stand in the queue.
+func (s *stage) queued(name string, n int64) {
+	s.Helper()
+	s.await(fmt.Sprintf("%d wait", n), func() bool {
+		return s.admin.ZCard(context.Background(), "redlatch:queue:{"+name+"}").Val() == n
+	})
+}
+
+// line has as many waiters queue, one after the other, each of the next actor.
+func (s *stage) line(name string, n int, actors ...*actor) (all []*asking) {
+	s.Helper()
+	had := s.admin.ZCard(context.Background(), "redlatch:queue:{"+name+"}").Val()
+	for i := range n {
+		a := actors[i%len(actors)]
+		all = append(all, a.beginFair(a.ctx, name))
+		s.queued(name, had+int64(i)+1)
+	}
+	return all
+}
+
+// served has each of them get the lock, in this order, and none before the one
+// before it has unlocked.
+func (s *stage) served(all []*asking) {
+	s.Helper()
+	for i, w := range all {
+		h := w.got()
+		s.settle()
+		for _, later := range all[i+1:] {
+			require.True(s, later.pending(), "out of order")
+		}
+		require.True(s, h.Trusted())
+		s.unlock(h)
+	}
+}
+
+func (a *actor) lockFair(name string) *lock.Hold {
+	a.s.Helper()
+	return a.beginFair(a.ctx, name).got()
+}
+
+// A hold of ten hours: a hundred waiters live, none is dropped, and the order is
+// that of their arrival. What it costs are heartbeats in batches.
+func TestFairWaitersOutlastTenHours(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		// Rare beats, so that the embedded server is done with them soon.
+		slow := redlatch.WithHeartbeat(10 * time.Minute)
+		holder, a, b, c := s.actor(), s.actor(slow), s.actor(slow), s.actor(slow)
+		h := holder.lockFair("door")
+		all := s.line("door", 100, a, b, c)
+		time.Sleep(10 * time.Hour)
+		for _, w := range all {
+			require.True(s, w.pending())
+		}
+		s.unlock(h)
+		s.served(all)
+		s.nothingRemains()
+		for _, x := range []*actor{holder, a, b, c} {
+			require.Empty(s, x.log.lines())
+			require.Zero(s, redlatch.NamesInUse(x.Client))
+			require.Zero(s, redlatch.FairWaiting(x.Client))
+		}
+	})
+}
+
+// A thousand waiters of one client for an hour: ten beats in each third of the
+// heartbeat, a few more for what chance parts, and nothing else.
+func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const waiters, slow = 1000, 15 * time.Minute
+		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(slow))
+		h := holder.lockFair("door")
+		ctx, cancel := context.WithCancel(a.ctx)
+		var all []*asking
+		for range waiters {
+			all = append(all, a.beginFair(ctx, "door"))
+		}
+		s.queued("door", waiters)
+		time.Sleep(slow)
+		before := a.scripts.Load()
+		time.Sleep(time.Hour)
+		rounds := int64(time.Hour / (slow / 3))
+		beats := a.scripts.Load() - before
+		require.Greater(s, beats, rounds*waiters/100*9/10)
+		require.Less(s, beats, rounds*waiters/100*5/2, "batches, and nothing more")
+		cancel()
+		for _, w := range all {
+			require.ErrorIs(s, w.failed(), context.Canceled)
+		}
+		s.queued("door", 0)
+		s.unlock(h)
+		s.nothingRemains()
+	})
+}
+
+// Five hundred waiters die at once. The next that lives has the lock within one
+// heartbeat of their death, whatever their number.
+func TestTheDeadDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, victims, a := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		for range 500 {
+			victims.beginFair(victims.ctx, "door")
+		}
+		s.queued("door", 500)
+		next := s.line("door", 3, a)
+		victims.die()
+		died := time.Now()
+		time.Sleep(time.Second)
+		s.unlock(h)
+		s.served(next)
+		require.LessOrEqual(s, next[0].at.Sub(died), heartbeat+10*time.Millisecond)
+		s.nothingRemains()
+	})
+}
+
+// A waiter that dies between the grant and taking over costs what is left of its
+// heartbeat.
+func TestAWaiterThatDiesWithTheGrantCostsAHeartbeat(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, victim, a := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		s.line("door", 1, victim)
+		next := s.line("door", 1, a)
+		victim.die()
+		s.unlock(h)
+		granted := time.Now()
+		require.NotZero(s, s.admin.Exists(s.Context(), "door").Val(), "the dead one has it")
+		s.served(next)
+		require.LessOrEqual(s, next[0].at.Sub(granted), heartbeat+10*time.Millisecond)
+		s.nothingRemains()
+	})
+}
+
+// The lease of a dead holder ends, and the next has the lock at that moment: it
+// looks by itself, and does not wait for a beat.
+func TestTheNextOfADeadHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b := s.actor(redlatch.WithLease(30*time.Second)), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		all := s.line("door", 4, a, b)
+		time.Sleep(time.Minute) // it is renewed
+		holder.die()
+		left := s.admin.PTTL(s.Context(), "door").Val()
+		died := time.Now()
+		s.served(all)
+		require.InDelta(s, float64(left), float64(all[0].at.Sub(died)), float64(50*time.Millisecond))
+		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
+		s.nothingRemains()
+	})
+}
+
+// The server answers nobody for a minute, twelve heartbeats: nobody is taken for
+// dead because of that, and the order stays.
+func TestAServerThatStandsStillLosesNobody(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b, c := s.actor(), s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		all := s.line("door", 30, a, b, c)
+		places := func() []string { return s.admin.ZRange(s.Context(), "redlatch:queue:{door}", 0, -1).Val() }
+		before := places()
+		for range 3 {
+			for _, x := range []*actor{a, b, c} {
+				x.net.dead.Store(true)
+				x.net.cut(func(*wire) bool { return true })
+			}
+			time.Sleep(time.Minute)
+			for _, x := range []*actor{a, b, c} {
+				x.net.dead.Store(false)
+			}
+			time.Sleep(time.Minute)
+			require.Equal(s, before, places(), "nobody was dropped, and had to queue again")
+		}
+		s.unlock(h)
+		s.served(all)
+		s.nothingRemains()
+	})
+}
+
+// The server loses everything. All queue again, with the tickets they had, and are
+// told so; the order comes back with them.
+func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		var mu sync.Mutex
+		again := map[int]bool{}
+		var all []*asking
+		for i := range 20 {
+			x := []*actor{a, b}[i%2]
+			all = append(all, x.beginFair(x.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
+				mu.Lock()
+				defer mu.Unlock()
+				again[i] = again[i] || w.Again
+			})))
+			s.queued("door", int64(i+1))
+		}
+		time.Sleep(time.Minute)
+		require.NoError(s, s.admin.Do(s.Context(), "FLUSHALL").Err())
+		// Somebody else is quick; the queue comes back behind it.
+		other := s.actor().lockFair("door")
+		s.receive(h.Lost(), "the holder is told")
+		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
+		s.queued("door", 20)
+		mu.Lock()
+		require.Len(s, again, 20)
+		for i, told := range again {
+			require.True(s, told, "waiter %d was not told", i)
+		}
+		mu.Unlock()
+		s.unlock(other)
+		s.served(all)
+		s.nothingRemains()
+	})
+}
+
+// Without pub/sub the grant comes with the next beat.
+func TestAGrantWhoseMessageIsLostComesWithABeat(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a := s.actor(), s.actor()
+		h := holder.lockFair("door")
+		deaf := a.beginFair(a.ctx, "door")
+		s.queued("door", 1)
+		time.Sleep(time.Minute)
+		a.net.blackHole((*wire).subscribes)
+		s.unlock(h)
+		freed := time.Now()
+		h = deaf.got()
+		require.LessOrEqual(s, deaf.at.Sub(freed), heartbeat/3)
+		require.Greater(s, deaf.at.Sub(freed), time.Duration(0), "the message was not lost")
+		require.True(s, h.Trusted())
+		s.unlock(h)
+		s.nothingRemains()
+	})
+}
+
+// A message says "granted", and the server then says "queued": it lost the grant in
+// a failover, and kept the queue. Who has to ask before it begins, because it does
+// not renew, goes on waiting, and does not ask without a pause.
+func TestAGrantThatTheServerLostIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a := s.actor(), s.actor(redlatch.WithoutRenewal())
+		h := holder.lockFair("door")
+		w := s.line("door", 1, a)[0]
+		seen, _, err := holder.FairMutex("door").Queue(s.Context(), 0, 1)
+		require.NoError(s, err)
+		id := seen[0].Acquisition
+		client, _, _ := strings.Cut(id, ":")
+		var slow atomic.Bool
+		a.rdb.AddHook(lateHook{&slow})
+		slow.Store(true) // so that questions without a pause take time, and can be counted
+		s.settle()
+		before := a.scripts.Load()
+		require.EqualValues(s, 1, s.admin.Publish(s.Context(), "redlatch:client:"+client, id+" 5").Val())
+		time.Sleep(time.Second) // less than until the next beat
+		require.LessOrEqual(s, a.scripts.Load()-before, int64(2), "one question, and a beat perhaps")
+		require.True(s, w.pending())
+		s.unlock(h)
+		s.unlock(w.got())
+		s.nothingRemains()
+	})
+}
+
+// A grant that comes by message is held from that moment, without a question, and
+// trusted no longer than what was left of the heartbeat; then it is renewed to the
+// whole lease, at once.
+func TestAGrantByMessageIsHeldAtOnceAndRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a := s.actor(), s.actor()
+		h := holder.lockFair("door")
+		w := a.beginFair(a.ctx, "door")
+		s.queued("door", 1)
+		time.Sleep(time.Minute)
+		s.settle()
+		var slow atomic.Bool
+		a.rdb.AddHook(lateHook{&slow})
+		slow.Store(true) // whatever is asked from now on, takes a while to be sent
+		beats := s.admin.ZRangeWithScores(s.Context(), "redlatch:alive:{door}", 0, -1).Val()
+		ends := time.UnixMilli(int64(beats[0].Score)) // until when Redis will keep the lock, to the millisecond
+		s.unlock(h)
+		h = w.got()
+		require.True(s, h.Trusted(), "held, though nothing was asked")
+		require.False(s, h.TrustedUntil().After(ends.Add(time.Millisecond-heartbeat/10)), "trusted by a margin less than redis keeps it")
+		slow.Store(false)
+		s.await("the whole lease", func() bool { return time.Until(h.TrustedUntil()) > faraway/2 })
+		require.Greater(s, s.admin.PTTL(s.Context(), "door").Val(), faraway/2)
+		s.unlock(h)
+		s.nothingRemains()
+	})
+}
+
+// lateHook holds commands up for a moment, while it is told to.
+type lateHook struct{ on *atomic.Bool }
+
+func (h lateHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h lateHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.on.Load() {
+			time.Sleep(100 * time.Millisecond)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Giving up leaves no place behind, and what was granted meanwhile moves on.
+func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		time.Sleep(time.Millisecond) // fences of a bubble's first instant count for Redisson's
+		h := holder.lockFair("door")
+		ctx, cancel := context.WithCancel(a.ctx)
+		gone := a.beginFair(ctx, "door")
+		s.queued("door", 1)
+		next := s.line("door", 2, b)
+		cancel()
+		err := gone.failed()
+		var facts *redlatch.NotAcquiredError
+		require.ErrorAs(s, err, &facts)
+		require.ErrorIs(s, err, context.Canceled)
+		require.Equal(s, h.Acquisition(), facts.Holder)
+		require.Equal(s, 1, facts.Position)
+		require.GreaterOrEqual(s, facts.Length, 1)
+		require.False(s, facts.Since.IsZero())
+		if s.virtual { // at once, and not when its heartbeat has ended
+			s.settle()
+			require.EqualValues(s, 2, s.admin.ZCard(s.Context(), "redlatch:queue:{door}").Val())
+		}
+		s.queued("door", 2)
+		freed := time.Now()
+		s.unlock(h)
+		s.served(next)
+		if s.virtual {
+			require.Equal(s, freed, next[1].at, "handed on at once, and not by a beat")
+		}
+		s.nothingRemains()
+	})
+}
+
+// A grant that reaches a waiter which gave up in the same moment is not lost: it
+// moves on to the next at once.
+func TestAGrantToOneThatGivesUpMovesOn(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		for range 20 {
+			h := holder.lockFair("door")
+			ctx, cancel := context.WithCancel(a.ctx)
+			gone := a.beginFair(ctx, "door")
+			s.queued("door", 1)
+			next := s.line("door", 1, b)
+			go cancel()
+			s.unlock(h)
+			s.receive(gone.done, "Lock returns")
+			if gone.err == nil {
+				s.unlock(gone.hold)
+			}
+			s.served(next)
+			s.nothingRemains()
+		}
+	})
+}
+
+func TestCloseLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		gone := s.line("door", 5, a)
+		next := s.line("door", 1, b)
+		require.NoError(s, a.Close(s.Context()))
+		for _, w := range gone {
+			require.ErrorIs(s, w.failed(), redlatch.ErrClosed)
+		}
+		s.queued("door", 1)
+		s.unlock(h)
+		s.served(next)
+		s.nothingRemains()
+	})
+}
+
+func TestTryLockNeverJumpsTheQueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		next := s.line("door", 2, a)
+		refused := func(held string) {
+			_, err := b.FairMutex("door").TryLock(b.ctx)
+			var facts *redlatch.NotAcquiredError
+			require.ErrorAs(s, err, &facts)
+			if held != "" {
+				require.Equal(s, held, facts.Holder)
+			}
+			require.Equal(s, 3, facts.Position)
+			require.Equal(s, 2, facts.Length)
+		}
+		refused(h.Acquisition())
+		// The lock is free, and nobody has told the queue.
+		require.NoError(s, s.admin.Del(s.Context(), "door").Err())
+		_, err := b.FairMutex("door").TryLock(b.ctx)
+		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+		first := next[0].got()
+		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
+		s.unlock(first)
+		s.served(next[1:])
+		s.nothingRemains()
+	})
+}
+
+// The two kinds of a name exclude each other; one chain re-enters by either.
+func TestPlainAndFairMutexAreOneLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		a, b := s.actor(), s.actor(redlatch.WithPoll(50*time.Millisecond), redlatch.WithHeartbeat(150*time.Millisecond))
+		chain := redlatch.WithOwner(a.ctx)
+		plain, err := a.Mutex("door").Lock(chain)
+		require.NoError(s, err)
+		_, err = b.FairMutex("door").TryLock(b.ctx)
+		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+		inner, err := a.FairMutex("door").Lock(chain)
+		require.NoError(s, err)
+		require.Equal(s, plain.Acquisition(), inner.Acquisition())
+		s.unlock(inner)
+		waits := b.beginFair(b.ctx, "door")
+		s.queued("door", 1)
+		s.unlock(plain) // tells the queue nothing: a beat finds the lock free
+		fair := waits.got()
+		_, err = a.Mutex("door").TryLock(a.ctx)
+		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+		queued := b.begin(b.ctx, "door")
+		s.unlock(fair)
+		s.unlock(queued.got())
+
+		// A chain that waits for the one kind gets the lock by the other.
+		other := b.lockFair("door")
+		first, second := make(chan *lock.Hold, 1), make(chan *lock.Hold, 1)
+		for got, lockIt := range map[chan *lock.Hold]func(context.Context) (*lock.Hold, error){
+			first: a.Mutex("door").Lock, second: a.FairMutex("door", redlatch.WithHeartbeat(time.Second)).Lock,
+		} {
+			go func() {
+				h, err := lockIt(chain)
+				if err == nil {
+					got <- h
+				}
+			}()
+		}
+		s.queued("door", 1)
+		s.unlock(other)
+		for _, got := range []chan *lock.Hold{first, second} {
+			select {
+			case h := <-got:
+				defer s.unlock(h)
+			case <-time.After(atMost):
+				require.FailNow(s, "a chain waits for itself")
+			}
+		}
+	})
+}
+
+func TestOperatorsSeeTheQueueAndRemoveAWaiter(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		holder := s.actor(redlatch.WithDescription("holder"))
+		a, b := s.actor(redlatch.WithDescription("first")), s.actor(redlatch.WithDescription("second, with blanks"))
+		h := holder.lockFair("door")
+		all := append(s.line("door", 1, a), s.line("door", 1, b)...)
+		admin := s.actor().FairMutex("door")
+		seen, length, err := admin.Queue(s.Context(), 0, 10)
+		require.NoError(s, err)
+		require.Equal(s, 2, length)
+		require.Len(s, seen, 2)
+		require.Equal(s, []string{"first", "second, with blanks"}, []string{seen[0].Description, seen[1].Description})
+		require.Equal(s, heartbeat, seen[0].Heartbeat)
+		require.False(s, seen[1].Since.Before(seen[0].Since))
+		require.Positive(s, seen[0].Left)
+
+		did, err := admin.RemoveWaiter(s.Context(), seen[0].Acquisition)
+		require.NoError(s, err)
+		require.True(s, did)
+		err = all[0].failed()
+		require.ErrorIs(s, err, redlatch.ErrRemoved)
+		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+		did, err = admin.RemoveWaiter(s.Context(), seen[0].Acquisition)
+		require.NoError(s, err)
+		require.False(s, did)
+
+		had, err := admin.ForceRelease(s.Context(), "")
+		require.NoError(s, err)
+		require.Equal(s, h.Acquisition(), had)
+		s.served(all[1:])
+		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
+	})
+}
+
+// A waiter that was removed while its client heard nothing finds the note.
+func TestARemovedWaiterFindsTheNote(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a := s.actor(), s.actor()
+		h := holder.lockFair("door")
+		w := s.line("door", 1, a)[0]
+		time.Sleep(time.Minute)
+		a.net.blackHole((*wire).subscribes)
+		admin := s.actor().FairMutex("door")
+		seen, _, err := admin.Queue(s.Context(), 0, 10)
+		require.NoError(s, err)
+		did, err := admin.RemoveWaiter(s.Context(), seen[0].Acquisition)
+		require.NoError(s, err)
+		require.True(s, did)
+		require.ErrorIs(s, w.failed(), redlatch.ErrRemoved)
+		s.unlock(h)
+		time.Sleep(time.Minute)
+		s.nothingRemains()
+	})
+}
+
+// Notices say how a wait stands, and that it moves.
+func TestNoticesSayHowAWaitStands(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b := s.actor(redlatch.WithDescription("night job")), s.actor(), s.actor()
+		time.Sleep(time.Second) // fences of the bubble's first instant count for Redisson's
+		h := holder.lockFair("door")
+		first := s.line("door", 1, a)[0]
+		var heard []string
+		second := b.beginFair(b.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
+			heard = append(heard, fmt.Sprintf("%s: %d of %d, %s", w.Name, w.Position, w.Length, w.Holder))
+			require.False(s, w.Since.IsZero())
+		}))
+		s.queued("door", 2)
+		time.Sleep(time.Minute)
+		s.unlock(h)
+		next := first.got()
+		time.Sleep(time.Minute)
+		s.unlock(next)
+		s.unlock(second.got())
+		require.Equal(s, []string{
+			"door: 2 of 2, " + h.Acquisition(), "door: 1 of 1, " + next.Acquisition(),
+		}, heard)
+	})
+}
+
+// The server's clock is an hour ahead, then an hour behind: what the clients'
+// clocks say decides nothing.
+func TestNoClientClockDecides(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(off.String(), func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				ctx, stop := context.WithCancel(s.Context())
+				var clock sync.WaitGroup
+				s.sim.SetTime(time.Now().Add(off))
+				clock.Go(func() {
+					for tick := time.NewTicker(50 * time.Millisecond); ; {
+						select {
+						case <-tick.C:
+							s.sim.SetTime(time.Now().Add(off))
+						case <-ctx.Done():
+							tick.Stop()
+							return
+						}
+					}
+				})
+				defer clock.Wait()
+				defer stop()
+				holder, a, b := s.actor(), s.actor(), s.actor()
+				h := holder.lockFair("door")
+				all := s.line("door", 10, a, b)
+				time.Sleep(10 * time.Minute)
+				s.queued("door", 10)
+				s.unlock(h)
+				s.served(all)
+				s.nothingRemains()
+			})
+		})
+	}
+}
+
+// A queue that everybody abandoned ends by itself.
+func TestAnAbandonedQueueEndsByItself(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b := s.actor(redlatch.WithLease(30*time.Second)), s.actor(), s.actor()
+		holder.lockFair("door")
+		s.line("door", 20, a, b)
+		for _, x := range []*actor{holder, a, b} {
+			x.die()
+		}
+		time.Sleep(3 * time.Minute)
+		require.Empty(s, s.keys())
+	})
+}
+
+// Redis refuses what a waiter asks: it is told at once, and leaves nothing.
+func TestAQueueOfAnotherTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		a := s.actor()
+		require.NoError(s, s.admin.Set(s.Context(), "redlatch:queue:{door}", "x", 0).Err())
+		_, err := a.FairMutex("door").Lock(a.ctx)
+		require.ErrorIs(s, err, redlatch.ErrRefused)
+		require.ErrorContains(s, err, "WRONGTYPE")
+		require.Equal(s, []string{"redlatch:queue:{door}"}, s.keys())
+	})
+}
+
+// RedissonFairLockTest.testLeaseTimeout: holders that never unlock are followed in
+// order, each at the end of its lease.
+func TestFair_HoldersThatNeverUnlockAreFollowedInOrder(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		brief := []redlatch.Option{redlatch.WithLease(time.Second), redlatch.WithoutRenewal()}
+		holder, a, b := s.actor(brief...), s.actor(brief...), s.actor(brief...)
+		first := holder.lockFair("door")
+		all := s.line("door", 8, a, b)
+		var before time.Time
+		for _, w := range all {
+			h := w.got()
+			require.True(s, h.Trusted())
+			require.False(s, w.at.Before(before.Add(time.Second)), "a whole lease each")
+			before = w.at
+			defer func() { require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost) }()
+		}
+		require.ErrorIs(s, first.Unlock(s.Context()), redlatch.ErrLost)
+		time.Sleep(2 * time.Second)
+		s.nothingRemains()
+	})
+}
+
+// testMultipleLocks.
+func TestFair_FiveHundredWaitersAllGetIt(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		actors := []*actor{s.actor(), s.actor(), s.actor(), s.actor()}
+		h := actors[0].lockFair("door")
+		var all []*asking
+		for i := range 500 {
+			all = append(all, actors[i%4].beginFair(actors[i%4].ctx, "door"))
+		}
+		s.queued("door", 500)
+		s.unlock(h)
+		var done sync.WaitGroup
+		for _, w := range all {
+			done.Go(func() {
+				<-w.done
+				if w.err == nil {
+					w.err = w.hold.Unlock(context.Background())
+				}
+			})
+		}
+		done.Wait()
+		for _, w := range all {
+			require.NoError(s, w.err)
+		}
+		s.nothingRemains()
+	})
+}
+
+// testTryLockNonDelayed, and the drift tests: who gave up, or never waited, delays
+// nobody.
+func TestFair_ShortWaitsDelayNobody(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		for range 20 {
+			_, err := a.FairMutex("door").TryLock(a.ctx)
+			require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+			brief, cancel := context.WithTimeout(a.ctx, 5*time.Millisecond)
+			_, err = a.FairMutex("door").Lock(brief)
+			cancel()
+			require.ErrorIs(s, err, context.DeadlineExceeded)
+		}
+		s.queued("door", 0)
+		next := s.line("door", 1, b)
+		s.unlock(h)
+		s.served(next)
+		s.nothingRemains()
+	})
+}
+
+// testAcquireFailedNotCalledOnRedisTimeout: the server takes no writes for a while.
+func TestFair_APausedServerLeavesNobodyQueued(t *testing.T) {
+	t.Parallel()
+	onServer(t, func(s *stage) {
+		holder, a := s.actor(), s.actor()
+		h := holder.lockFair("door")
+		ctx, cancel := context.WithTimeout(a.ctx, time.Second)
+		defer cancel()
+		w := a.beginFair(ctx, "door")
+		s.queued("door", 1)
+		require.NoError(s, s.admin.Do(s.Context(), "CLIENT", "PAUSE", 3000, "WRITE").Err())
+		require.ErrorIs(s, w.failed(), context.DeadlineExceeded)
+		s.queued("door", 0)
+		s.unlock(h)
+		s.nothingRemains()
+	})
+}
+
+// testNameMapper.
+func TestFair_APrefixIsBeforeTheQueueToo(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a, b := s.actor(redlatch.WithPrefix("svc:")), s.actor(redlatch.WithPrefix("svc:"))
+		h := a.lockFair("door")
+		next := b.beginFair(b.ctx, "door")
+		s.queued("svc:door", 1)
+		s.unlock(h)
+		s.unlock(next.got())
+		s.nothingRemains()
+	})
+}
+
+// The ends of heartbeats are instants of the server's clock: set back by an hour, it
+// would keep waiters that died for that long.
+func TestFair_AClockSetBackDoesNotKeepTheDead(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		var by atomic.Int64 // nanoseconds that the server's clock is ahead
+		ctx, stop := context.WithCancel(s.Context())
+		var clock sync.WaitGroup
+		clock.Go(func() {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					s.sim.SetTime(time.Now().Add(time.Duration(by.Load())))
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		defer clock.Wait()
+		defer stop()
+		holder, victim, a := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		s.line("door", 20, victim)
+		next := s.line("door", 2, a)
+		time.Sleep(time.Minute)
+		victim.die()
+		by.Store(int64(-time.Hour))
+		time.Sleep(time.Second)
+		freed := time.Now()
+		s.unlock(h)
+		h = next[0].got()
+		require.LessOrEqual(s, next[0].at.Sub(freed), 2*heartbeat) // virtual time
+		s.unlock(h)
+		s.served(next[1:])
+		s.nothingRemains()
+	})
+}
+
+// The notice is the user's code, and runs in the middle of the wait.
+func TestFair_ANoticeThatPanicsLeavesNoPlace(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() { _ = recover() }()
+			_, _ = a.FairMutex("door", redlatch.WithWaitNotice(func(lock.Waiting) { panic("notice") })).Lock(a.ctx)
+		}()
+		<-done
+		next := b.beginFair(b.ctx, "door")
+		time.Sleep(time.Second)
+		freed := time.Now()
+		s.unlock(h)
+		h = next.got()
+		require.Less(s, next.at.Sub(freed), time.Second)
+		s.unlock(h)
+		s.nothingRemains()
+	})
+}

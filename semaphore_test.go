@@ -1,0 +1,597 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+func mustAcquire(t testing.TB, s *semaphore.Semaphore, n int) *semaphore.Permit {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	p, err := s.Acquire(ctx, n)
+	require.NoError(t, err)
+	return p
+}
+
+// acquires begins an Acquire; what comes of it comes by the channels.
+func acquires(ctx context.Context, s *semaphore.Semaphore, n int) (<-chan *semaphore.Permit, <-chan error) {
+	got, failed := make(chan *semaphore.Permit, 1), make(chan error, 1)
+	go func() {
+		p, err := s.Acquire(ctx, n)
+		if err != nil {
+			failed <- err
+			return
+		}
+		got <- p
+	}()
+	return got, failed
+}
+
+func inUse(t testing.TB, s *semaphore.Semaphore) semaphore.Info {
+	t.Helper()
+	info, err := s.Inspect(context.Background())
+	require.NoError(t, err)
+	return info
+}
+
+// onlyLimitOf asserts that a semaphore has nobody and nothing but its limit.
+func onlyLimitOf(t testing.TB, rdb redis.UniversalClient, name string) {
+	t.Helper()
+	k := key.ForSemaphore(name)
+	members, err := rdb.ZRange(context.Background(), k.Permits, 0, -1).Result()
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"limit", "declared"}, members)
+	n, err := rdb.Exists(context.Background(), k.Holders, k.Queue, k.Alive).Result()
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestSemaphoreGivesNoMoreThanItsLimit(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		rdb := b.Client(t)
+		name := b.Name(t)
+		sem := locksOn(t, rdb, redlatch.WithDescription("me")).Semaphore(name, 3)
+		other := locksOn(t, b.Client(t)).Semaphore(name, 3)
+
+		one, two := mustAcquire(t, sem, 1), mustAcquire(t, other, 2)
+		require.NotEqual(t, one.ID(), two.ID())
+		require.Equal(t, 2, two.Units())
+		require.Equal(t, name, one.Name())
+		require.True(t, one.Trusted())
+		require.WithinRange(t, one.TrustedUntil(), time.Now(), time.Now().Add(30*time.Second))
+		_, err := sem.TryAcquire(t.Context(), 1)
+		var busy *redlatch.NotAcquiredError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, &redlatch.NotAcquiredError{Name: name, InUse: 3, Limit: 3, Position: 1}, busy)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.EqualError(t, err, fmt.Sprintf("redlatch: semaphore %q not acquired: 3 of 3 in use; place 1, queue of 0", name))
+
+		info := inUse(t, sem)
+		require.Equal(t, 3, info.InUse)
+		require.Len(t, info.Holders, 2)
+		require.Equal(t, one.ID(), info.Holders[0].ID)
+		require.Equal(t, "me", info.Holders[0].Description)
+		require.WithinDuration(t, time.Now(), info.Holders[0].Since, 10*time.Second)
+		require.Equal(t, 2, info.Holders[1].Units)
+
+		require.NoError(t, two.Release(t.Context()))
+		require.ErrorIs(t, context.Cause(two.Context()), context.Cause(two.Context()))
+		require.False(t, two.Trusted())
+		three := mustAcquire(t, sem, 2)
+		require.NoError(t, three.Release(t.Context()))
+		require.NoError(t, one.Release(t.Context()))
+		onlyLimitOf(t, rdb, name)
+		require.NoError(t, sem.Do(t.Context(), 3, func(ctx context.Context) error {
+			require.Equal(t, 3, inUse(t, sem).InUse)
+			return nil
+		}))
+		onlyLimitOf(t, rdb, name)
+	})
+}
+
+func TestWaitersForPermitsAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		sems := make([]*semaphore.Semaphore, 3)
+		for i := range sems {
+			sems[i] = locksOn(t, v.Client()).Semaphore("render", 4)
+		}
+		held := []*semaphore.Permit{mustAcquire(t, sems[0], 1), mustAcquire(t, sems[1], 3)}
+		large, _ := acquires(t.Context(), sems[0], 3)
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		small, _ := acquires(t.Context(), sems[1], 1)
+		time.Sleep(time.Millisecond)
+		last, _ := acquires(t.Context(), sems[2], 2)
+		time.Sleep(time.Minute)
+		_, err := sems[2].TryAcquire(t.Context(), 1)
+		var busy *redlatch.NotAcquiredError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, 3, busy.Length)
+
+		// One is free, which is what the second wants; but the first wants three.
+		require.NoError(t, held[0].Release(t.Context()))
+		time.Sleep(time.Minute)
+		require.Empty(t, small)
+		_, err = sems[2].TryAcquire(t.Context(), 1)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "it would overtake")
+
+		freed := time.Now()
+		require.NoError(t, held[1].Release(t.Context()))
+		one, two := <-large, <-small
+		require.Zero(t, time.Since(freed), "both are woken by the release")
+		time.Sleep(time.Minute)
+		require.Empty(t, last)
+		require.NoError(t, one.Release(t.Context()))
+		three := <-last
+		require.NoError(t, two.Release(t.Context()))
+		time.Sleep(time.Hour)
+		require.True(t, three.Trusted(), "granted by a message, and renewed ever after")
+		require.NoError(t, three.Release(t.Context()))
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+func TestBadInputToASemaphore(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		rdb := b.Client(t)
+		name := b.Name(t)
+		locks := locksOn(t, rdb)
+		var bad *redlatch.ConfigError
+		for _, c := range []struct{ limit, n int }{{0, 1}, {-1, 1}, {8, 0}, {8, -3}, {8, 9}, {1 << 31, 1}} {
+			_, err := locks.Semaphore(name, c.limit).Acquire(t.Context(), c.n)
+			require.ErrorAs(t, err, &bad, "%+v", c)
+			require.ErrorIs(t, err, redlatch.ErrConfig)
+			_, err = locks.Semaphore(name, c.limit).TryAcquire(t.Context(), c.n)
+			require.ErrorAs(t, err, &bad, "%+v", c)
+		}
+		_, err := locks.Semaphore("", 1).Inspect(t.Context())
+		require.ErrorAs(t, err, &bad)
+		_, err = locks.Semaphore(name, 8).Resize(t.Context(), 0)
+		require.ErrorAs(t, err, &bad)
+		_, err = locks.Semaphore("redlatch:permits:{x}", 8).Acquire(t.Context(), 1)
+		require.ErrorAs(t, err, &bad)
+		_, err = locks.Semaphore(name, 8, redlatch.WithLease(time.Millisecond)).Acquire(t.Context(), 1)
+		require.ErrorAs(t, err, &bad)
+
+		require.NoError(t, mustAcquire(t, locks.Semaphore(name, 8), 1).Release(t.Context()))
+		for _, f := range []func(context.Context, int) (*semaphore.Permit, error){locks.Semaphore(name, 9).Acquire, locks.Semaphore(name, 9).TryAcquire} {
+			_, err = f(t.Context(), 1)
+			var limits *redlatch.LimitError
+			require.ErrorAs(t, err, &limits)
+			require.Equal(t, &redlatch.LimitError{Name: name, Said: 9, Limit: 8, Declared: 8}, limits)
+			require.ErrorIs(t, err, redlatch.ErrConfig)
+		}
+		onlyLimitOf(t, rdb, name)
+
+		require.NoError(t, rdb.Set(t.Context(), key.ForSemaphore(name+"s").Permits, "x", 0).Err())
+		_, err = locks.Semaphore(name+"s", 8).Acquire(t.Context(), 1)
+		require.ErrorIs(t, err, redlatch.ErrRefused)
+		require.ErrorContains(t, err, "WRONGTYPE")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = locks.Semaphore(name, 8).Acquire(over, 1)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, rdb.Del(t.Context(), key.ForSemaphore(name+"s").Permits).Err())
+	})
+}
+
+// What is released twice, late, or by another way counts once.
+func TestPermitIsReleasedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client())
+		sem := locks.Semaphore("render", 2)
+		ctx := context.Background()
+		p, q := mustAcquire(t, sem, 1), mustAcquire(t, sem, 1)
+		require.NoError(t, p.Release(ctx))
+		err := p.Release(ctx)
+		require.ErrorIs(t, err, redlatch.ErrNotHeld)
+		require.ErrorContains(t, err, "release")
+		require.Equal(t, 1, inUse(t, sem).InUse)
+
+		units, err := sem.ForceRelease(ctx, q.ID())
+		require.NoError(t, err)
+		require.Equal(t, 1, units)
+		units, err = sem.ForceRelease(ctx, q.ID())
+		require.NoError(t, err)
+		require.Zero(t, units)
+		other := mustAcquire(t, sem, 2)
+		require.ErrorIs(t, q.Release(ctx), redlatch.ErrLost)
+		require.ErrorIs(t, q.Release(ctx), redlatch.ErrLost)
+		require.Equal(t, 2, inUse(t, sem).InUse)
+		require.NoError(t, other.Release(ctx))
+
+		// Its lease ended while its process had no connection.
+		late := mustAcquire(t, sem, 2)
+		v.Down()
+		<-late.Lost()
+		require.False(t, late.Trusted())
+		v.Up()
+		time.Sleep(time.Minute)
+		again := mustAcquire(t, sem, 2)
+		require.ErrorIs(t, late.Release(ctx), redlatch.ErrLost)
+		require.Equal(t, 2, inUse(t, sem).InUse)
+		require.NoError(t, again.Release(ctx))
+		var none *semaphore.Permit
+		require.ErrorIs(t, none.Release(ctx), redlatch.ErrNotHeld)
+		time.Sleep(10 * time.Second)
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+// Whatever ends a permit, its worker hears of it before the server gives its units
+// away; or at its next renewal, where they were taken away.
+func TestLossOfAPermitIsTold(t *testing.T) {
+	t.Parallel()
+	const lease = 6 * time.Second
+	for name, end := range map[string]func(t *testing.T, v *redistest.Virtual, s *semaphore.Semaphore, id string){
+		"outage": func(_ *testing.T, v *redistest.Virtual, _ *semaphore.Semaphore, _ string) { v.Down() },
+		"silence": func(_ *testing.T, v *redistest.Virtual, _ *semaphore.Semaphore, _ string) {
+			v.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.Swallow()})
+		},
+		"operator": func(t *testing.T, _ *redistest.Virtual, s *semaphore.Semaphore, id string) {
+			_, err := s.ForceRelease(t.Context(), id)
+			require.NoError(t, err)
+		},
+		"data": func(_ *testing.T, v *redistest.Virtual, _ *semaphore.Semaphore, _ string) { v.Server.FlushAll() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				sem := locksOn(t, v.Client(), redlatch.WithLease(lease)).Semaphore("render", 2)
+				p := mustAcquire(t, sem, 2)
+				ctx := p.Context()
+				time.Sleep(10 * lease)
+				require.True(t, p.Trusted())
+				k := key.ForSemaphore("render")
+				end(t, v, sem, p.ID())
+				began := time.Now()
+				<-p.Lost()
+				if strings.Contains("outage silence", name) {
+					score, err := v.Server.ZScore(k.Permits, p.ID()+"#2")
+					require.NoError(t, err)
+					left := time.Until(time.UnixMilli(int64(score) - 1<<42))
+					require.Positive(t, left, "the server had given it away")
+					v.Up()
+				} else {
+					require.LessOrEqual(t, time.Since(began), lease/3+lease/20)
+				}
+				var lost *redlatch.LostError
+				require.ErrorAs(t, context.Cause(ctx), &lost)
+				require.Equal(t, p.ID(), lost.Acquisition)
+				require.False(t, p.Trusted())
+				if name != "silence" {
+					require.ErrorIs(t, p.Release(context.Background()), redlatch.ErrLost)
+				}
+				time.Sleep(10 * time.Second)
+			})
+		})
+	}
+}
+
+// A message that is lost costs a beat.
+func TestLostGrantOfAPermitCostsABeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const heartbeat = 6 * time.Second
+		v := redistest.Bubble(t)
+		denied := v.Client()
+		sem := locksOn(t, v.Client(), redlatch.WithHeartbeat(heartbeat)).Semaphore("render", 1)
+		deaf := locksOn(t, denied, redlatch.WithHeartbeat(heartbeat)).Semaphore("render", 1)
+		p := mustAcquire(t, sem, 1)
+		v.Inject(redistest.Rule{Match: redistest.Command("subscribe"), Action: redistest.Refuse("NOPERM no channels")})
+		for range 10 {
+			got, _ := acquires(t.Context(), deaf, 1)
+			time.Sleep(heartbeat)
+			require.NoError(t, p.Release(t.Context()))
+			freed := time.Now()
+			p = <-got
+			require.LessOrEqual(t, time.Since(freed), heartbeat/3+heartbeat/10)
+			got, _ = acquires(t.Context(), sem, 1)
+			time.Sleep(heartbeat)
+			require.NoError(t, p.Release(t.Context()))
+			p = <-got
+		}
+		require.NoError(t, p.Release(t.Context()))
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// The units of a holder that died come back with its lease, also to one that waits
+// for more than one holder's.
+func TestUnitsOfTheDeadComeBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 9 * time.Second
+		v := redistest.Bubble(t)
+		dies, lives := v.Client(), v.Client()
+		dead := locksOn(t, dies, redlatch.WithLease(lease)).Semaphore("render", 10)
+		sem := locksOn(t, lives, redlatch.WithLease(lease)).Semaphore("render", 10)
+		held := []*semaphore.Permit{mustAcquire(t, sem, 2)} // kept: what is garbage is not renewed
+		for range 8 {
+			held = append(held, mustAcquire(t, dead, 1))
+		}
+		time.Sleep(time.Minute)
+		got, _ := acquires(t.Context(), sem, 6)
+		time.Sleep(time.Second)
+		require.NoError(t, dies.Close()) // as a kill: nothing is given back
+		crashed := time.Now()
+		<-got
+		require.LessOrEqual(t, time.Since(crashed), lease+2*time.Millisecond)
+		time.Sleep(lease) // the leases of the dead end within a beat of each other
+		require.Equal(t, 8, inUse(t, sem).InUse)
+		runtime.KeepAlive(held)
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// Any number of waiters that died together cost the others one heartbeat.
+func TestDeadWaitersForPermitsCostOneHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const heartbeat = 6 * time.Second
+		v := redistest.Bubble(t)
+		dies := v.Client()
+		dead := locksOn(t, dies, redlatch.WithHeartbeat(heartbeat)).Semaphore("render", 3)
+		sem := locksOn(t, v.Client(), redlatch.WithHeartbeat(heartbeat)).Semaphore("render", 3)
+		p := mustAcquire(t, sem, 3)
+		for range 50 {
+			acquires(t.Context(), dead, 2)
+		}
+		time.Sleep(time.Second)
+		got, _ := acquires(t.Context(), sem, 1)
+		time.Sleep(time.Minute)
+		require.NoError(t, dies.Close())
+		require.NoError(t, p.Release(context.Background()))
+		freed := time.Now()
+		p = <-got
+		require.LessOrEqual(t, time.Since(freed), 2*heartbeat)
+		require.NoError(t, p.Release(context.Background()))
+		time.Sleep(time.Minute)
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+func TestResizeServesAndTakesNothingAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		v := redistest.Bubble(t)
+		sem := locksOn(t, v.Client()).Semaphore("render", 2)
+		held := mustAcquire(t, sem, 2)
+		one, _ := acquires(ctx, sem, 1)
+		time.Sleep(time.Second)
+		two, _ := acquires(ctx, sem, 2)
+		time.Sleep(time.Second)
+		before, err := sem.Resize(ctx, 5)
+		require.NoError(t, err)
+		require.Equal(t, 2, before)
+		resized := time.Now()
+		p, q := <-one, <-two
+		require.Zero(t, time.Since(resized), "at once")
+
+		// Down: nothing is taken away, and the program that says the old limit goes on.
+		_, err = sem.Resize(ctx, 1)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		for _, x := range []*semaphore.Permit{held, p, q} {
+			require.True(t, x.Trusted())
+		}
+		require.Equal(t, 5, inUse(t, sem).InUse)
+		require.Equal(t, 1, inUse(t, sem).Limit)
+		var limits *redlatch.LimitError
+		_, err = sem.Acquire(ctx, 2)
+		require.ErrorAs(t, err, &limits)
+		require.Equal(t, &redlatch.LimitError{Name: "render", Said: 2, Limit: 1, Units: 2}, limits)
+		_, err = locksOn(t, v.Client()).Semaphore("render", 3).TryAcquire(ctx, 1)
+		require.EqualError(t, err, `redlatch: semaphore "render" has a limit of 1 (declared as 2), and this program says 3`)
+		next, _ := acquires(ctx, locksOn(t, v.Client()).Semaphore("render", 1), 1)
+		for _, x := range []*semaphore.Permit{held, p, q} {
+			time.Sleep(time.Second)
+			require.Empty(t, next)
+			require.NoError(t, x.Release(ctx))
+		}
+		require.NoError(t, (<-next).Release(ctx))
+
+		// A waiter for more than the new limit is told, and does not block the others.
+		_, err = sem.Resize(ctx, 2)
+		require.NoError(t, err)
+		held = mustAcquire(t, sem, 1)
+		_, failed := acquires(ctx, sem, 2)
+		time.Sleep(time.Second)
+		small, _ := acquires(ctx, sem, 1)
+		time.Sleep(time.Second)
+		_, err = sem.Resize(ctx, 1)
+		require.NoError(t, err)
+		require.ErrorAs(t, within(t, failed, "it is sent away"), &limits)
+		require.NoError(t, held.Release(ctx))
+		require.NoError(t, within(t, small, "nobody is before it").Release(ctx))
+		time.Sleep(10 * time.Second)
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+func TestGivingUpLeavesNoPlaceAndNoPermit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client())
+		sem := locks.Semaphore("render", 4)
+		held := mustAcquire(t, sem, 3)
+		stop := errors.New("stop")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		_, failed := acquires(ctx, sem, 2)
+		time.Sleep(time.Second)
+		behind, _ := acquires(context.Background(), sem, 1)
+		time.Sleep(time.Minute)
+		require.Empty(t, behind)
+		cancel(stop)
+		began := time.Now()
+		err := <-failed
+		require.Zero(t, time.Since(began))
+		var busy *redlatch.NotAcquiredError
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, []int{3, 4, 1, 2}, []int{busy.InUse, busy.Limit, busy.Position, busy.Length})
+		require.ErrorIs(t, err, stop)
+		require.ErrorIs(t, err, context.Canceled)
+		p := <-behind
+		require.Zero(t, time.Since(began), "the next has what it gave up")
+		require.NoError(t, p.Release(context.Background()))
+		require.NoError(t, held.Release(context.Background()))
+		time.Sleep(10 * time.Second)
+		onlyLimitOf(t, v.Client(), "render")
+		require.Zero(t, redlatch.PermitsInUse(locks))
+	})
+}
+
+func TestCloseReleasesPermitsAndEndsWaiters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		locks, err := redlatch.New(rdb)
+		require.NoError(t, err)
+		sem := locks.Semaphore("render", 3)
+		p := mustAcquire(t, sem, 2)
+		_, failed := acquires(t.Context(), sem, 2)
+		other, _ := acquires(t.Context(), locksOn(t, v.Client()).Semaphore("render", 3), 3)
+		time.Sleep(time.Minute)
+		require.NoError(t, locks.Close(t.Context()))
+		require.ErrorIs(t, <-failed, redlatch.ErrClosed)
+		within(t, p.Lost(), "the holder is told")
+		require.ErrorIs(t, context.Cause(p.Context()), redlatch.ErrClosed)
+		require.ErrorIs(t, p.Release(t.Context()), redlatch.ErrClosed)
+		require.NoError(t, within(t, other, "its units are free").Release(t.Context()))
+		_, err = sem.Acquire(t.Context(), 1)
+		require.ErrorIs(t, err, redlatch.ErrClosed)
+		_, err = sem.Resize(t.Context(), 1)
+		require.ErrorIs(t, err, redlatch.ErrClosed)
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+// The chain of calls goes on under a permit: it is no owner of its own.
+func TestPermitKeepsTheOwnerOfItsChain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		locks := locksOn(t, redistest.Bubble(t).Client())
+		err := locks.Mutex("door").Do(context.Background(), func(ctx context.Context) error {
+			return locks.Semaphore("render", 1).Do(ctx, 1, func(ctx context.Context) error {
+				h, err := locks.Mutex("door").TryLock(ctx)
+				require.NoError(t, err)
+				return h.Unlock(ctx)
+			})
+		})
+		require.NoError(t, err)
+		// And a context without owner stays without: two permits share nothing.
+		p := mustAcquire(t, locks.Semaphore("render", 1), 1)
+		h, err := locks.Mutex("door").TryLock(p.Context())
+		require.NoError(t, err)
+		_, err = locks.Mutex("door").TryLock(p.Context())
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, h.Unlock(context.Background()))
+		require.NoError(t, p.Release(context.Background()))
+	})
+}
+
+// A server that forgot everything: waiters queue again in their old order, and the
+// limit is said anew.
+func TestWaitersForPermitsComeBackAfterLossOfData(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		sem := locksOn(t, v.Client()).Semaphore("render", 2)
+		held := mustAcquire(t, sem, 2)
+		first, _ := acquires(t.Context(), sem, 2)
+		time.Sleep(time.Second)
+		second, _ := acquires(t.Context(), sem, 2)
+		time.Sleep(time.Minute)
+		v.Server.FlushAll()
+		<-held.Lost()
+		p := <-first
+		time.Sleep(time.Minute)
+		require.Empty(t, second)
+		require.NoError(t, p.Release(t.Context()))
+		require.NoError(t, (<-second).Release(t.Context()))
+		time.Sleep(10 * time.Second)
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+// Those whose places were lost queue again with their old tickets, in whichever
+// order they notice.
+func TestWaitersForPermitsKeepTheirTickets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		sem := locksOn(t, v.Client(), redlatch.WithHeartbeat(6*time.Second)).Semaphore("render", 3)
+		held := mustAcquire(t, sem, 3)
+		first, _ := acquires(t.Context(), sem, 3)
+		time.Sleep(700 * time.Millisecond)
+		second, _ := acquires(t.Context(), sem, 2)
+		time.Sleep(time.Minute)
+		k := key.ForSemaphore("render")
+		for range 10 {
+			require.True(t, v.Server.Del(k.Queue))
+			require.True(t, v.Server.Del(k.Alive))
+			time.Sleep(6*time.Second + 230*time.Millisecond)
+			waiters, _, err := sem.Queue(t.Context(), 0, 10)
+			require.NoError(t, err)
+			require.Len(t, waiters, 2)
+			require.Equal(t, []int{3, 2}, []int{waiters[0].Units, waiters[1].Units})
+		}
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, (<-first).Release(t.Context()))
+		require.NoError(t, (<-second).Release(t.Context()))
+		time.Sleep(10 * time.Second)
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
+func TestRemovedWaiterForPermitsIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		sem := locksOn(t, v.Client()).Semaphore("render", 1)
+		held := mustAcquire(t, sem, 1)
+		_, failed := acquires(t.Context(), sem, 1)
+		time.Sleep(time.Minute)
+		waiters, length, err := sem.Queue(t.Context(), 0, 10)
+		require.NoError(t, err)
+		require.Equal(t, 1, length)
+		require.Equal(t, 1, waiters[0].Units)
+		removed, err := sem.RemoveWaiter(t.Context(), waiters[0].Acquisition)
+		require.NoError(t, err)
+		require.True(t, removed)
+		err = <-failed
+		require.ErrorIs(t, err, lockerr.ErrRemoved)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		removed, err = sem.RemoveWaiter(t.Context(), "nobody:1")
+		require.NoError(t, err)
+		require.False(t, removed)
+		require.NoError(t, held.Release(t.Context()))
+	})
+}

@@ -1,0 +1,243 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: a copy of a command that is still on its way is not
+// forgotten when a later try was answered. What it gets is given back soon after
+// its end, and not left to a lease.
+
+// hasty is a scene whose attempts go unanswered long before what was sent has
+// come to its end.
+func hasty(t *testing.T) *scene {
+	t.Helper()
+	server := redistest.Bubble(t)
+	client := server.Client(func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
+	s := newScene(t, server.Proxy, client, server.Client())
+	s.settle = synctest.Wait
+	s.unlock(s.lock(context.Background())) // the server's clock is learned
+	return s
+}
+
+// holdBack keeps the next command of a kind from the server.
+func (s *scene) holdBack(kind func([]string) bool) *redistest.Fault {
+	return s.proxy.Inject(redistest.Rule{Match: kind, Times: 1, Action: redistest.HoldBack()})
+}
+
+// givenBack lets the copies arrive in the order given, where nobody has the lock,
+// and asserts that what they get is gone again long before a lease is over.
+func (s *scene) givenBack(kept ...*redistest.Fault) {
+	s.t.Helper()
+	s.free()
+	s.settle() // the first clean-up has found nothing
+	for _, f := range kept {
+		require.Equal(s.t, []int64{1}, s.letGo(f), "the ghost must be there for the test to mean anything")
+	}
+	require.Len(s.t, s.stored(), 1)
+	time.Sleep(3 * pastItsEnd)
+	s.free()
+}
+
+// begin has another owner wait for the lock until ctx ends.
+func (s *scene) begin(ctx context.Context) (hold <-chan *lock.Hold, failed <-chan error) {
+	holds, errs := make(chan *lock.Hold, 1), make(chan error, 1)
+	go func() {
+		if h, err := s.mu.Lock(ctx); err != nil {
+			errs <- err
+		} else {
+			holds <- h
+		}
+	}()
+	s.settle()
+	return holds, errs
+}
+
+// soon is the hold of a waiter who gets it long before a lease is over; nil when
+// he does not.
+func (s *scene) soon(hold <-chan *lock.Hold) *lock.Hold {
+	select {
+	case h := <-hold:
+		return h
+	case <-time.After(10 * time.Second): // a lease has thirty
+		return nil
+	}
+}
+
+// The first question of a Lock is still on its way when the second is answered
+// that somebody else has the lock.
+func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
+	ctx := context.Background()
+	play := func(t *testing.T, rest func(s *scene, kept *redistest.Fault)) {
+		synctest.Test(t, func(t *testing.T) {
+			s := hasty(t)
+			require.NoError(t, s.direct.HSet(ctx, s.name, "somebody:1", 1).Err())
+			rest(s, s.holdBack(anAcquire))
+			s.nothingLeft()
+		})
+	}
+	isGone := func(s *scene) { require.NoError(s.t, s.direct.Del(ctx, s.name).Err()) }
+	t.Run("after the lock was had and unlocked", func(t *testing.T) {
+		play(t, func(s *scene, kept *redistest.Fault) {
+			hold, _ := s.begin(ctx)
+			time.Sleep(500 * time.Millisecond)
+			require.Equal(s.t, 1, kept.Bites())
+			isGone(s)
+			require.NoError(s.t, s.direct.Publish(ctx, "redisson_lock__channel:{"+s.name+"}", "0").Err())
+			h := s.soon(hold)
+			require.NotNil(s.t, h)
+			s.unlock(h)
+			s.givenBack(kept)
+		})
+	})
+	t.Run("after the wait was given up", func(t *testing.T) {
+		play(t, func(s *scene, kept *redistest.Fault) {
+			waits, cancel := context.WithCancel(ctx)
+			_, failed := s.begin(waits)
+			time.Sleep(500 * time.Millisecond)
+			require.Equal(s.t, 1, kept.Bites())
+			// One question more, whose answer leaves nothing open.
+			require.NoError(s.t, s.direct.Publish(ctx, "redisson_lock__channel:{"+s.name+"}", "0").Err())
+			s.settle()
+			cancel()
+			require.ErrorIs(s.t, <-failed, redlatch.ErrNotAcquired)
+			isGone(s)
+			s.givenBack(kept)
+		})
+	})
+}
+
+// A hand-over is answered that the lock is nobody's, while an earlier copy of it
+// is on its way, and behind one of the holder's own acquire. The acquire gets
+// the lock, and hands it to a waiter who has long gone on.
+func TestCopyOfAnEarlierHandOverIsGivenBack(t *testing.T) {
+	ctx := context.Background()
+	synctest.Test(t, func(t *testing.T) {
+		s := hasty(t)
+		acquire := s.holdBack(anAcquire)
+		first := s.lock(ctx)
+		require.Equal(t, 1, acquire.Bites())
+		waits, cancel := context.WithCancel(ctx)
+		hold, _ := s.begin(waits)
+		handOver := s.holdBack(aTransfer)
+		require.NoError(t, s.direct.Del(ctx, s.name).Err()) // by hand
+		s.unlock(first)
+		require.Equal(t, 1, handOver.Bites())
+		h := s.soon(hold) // the waiter has asked for itself
+		cancel()
+		require.NotNil(t, h)
+		s.unlock(h)
+		s.givenBack(acquire, handOver)
+		s.nothingLeft()
+	})
+}
+
+// Whatever a hand-over comes to, the waiter that was chosen gets the lock, and
+// before a lease is over.
+func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
+	ctx := context.Background()
+	cases := map[string]func(s *scene, first *lock.Hold){
+		"executed, and never answered": func(s *scene, first *lock.Hold) {
+			cut := s.proxy.Inject(redistest.Rule{Match: aTransfer, Action: redistest.CutReply()})
+			bounded, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			require.ErrorIs(s.t, first.Unlock(bounded), redlatch.ErrIndeterminate)
+			require.NotZero(s.t, cut.Bites())
+		},
+		"never executed, and never answered": func(s *scene, first *lock.Hold) {
+			cut := s.proxy.Inject(redistest.Rule{Match: aTransfer, Action: redistest.CutRequest()})
+			bounded, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			require.ErrorIs(s.t, first.Unlock(bounded), redlatch.ErrIndeterminate)
+			require.NotZero(s.t, cut.Bites())
+		},
+		"the lock was removed before": func(s *scene, first *lock.Hold) {
+			require.NoError(s.t, s.direct.Del(ctx, s.name).Err())
+			require.ErrorIs(s.t, first.Unlock(ctx), redlatch.ErrLost)
+		},
+		"removed after an execution that was not answered": func(s *scene, first *lock.Hold) {
+			cut := s.proxy.Inject(redistest.Rule{Match: aTransfer, Times: 1, Action: redistest.CutReply()})
+			again := s.proxy.Inject(redistest.Rule{Match: aTransfer, Times: 1, Action: redistest.DelayRequest(time.Second)})
+			unlocked := make(chan error, 1)
+			go func() { unlocked <- first.Unlock(ctx) }()
+			time.Sleep(500 * time.Millisecond)
+			require.Equal(s.t, 1, cut.Bites())
+			require.Equal(s.t, 1, again.Bites())
+			require.NoError(s.t, s.direct.Del(ctx, s.name).Err())
+			require.NoError(s.t, <-unlocked)
+		},
+		"refused": func(s *scene, first *lock.Hold) {
+			refuse := s.proxy.Inject(redistest.Rule{Match: aTransfer, Times: 1, Action: redistest.Refuse("NOPERM no")})
+			s.unlock(first)
+			require.Equal(s.t, 1, refuse.Bites())
+		},
+	}
+	for name, play := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				first := s.lock(ctx)
+				waits, cancel := context.WithCancel(ctx)
+				defer cancel()
+				hold, _ := s.begin(waits)
+				play(s, first)
+				h := s.soon(hold)
+				cancel() // ends the waiter, should it still be one
+				require.NotNil(t, h, "it waits for ever, or for a lease that nobody has")
+				s.unlock(h)
+				s.nothingLeft()
+			})
+		})
+	}
+}
+
+// Redis takes what is asked for and answers nothing, for a while. A thousand
+// calls that fail meanwhile leave a thousand grants and a handful of goroutines;
+// then all is given back, long before a lease is over.
+func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
+	ctx := context.Background()
+	const calls = 1000
+	outage := func(t *testing.T, rest func(s *scene)) {
+		synctest.Test(t, func(t *testing.T) {
+			server := redistest.Bubble(t)
+			client := server.Client(func(o *redis.Options) { o.PoolSize = 5 * calls })
+			s := newScene(t, server.Proxy, client, server.Client(), redlatch.WithLease(time.Hour))
+			s.unlock(s.lock(ctx)) // the server's clock is learned
+			time.Sleep(time.Minute)
+			before := runtime.NumGoroutine()
+			silent := s.proxy.Inject(redistest.Rule{Match: anAcquire, Action: redistest.DelayReply(time.Hour)})
+			deaf := s.proxy.Inject(redistest.Rule{Match: aLastOne, Action: redistest.Swallow()})
+			for i := range calls {
+				bounded, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+				_, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(bounded)
+				cancel()
+				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+			}
+			time.Sleep(time.Minute)
+			require.Len(t, s.direct.Keys(ctx, "door*").Val(), calls)
+			require.Less(t, runtime.NumGoroutine()-before, calls/4)
+			silent.Disarm()
+			deaf.Disarm()
+			rest(s)
+			require.Empty(t, s.direct.Keys(ctx, "door*").Val())
+		})
+	}
+	t.Run("and is made good", func(t *testing.T) {
+		outage(t, func(s *scene) { time.Sleep(time.Minute) })
+	})
+	t.Run("and is made good by Close", func(t *testing.T) {
+		outage(t, func(s *scene) { require.NoError(t, s.locks.Close(ctx)) })
+	})
+}
