@@ -1,0 +1,68 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redlatch/redlatch/internal/history"
+)
+
+// Overlaps says whether more than most units of one lock were trusted to be held
+// at one instant: 1 for a mutex, the number of permits for a semaphore. Windows
+// of one grant, as re-entries have, count once. Windows that only touch do not
+// overlap.
+func Overlaps(windows []history.Window, most int) error {
+	type event struct {
+		at    int64
+		begin bool
+		w     history.Window
+	}
+	var events []event
+	for _, w := range windows {
+		if w.From < w.Until { // else trust had ended before the client was told of it
+			events = append(events, event{w.From, true, w}, event{w.Until, false, w})
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int {
+		if c := cmp.Compare(a.at, b.at); c != 0 || a.begin == b.begin {
+			return c
+		}
+		if a.begin {
+			return 1 // ends first
+		}
+		return -1
+	})
+	open := map[string][]history.Window{}
+	for _, e := range events {
+		grant := e.w.Owner + "\x00" + e.w.Acquisition
+		if e.begin {
+			open[grant] = append(open[grant], e.w)
+		} else if open[grant] = open[grant][1:]; len(open[grant]) == 0 {
+			delete(open, grant)
+		}
+		if held := units(open); held > most {
+			return fmt.Errorf("%d held at one time, of %d:\n%s", held, most, together(open))
+		}
+	}
+	return nil
+}
+
+func units(open map[string][]history.Window) (n int) {
+	for _, windows := range open {
+		n += max(1, windows[0].Units)
+	}
+	return n
+}
+
+func together(open map[string][]history.Window) string {
+	var lines []string
+	for _, windows := range open {
+		for _, w := range windows {
+			lines = append(lines, w.String())
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

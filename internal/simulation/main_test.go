@@ -1,0 +1,45 @@
+package simulation_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strconv"
+	"testing"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// schedules is how many each of the three tests plays: more than 50,000 in all.
+// The race detector makes one some ten times as dear, so it gets fewer; they are
+// counted in the output.
+func schedules() int {
+	if raceDetector {
+		return 250
+	}
+	return 17_000
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["rapid.checks"] {
+		set("rapid.checks", schedules())
+	}
+	if !given["rapid.seed"] {
+		set("rapid.seed", rand.IntN(1<<53)+1)
+	}
+	// rapid names the seed of a schedule that fails; this is for what ends the
+	// whole process, such as a goroutine that never ends.
+	fmt.Printf("simulation: -rapid.seed=%v\n", flag.Lookup("rapid.seed").Value)
+	debug.SetGCPercent(800) // schedules leave much behind, and keep nothing
+	redistest.Main(m)
+}
+
+func set(name string, value int) {
+	if err := flag.Set(name, strconv.Itoa(value)); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,222 @@
+package simulation_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/workload"
+)
+
+// schedule is everything that is drawn. It is drawn before anything runs, so
+// that a seed or a failfile brings it back whole.
+type schedule struct {
+	lease, every time.Duration
+	longest      time.Duration
+	turns        int
+	slow         bool // the wire takes time, and clients differ in it
+	clients      [][][]workload.Step
+	faults       []wireFault
+	events       []event
+}
+
+// wireFault hits commands of one kind on the link of one client.
+type wireFault struct {
+	link        int
+	command     string
+	action      string
+	skip, times int
+	wait        time.Duration
+}
+
+// event happens at an instant, whatever the clients are doing.
+type event struct {
+	at   time.Duration
+	what string
+	link int
+	wait time.Duration
+}
+
+// hardship is what a class of schedules has to bear.
+type hardship struct {
+	lease, every []time.Duration
+	pauses       []time.Duration // of holders and waiters
+	actions      []string        // on the wire
+	events       []string
+	waits        []time.Duration // of faults
+	longest      time.Duration   // that a schedule may take, the leases of dead clients apart
+}
+
+func ms(all ...int) []time.Duration {
+	d := make([]time.Duration, len(all))
+	for i, n := range all {
+		d[i] = time.Duration(n) * time.Millisecond
+	}
+	return d
+}
+
+var (
+	onTheWire = []string{"cut reply", "cut request", "delay reply", "delay request", "swallow", "silence", "refuse loading", "refuse oom"}
+	late      = []string{"duplicate", "hold back"}
+	toLinks   = []string{"kill connections", "kill subscriber", "deafen"}
+)
+
+// A lease so long that nothing can end it: every answer has to be right.
+var nothingExpires = hardship{
+	lease: ms(120_000), every: ms(40_000, 400),
+	pauses:  ms(1, 20, 300, 1000),
+	actions: append([]string{"duplicate but grants"}, onTheWire...),
+	events:  append([]string{"close"}, toLinks...),
+	waits:   ms(5, 300, 1500),
+	longest: time.Minute, // half a lease: who waits for its end has missed a poll
+}
+
+// Leases as short as the faults are long. Answers may come too late to be right;
+// trust must not.
+var leasesExpire = hardship{
+	lease: ms(1000), every: ms(0),
+	pauses:  ms(1, 100, 400, 1200),
+	actions: append(append([]string{}, onTheWire...), late...),
+	events:  append([]string{"close", "die", "cut off", "black hole"}, toLinks...),
+	waits:   ms(100, 300, 900, 1100, 2500),
+	longest: 2 * time.Minute,
+}
+
+// Keys vanish and the server's clock jumps, which no lock survives. Fences do.
+var keysVanish = hardship{
+	lease: ms(1000), every: ms(0),
+	pauses:  ms(1, 100, 400, 1200),
+	actions: append(append([]string{}, onTheWire...), late...),
+	events:  append([]string{"delete", "delete", "flush", "clock forward", "clock back", "close"}, toLinks...),
+	waits:   ms(100, 300, 900, 1100, 5000),
+	longest: 2 * time.Minute,
+}
+
+func draw(t *rapid.T, h hardship) schedule {
+	s := schedule{
+		lease:   rapid.SampledFrom(h.lease).Draw(t, "lease"),
+		every:   rapid.SampledFrom(h.every).Draw(t, "renewal"),
+		longest: h.longest,
+		turns:   rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
+		slow:    rapid.Bool().Draw(t, "slow wire"),
+	}
+	crowds := rapid.SampledFrom([][]int{{1, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 2}, {1, 1, 1}, {3, 1}, {1, 1, 1, 1}}).Draw(t, "goroutines of clients")
+	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, h) }), 1, 2)
+	for c, goroutines := range crowds {
+		var client [][]workload.Step
+		for g := range goroutines {
+			plan := steps.Draw(t, fmt.Sprintf("client %d, goroutine %d", c, g))
+			if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {
+				plan = append([]workload.Step{{Verb: workload.Acquire}, {Verb: workload.Sleep, For: hold}}, plan...)
+			}
+			client = append(client, plan)
+		}
+		s.clients = append(s.clients, client)
+	}
+	link := rapid.IntRange(0, len(crowds)-1)
+	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, h, link) }), 1, 2).Draw(t, "faults")
+	s.events = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event { return drawEvent(t, h, link) }), 0, 2).Draw(t, "events")
+	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "flush" }) {
+		// Fences that are forgotten and a clock that is set back: not promised.
+		s.events = slices.DeleteFunc(s.events, func(e event) bool { return e.what == "clock back" })
+	}
+	return s
+}
+
+func drawStep(t *rapid.T, h hardship) workload.Step {
+	verb := rapid.SampledFrom([]workload.Verb{
+		workload.Acquire, workload.Acquire, workload.Acquire, workload.Cancel, workload.Try,
+		workload.Unlock, workload.Unlock, workload.UnlockFirst, workload.UnlockLate, workload.Sleep, workload.Sleep, workload.Work,
+	}).Draw(t, "verb")
+	s := workload.Step{Verb: verb}
+	pause := rapid.SampledFrom(h.pauses)
+	switch verb {
+	case workload.Cancel, workload.Sleep, workload.Work:
+		s.For = pause.Draw(t, "for")
+	case workload.Acquire: // without a limit too: nobody may wait for ever
+		if rapid.Bool().Draw(t, "limited") {
+			s.For = pause.Draw(t, "for")
+		}
+	}
+	return s
+}
+
+func drawFault(t *rapid.T, h hardship, link *rapid.Generator[int]) wireFault {
+	return wireFault{
+		link:    link.Draw(t, "link"),
+		command: rapid.SampledFrom([]string{"acquire", "acquire", "release", "release", "re-entry", "transfer", "renewal", "subscribe", "script"}).Draw(t, "command"),
+		action:  rapid.SampledFrom(h.actions).Draw(t, "action"),
+		skip:    rapid.IntRange(0, 1).Draw(t, "skip"),
+		times:   rapid.IntRange(1, 2).Draw(t, "times"),
+		wait:    rapid.SampledFrom(h.waits).Draw(t, "wait"),
+	}
+}
+
+func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
+	return event{
+		at:   rapid.SampledFrom(ms(0, 1, 50, 200, 450, 900)).Draw(t, "at"),
+		what: rapid.SampledFrom(h.events).Draw(t, "what"),
+		link: link.Draw(t, "link"),
+		wait: rapid.SampledFrom(h.waits).Draw(t, "wait"),
+	}
+}
+
+// commands are what scripts look like on the wire: name, hash, number of keys,
+// keys, arguments. A kind that stops matching shows as one that never bites.
+var commands = map[string]func(cmd []string) bool{
+	"acquire":   func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] == "1" },
+	"re-entry":  func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] != "1" },
+	"transfer":  func(cmd []string) bool { return script(cmd, 2, 5) },
+	"release":   func(cmd []string) bool { return script(cmd, 1, 4) },
+	"renewal":   func(cmd []string) bool { return script(cmd, 1, 2) },
+	"subscribe": redistest.Command("SUBSCRIBE"),
+	"script":    redistest.Command("EVAL", "EVALSHA"),
+}
+
+func script(cmd []string, keys, args int) bool {
+	return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") && cmd[2] == strconv.Itoa(keys) && len(cmd) == 3+keys+args
+}
+
+func (f wireFault) inject(link *redistest.Virtual) *redistest.Fault {
+	match := commands[f.command]
+	rule := redistest.Rule{Skip: f.skip, Times: f.times, Match: match}
+	action := f.action
+	if f.command == "subscribe" && action == "delay request" {
+		action = "delay reply" // go-redis writes under a mutex, which must not wait for virtual time
+	}
+	switch action {
+	case "cut reply":
+		rule.Action = redistest.CutReply()
+	case "cut request":
+		rule.Action = redistest.CutRequest()
+	case "delay reply":
+		rule.Action = redistest.DelayReply(f.wait)
+	case "delay request":
+		rule.Action = redistest.DelayRequest(f.wait)
+	case "swallow":
+		rule.Action = redistest.Swallow()
+	case "silence":
+		rule.Action = redistest.SilenceBoth()
+	case "refuse loading":
+		rule.Action = redistest.Refuse("LOADING Redis is loading the dataset in memory")
+	case "refuse oom":
+		rule.Action = redistest.Refuse("OOM command not allowed when used memory > 'maxmemory'.")
+	case "duplicate":
+		rule.Action = redistest.Duplicate()
+	case "duplicate but grants":
+		// A copy of a grant may be granted once more, which nobody would know of
+		// before its lease ends.
+		rule.Match = func(cmd []string) bool { return match(cmd) && !commands["acquire"](cmd) && !commands["transfer"](cmd) }
+		rule.Action = redistest.Duplicate()
+	case "hold back":
+		rule.Action = redistest.HoldBack()
+	default:
+		panic(f.action)
+	}
+	return link.Inject(rule)
+}

@@ -1,0 +1,254 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// Actor does one step after the other with one lock. Fields are set before Run.
+type Actor struct {
+	Client    int // no two actors have the same
+	Name      string
+	Lock      Lock
+	Recorder  *history.Recorder
+	Meaning   Meaning          // Redlatch if nil
+	Resources []check.Resource // what Work writes to
+
+	chain  chain
+	doubt  bool // the chain may have more than it was told of
+	chains int
+	holds  []held
+	over   bool // the client has closed
+	// seen keeps every handle: in virtual time the garbage collector would clean
+	// up behind the back of the bubble.
+	seen []Hold
+}
+
+// chain is a logical owner. One that a call has left in doubt is not used for
+// another grant: whatever it may still have must not pass for that.
+type chain struct {
+	name  string
+	owner *owner.Owner
+}
+
+type held struct {
+	hold   Hold
+	owner  string
+	window history.Window
+}
+
+// Run does the steps, and in the end gives back what is left of its holds. It
+// returns early when the client closes, which gives back what it has, or when ctx
+// ends: then nothing is given back.
+func (a *Actor) Run(ctx context.Context, plan []Step) {
+	if a.Meaning == nil {
+		a.Meaning = Redlatch
+	}
+	for _, s := range append(slices.Clone(plan), Step{Verb: UnlockAll}) {
+		if ctx.Err() != nil {
+			return
+		}
+		if a.do(ctx, s); a.over {
+			a.closed()
+			return
+		}
+	}
+}
+
+// closed takes down that closing the client gives back what is held. When, nobody
+// here can say: not before it was last seen to be held.
+func (a *Actor) closed() {
+	for _, h := range a.holds {
+		op := a.release(h)
+		op.Call = h.window.Until
+		a.Recorder.Begin(op)
+	}
+	a.holds = nil
+}
+
+func (a *Actor) release(h held) history.Op {
+	return history.Op{
+		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Release,
+		Fence: h.hold.Fence(), Acquisition: h.hold.Acquisition(),
+	}
+}
+
+func (a *Actor) do(ctx context.Context, s Step) {
+	last := len(a.holds) - 1
+	switch s.Verb {
+	case Acquire, Cancel, Try:
+		a.acquire(ctx, s)
+	case Sleep:
+		a.sleep(ctx, s.For)
+	case UnlockAll:
+		for len(a.holds) > 0 && !a.over {
+			a.unlock(ctx, len(a.holds)-1)
+		}
+	}
+	if last < 0 {
+		return // the others need a hold
+	}
+	switch s.Verb {
+	case Unlock:
+		a.unlock(ctx, last)
+	case UnlockFirst:
+		a.unlock(ctx, 0)
+	case UnlockLate:
+		dead, cancel := context.WithCancel(ctx)
+		cancel()
+		a.unlock(dead, last)
+	case Work:
+		a.work(ctx, s.For)
+	case Drop:
+		a.drop(last)
+	}
+}
+
+func (a *Actor) acquire(ctx context.Context, s Step) {
+	if len(a.holds) == 0 && (a.doubt || a.chains == 0) {
+		a.doubt = false
+		a.chains++
+		a.chain = chain{name: fmt.Sprintf("%d.%d", a.Client, a.chains), owner: owner.New()}
+	}
+	ctx, cancel := a.bound(owner.With(ctx, a.chain.owner), s)
+	defer cancel()
+	op := history.Op{Client: a.Client, Name: a.Name, Owner: a.chain.name, Kind: history.Acquire}
+	take := a.Lock.Lock
+	if s.Verb == Try {
+		op.Kind, take = history.Try, a.Lock.TryLock
+	}
+	a.sample()
+	call := a.Recorder.Begin(op)
+	hold, err := take(ctx)
+	op = call.End(func(op *history.Op) {
+		if err != nil {
+			a.fail(op, err)
+			return
+		}
+		op.Outcome, op.Fence, op.Acquisition = history.Done, hold.Fence(), hold.Acquisition()
+	})
+	if err == nil {
+		a.begin(hold, op)
+	}
+	a.doubt = a.doubt || err != nil
+	a.sample()
+}
+
+// bound is the context of an acquire.
+func (a *Actor) bound(ctx context.Context, s Step) (context.Context, context.CancelFunc) {
+	switch {
+	case s.For == 0:
+		return context.WithCancel(ctx)
+	case s.Verb == Cancel:
+		ctx, cancel := context.WithCancel(ctx)
+		timer := time.AfterFunc(s.For, cancel)
+		return ctx, func() { timer.Stop(); cancel() }
+	}
+	return context.WithTimeout(ctx, s.For)
+}
+
+func (a *Actor) fail(op *history.Op, err error) {
+	op.Err = err.Error()
+	var busy *lockerr.NotAcquiredError
+	if errors.As(err, &busy) {
+		op.Holder = busy.Holder
+	}
+	var over bool
+	op.Outcome, over = a.Meaning(op.Kind, err)
+	a.over = a.over || over
+}
+
+func (a *Actor) begin(hold Hold, op history.Op) {
+	a.seen = append(a.seen, hold)
+	a.holds = append(a.holds, held{hold: hold, owner: op.Owner, window: history.Window{
+		Client: a.Client, Name: a.Name, Owner: op.Owner, Fence: op.Fence, Acquisition: op.Acquisition,
+		From: op.Return, Until: op.Return,
+	}})
+}
+
+func (a *Actor) unlock(ctx context.Context, i int) {
+	a.sample()
+	h := a.holds[i]
+	a.holds = slices.Delete(a.holds, i, i+1)
+	call := a.Recorder.Begin(a.release(h))
+	err := h.hold.Unlock(ctx)
+	call.End(func(op *history.Op) {
+		op.Outcome = history.Done
+		if err != nil {
+			a.fail(op, err)
+		}
+		if op.Outcome == history.Nothing { // it is tried on in the background
+			op.Outcome = history.Unknown
+		}
+		if a.over { // closing may have given it back before
+			op.Call = h.window.Until
+		}
+	})
+	a.doubt = a.doubt || err != nil
+}
+
+// drop forgets a hold. Its lease ends some time after that.
+func (a *Actor) drop(i int) {
+	a.sample()
+	a.Recorder.Begin(a.release(a.holds[i]))
+	a.seen = slices.DeleteFunc(a.seen, func(h Hold) bool { return h == a.holds[i].hold })
+	a.holds = slices.Delete(a.holds, i, i+1)
+	a.doubt = true
+}
+
+// work updates what the lock protects. That it is refused, or undone by others,
+// is for the resource to count.
+func (a *Actor) work(ctx context.Context, think time.Duration) {
+	fence := a.holds[len(a.holds)-1].hold.Fence()
+	for _, r := range a.Resources {
+		_ = check.Increment(ctx, r, fence, func() { a.sleep(ctx, think) })
+	}
+}
+
+// sleep waits, and looks a few times on the way whether what it holds is trusted.
+func (a *Actor) sleep(ctx context.Context, d time.Duration) {
+	const looks = 4
+	if len(a.holds) == 0 {
+		wait(ctx, d)
+		return
+	}
+	for range looks {
+		wait(ctx, d/looks)
+		a.sample()
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// sample takes down that holds are still trusted. A window grows only to an
+// instant at which the hold was not lost afterwards, and no farther than trust
+// reached: it never says more than the library did.
+func (a *Actor) sample() {
+	for i := range a.holds {
+		h := &a.holds[i]
+		now := a.Recorder.Now()
+		until := min(now, now+time.Until(h.hold.TrustedUntil()).Nanoseconds())
+		select {
+		case <-h.hold.Lost():
+			continue
+		default:
+		}
+		if until > h.window.Until {
+			h.window.Until = until
+			a.Recorder.Trust(h.window)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package workload_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// The goal of this file: what an actor takes down is what it was told. The lock
+// here answers what the test says.
+
+type answers struct {
+	locks   []error
+	unlocks []error
+	lost    chan struct{}
+	trust   time.Duration
+}
+
+func next(errs *[]error) (err error) {
+	if len(*errs) > 0 {
+		err, *errs = (*errs)[0], (*errs)[1:]
+	}
+	return err
+}
+
+func (a *answers) Lock(ctx context.Context) (workload.Hold, error) {
+	if err := next(&a.locks); err != nil {
+		if errors.Is(err, errWait) {
+			<-ctx.Done()
+			return nil, &lockerr.NotAcquiredError{Holder: "x", Err: ctx.Err()}
+		}
+		return nil, err
+	}
+	return hold{a, time.Now().Add(a.trust)}, nil
+}
+
+func (a *answers) TryLock(ctx context.Context) (workload.Hold, error) { return a.Lock(ctx) }
+
+var errWait = errors.New("waits until it is told to stop")
+
+type hold struct {
+	*answers
+	until time.Time
+}
+
+func (hold) Acquisition() string            { return "c:1" }
+func (hold) Fence() int64                   { return 7 }
+func (h hold) Lost() <-chan struct{}        { return h.lost }
+func (h hold) TrustedUntil() time.Time      { return h.until }
+func (h hold) Unlock(context.Context) error { return next(&h.unlocks) }
+
+func play(t *testing.T, a *answers, plan ...workload.Step) (h history.History) {
+	synctest.Test(t, func(t *testing.T) {
+		a.lost = make(chan struct{})
+		if a.trust == 0 {
+			a.trust = time.Hour
+		}
+		r := history.InMemory(history.Since(time.Now()))
+		actor := &workload.Actor{Client: 1, Name: "n", Lock: a, Recorder: r, Resources: []check.Resource{check.NewMemory(true)}}
+		time.AfterFunc(10*time.Second, func() { close(a.lost) })
+		actor.Run(t.Context(), plan)
+		time.Sleep(time.Minute)
+		h = r.History()
+	})
+	return h
+}
+
+func step(v workload.Verb, d ...time.Duration) workload.Step {
+	return workload.Step{Verb: v, For: append(d, 0)[0]}
+}
+
+func TestOutcomesAreTakenDownAsTold(t *testing.T) {
+	unavailable := &lockerr.OpError{Kind: lockerr.ErrUnavailable}
+	indeterminate := &lockerr.OpError{Kind: lockerr.ErrIndeterminate}
+	a := &answers{
+		locks:   []error{nil, nil, unavailable, nil, errWait, indeterminate, &lockerr.NotAcquiredError{Holder: "x"}, &lockerr.NotAcquiredError{}},
+		unlocks: []error{nil, unavailable, &lockerr.LostError{}},
+	}
+	again := step(workload.Acquire)
+	h := play(t, a, again, again, again, step(workload.UnlockAll), again, step(workload.Unlock),
+		step(workload.Cancel, time.Second), again, step(workload.Try), again)
+	type told struct {
+		kind    history.Kind
+		owner   string
+		outcome history.Outcome
+	}
+	var got []told
+	for _, op := range h.Ops {
+		got = append(got, told{op.Kind, op.Owner, op.Outcome})
+		require.Equal(t, op.Outcome == history.Unknown, op.Return == history.Never)
+	}
+	require.Equal(t, []told{
+		{history.Acquire, "1.1", history.Done},
+		{history.Acquire, "1.1", history.Done}, // entered again
+		{history.Acquire, "1.1", history.Nothing},
+		{history.Release, "1.1", history.Done},
+		{history.Release, "1.1", history.Unknown}, // tried on in the background
+		{history.Acquire, "1.2", history.Done},    // the chain was in doubt
+		{history.Release, "1.2", history.Lost},
+		{history.Acquire, "1.3", history.Refused},
+		{history.Acquire, "1.4", history.Unknown},
+		{history.Try, "1.5", history.Refused},
+		{history.Acquire, "1.6", history.Nothing},
+	}, got)
+}
+
+// A window says no more than the library did: it ends before the loss, and where
+// trust ended, whatever the actor still does.
+func TestWindowsEndWithTrust(t *testing.T) {
+	sleeps := []workload.Step{step(workload.Acquire), step(workload.Sleep, 4*time.Second), step(workload.Sleep, 40*time.Second)}
+	lost := play(t, &answers{}, sleeps...).Windows
+	require.Len(t, lost, 1)
+	require.InDelta(t, 4*time.Second, lost[0].Until, float64(time.Millisecond), "the last look before the loss")
+	over := play(t, &answers{trust: 2500 * time.Millisecond}, sleeps...).Windows
+	require.InDelta(t, 2500*time.Millisecond, over[0].Until, float64(time.Millisecond))
+	require.Equal(t, int64(7), over[0].Fence)
+}
+
+// What a client that closes gives back was held until it was last seen to be.
+func TestClosingIsTakenDownForWhatWasHeld(t *testing.T) {
+	closed := &lockerr.OpError{Kind: lockerr.ErrClosed}
+	h := play(t, &answers{locks: []error{nil, nil, closed}}, step(workload.Acquire), step(workload.Acquire), step(workload.Sleep, time.Second), step(workload.Try), step(workload.Try))
+	require.Len(t, h.Ops, 5, "and then it ends")
+	released := 0
+	for _, op := range h.Ops {
+		if op.Kind == history.Release {
+			released++
+			require.Equal(t, history.Unknown, op.Outcome)
+			require.LessOrEqual(t, op.Call, int64(time.Second+time.Millisecond))
+		}
+	}
+	require.Equal(t, 2, released)
+}

@@ -1,0 +1,36 @@
+package workload
+
+import (
+	"fmt"
+	"time"
+)
+
+// Verb is what a step does.
+type Verb uint8
+
+const (
+	Acquire     Verb = iota + 1 // wait at most For; 0: for ever. Again while held: re-enter
+	Cancel                      // as Acquire, but given up by a cancel after For
+	Try                         // do not wait
+	Unlock                      // the newest hold
+	UnlockFirst                 // the oldest hold
+	UnlockLate                  // the newest hold, with a context that is over
+	UnlockAll                   // every hold
+	Sleep                       // holding or not
+	Work                        // read what is protected, think for For, write it
+	Drop                        // forget the newest hold, as a bug in a program would
+)
+
+// Step is one step of a plan.
+type Step struct {
+	Verb Verb
+	For  time.Duration
+}
+
+func (s Step) String() string {
+	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "drop"}
+	if s.For == 0 {
+		return names[s.Verb]
+	}
+	return fmt.Sprintf("%s %v", names[s.Verb], s.For)
+}
