@@ -1,0 +1,89 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+var (
+	scaleFlag  = flag.String("scale", "tiny", "how much each row does: tiny, short or full")
+	rowsFlag   = flag.String("rows", "", "regular expression of the rows to run; all without")
+	reportFlag = flag.String("report", "", "file to write the table to as markdown")
+)
+
+// workerEnv makes the test binary run as a worker instead of the tests: some things
+// happen only to whole processes, such as being stopped and killed.
+const workerEnv = "REDLATCH_CHAOS_WORKER"
+
+func TestMain(m *testing.M) {
+	if plan, worker := os.LookupEnv(workerEnv); worker {
+		if err := work(plan); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	redis.SetLogger(silence{}) // it would tell of every fault
+	redistest.Main(m)
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// TestChaos runs the rows one after the other, since they measure, and prints the
+// table.
+func TestChaos(t *testing.T) {
+	size, known := scales[*scaleFlag]
+	if !known {
+		t.Fatalf("-scale=%s: there are tiny, short and full", *scaleFlag)
+	}
+	only, err := regexp.Compile(*rowsFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Start(t) // where there is no server, this says so once
+	began := time.Now()
+	var done []result
+	var leftOut []string
+	for _, r := range allRows() {
+		switch {
+		case !only.MatchString(r.name):
+		case size.tiny && !r.anywhere:
+			leftOut = append(leftOut, r.name)
+		default:
+			done = append(done, r.perform(t, size))
+		}
+	}
+	sheet := table{scale: *scaleFlag, part: *rowsFlag, rows: done, took: time.Since(began)}
+	t.Log("\n" + sheet.text())
+	if len(leftOut) > 0 {
+		t.Logf("left out: %d rows that need time or a quiet machine (make chaos-short, make chaos): %s",
+			len(leftOut), strings.Join(leftOut, "; "))
+	}
+	if *reportFlag != "" {
+		if err := os.WriteFile(*reportFlag, []byte(sheet.markdown()), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// allRows is the table: the rows of each primitive.
+func allRows() (rows []row) {
+	for _, p := range primitives {
+		rows = append(rows, p.rows()...)
+	}
+	return rows
+}

@@ -1,0 +1,18 @@
+// Package chaos has the rows of the fault suite: what is promised, held against a
+// real server and real processes to which real faults happen. There is nothing in
+// it but tests.
+//
+//	go test ./...       the rows that measure no time, at a tiny scale
+//	make chaos-short    every row, at a small scale: CI
+//	make chaos          every row, at the scale of the targets: under an hour
+//
+// A row has a target, figures, and bites: how often its fault really happened, as
+// counted where it happened (by the server, the proxy, the kernel), not where it
+// was asked for. A row without bites has shown nothing, and is invalid, not green.
+// So is a row that did less than its target names.
+//
+// The scales differ in counts alone. The table of a whole run is kept in
+// docs/reliability.md.
+//
+// A new primitive joins by a line in primitives, with its model in internal/check.
+package chaos

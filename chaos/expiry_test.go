@@ -1,0 +1,400 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/workload"
+)
+
+// expiry is a fault that ends leases, or holds.
+type expiry struct {
+	fault
+	stepped bool // the server's clock can be set
+	// loses: Redis forgets locks that are held. Then no library can exclude others
+	// until the holder looks again, and none is promised to; see the row's target.
+	loses    bool
+	anywhere bool // as of row
+	most     int  // bites to wait for, where one is not enough
+	strike   func(o *ordeal) (bites int)
+}
+
+const (
+	expiryLease   = 400 * time.Millisecond
+	grantsEach    = 1000
+	leastGrants   = 50
+	leastLost     = 5
+	expiriesEach  = 50
+	unaware       = 100 * time.Millisecond // a reply under way when the loss happened
+	expiryClients = 6
+	actorsEach    = 2
+	// slow is about the longest that a reply is waited for: a third of the lease.
+	// It is longer than the margin, so that trust counted from replies would show.
+	slow           = expiryLease * 3 / 10
+	expiryPatience = 3 * time.Minute
+	expiryNames    = 6
+	keepsExclusion = "0 overlaps in ≥ 1,000 grants with ≥ 50 forced expiries"
+	losesLocks     = keepsExclusion + ", but for holders whose lock was taken away, until they look"
+)
+
+func (p primitive) expiryRows() (rows []row) {
+	for _, e := range expiries {
+		target := keepsExclusion
+		if e.loses {
+			target = losesLocks
+		}
+		rows = append(rows, row{
+			name: fmt.Sprintf("%s: trust, %s", p.name, e.name), target: target, anywhere: e.anywhere,
+			run: func(c *course) { c.expire(p, e) },
+		})
+	}
+	return rows
+}
+
+var expiries = []expiry{
+	{fault: fault{name: "kill -9, AOF", bites: "crashes", args: []string{"--appendonly", "yes", "--appendfsync", "always"}}, anywhere: true, strike: crashing},
+	{fault: fault{name: "kill -9, no persistence", bites: "crashes"}, loses: true, strike: forgetting},
+	{fault: fault{name: "server stopped", bites: "stops"}, strike: stopping},
+	{fault: fault{name: "CLIENT PAUSE beyond the lease", bites: "pauses"}, anywhere: true, strike: freezing},
+	{fault: fault{name: "half the clients in a black hole", bites: "commands and replies swallowed"}, strike: isolating},
+	{fault: fault{name: "slow replies", bites: "replies delayed", rule: by(.5, scripts, redistest.DelayReply(slow))}},
+	{fault: fault{name: "DEL by hand", bites: "locks deleted", gap: 3 * expiryLease}, most: 200, loses: true, strike: deleting},
+	{fault: fault{name: "FLUSHALL", bites: "locks flushed"}, loses: true, strike: flushing},
+	{fault: fault{name: "eviction", bites: "locks evicted", args: []string{"--maxmemory-policy", "volatile-lru"}}, loses: true, strike: evicting},
+	{fault: fault{name: "clock forward", bites: "steps"}, stepped: true, loses: true, strike: forward},
+	{fault: fault{name: "clock back", bites: "steps"}, stepped: true, strike: back},
+	{fault: fault{name: "OOM", bites: "OOM"}, strike: starving},
+	{fault: fault{name: "MISCONF", bites: "MISCONF", args: []string{"--save", "3600 1"}}, strike: refusingWrites},
+}
+
+// ordeal is a run of such a row.
+type ordeal struct {
+	*stand
+	clock *clock
+	names []string
+
+	mu     sync.Mutex
+	losses []loss
+}
+
+// loss is a span in which Redis forgot a lock, or all of them.
+type loss struct {
+	name        string // empty: all
+	from, until int64
+}
+
+// during does what makes Redis forget a lock, and keeps when.
+func (o *ordeal) during(name string, do func()) {
+	l := loss{name: name, from: history.Monotonic()}
+	do()
+	l.until = history.Monotonic()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.losses = append(o.losses, l)
+}
+
+// expire has clients contend for locks while leases end.
+func (c *course) expire(p primitive, e expiry) {
+	o := &ordeal{}
+	if e.stepped {
+		o.stand, o.clock = c.steppedStand(e.args...)
+	} else {
+		o.stand = c.stand(e.args...)
+	}
+	for i := range expiryNames {
+		o.names = append(o.names, fmt.Sprintf("trust %d", i))
+	}
+	if e.strike != nil {
+		e.blow, e.gap = func(*stand) int { return e.strike(o) }, max(e.gap, expiryLease)
+	}
+	actors, rec := o.actors(p)
+	t := e.begin(o.stand)
+	var over atomic.Bool
+	var g sync.WaitGroup
+	for _, mine := range actors {
+		g.Go(func() {
+			for !over.Load() {
+				mine[rand.N(len(mine))].Run(context.Background(), turn())
+			}
+		})
+	}
+	bites := max(1, c.of(e.most, min(e.most, 20)))
+	for end := time.Now().Add(expiryPatience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		ops := rec.History().Ops
+		if grants(ops) >= c.of(grantsEach, leastGrants) && lost(ops) >= c.of(expiriesEach, leastLost) && t.bitten() >= bites {
+			break
+		}
+	}
+	over.Store(true)
+	g.Wait()
+	c.bit(e.bites, t.bitten())
+	t.end()
+	o.judge(rec.History())
+}
+
+// actors are one list, with an actor for each name, for each of those who work at
+// one time. Half of them do not renew, so that leases also end by themselves.
+func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Recorder) {
+	rec = history.InMemory(history.Monotonic)
+	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithPoll(poll), redlatch.WithFenceRetention(0)}
+	healthy := o.apart()
+	for i := range expiryClients {
+		s, mine := o.stand, options
+		if i%2 == 0 {
+			s = healthy
+		}
+		if i >= expiryClients/2 {
+			mine = append(mine[:len(mine):len(mine)], redlatch.WithoutRenewal())
+		}
+		locks := s.client(mine...)
+		for range actorsEach {
+			var actors []*workload.Actor
+			for _, name := range o.names {
+				actors = append(actors, &workload.Actor{
+					Client: len(all), Name: name, Lock: workload.Of(p.of(locks, name)), Recorder: rec,
+				})
+			}
+			all = append(all, actors)
+		}
+	}
+	return all, rec
+}
+
+// judge looks for overlaps and fences. Windows of holders whose lock Redis forgot
+// count up to then; how much longer they trusted is shown.
+func (o *ordeal) judge(h history.History) {
+	o.bit("holds lost", lost(h.Ops))
+	unawares := 0
+	var longest time.Duration
+	for _, name := range o.names {
+		part := h.ByName()[name]
+		asked := called(part.Ops)
+		for i := range part.Windows {
+			w := &part.Windows[i]
+			if longer := o.cut(w, asked[w.Acquisition]); longer > 0 {
+				unawares, longest = unawares+1, max(longest, longer)
+			}
+		}
+		o.never("overlaps", check.Overlaps(part.Windows, 1))
+		o.never("fences gone back", check.Fences(part.Ops))
+	}
+	o.enough("grants", grants(h.Ops), o.of(grantsEach, leastGrants))
+	o.enough("holds lost", lost(h.Ops), o.of(expiriesEach, leastLost))
+	// Trust that was confirmed before the loss ends within a lease. Beyond that,
+	// somebody's renewal was taken for the holder's.
+	tooLong := 0
+	if longest > expiryLease {
+		tooLong = 1
+	}
+	o.forbid("trusted on for longer than a lease", tooLong)
+	if unawares > 0 {
+		o.figure("%d holders trusted on after their lock was taken away, for at most %s", unawares, ms(longest))
+	}
+}
+
+// cut ends a window where Redis forgot the lock, and says how much of it lay behind.
+// A grant whose answer was under way at that moment may be from before or after: it
+// counts for nothing.
+func (o *ordeal) cut(w *history.Window, called int64) (longer time.Duration) {
+	for _, l := range o.losses {
+		switch {
+		case l.name != "" && l.name != w.Name:
+		case w.From < l.from && w.Until > l.from:
+			longer = max(longer, time.Duration(w.Until-l.until))
+			w.Until = l.from
+		case w.From >= l.from && called < l.until && w.From < l.until+unaware.Nanoseconds():
+			w.Until = w.From
+		}
+	}
+	return longer
+}
+
+// called is when grants were asked for, by acquisition.
+func called(ops []history.Op) map[string]int64 {
+	at := map[string]int64{}
+	for _, op := range ops {
+		if op.Kind == history.Acquire && op.Outcome == history.Done {
+			at[op.Acquisition] = op.Call
+		}
+	}
+	return at
+}
+
+func lost(ops []history.Op) (n int) {
+	for _, op := range ops {
+		if op.Outcome == history.Lost {
+			n++
+		}
+	}
+	return n
+}
+
+// turn is a plan: mostly short, sometimes for longer than a lease.
+func turn() []workload.Step {
+	d := rand.N(3 * time.Millisecond)
+	switch r := rand.N(100); {
+	case r < 15:
+		d = expiryLease + rand.N(2*expiryLease)
+	case r < 30:
+		d = rand.N(expiryLease / 2)
+	}
+	return []workload.Step{{Verb: workload.Acquire, For: 4 * expiryLease}, {Verb: workload.Sleep, For: d}}
+}
+
+// around is a time about the lease: shorter, so that holders survive, or longer, so
+// that they do not.
+func around() time.Duration {
+	return time.Duration(float64(expiryLease) * []float64{.3, .9, 1.1, 1.6}[rand.N(4)])
+}
+
+func crashing(o *ordeal) int {
+	o.server.Kill()
+	time.Sleep(around()) // leases run on meanwhile
+	o.server.Restart()
+	return 1
+}
+
+func forgetting(o *ordeal) int {
+	o.during("", func() { crashing(o) })
+	return 1
+}
+
+func stopping(o *ordeal) int {
+	o.server.Pause()
+	time.Sleep(around())
+	o.server.Resume()
+	return 1
+}
+
+// freezing counts the pauses that a write really had to wait for. Leases do not end
+// in a pause, but trust does.
+func freezing(o *ordeal) int {
+	d := around()
+	o.tell("CLIENT", "PAUSE", d.Milliseconds(), []string{"WRITE", "ALL"}[rand.N(2)])
+	began := time.Now()
+	o.try("SET", "freezing", "x")
+	if time.Since(began) < d/2 {
+		return 0
+	}
+	return 1
+}
+
+// isolating leaves half of the clients without an answer.
+func isolating(o *ordeal) int {
+	before := o.proxy.Discarded()
+	o.proxy.BlackHole(redistest.AllTraffic)
+	time.Sleep(around())
+	o.proxy.Heal()
+	o.proxy.KillAll() // or what lost something stays silent for ever
+	return o.proxy.Discarded() - before
+}
+
+// deleting leaves time between its blows: what is taken for the holder's renewal shows
+// when it goes on for longer than a lease.
+func deleting(o *ordeal) (deleted int) {
+	for _, name := range o.names {
+		o.during(name, func() {
+			n, _ := o.server.Control().Do(context.Background(), "DEL", name).Int()
+			deleted += n
+		})
+	}
+	return deleted
+}
+
+func flushing(o *ordeal) (n int) {
+	o.during("", func() {
+		n, _ = o.server.Control().Eval(context.Background(), `
+			local n = redis.call('EXISTS', unpack(KEYS))
+			redis.call('FLUSHALL')
+			return n`, o.names).Int()
+	})
+	return n
+}
+
+// evicting has the server throw away what has an expiry: locks, since fences are kept
+// for ever in these rows.
+func evicting(o *ordeal) int {
+	before := o.counted("stats", "evicted_keys")
+	o.during("", func() {
+		o.tell("CONFIG", "SET", "maxmemory", 1)
+		time.Sleep(5 * time.Millisecond)
+		o.tell("CONFIG", "SET", "maxmemory", 0)
+	})
+	return o.counted("stats", "evicted_keys") - before
+}
+
+func forward(o *ordeal) int {
+	return o.step(true, time.Duration(float64(expiryLease)*[]float64{1.2, 3}[rand.N(2)])) // all leases end
+}
+
+func back(o *ordeal) int {
+	return o.step(false, -time.Duration(float64(expiryLease)*[]float64{.5, 1.2, 3}[rand.N(3)]))
+}
+
+// step sets the clock, and counts it if the server's has jumped.
+func (o *ordeal) step(loses bool, d time.Duration) int {
+	time.Sleep(expiryLease)
+	control := o.server.Control()
+	before, began := control.Time(context.Background()).Val(), time.Now()
+	if loses {
+		o.during("", func() { o.clock.step(d) })
+	} else {
+		o.clock.step(d)
+	}
+	jump := control.Time(context.Background()).Val().Sub(before) - time.Since(began)
+	if (jump - d).Abs() > expiryLease/8 {
+		return 0
+	}
+	return 1
+}
+
+func starving(o *ordeal) int {
+	before := o.refusals("OOM")
+	o.tell("CONFIG", "SET", "maxmemory", 1)
+	time.Sleep(around())
+	o.tell("CONFIG", "SET", "maxmemory", 0)
+	return o.refusals("OOM") - before
+}
+
+// refusingWrites has a save fail, and the server refuse all writes because of that.
+func refusingWrites(o *ordeal) int {
+	o.failSaves()
+	before := o.refusals("MISCONF")
+	o.tell("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
+	time.Sleep(around())
+	o.tell("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	return o.refusals("MISCONF") - before
+}
+
+// failSaves puts a directory in the way of the file, once.
+func (o *ordeal) failSaves() {
+	inTheWay := filepath.Join(o.server.Dir(), "dump.rdb", "x")
+	if _, err := os.Stat(inTheWay); err == nil {
+		return
+	}
+	o.tell("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	require.NoError(o, os.MkdirAll(inTheWay, 0o700))
+	o.tell("BGSAVE")
+	for {
+		info, err := o.server.Control().Info(context.Background(), "persistence").Result()
+		if err != nil || strings.Contains(info, "rdb_last_bgsave_status:err") {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,223 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// fault is a trouble that comes again and again while work goes on.
+type fault struct {
+	name  string
+	bites string        // what is counted
+	args  []string      // of the server
+	rule  func() ruling // done by the proxy, to commands by chance; or
+	blow  func(s *stand) (bites int)
+	gap   time.Duration // about, between two blows
+
+	anywhere bool // as of row
+}
+
+// ruling is a rule, and what is done with what it keeps.
+type ruling struct {
+	redistest.Rule
+	release bool // let late commands go, again and again
+}
+
+// trouble is a fault that is happening.
+type trouble struct {
+	bitten func() int
+	stop   chan struct{}
+	ended  sync.WaitGroup
+}
+
+// begin has the fault happen until end.
+func (f fault) begin(s *stand) *trouble {
+	t := &trouble{stop: make(chan struct{})}
+	if f.rule != nil {
+		t.apply(s, f.rule())
+		return t
+	}
+	var n atomic.Int64
+	t.bitten = func() int { return int(n.Load()) }
+	t.every(f.gap, func() { n.Add(int64(f.blow(s))) })
+	return t
+}
+
+func (t *trouble) apply(s *stand, r ruling) {
+	active := s.proxy.Inject(r.Rule)
+	t.bitten = active.Bites
+	t.ended.Go(func() {
+		<-t.stop
+		active.Disarm()
+		active.Release()
+	})
+	if r.release {
+		t.every(20*time.Millisecond, func() { active.Release() })
+	}
+}
+
+// every does something until the end, the first time at once.
+func (t *trouble) every(gap time.Duration, do func()) {
+	t.ended.Go(func() {
+		for {
+			do()
+			select {
+			case <-t.stop:
+				return
+			case <-time.After(gap/2 + rand.N(gap)):
+			}
+		}
+	})
+}
+
+// end returns when nothing happens any more.
+func (t *trouble) end() {
+	close(t.stop)
+	t.ended.Wait()
+}
+
+// scripts are the library's commands.
+var scripts = redistest.Command("EVAL", "EVALSHA")
+
+// changes are the commands that grant nothing. A copy of a grant that was answered
+// does not exist: what is answered is not sent again. What went unanswered is, and
+// then the late one is the original.
+func changes(cmd []string) bool {
+	return reenters(cmd) || counts(cmd) || releases(cmd) || renewals(cmd)
+}
+
+// some matches a part of what match does, by chance.
+func some(part float64, match func([]string) bool) func([]string) bool {
+	return func(cmd []string) bool { return match(cmd) && rand.Float64() < part }
+}
+
+func by(part float64, match func([]string) bool, a redistest.Action) func() ruling {
+	return func() ruling { return ruling{Rule: redistest.Rule{Match: some(part, match), Action: a}} }
+}
+
+func late(part float64, match func([]string) bool, a redistest.Action) func() ruling {
+	return func() ruling {
+		return ruling{Rule: redistest.Rule{Match: some(part, match), Action: a}, release: true}
+	}
+}
+
+// troubles of connections, servers and messages that let no lock expire.
+var troubles = []fault{
+	{name: "replies cut", anywhere: true, bites: "replies cut", rule: by(.05, scripts, redistest.CutReply())},
+	{name: "requests cut", bites: "requests cut", rule: by(.05, scripts, redistest.CutRequest())},
+	{name: "connections reset after the command", bites: "resets", rule: by(.05, scripts, redistest.ResetReply())},
+	{name: "late originals", bites: "commands held back", rule: late(.02, scripts, redistest.HoldBack())},
+	{name: "late copies", bites: "commands run twice", rule: late(.1, changes, redistest.Duplicate())},
+	{name: "half-open sockets", bites: "sockets silenced", rule: by(.005, scripts, redistest.SilenceBoth())},
+	{name: "command connections killed", bites: "connections killed", gap: 10 * time.Millisecond, blow: killing("normal")},
+	{name: "subscribers killed", anywhere: true, bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
+	{name: "black-holed subscriber", bites: "messages swallowed", gap: 100 * time.Millisecond, blow: deafening},
+	{name: "channels denied", bites: "commands denied", gap: 50 * time.Millisecond, blow: denying},
+	{name: "CLIENT PAUSE", bites: "pauses", gap: 50 * time.Millisecond, blow: pausing},
+	{name: "SCRIPT FLUSH", anywhere: true, bites: "NOSCRIPT", gap: 5 * time.Millisecond, blow: flushingScripts},
+	{name: "BUSY", bites: "BUSY", args: []string{"--lua-time-limit", "5"}, gap: 100 * time.Millisecond, blow: occupying},
+	{name: "LOADING", bites: "LOADING", gap: time.Second, blow: reloading,
+		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},
+	{name: "READONLY", bites: "READONLY", gap: 100 * time.Millisecond, blow: demoting},
+	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding},
+}
+
+// killing has the server close all connections of a kind but the operator's.
+func killing(kind string) func(*stand) int {
+	return func(s *stand) int {
+		n, _ := s.server.Control().Do(context.Background(), "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes").Int()
+		return n
+	}
+}
+
+// deafening swallows what subscribers should hear, for longer than a poll.
+func deafening(s *stand) int {
+	before := s.proxy.Discarded()
+	s.proxy.BlackHole(redistest.SubscriberTraffic)
+	defer s.proxy.Heal()
+	time.Sleep(3 * poll)
+	return s.proxy.Discarded() - before
+}
+
+// denying takes the right to all channels, which ends subscriptions too.
+func denying(s *stand) int {
+	before := s.refusals("NOPERM")
+	s.tell("ACL", "SETUSER", "default", "resetchannels")
+	time.Sleep(50 * time.Millisecond)
+	s.tell("ACL", "SETUSER", "default", "allchannels")
+	return s.refusals("NOPERM") - before
+}
+
+// pausing counts the pauses that a write really had to wait for.
+func pausing(s *stand) int {
+	const d = 30
+	kind := []string{"WRITE", "ALL"}[rand.N(2)]
+	s.tell("CLIENT", "PAUSE", d, kind)
+	began := time.Now()
+	s.try("SET", "pausing", "x")
+	if time.Since(began) < d/2*time.Millisecond {
+		return 0
+	}
+	return 1
+}
+
+func flushingScripts(s *stand) int {
+	before := s.refusals("NOSCRIPT")
+	s.tell("SCRIPT", "FLUSH")
+	time.Sleep(2 * time.Millisecond)
+	return s.refusals("NOSCRIPT") - before
+}
+
+// occupying runs a script for longer than the server calls busy.
+func occupying(s *stand) int {
+	before := s.refusals("BUSY")
+	s.try("EVAL", `local t = redis.call('TIME')
+		local function us(t) return t[1] * 1000000 + t[2] end
+		local first = us(t)
+		repeat until us(redis.call('TIME')) > first + 40000`, 0)
+	return s.refusals("BUSY") - before
+}
+
+// reloading has the server save everything and end, and then take its time to load.
+func reloading(s *stand) int {
+	s.tell("EVAL", "for i = 1, 500 do redis.call('SET', 'filler:' .. i, 'xxxxxxxxxxxxxxxx') end return 1", 0)
+	s.server.Stop()
+	s.server.Relaunch()
+	n := 0
+	for { // the count is the server's, and grows until it has loaded
+		loading := s.counted("persistence", "loading")
+		n = max(n, s.refusals("LOADING"))
+		if loading == 0 {
+			return n
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// demoting makes the server the replica of nobody.
+func demoting(s *stand) int {
+	before := s.refusals("READONLY")
+	s.tell("REPLICAOF", "127.0.0.1", "1")
+	time.Sleep(30 * time.Millisecond)
+	s.tell("REPLICAOF", "NO", "ONE")
+	return s.refusals("READONLY") - before
+}
+
+// crowding leaves no room for those who come back.
+func crowding(s *stand) int {
+	before := s.counted("stats", "rejected_connections")
+	s.tell("CONFIG", "SET", "maxclients", 1)
+	killing("normal")(s)
+	killing("pubsub")(s)
+	time.Sleep(20 * time.Millisecond)
+	n := s.counted("stats", "rejected_connections") - before
+	s.tell("CONFIG", "SET", "maxclients", 1000)
+	return n
+}

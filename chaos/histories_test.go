@@ -1,0 +1,137 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/workload"
+)
+
+// historyRows: what clients are told while connections, the server and messages are
+// in trouble, with leases that nothing outlasts.
+func (p primitive) historyRows() (rows []row) {
+	for _, f := range troubles {
+		rows = append(rows, row{
+			name:     fmt.Sprintf("%s: histories, %s", p.name, f.name),
+			target:   fmt.Sprintf("%d of 1,008 × 4–6 clients × ≥ 200 operations: 0 illegal, 0 unknown", historiesEach),
+			anywhere: f.anywhere,
+			run:      func(c *course) { c.histories(p, f) },
+		})
+	}
+	return rows
+}
+
+// historiesEach of the families makes more than a thousand in all.
+var historiesEach = 1000/len(troubles) + 1
+
+// histories has clients contend for locks until there are enough histories and the
+// fault has bitten, and judges each.
+func (c *course) histories(p primitive, f fault) {
+	s := c.stand(f.args...)
+	want := c.of(historiesEach, 2)
+	clients := s.clients(3, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
+	t := f.begin(s)
+	var begun, done atomic.Int64
+	var g sync.WaitGroup
+	for range min(3, want) { // at one time
+		g.Go(func() {
+			// Past the count it goes on while nothing has bitten, but not for ever.
+			for n := begun.Add(1); int(n) <= want || t.bitten() == 0 && int(n) <= 20*want; n = begun.Add(1) {
+				c.history(p, clients, fmt.Sprintf("history %d", n))
+				done.Add(1)
+			}
+		})
+	}
+	g.Wait()
+	c.bit(f.bites, t.bitten())
+	t.end()
+	c.enough("histories", int(done.Load()), want)
+}
+
+func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.Client) {
+	for range n {
+		clients = append(clients, s.client(options...))
+	}
+	return clients
+}
+
+// history is what four to six actors are told of one lock. Two of them share a
+// client, so that the lock is also handed over inside.
+func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
+	rec := history.InMemory(history.Monotonic)
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	var g sync.WaitGroup
+	for i := range 4 + rand.N(3) {
+		a := workload.Actor{Client: i, Name: name, Recorder: rec, Lock: workload.Of(p.of(clients[i%len(clients)], name))}
+		g.Go(func() { a.Run(ctx, drawn(operationsEach)) })
+	}
+	g.Wait()
+	h := rec.History()
+	c.count("operations", len(h.Ops))
+	if ctx.Err() != nil || len(h.Ops) < operationsEach {
+		c.forbid("not ended", 1)
+		return
+	}
+	c.count("of them with an outcome nobody knows", unknown(h.Ops))
+	c.never("not linearizable", p.linearizable(h.Ops))
+	c.never("overlaps", check.Overlaps(h.Windows, 1))
+	c.never("fences gone back", check.Fences(h.Ops))
+}
+
+const (
+	operationsEach = 200 // steps of each client, and operations of all that count
+	// patience is more than any fault needs. A lock that nobody can get is refused
+	// after it, which the checker does not accept.
+	patience = 20 * time.Second
+	longest  = time.Minute // of a history
+)
+
+func unknown(ops []history.Op) (n int) {
+	for _, op := range ops {
+		if op.Outcome == history.Unknown {
+			n++
+		}
+	}
+	return n
+}
+
+// drawn is a plan with so many operations: it enters, again and again up to three
+// times, and leaves, with and without patience.
+func drawn(operations int) (plan []workload.Step) {
+	short := func() time.Duration { return time.Millisecond + rand.N(20*time.Millisecond) }
+	holds := 0 // if every acquire succeeds; a step without its hold does nothing
+	for n := 0; n < operations; n++ {
+		switch r := rand.N(100); {
+		case holds > 0 && r < 55, holds == 3:
+			verb := []workload.Verb{workload.Unlock, workload.UnlockFirst, workload.UnlockLate}[min(rand.N(12)/5, 2)]
+			plan = append(plan, workload.Step{Verb: verb})
+			holds--
+		case r < 75:
+			plan = append(plan, workload.Step{Verb: workload.Try})
+			holds++
+		case r < 90:
+			plan = append(plan, workload.Step{Verb: workload.Acquire, For: short()})
+			holds++
+		case r < 98:
+			plan = append(plan, workload.Step{Verb: workload.Cancel, For: short()})
+			holds++
+		default:
+			plan = append(plan, workload.Step{Verb: workload.Acquire, For: patience})
+			holds++
+		}
+		if rand.N(10) == 0 {
+			plan = append(plan, workload.Step{Verb: workload.Sleep, For: rand.N(2 * time.Millisecond)})
+		}
+	}
+	return plan
+}

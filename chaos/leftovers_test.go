@@ -1,0 +1,128 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// leftoverRows: what remains of much work and many faults.
+func (p primitive) leftoverRows() []row {
+	return []row{{
+		name:     p.name + ": left over",
+		target:   "goroutines, connections, subscriptions, keys back to the start after 100,000 cycles, 1,000 cancels, 100 reconnects",
+		anywhere: true,
+		run:      func(c *course) { c.leftOver(p) },
+	}}
+}
+
+// leftOver has two clients contend for locks, some of them giving up, while all
+// connections are cut again and again.
+func (c *course) leftOver(p primitive) {
+	s := c.stand()
+	goroutines, connections := runtime.NumGoroutine(), s.counted("clients", "connected_clients")
+	var cycles, cancels atomic.Int64
+	var g sync.WaitGroup
+	wantCycles, wantCancels := c.of(100_000, 200), c.of(1000, 20)
+	reconnects := c.of(100, 2)
+	for range 2 {
+		locks := s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(poll))
+		for i := range 16 {
+			l := p.of(locks, fmt.Sprintf("left %d", i%8))
+			g.Go(func() {
+				for int(cycles.Load()) < wantCycles || int(cancels.Load()) < wantCancels {
+					one, given := c.cycle(l, rand.N(20) == 0)
+					cycles.Add(int64(one))
+					cancels.Add(int64(given))
+				}
+			})
+		}
+	}
+	cut := 0
+	for range reconnects {
+		before := s.proxy.Accepted()
+		s.proxy.KillAll()
+		for s.proxy.Accepted() == before {
+			time.Sleep(time.Millisecond)
+		}
+		cut++
+		// spread over the cycles
+		for int(cycles.Load()) < wantCycles*cut/reconnects {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	g.Wait()
+	c.bit("cancelled waits", int(cancels.Load()))
+	c.bit("times all connections were cut", cut)
+	c.enough("cycles", int(cycles.Load()), wantCycles)
+	s.settled("subscriptions", 0, s.channels)
+	s.settled("keys", 0, s.lockKeys)
+	for _, end := range s.ends {
+		end()
+	}
+	s.settled("goroutines", goroutines, runtime.NumGoroutine)
+	s.settled("connections", connections, func() int { return s.counted("clients", "connected_clients") })
+}
+
+// cycle locks and unlocks, or gives up.
+func (c *course) cycle(l locker, hasty bool) (cycles, cancels int) {
+	ctx := context.Background()
+	if hasty {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, rand.N(time.Millisecond))
+		defer cancel()
+	}
+	h, err := l.Lock(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return 0, 1
+	case err != nil:
+		c.miss("lock: %v", err)
+	default:
+		for err = h.Unlock(context.Background()); errors.Is(err, lockerr.ErrIndeterminate) || errors.Is(err, lockerr.ErrUnavailable); {
+			err = h.Unlock(context.Background())
+		}
+		c.ifBroken(err)
+	}
+	return 1, 0
+}
+
+// settled waits for a number to come back to what it was, and shows what it comes
+// down to: what ends in the background takes its time.
+func (s *stand) settled(what string, start int, now func() int) {
+	n := now()
+	for end := time.Now().Add(10 * time.Second); n > start && time.Now().Before(end); n = now() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.forbid(what+" left", max(n-start, 0))
+}
+
+func (s *stand) channels() int {
+	channels, err := s.server.Control().PubSubChannels(context.Background(), "*").Result()
+	if err != nil {
+		return -1
+	}
+	return len(channels)
+}
+
+// lockKeys counts the keys that are not the last fences, which are kept.
+func (s *stand) lockKeys() (n int) {
+	keys, _ := s.server.Control().Keys(context.Background(), "*").Result()
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "redisson_lock_token:") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,177 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// lossRows: the holder is told before the server's lease ends, whatever keeps its
+// renewals from being confirmed.
+func (p primitive) lossRows() []row {
+	nothing := func(*stand) {}
+	swallow := redistest.Rule{Match: renewals, Action: redistest.Swallow()}
+	var rows []row
+	for _, cut := range []struct {
+		name   string
+		before func(s *stand) // while the locks are taken
+		sever  func(s *stand)
+	}{
+		{"all traffic black-holed", nothing, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
+		{"renewals swallowed", nothing, func(s *stand) { s.proxy.Inject(swallow) }},
+		{"connections refused", nothing, func(s *stand) { s.proxy.Down() }},
+		{"replies of renewals cut", nothing, func(s *stand) {
+			s.proxy.Inject(redistest.Rule{Match: renewals, Action: redistest.CutReply()})
+		}},
+		{"all replies slow", func(s *stand) { // by more than the margin, and less than a connection is given up after
+			s.proxy.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayReply(lossLease * 15 / 100)})
+		}, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
+	} {
+		rows = append(rows, row{
+			name:   fmt.Sprintf("%s: told of the loss, %s", p.name, cut.name),
+			target: "Lost before the server's lease ends, 500 of 500",
+			run:    func(c *course) { c.toldInTime(p, cut.before, cut.sever) },
+		})
+	}
+	return append(rows, row{
+		name:   p.name + ": told of the loss, key deleted",
+		target: "p99 of 500 ≤ renewal interval + 50 ms",
+		run:    func(c *course) { c.toldOfDeletion(p) },
+	})
+}
+
+const lossLease = time.Second
+
+// toldInTime severs holders from the server. When one is told, what is left of its
+// lease is asked of the server, past the fault; the asking takes some of it, so the
+// lead was longer than what is measured.
+func (c *course) toldInTime(p primitive, before, sever func(*stand)) {
+	runs := c.of(500, 20)
+	leads := leads{c: c}
+	server := c.stand()
+	for began := 0; began < runs; began += 20 {
+		s := server.apart()
+		before(s)
+		locks := s.client(redlatch.WithLease(lossLease))
+		look := s.server.Client(s.T)
+		_ = look.Ping(context.Background()) // connected by now
+		var taken, told sync.WaitGroup
+		for range 20 {
+			taken.Add(1)
+			told.Go(func() {
+				h, err := p.of(locks, redistest.Name(c)).Lock(context.Background())
+				c.ifBroken(err)
+				taken.Done()
+				if err == nil && s.lost(h) {
+					leads.add(look.PTTL(context.Background(), h.Name()).Result())
+				}
+			})
+		}
+		taken.Wait()
+		time.Sleep(rand.N(lossLease)) // at some point between two renewals
+		sever(s)
+		told.Wait()
+		s.over()
+	}
+	c.bit("holds lost", len(leads.all)+leads.late)
+	c.enough("told in time", len(leads.all), runs)
+	c.forbid("told late", leads.late)
+	if len(leads.all) > 0 {
+		c.figure("lead least %v, p1 %v, median %v (lease %v)",
+			slices.Min(leads.all), percentile(leads.all, 1), percentile(leads.all, 50), lossLease)
+	}
+}
+
+// leads are what was left of leases when their holders were told of the loss.
+type leads struct {
+	c    *course
+	mu   sync.Mutex
+	all  []time.Duration
+	late int // there was no lease any more, or nobody can say
+}
+
+func (l *leads) add(left time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.c.ifBroken(err); err != nil || left <= 0 {
+		l.late++
+		return
+	}
+	l.all = append(l.all, left)
+}
+
+// lost waits for the loss of a hold, and misses the target when none comes for long.
+func (c *course) lost(h *lock.Hold) bool {
+	select {
+	case <-h.Lost():
+		return true
+	case <-time.After(10 * lossLease):
+		c.forbid("never told", 1)
+		return false
+	}
+}
+
+// toldOfDeletion deletes the lock of a holder.
+func (c *course) toldOfDeletion(p primitive) {
+	const every = 300 * time.Millisecond
+	s := c.stand()
+	locks := s.client(redlatch.WithLease(lossLease), redlatch.WithRenewal(every))
+	var mu sync.Mutex
+	var took []time.Duration
+	var g sync.WaitGroup
+	runs := c.of(500, 20)
+	for i := range 10 {
+		g.Go(func() {
+			for n := range (runs + 9) / 10 {
+				h, err := p.of(locks, fmt.Sprintf("deleted %d %d", i, n)).Lock(context.Background())
+				if err != nil {
+					c.miss("before any fault: %v", err)
+					return
+				}
+				time.Sleep(rand.N(every))
+				s.try("DEL", h.Name())
+				deleted := time.Now()
+				if !s.lost(h) {
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(deleted))
+				mu.Unlock()
+			}
+		})
+	}
+	g.Wait()
+	c.bit("locks deleted", len(took))
+	c.within("told after", took, 99, every+50*time.Millisecond)
+}
+
+// percentile of at least one duration; 100 is the longest.
+func percentile(all []time.Duration, p int) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
+}
+
+// within demands that a percentile is no longer than most, and shows it.
+func (c *course) within(what string, all []time.Duration, p int, most time.Duration) {
+	if len(all) == 0 {
+		c.miss("nothing measured")
+		return
+	}
+	got := percentile(all, p)
+	c.figure("%s: median %s, p%d %s, longest %s of %d (bound %v)", what,
+		ms(percentile(all, 50)), p, ms(got), ms(percentile(all, 100)), len(all), most)
+	if got > most {
+		c.miss("%s: p%d %s, more than %v", what, p, ms(got), most)
+	}
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }

@@ -1,0 +1,286 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// processRows: workers that are real processes are stopped beyond their lease, or
+// killed, wherever they happen to be.
+func (p primitive) processRows() []row {
+	return []row{{
+		name:   p.name + ": processes stopped",
+		target: "0 overlaps, fences grow, linearizable; 0 stale writes accepted with fence check, ≥ 200 rejected",
+		run:    func(c *course) { c.processes(p, "stopped", (*campaign).stop, c.of(200, 1)) },
+	}, {
+		name:   p.name + ": processes killed",
+		target: "0 overlaps, fences grow, linearizable; 0 stale writes accepted with fence check, ≥ 200 killed",
+		run:    func(c *course) { c.processes(p, "killed", (*campaign).kill, 0) },
+	}}
+}
+
+const workerLease = 400 * time.Millisecond
+
+// campaign is a few processes at work on a few locks, and what befell them.
+type campaign struct {
+	*course
+	server, resources *redistest.Server
+	p                 primitive
+	names             []string
+	proxy             *redistest.Proxy
+	dir               string
+
+	mu      sync.Mutex
+	workers []*worker
+	clients int
+	blows   []blow
+}
+
+// blow is an instant at which a worker was stopped or killed.
+type blow struct {
+	client int
+	at     int64
+	deadly bool
+}
+
+// processes runs campaigns, one lock names each, until there was enough of
+// everything.
+func (c *course) processes(p primitive, what string, strike func(*campaign, int), rejected int) {
+	k := c.campaign(p)
+	const workers = 5 // porcupine's limit is six at one time
+	struck, refused := 0, 0
+	for round := 0; struck < c.of(200, 5) || refused < rejected; round++ {
+		k.names, k.blows = nil, nil
+		for _, letter := range "abc" {
+			k.names = append(k.names, fmt.Sprintf("%s %d %c", what, round, letter))
+		}
+		for range workers {
+			k.start()
+		}
+		var g sync.WaitGroup
+		for i := range workers {
+			g.Go(func() {
+				for range 3 {
+					time.Sleep(workerLease/2 + rand.N(workerLease))
+					strike(k, i)
+				}
+			})
+		}
+		g.Wait()
+		h := k.finish()
+		struck += len(k.blows)
+		refused += k.judge(h, what)
+	}
+	c.enough("processes "+what, struck, c.of(200, 5))
+	if rejected > 0 {
+		c.enough("stale writes rejected", refused, rejected)
+	}
+}
+
+func (c *course) campaign(p primitive) *campaign {
+	c.Helper()
+	k := &campaign{course: c, p: p, server: redistest.Start(c.T), resources: redistest.Start(c.T), dir: c.TempDir()}
+	k.proxy = redistest.NewProxy(c.T, k.server.Addr())
+	// Releases take a while, so that they are met.
+	k.proxy.Inject(redistest.Rule{Match: releases, Action: redistest.DelayReply(workerLease / 8)})
+	return k
+}
+
+// start adds a worker, in the place of one that is dead if there is one.
+func (k *campaign) start() {
+	k.Helper()
+	k.mu.Lock()
+	k.clients++
+	client := k.clients
+	k.mu.Unlock()
+	w := k.worker(plan{
+		Do: "work", Primitive: k.p.name, URL: "redis://" + k.proxy.Addr(), Names: k.names, Lease: workerLease,
+		Client: client, File: filepath.Join(k.dir, fmt.Sprintf("%d.jsonl", client)), Resources: k.resources.Addr(),
+	})
+	w.await("working")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, old := range k.workers {
+		if old.reaped {
+			k.workers[i] = w
+			return
+		}
+	}
+	k.workers = append(k.workers, w)
+}
+
+func (k *campaign) nth(i int) *worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workers[i]
+}
+
+func (k *campaign) struck(w *worker, deadly bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.blows = append(k.blows, blow{w.plan.Client, history.Monotonic(), deadly})
+}
+
+// stop stops a worker for longer than its lease may last.
+func (k *campaign) stop(i int) {
+	w := k.nth(i)
+	k.struck(w, false)
+	w.signal(syscall.SIGSTOP)
+	time.Sleep(workerLease + rand.N(workerLease))
+	w.signal(syscall.SIGCONT)
+}
+
+// kill ends a worker and starts another.
+func (k *campaign) kill(i int) {
+	w := k.nth(i)
+	k.struck(w, true)
+	w.kill()
+	k.start()
+}
+
+// finish ends the workers and returns what all of them did, those that died too.
+func (k *campaign) finish() history.History {
+	k.Helper()
+	for _, w := range k.workers {
+		w.end()
+	}
+	k.workers = nil
+	var files []io.Reader
+	paths, err := filepath.Glob(filepath.Join(k.dir, "*.jsonl"))
+	require.NoError(k, err)
+	for _, path := range paths {
+		f, err := os.Open(path)
+		require.NoError(k, err)
+		defer f.Close()
+		defer os.Remove(path)
+		files = append(files, f)
+	}
+	h, err := history.Read(files...)
+	require.NoError(k, err)
+	return h
+}
+
+// judge holds all three checkers against the union, and returns how many stale
+// writes the resource rejected.
+func (k *campaign) judge(h history.History, what string) (rejected int) {
+	for _, doing := range []string{"waiting", "holding", "unlocking"} {
+		k.bit(what+" "+doing, met(h, k.blows, doing))
+	}
+	rdb := redis.NewClient(&redis.Options{Addr: k.resources.Addr()})
+	defer rdb.Close()
+	for name, part := range h.ByName() {
+		k.count("grants", grants(part.Ops))
+		k.never("overlaps", check.Overlaps(part.Windows, 1))
+		k.never("fences gone back", check.Fences(part.Ops))
+		k.never("histories not linearizable", k.p.linearizable(withExpiry(part.Ops, k.killed())))
+		for _, checked := range []bool{true, false} {
+			audit, err := check.NewRemote(rdb, resourceKey(name, checked), checked).Audit(context.Background())
+			require.NoError(k, err)
+			if checked {
+				k.forbid("stale writes accepted with fence check", int(audit.Stale))
+				k.forbid("updates lost with fence check", int(audit.Lost()))
+			} else {
+				k.count("updates without fence check", int(audit.Accepted))
+				k.count("of them lost", int(audit.Lost()))
+			}
+		}
+	}
+	n, _ := rdb.GetDel(context.Background(), rejections).Int()
+	return n
+}
+
+// killed is when which client died.
+func (k *campaign) killed() map[int]int64 {
+	at := map[int]int64{}
+	for _, b := range k.blows {
+		if b.deadly {
+			at[b.client] = b.at
+		}
+	}
+	return at
+}
+
+func grants(ops []history.Op) (n int) {
+	for _, op := range ops {
+		if op.Kind == history.Acquire && op.Outcome == history.Done {
+			n++
+		}
+	}
+	return n
+}
+
+// met counts the blows that hit a worker while it did something.
+func met(h history.History, blows []blow, doing string) (n int) {
+	for _, b := range blows {
+		if doingAt(h, b) == doing {
+			n++
+		}
+	}
+	return n
+}
+
+func doingAt(h history.History, b blow) string {
+	last := "" // what the last call before the blow says of it
+	for _, op := range h.Ops {
+		if op.Client != b.client || op.Call > b.at {
+			continue
+		}
+		switch {
+		case op.Kind == history.Release && op.Return > b.at:
+			last = "unlocking"
+		case op.Kind == history.Acquire && op.Return > b.at:
+			last = "waiting"
+		case op.Kind == history.Acquire && op.Outcome == history.Done:
+			last = "holding"
+		default:
+			last = "between"
+		}
+	}
+	return last
+}
+
+// withExpiry makes expiry an operation, so that histories with it can be judged. A
+// release that was told of a loss says that the lock became free at some point since
+// the grant. One whose outcome nobody knows, or that never came because its process
+// died, says that it may have become free since then.
+func withExpiry(ops []history.Op, killed map[int]int64) (out []history.Op) {
+	open := map[string]history.Op{} // by owner: grants without release
+	for _, op := range ops {
+		switch {
+		case op.Kind == history.Acquire && op.Outcome == history.Done:
+			open[op.Owner] = op
+		case op.Kind == history.Release:
+			if op.Outcome == history.Lost {
+				op.Kind, op.Outcome, op.Call = history.Free, history.Done, open[op.Owner].Return
+			} else if op.Outcome == history.Unknown {
+				op.Kind = history.Free
+			}
+			delete(open, op.Owner)
+		}
+		out = append(out, op)
+	}
+	for _, op := range open {
+		died, dead := killed[op.Client]
+		if dead {
+			op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, died, history.Never
+			out = append(out, op)
+		}
+	}
+	return out
+}

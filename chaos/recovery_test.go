@@ -1,0 +1,130 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// recoveryRows: how long others wait for what does not come.
+func (p primitive) recoveryRows() []row {
+	return []row{{
+		name:   p.name + ": holder killed",
+		target: "p99 of 300 waiters served within lease + 100 ms",
+		run:    func(c *course) { c.killedHolders(p) },
+	}, {
+		name:   p.name + ": wake lost",
+		target: "300 of 300 waiters served within the poll bound",
+		run:    func(c *course) { c.lostWakes(p) },
+	}}
+}
+
+const atOnce = 10 // waiters of one event
+
+// killedHolders kills processes that hold locks others wait for.
+func (c *course) killedHolders(p primitive) {
+	const lease = time.Second
+	s := c.stand()
+	var took []time.Duration
+	for round := range (c.of(300, 20) + atOnce - 1) / atOnce {
+		names := make([]string, atOnce)
+		for i := range names {
+			names[i] = fmt.Sprintf("killed %d %d", round, i)
+		}
+		w := c.worker(plan{Do: "hold", URL: s.server.URL(), Primitive: p.name, Names: names, Lease: lease})
+		w.await("held")
+		waiting := s.wait(p, s.aside(redlatch.WithLease(lease)), names)
+		time.Sleep(rand.N(lease)) // at some point between two renewals
+		killed := time.Now()
+		w.kill()
+		took = append(took, waiting(slices.Repeat([]time.Time{killed}, len(names)))...)
+	}
+	c.bit("holds of killed processes", len(took))
+	c.within("served after", took, 99, lease+100*time.Millisecond)
+}
+
+// lostWakes swallows the message that a lock is free.
+func (c *course) lostWakes(p primitive) {
+	const bound = 500 * time.Millisecond
+	server := c.stand()
+	holder := server.aside(redlatch.WithLease(time.Minute))
+	var took []time.Duration
+	swallowed := 0
+	for range (c.of(300, 20) + atOnce - 1) / atOnce {
+		s := server.apart()
+		names := make([]string, atOnce)
+		var unlock []func(context.Context) error
+		for i := range names {
+			names[i] = redistest.Name(c)
+			h, err := p.of(holder, names[i]).Lock(context.Background())
+			if err != nil {
+				c.miss("before any fault: %v", err)
+				return
+			}
+			unlock = append(unlock, h.Unlock)
+		}
+		waiting := s.wait(p, s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(bound)), names)
+		s.listened(atOnce)
+		s.proxy.BlackHole(redistest.SubscriberTraffic)
+		time.Sleep(rand.N(bound)) // at some point between two polls
+		freed := make([]time.Time, len(names))
+		for i, u := range unlock {
+			freed[i] = time.Now()
+			c.ifBroken(u(context.Background()))
+		}
+		took = append(took, waiting(freed)...)
+		swallowed += s.proxy.Discarded()
+		s.over()
+	}
+	c.bit("messages swallowed", swallowed)
+	c.within("served after", took, 100, bound)
+}
+
+// listened returns when there are so many channels with a subscriber.
+func (s *stand) listened(n int) {
+	s.Helper()
+	for range 2000 {
+		if channels, _ := s.server.Control().PubSubChannels(context.Background(), "*").Result(); len(channels) >= n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s.Fatal("nobody listens")
+}
+
+// wait has each of the names waited for, and returns when all calls have begun. The
+// result waits until all have been served, and says how long after an instant
+// of each.
+func (s *stand) wait(p primitive, locks *redlatch.Client, names []string) func(since []time.Time) []time.Duration {
+	var began, served sync.WaitGroup
+	at := make([]time.Time, len(names))
+	for i, name := range names {
+		began.Add(1)
+		served.Go(func() {
+			began.Done()
+			h, err := p.of(locks, name).Lock(context.Background())
+			at[i] = time.Now()
+			if err != nil {
+				s.miss("a waiter: %v", err)
+				return
+			}
+			s.ifBroken(h.Unlock(context.Background()))
+		})
+	}
+	began.Wait()
+	return func(since []time.Time) (took []time.Duration) {
+		served.Wait()
+		for i, t := range at {
+			took = append(took, t.Sub(since[i]))
+		}
+		return took
+	}
+}

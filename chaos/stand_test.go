@@ -1,0 +1,108 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// stand is a server of one row, a proxy in front of it, and clients of the library.
+type stand struct {
+	*course
+	server *redistest.Server
+	proxy  *redistest.Proxy
+	ends   []func() // of its clients
+}
+
+func (c *course) stand(args ...string) *stand {
+	c.Helper()
+	server := redistest.Start(c.T, args...)
+	return &stand{course: c, server: server, proxy: redistest.NewProxy(c.T, server.Addr())}
+}
+
+// apart is the same server behind another proxy: a fault there is nobody else's.
+func (s *stand) apart() *stand {
+	s.Helper()
+	return &stand{course: s.course, server: s.server, proxy: redistest.NewProxy(s.T, s.server.Addr())}
+}
+
+// over ends the clients of the stand, whatever is left of its fault. The server stays.
+func (s *stand) over() {
+	s.proxy.Heal()
+	s.proxy.Down()
+	for _, end := range s.ends {
+		end()
+	}
+}
+
+// impatient notices a silent connection soon. The default of go-redis is seconds,
+// and a row has thousands of them to notice.
+func impatient(o *redis.Options) { o.ReadTimeout = 200 * time.Millisecond }
+
+// client is one that faults happen to.
+func (s *stand) client(options ...redlatch.Option) *redlatch.Client {
+	s.Helper()
+	return s.on(s.proxy.Client(impatient), options...)
+}
+
+// aside is one that passes the proxy by.
+func (s *stand) aside(options ...redlatch.Option) *redlatch.Client {
+	s.Helper()
+	return s.on(s.server.Client(s.T), options...)
+}
+
+func (s *stand) on(rdb *redis.Client, options ...redlatch.Option) *redlatch.Client {
+	s.Helper()
+	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
+	c, err := redlatch.New(rdb, append([]redlatch.Option{quiet}, options...)...)
+	require.NoError(s, err)
+	end := func() { // a server at the end of a row of faults need not answer
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Close(ctx)
+		_ = rdb.Close()
+	}
+	s.ends = append(s.ends, end)
+	s.Cleanup(end)
+	return c
+}
+
+// try sends an operator's command; what a server in trouble answers is of no interest.
+func (s *stand) try(args ...any) { _ = s.server.Control().Do(context.Background(), args...).Err() }
+
+// tell sends an operator's command that has to work.
+func (s *stand) tell(args ...any) {
+	s.Helper()
+	require.NoError(s, s.server.Control().Do(context.Background(), args...).Err(), args)
+}
+
+// counted is a number from a section of INFO, 0 when it is not there:
+// counted("errorstats", "errorstat_OOM") is how many commands the server refused
+// with OOM since it was started.
+func (s *stand) counted(section, field string) int {
+	text, err := s.server.Control().Info(context.Background(), section).Result()
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(text) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
+			n, _ := strconv.Atoi(strings.TrimPrefix(value, "count="))
+			return n
+		}
+	}
+	return 0
+}
+
+// refusals is how many commands the server answered with an error of that code
+// since it was started.
+func (s *stand) refusals(code string) int { return s.counted("errorstats", "errorstat_"+code) }
