@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is what one run of go test showed.
+type result struct {
+	failed []string // tests that failed and have no subtest that did
+	passed bool     // the tests ran, and none failed
+	fault  string   // why neither counts: no build, a time-out, no test
+}
+
+// goTest runs the tests of one package that match, over a changed tree. It does
+// not take a failure for one of the tests when they were not built, hung, or
+// are not there.
+func goTest(root string, t test, overlay string) result {
+	const hung, patience = "60s", 5 * time.Minute // building counts for the second
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", hung, "-run", t.pattern}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	r := read(out)
+	switch {
+	case r.fault != "":
+	case ctx.Err() != nil:
+		r.fault = "took too long"
+	case err != nil && len(r.failed) == 0:
+		r.fault = "no test failed, but go test did: " + lastLine(out)
+	}
+	return r
+}
+
+// event is a line of go test -json.
+type event struct{ Action, Test, Output string }
+
+func read(out []byte) result {
+	var r result
+	ran := false
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, len(out)+1)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			continue
+		}
+		switch {
+		case strings.Contains(e.Output, "panic: test timed out after"):
+			r.fault = "hangs"
+		case e.Action == "build-fail":
+			r.fault = "does not build"
+		case e.Test == "":
+		case e.Action == "run":
+			ran = true
+		case e.Action == "fail":
+			r.failed = append(r.failed, e.Test)
+		}
+	}
+	// A parent fails with its subtest, and is told of after it.
+	r.failed = slices.DeleteFunc(r.failed, func(name string) bool {
+		return slices.ContainsFunc(r.failed, func(other string) bool { return strings.HasPrefix(other, name+"/") })
+	})
+	if !ran && r.fault == "" {
+		r.fault = "no such test"
+	}
+	r.passed = r.fault == "" && len(r.failed) == 0
+	return r
+}
+
+func lastLine(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}
+
+// layOver writes the changed files and what go test needs to take them for those
+// in the tree. The caller removes dir.
+func layOver(root string, changed map[string]string, dir string) (overlay string, err error) {
+	replace := map[string]string{}
+	for path, text := range changed {
+		file := filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, path)] = file
+	}
+	overlay = filepath.Join(dir, "overlay.json")
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", fmt.Errorf("overlay: %w", err)
+	}
+	return overlay, os.WriteFile(overlay, b, 0o600)
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// tree is a module with one function, one test that looks at it, and one that
+// does not.
+func tree(t *testing.T) string {
+	root := t.TempDir()
+	write(t, root, "go.mod", "module tree\n")
+	write(t, root, "sum.go", "package tree\n\nfunc sum(a, b int) int {\n\treturn a + b\n}\n")
+	write(t, root, "sum_test.go", `package tree
+
+import "testing"
+
+func TestSum(t *testing.T) {
+	t.Run("of two", func(t *testing.T) {
+		if sum(1, 2) != 3 {
+			t.Error("wrong")
+		}
+	})
+}
+
+func TestNothing(t *testing.T) {}
+
+func TestBroken(t *testing.T) { t.Error("always") }
+`)
+	require.NoError(t, os.Mkdir(filepath.Join(root, "mutants"), 0o700))
+	return root
+}
+
+func write(t *testing.T, root, name, text string) {
+	require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
+}
+
+// planted plants one mutant in a tree.
+func planted(t *testing.T, test, change string) ([]row, error) {
+	root := tree(t)
+	write(t, root, "mutants/m.diff", "breaks: sums\ncaught by: . "+test+"\n\n@@ sum.go\n"+change)
+	all, err := readAll(filepath.Join(root, "mutants"), "")
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	rows := plant(root, all[0])
+	unchanged, readErr := os.ReadFile(filepath.Join(root, "sum.go"))
+	require.NoError(t, readErr)
+	require.Contains(t, string(unchanged), "a + b", "the tree is not touched")
+	return rows, passUnchanged(root, all)
+}
+
+func TestAFailedTestCatches(t *testing.T) {
+	rows, err := planted(t, "^TestSum$", "-\treturn a + b\n+\treturn a - b\n")
+	require.NoError(t, err)
+	require.Equal(t, []row{{true, ". TestSum/of_two"}}, rows)
+}
+
+// Whatever else goes wrong is no catch.
+func TestNothingElseCatches(t *testing.T) {
+	const wrong = "-\treturn a + b\n+\treturn a - b\n"
+	for name, c := range map[string]struct{ test, change, says string }{
+		"a test that does not look": {"^TestNothing$", wrong, "passes though sums"},
+		"a test that is not there":  {"^TestGone$", wrong, "no such test"},
+		"a change that does not build": {"^TestSum$", "-\treturn a + b\n+\treturn a b\n",
+			"does not build"},
+		"a change of the test's package that ends it": {"^TestNothing$",
+			" func sum(a, b int) int {\n+\treturn a - b\n+}\n+\n+func init() {\n+\tpanic(\"no\")\n+}\n+\n+func other(a, b int) int {\n", "no such test"},
+		"code that has changed":     {"^TestSum$", "-\treturn a * b\n+\treturn a - b\n", "0 times"},
+		"a part of a line":          {"^TestSum$", "-return a + b\n+return a - b\n", "0 times"},
+		"a place that is not exact": {"^TestSum$", "-}\n+}\n \n", "0 times"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows, _ := planted(t, c.test, c.change)
+			require.Len(t, rows, 1)
+			require.False(t, rows[0].caught)
+			require.Contains(t, rows[0].text, c.says)
+		})
+	}
+}
+
+func TestAHangIsNoCatch(t *testing.T) {
+	r := read([]byte(strings.Join([]string{
+		`{"Action":"run","Test":"TestSum"}`,
+		`{"Action":"output","Test":"TestSum","Output":"panic: test timed out after 1m0s\n"}`,
+		`{"Action":"fail","Test":"TestSum"}`,
+	}, "\n")))
+	require.Equal(t, "hangs", r.fault)
+}
+
+func TestATestThatFailsAnywayCatchesNothing(t *testing.T) {
+	_, err := planted(t, "^TestBroken$", "-\treturn a + b\n+\treturn a - b\n")
+	require.ErrorContains(t, err, "TestBroken")
+}
+
+func TestBadFilesAreRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"no change":      "breaks: sums\ncaught by: . ^TestSum$\n",
+		"no test":        "breaks: sums\n\n@@ sum.go\n-a\n+b\n",
+		"a foreign line": "breaks: sums\ncaught by: . ^TestSum$\n\n@@ sum.go\na\n",
+		"a foreign word": "brakes: sums\n",
+	} {
+		root := tree(t)
+		write(t, root, "mutants/m.diff", text)
+		_, err := readAll(filepath.Join(root, "mutants"), "")
+		require.Error(t, err, name)
+	}
+}
+
+// What a mutant changes is there, exactly once. When this fails, the code has
+// moved on: make the mutant anew, so that its fault is planted again.
+func TestMutantsFitTheCode(t *testing.T) {
+	all, err := readAll(".", "")
+	require.NoError(t, err)
+	for _, m := range all {
+		_, err := m.apply("..")
+		assert.NoError(t, err, m.name)
+	}
+}
