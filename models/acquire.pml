@@ -1,0 +1,151 @@
+/* One acquire that goes unanswered and is sent again, with late copies of every
+ * unanswered command, and what is left of it when nobody wants it any more.
+ *
+ * Time is the server's clock, in ticks. The client's guess of it is late by up
+ * to LAG, by more or less from one moment to the next (session/clock.go). Leases
+ * do not end here: a lock that stays is an error, not a matter of half a minute.
+ *
+ * Each guard can be taken out by its symbol; the checker must then find a lock
+ * that stays, or a fence that is not the holder's. The model is bounded and says
+ * something about the protocol, not about the code.
+ */
+#define LIMIT 2 /* settings.CallLimit: how long a command is valid */
+#define LAG   1
+#define LAST  2 /* no attempt begins later */
+#define TIME  8
+#define TRIES 2
+
+#define FREE  0
+#define ME    1
+#define OTHER 2
+
+bool lock_stays, wrong_fence; /* false: names of the errors */
+
+byte now;
+
+byte owner = FREE; /* the lock's hash in Redis */
+byte holds;        /* its holds, as Redis has them */
+byte stored;       /* the last fence, in Redis */
+
+bool sent[TRIES];    /* on its way, perhaps more than once */
+byte until[TRIES];   /* void after: ARGV[4] of acquire.lua */
+bool granted[TRIES]; /* a reply is on its way, and says: */
+byte fenceOf[TRIES];
+
+bool held;  /* the client has a hold */
+byte fence; /* and this is its fence */
+bool done;  /* nobody comes back for this acquisition */
+
+/* serverClock.now */
+inline guess(g)
+{
+	if
+	:: g = now
+	:: now >= LAG -> g = now - LAG
+#ifdef EARLY_GUESS
+	:: g = now + 1
+#endif
+	fi
+}
+
+/* acquire.lua */
+inline acquire(n)
+{
+	if
+#ifndef NO_END
+	:: now > until[n] -> skip /* {-2, now_us} */
+#endif
+	:: else ->
+		if
+		:: owner == ME -> /* a copy finds its own acquisition */
+#ifdef COUNTS_UP
+			holds++; /* HINCRBY, and not the number meant */
+#endif
+#ifdef COPY_TAKES_FENCE
+			stored++;
+#endif
+			granted[n] = true; fenceOf[n] = stored
+		:: owner == FREE -> owner = ME; holds = 1; stored++; granted[n] = true; fenceOf[n] = stored
+		:: else -> skip /* {0, ...} */
+		fi
+	fi
+}
+
+/* release.lua */
+inline release()
+{
+	if
+#ifdef COUNTS_UP
+	:: owner == ME && holds > 1 -> holds--
+#endif
+	:: owner == ME && holds == 1 -> owner = FREE; holds = 0
+	:: owner != ME -> skip /* {0} */
+	fi
+}
+
+/* What is on its way arrives when it likes. Bounded only where the number of
+ * holds or the fence would grow for ever. */
+active proctype Network()
+{
+	byte copies;
+end:	do
+	:: atomic { copies < 4 && sent[0] -> acquire(0); copies++ }
+	:: atomic { copies < 4 && sent[1] -> acquire(1); copies++ }
+	od
+}
+
+/* Somebody else wants the lock once. */
+active proctype Other()
+{
+end:	atomic { owner == FREE -> owner = OTHER; stored++ };
+	atomic { owner = FREE }
+}
+
+active proctype Clock()
+{
+end:	do
+	:: now < TIME -> now++
+	od
+}
+
+/* session.Do under want.contend, and what becomes of it */
+active proctype Client()
+{
+	byte n, t, strays; /* Answer.Strays, the end of the last copy */
+	do
+	:: n < TRIES && now <= LAST ->
+		atomic { guess(t); until[n] = t + LIMIT; sent[n] = true }; /* session/call.go attempt */
+		if
+		:: atomic { granted[n] -> /* lua/flight.go once: what was answered has no copies */
+			sent[n] = false; held = true; fence = fenceOf[n] }; break
+		/* unanswered: Do leaves it behind, and notes the latest end */
+#ifdef LAST_END
+		:: strays = until[n]; n++
+#else
+		:: strays = (until[n] > strays -> until[n] : strays); n++
+#endif
+		fi
+	:: n > 0 || now > LAST -> break /* the context has ended */
+	od;
+	held = false;          /* Unlock, or want.abandon: the hold ends before Redis is asked */
+	atomic { release() }; /* keeper.free, or session/giveback.go GiveBack */
+#ifndef ONE_RELEASE
+	if /* keeper.Ended: once more, when no copy can be granted any more */
+	:: strays > 0 ->
+		atomic { guess(t); t = strays - t + now }; /* giveback.go whenDue: a timer for what is left */
+end:		now > t;
+		atomic { release() }
+	:: else -> skip
+	fi;
+#endif
+	done = true
+}
+
+/* An acquisition that is over has no lock, also if a copy comes now. */
+active proctype Monitor()
+{
+end:	if
+	:: atomic { done && owner == ME -> assert(lock_stays) }
+	:: atomic { held && stored != fence -> assert(wrong_fence) }
+	fi
+}
