@@ -1,0 +1,179 @@
+package interop_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// cluster is three nodes that share the slots.
+type cluster struct {
+	nodes []*redistest.Server
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{}
+	for range 3 {
+		c.nodes = append(c.nodes, redistest.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000"))
+	}
+	ctx := t.Context()
+	bounds := []int{0, 5461, 10923, 16384}
+	for i, node := range c.nodes {
+		require.NoError(t, node.Control().ClusterAddSlotsRange(ctx, bounds[i], bounds[i+1]-1).Err())
+		require.NoError(t, node.Control().Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+	}
+	for _, node := range c.nodes[1:] {
+		host, port, err := net.SplitHostPort(node.Addr())
+		require.NoError(t, err)
+		require.NoError(t, c.nodes[0].Control().ClusterMeet(ctx, host, port).Err())
+	}
+	require.Eventually(t, func() bool { return !slices.ContainsFunc(c.nodes, c.isLonely) }, guard, 20*time.Millisecond)
+	return c
+}
+
+// isLonely says whether a node does not yet know all others and all slots.
+func (c *cluster) isLonely(node *redistest.Server) bool {
+	info, err := node.Control().ClusterInfo(context.Background()).Result()
+	return err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3")
+}
+
+func (c *cluster) client(t *testing.T) *redis.ClusterClient {
+	t.Helper()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr()}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+func (c *cluster) addr() string { return c.nodes[0].Addr() }
+
+// listeners counts who listens to a name's channel on its shard, and who does as
+// on a single server.
+func (c *cluster) listeners(t *testing.T, name string) (sharded, plain int64) {
+	t.Helper()
+	for _, node := range c.nodes {
+		if c.hasShards() {
+			n, err := node.Control().PubSubShardNumSub(t.Context(), channelOf(name)).Result()
+			require.NoError(t, err)
+			sharded += n[channelOf(name)]
+		}
+		plain += listeners(t, node.Control(), name)
+	}
+	return sharded, plain
+}
+
+// hasShards says whether the servers know sharded channels, as from Redis 7 on.
+func (c *cluster) hasShards() bool {
+	return c.nodes[0].Control().PubSubShardNumSub(context.Background(), "x").Err() == nil
+}
+
+// Both sides find the same node, exclude each other there, and count together.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	c := newCluster(t)
+	rdb := c.client(t)
+	locks := locksOn(t, rdb, redlatch.WithPoll(50*time.Millisecond))
+	service := r.open(t, c.addr(), redissonOptions{mode: "cluster"})
+	holder, other := service.thread("holds"), service.thread("waits")
+	for i := range 6 { // on each of the three nodes
+		name := redistest.Name(t) + strings.Repeat("x", i)
+		if i%2 == 1 {
+			name = "{" + name + "}:tagged"
+		}
+		m := locks.Mutex(name)
+		holder.lock(name)
+		require.Equal(t, holder.must("me"), refused(t, m).Holder)
+		got := waits(t, m)
+		holder.unlock(name)
+		h := granted(t, got).hold
+		require.False(t, other.tries(name))
+		unlock(t, h)
+		require.Greater(t, other.number("fenced.lock", name), h.Fence())
+		other.unlock(name)
+	}
+}
+
+// In a cluster of Redis 7 or newer Redisson listens to sharded channels. Its
+// waiters are woken by Go's message nevertheless: nothing else ends their wait.
+func TestClusterJavaIsWokenByGo(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	c := newCluster(t)
+	for _, sharded := range []string{"AUTO", "OFF"} {
+		next := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: sharded}).thread("waits")
+		m := locksOn(t, c.client(t), redlatch.WithLease(never)).Mutex(redistest.Name(t))
+		for _, free := range []func(h *lock.Hold){
+			func(h *lock.Hold) { unlock(t, h) },
+			func(h *lock.Hold) { _, err := m.ForceRelease(t.Context(), h.Acquisition()); require.NoError(t, err) },
+		} {
+			h := mustLock(t, t.Context(), m)
+			before := scripts(t, c.nodes...)
+			got := next.begin("lock", "lock", m.Name(), millis(never))
+			asleep(t, before, func() bool {
+				onShard, plain := c.listeners(t, m.Name())
+				if sharded == "AUTO" && c.hasShards() {
+					return onShard == 1 && plain == 0
+				}
+				return onShard == 0 && plain == 1
+			}, c.nodes...)
+			free(h)
+			require.Empty(t, next.await(got, "is woken").err)
+			next.unlock(m.Name())
+		}
+	}
+}
+
+// A Go waiter does not listen to sharded channels. With Redisson as it comes
+// it finds a release by its poll, or, on servers without such channels, hears it.
+func TestClusterGoFindsJavasReleaseByPolling(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	c := newCluster(t)
+	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster"}).thread("holds")
+	m := locksOn(t, c.client(t)).Mutex(redistest.Name(t))
+	var delays []time.Duration
+	for range 5 {
+		holder.leased(m.Name(), never)
+		refused(t, m)
+		before := scripts(t, c.nodes...)
+		got := waits(t, m)
+		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.nodes...)
+		released := holder.do("unlock", "lock", m.Name())
+		require.Empty(t, released.err)
+		g := granted(t, got)
+		delays = append(delays, g.at.Sub(released.begun))
+		unlock(t, g.hold)
+	}
+	slices.Sort(delays)
+	t.Logf("in a cluster, from the unlock in Java to the lock in Go, with a poll bound of %v: %v", 2*time.Second, delays)
+}
+
+// With Redisson's shardedSubscriptionMode OFF both sides use the same channels,
+// and a Go waiter who would not poll is woken too.
+func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	c := newCluster(t)
+	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: "OFF"}).thread("holds")
+	m := locksOn(t, c.client(t), redlatch.WithLease(never), redlatch.WithPoll(never)).Mutex(redistest.Name(t))
+	for range 10 {
+		holder.leased(m.Name(), never)
+		refused(t, m)
+		before := scripts(t, c.nodes...)
+		got := waits(t, m)
+		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.nodes...)
+		holder.unlock(m.Name())
+		unlock(t, granted(t, got).hold)
+	}
+}

@@ -1,0 +1,49 @@
+package interop_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every test that the document appeals to is there, and every test of what Java
+// and Go do together is appealed to.
+func TestTheDocumentNamesItsProofs(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "redisson.md"))
+	require.NoError(t, err)
+	named := map[string]bool{}
+	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
+		named[name] = true
+	}
+	require.NotEmpty(t, named)
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	there := map[string]bool{}
+	for _, file := range files {
+		code, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllStringSubmatch(string(code), -1) {
+			there[m[1]] = true
+			require.True(t, named[m[1]] || m[1] == t.Name(), "docs/redisson.md does not name %s", m[1])
+		}
+	}
+	for name := range named {
+		require.True(t, there[name], "docs/redisson.md names %s, which is not there", name)
+	}
+	require.Contains(t, string(text), "Redisson "+redissonOfTheProject(t)+" on JDK", "the version that is tested")
+}
+
+// redissonOfTheProject is the version that Maven is told to fetch.
+func redissonOfTheProject(t *testing.T) string {
+	t.Helper()
+	pom, err := os.ReadFile(filepath.Join("driver", "pom.xml"))
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(pom), "<redisson.version>")
+	version, _, ended := strings.Cut(rest, "<")
+	require.True(t, found && ended)
+	return version
+}

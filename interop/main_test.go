@@ -1,0 +1,27 @@
+package interop_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// workerEnv makes the test binary hold a lock instead of running the tests, so
+// that a whole Go process can be killed.
+const workerEnv = "REDLATCH_INTEROP_HOLDS"
+
+func TestMain(m *testing.M) {
+	if name, worker := os.LookupEnv(workerEnv); worker {
+		if err := holdUntilKilled(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	// The shared Java process serves every test and ends with this one.
+	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redlatch/redlatch/interop_test.(*jvm).read"))
+}

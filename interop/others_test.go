@@ -1,0 +1,178 @@
+package interop_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/reentrant"
+)
+
+// Spin, non-reentrant and multi locks of Java keep the same hash: Go and they
+// exclude each other. None of their waiters needs a message of ours that it does
+// not get, and a Go waiter has the lock after a poll where they send none.
+func TestOtherLocksOnTheSameHashExclude(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	server := redistest.Shared(t)
+	for _, kind := range []string{"spin", "nonreentrant", "multi", "fenced", "fair"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			service := r.open(t, server.Addr())
+			holder, tries := service.thread("holds"), service.thread("tries")
+			m := locksOn(t, server.Client(t), redlatch.WithPoll(50*time.Millisecond)).Mutex(redistest.Name(t))
+			holder.must("lock", kind, m.Name(), "-1")
+			require.Equal(t, holder.must("me"), refused(t, m).Holder)
+			got := waits(t, m)
+			holder.must("unlock", kind, m.Name())
+			h := granted(t, got).hold
+			require.Equal(t, "false", tries.must("try", kind, m.Name()), "both have it")
+			unlock(t, h)
+			require.Equal(t, "true", tries.must("try", kind, m.Name()))
+			tries.must("unlock", kind, m.Name())
+		})
+	}
+}
+
+// Java's fair lock and Go exclude each other, but its queue is not Go's: Go
+// takes a free lock though Java threads stand in line, and does not wake them.
+// They come when the lease that they saw ends, and nobody is lost.
+func TestFairLockOfJavaExcludesButGoDoesNotQueue(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	server := redistest.Start(t)
+	queued := r.open(t, server.Addr()).thread("queued")
+	m := locksOn(t, server.Client(t), redlatch.WithLease(5*time.Second)).Mutex(redistest.Name(t))
+	h := mustLock(t, t.Context(), m)
+	before := scripts(t, server)
+	got := queued.begin("lock", "fair", m.Name(), "-1")
+	asleep(t, before, func() bool {
+		return len(server.Control().PubSubChannels(t.Context(), channelOf(m.Name())+":*").Val()) == 1
+	}, server)
+	unlock(t, h)
+	again, err := m.TryLock(t.Context()) // Java sleeps for what was left of five seconds
+	require.NoError(t, err, "Go takes a free lock past Java's queue")
+	require.Empty(t, got)
+	unlock(t, again)
+	require.Empty(t, queued.await(got, "gets the lock when the lease it saw is over").err)
+	require.Equal(t, queued.must("me"), refused(t, m).Holder)
+	queued.must("unlock", "fair", m.Name())
+}
+
+// Semaphores, permits and latches of Java are numbers: Go refuses a name that
+// is one, and leaves it alone.
+func TestGoRefusesAKeyThatIsACounterOfJava(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	server := redistest.Shared(t)
+	rdb := server.Client(t)
+	for _, kind := range []string{"semaphore", "permits", "latch"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			service := r.open(t, server.Addr()).thread("a")
+			m := locksOn(t, rdb).Mutex(redistest.Name(t))
+			require.Equal(t, "true", service.must(kind+".set", m.Name(), "2"))
+			refusesWrongType(t, m)
+			require.Equal(t, "2", rdb.Get(t.Context(), m.Name()).Val(), "Go has changed Java's counter")
+		})
+	}
+}
+
+// And the reverse: they throw on the name of a lock that Go has, which is not
+// changed by it.
+func TestJavasCountersRefuseALockOfGo(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	server := redistest.Shared(t)
+	for kind, verbs := range map[string][]string{
+		"semaphore": {"semaphore.set", "semaphore.try", "semaphore.release"},
+		"permits":   {"permits.set", "permits.try"},
+		"latch":     {"latch.down"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			service := r.open(t, server.Addr()).thread("a")
+			m := locksOn(t, server.Client(t)).Mutex(redistest.Name(t))
+			h := mustLock(t, t.Context(), m)
+			for _, verb := range verbs {
+				require.Contains(t, service.do(verb, m.Name(), "2").err, "WRONGTYPE", verb)
+			}
+			require.Equal(t, h.Acquisition(), refusedInfo(t, m).Holder)
+			unlock(t, h)
+		})
+	}
+	t.Run("latch.set", func(t *testing.T) {
+		t.Parallel()
+		service := r.open(t, server.Addr()).thread("a")
+		m := locksOn(t, server.Client(t)).Mutex(redistest.Name(t))
+		h := mustLock(t, t.Context(), m)
+		require.Equal(t, "false", service.must("latch.set", m.Name(), "2"))
+		unlock(t, h)
+	})
+}
+
+// A read or write lock that Java has is no mutex: Go refuses it, and leaves it
+// alone. When it is free the name is a mutex again.
+func TestReadWriteLockOfJavaIsRefusedByGo(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	server := redistest.Shared(t)
+	for _, kind := range []string{"read", "write"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			holder := r.open(t, server.Addr()).thread("holds")
+			m := locksOn(t, server.Client(t)).Mutex(redistest.Name(t))
+			holder.must("lock", kind, m.Name(), "-1")
+			refusesWrongType(t, m)
+			require.Equal(t, "true", holder.must("mine", kind, m.Name()))
+			holder.must("unlock", kind, m.Name())
+			unlock(t, mustLock(t, t.Context(), m))
+		})
+	}
+}
+
+// refusesWrongType asserts that no use of m takes what stands there for a mutex.
+func refusesWrongType(t *testing.T, m *reentrant.Mutex) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	defer cancel()
+	_, locked := m.Lock(ctx)
+	_, tried := m.TryLock(t.Context())
+	_, inspected := m.Inspect(t.Context())
+	_, forced := m.ForceRelease(t.Context(), "")
+	for _, err := range []error{locked, tried, inspected, forced} {
+		require.ErrorIs(t, err, redlatch.ErrRefused)
+		require.ErrorContains(t, err, "WRONGTYPE")
+	}
+}
+
+// The one combination that nobody refuses, and that the documentation warns of:
+// Redisson's scripts for read-write locks look for a mark of their own in the
+// hash, and take for free what Go has, or an RLock of Java's. Who unlocks first
+// ends both holds.
+func TestReadWriteLockOfJavaIgnoresWhoHasTheLock(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	server := redistest.Shared(t)
+	for _, kind := range []string{"read", "write"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			service := r.open(t, server.Addr())
+			plain, rw := service.thread("plain"), service.thread("rw")
+			m := locksOn(t, server.Client(t)).Mutex(redistest.Name(t))
+			h := mustLock(t, t.Context(), m)
+			require.Equal(t, "true", rw.must("try", kind, m.Name()))
+			unlock(t, h)
+			require.Contains(t, rw.do("unlock", kind, m.Name()).err, "IllegalMonitorStateException")
+
+			plain.lock(m.Name())
+			require.Equal(t, "true", rw.must("try", kind, m.Name()), "Redisson alone does no better")
+			plain.unlock(m.Name())
+			require.Contains(t, rw.do("unlock", kind, m.Name()).err, "IllegalMonitorStateException")
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package interop_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// Both sides ask the sentinel who is master, exclude each other and wake each
+// other there, and on the new master after a failover that kept the lock.
+func TestSentinel(t *testing.T) {
+	t.Parallel()
+	r := java(t)
+	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	replica := redistest.Start(t)
+	host, port, err := net.SplitHostPort(master.Addr())
+	require.NoError(t, err)
+	require.NoError(t, replica.Control().Do(t.Context(), "REPLICAOF", host, port).Err())
+	sentinel := redistest.Sentinel(t, "primary", master, 1)
+
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{sentinel}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks := locksOn(t, rdb, redlatch.WithLease(never), redlatch.WithPoll(never))
+	service := r.open(t, sentinel, redissonOptions{mode: "sentinel"})
+	holder, waiter := service.thread("holds"), service.thread("waits")
+
+	exchange := func(on *redistest.Server) {
+		t.Helper()
+		m := locks.Mutex(redistest.Name(t))
+		listening := func(n int64) func() bool {
+			return func() bool { return listeners(t, on.Control(), m.Name()) == n }
+		}
+		holder.leased(m.Name(), never)
+		refused(t, m)
+		before := scripts(t, on)
+		got := waits(t, m)
+		asleep(t, before, listening(1), on)
+		holder.unlock(m.Name())
+		h := granted(t, got).hold
+		before = scripts(t, on)
+		answer := waiter.waits(m.Name())
+		asleep(t, before, listening(2), on) // Go, which waited, goes on listening while it has the lock
+		unlock(t, h)
+		require.Empty(t, waiter.await(answer, "is woken").err)
+		waiter.unlock(m.Name())
+	}
+	exchange(master)
+
+	m := locks.Mutex(redistest.Name(t), redlatch.WithRenewal(100*time.Millisecond))
+	h := mustLock(t, t.Context(), m)
+	replicated(t, master)
+	failOver(t, sentinel, replica)
+	renewed := h.TrustedUntil()
+	require.Eventually(t, func() bool { return h.TrustedUntil().After(renewed) }, guard, time.Millisecond, "renewed on the new master")
+	require.Eventually(t, func() bool { // Redisson needs a moment to follow
+		r := waiter.do("try", "lock", m.Name())
+		return r.err == "" && r.value == "false"
+	}, guard, 10*time.Millisecond, "Java finds the lock of Go on the new master")
+	require.True(t, h.Trusted())
+	unlock(t, h)
+	exchange(replica)
+}
+
+// replicated returns when the replica has all that the master has. The write is
+// needed: WAIT counts for what its connection has written.
+func replicated(t *testing.T, master *redistest.Server) {
+	t.Helper()
+	conn := master.Control().Conn()
+	defer conn.Close()
+	require.Eventually(t, func() bool {
+		require.NoError(t, conn.Set(t.Context(), "mark", "x", 0).Err())
+		n, err := conn.Wait(t.Context(), 1, 100*time.Millisecond).Result()
+		return err == nil && n == 1
+	}, guard, time.Millisecond)
+}
+
+// failOver has the sentinel promote the replica, and returns when it is master.
+func failOver(t *testing.T, sentinel string, replica *redistest.Server) {
+	t.Helper()
+	asks := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
+	defer asks.Close()
+	require.NoError(t, asks.Failover(t.Context(), "primary").Err())
+	require.Eventually(t, func() bool {
+		role, err := replica.Control().Do(context.Background(), "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	}, guard, 10*time.Millisecond)
+}
