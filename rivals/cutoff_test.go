@@ -1,0 +1,171 @@
+package rivals_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/workload"
+)
+
+var cutOffRows = []row{
+	{"holder cut off past its lease: is it told", (*course).cutOff},
+	{"holder cut off past its lease: its late Unlock", (*course).lateUnlock},
+	{"holder cut off past its lease: its late write", (*course).lateWrite},
+}
+
+// severed is a holder whose traffic fell into a black hole until another had the
+// lock.
+type severed struct {
+	p       *party
+	name    string
+	hold    workload.Hold
+	from    int64     // when the hold was told
+	ends    time.Time // of the lease in the server
+	next    workload.Hold
+	granted int64 // when next was told
+	told    time.Time
+}
+
+// sever cuts a holder off at some instant between two renewals, and waits until
+// the next has the lock and the holder has had a lease more to notice.
+func (c *course) sever() *severed {
+	s := &severed{p: c.party(), name: redistest.Name(c)}
+	other := c.party()
+	s.hold = c.take(s.p, s.name)
+	s.from = history.Monotonic()
+	var g sync.WaitGroup
+	g.Go(func() {
+		s.next = c.take(other, s.name)
+		s.granted = history.Monotonic()
+	})
+	time.Sleep(time.Duration(float64(c.size.lease) * (0.6 + 0.3*float64(s.from%100)/100)))
+	s.p.proxy.BlackHole(redistest.AllTraffic)
+	left, _ := c.remaining(s.name)
+	s.ends = time.Now().Add(left)
+	watch, stop := context.WithDeadline(context.Background(), s.ends.Add(c.size.lease))
+	defer stop()
+	select {
+	case <-s.hold.Lost():
+		s.told = time.Now()
+	case <-watch.Done():
+	}
+	g.Wait()
+	<-watch.Done()
+	c.bit("commands and replies swallowed", s.p.proxy.Discarded())
+	c.bit("leases ended, others had the lock", 1)
+	return s
+}
+
+// cutOff asks whether the holder is told before its lease ends in Redis, and for
+// how long two trusted.
+func (c *course) cutOff() {
+	c.unless(c.lib.signal, "has no signal; told means that a renewal by hand said that it is lost")
+	c.unless(c.lib.window || c.lib.signal, "says nowhere until when a hold may be trusted")
+	c.each(20, 10, func() {
+		s := c.sever()
+		end := s.hold.TrustedUntil()
+		if !s.told.IsZero() && s.told.Before(end) {
+			end = s.told
+		}
+		if c.lib.window && !c.lib.signal {
+			c.took("Until, which its user has to look at, ahead of the lease's end", s.ends.Sub(end))
+		}
+		switch {
+		case s.told.IsZero():
+			c.count("not told within a lease after the end", 1)
+		case s.told.After(s.ends):
+			c.count("told after the lease had ended", 1)
+			c.took("late", s.told.Sub(s.ends))
+		default:
+			c.count("told before the lease ended", 1)
+			c.took("ahead", s.ends.Sub(s.told))
+		}
+		c.trusted(s, end)
+		s.p.proxy.Heal()
+	})
+}
+
+// trusted judges the windows of both, where the library has any.
+func (c *course) trusted(s *severed, end time.Time) {
+	if !c.lib.window && !c.lib.signal {
+		return
+	}
+	now := history.Monotonic()
+	until := min(now, now+time.Until(end).Nanoseconds())
+	windows := []history.Window{
+		{Name: s.name, Owner: "first", From: s.from, Until: until},
+		{Name: s.name, Owner: "next", From: s.granted, Until: now},
+	}
+	if check.Overlaps(windows, 1) == nil {
+		c.count("overlaps of trust", 0)
+		return
+	}
+	c.count("overlaps of trust", 1)
+	c.took("overlap", time.Duration(until-s.granted))
+}
+
+// lateUnlock asks whether the Unlock of a hold that is over changes anything for
+// the next holder, and what it says.
+func (c *course) lateUnlock() {
+	c.unless(c.lib.releases, "has no answer: cancel returns nothing")
+	c.each(20, 10, func() {
+		s := c.sever()
+		s.p.proxy.Heal()
+		before := c.content(s.name)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err := s.hold.Unlock(ctx)
+		if c.content(s.name) != before {
+			c.count("next holders harmed", 1)
+		} else {
+			c.count("next holders harmed", 0)
+		}
+		if !c.lib.releases {
+			return
+		}
+		switch outcome, _ := c.lib.meaning(history.Release, orNil(err)); {
+		case err == nil:
+			c.count("told released, which it was not", 1)
+		case outcome == history.Lost:
+			c.count("told that it was lost", 1)
+		default:
+			c.count("told of another error", 1)
+		}
+	})
+}
+
+// orNil keeps a nil error from readers of errors.
+func orNil(err error) error {
+	if err == nil {
+		return context.Canceled
+	}
+	return err
+}
+
+// lateWrite has the holder write what the lock protects after the next has, as a
+// process that was paused does, with what the library gives it to prove that it
+// may.
+func (c *course) lateWrite() {
+	c.unless(c.lib.token, "has no token for the resource to check")
+	c.each(20, 10, func() {
+		s := c.sever()
+		ctx := context.Background()
+		resource := check.NewRemote(c.server.Control(), "resource of "+s.name, c.lib.token)
+		write := func(h workload.Hold, value int64) error { return resource.Write(ctx, h.Fence(), value) }
+		if err := write(s.next, 1); err != nil {
+			c.Errorf("the holder's write: %v", err)
+		}
+		if err := write(s.hold, 2); err != nil {
+			c.count("late writes refused", 1)
+			c.count("let through", 0)
+		} else {
+			c.count("late writes refused", 0)
+			c.count("let through", 1)
+		}
+		s.p.proxy.Heal()
+	})
+}
