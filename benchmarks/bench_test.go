@@ -83,7 +83,8 @@ func (o ours) lock(ctx context.Context, name string) (func(context.Context) erro
 
 func contestants(b *testing.B) map[string]locker {
 	rdb := connect(b)
-	return map[string]locker{"floor": floor{rdb}, "redlatch": newOurs(b, rdb)}
+	redlatch := newOurs(b, rdb)
+	return map[string]locker{"floor": floor{rdb}, "redlatch": redlatch, "fair": fairOurs(redlatch)}
 }
 
 func turn(b *testing.B, l locker, name string) {
@@ -100,7 +101,7 @@ func turn(b *testing.B, l locker, name string) {
 
 // BenchmarkUncontended is one goroutine that locks and unlocks one name.
 func BenchmarkUncontended(b *testing.B) {
-	for _, name := range []string{"floor", "redlatch"} {
+	for _, name := range []string{"floor", "redlatch", "fair"} {
 		b.Run(name, func(b *testing.B) {
 			l := contestants(b)[name]
 			b.ReportAllocs()

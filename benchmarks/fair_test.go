@@ -1,0 +1,113 @@
+package benchmarks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+)
+
+// fairOurs is the fair mutex as a contestant.
+type fairOurs struct{ locks *redlatch.Client }
+
+func (o fairOurs) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	hold, err := o.locks.FairMutex(name).Lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hold.Unlock, nil
+}
+
+// roundTrip is the median of bare round trips, the unit of the other figures.
+func roundTrip(b *testing.B, rdb *redis.Client) time.Duration {
+	b.Helper()
+	all := make([]time.Duration, 2000)
+	for i := range all {
+		start := time.Now()
+		if err := rdb.Ping(b.Context()).Err(); err != nil {
+			b.Fatal(err)
+		}
+		all[i] = time.Since(start)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// BenchmarkFairHandOver is the time from an Unlock to the next one's Lock having
+// returned, in another client, while so many wait: rt/p50 is its median in bare
+// round trips. The waiters queue again at once, so the length stays. Heartbeats are
+// long, so that they are not what is measured.
+func BenchmarkFairHandOver(b *testing.B) {
+	for _, waiters := range []int{10, 5000} {
+		b.Run(fmt.Sprintf("waiters=%d", waiters), func(b *testing.B) {
+			const clients = 4
+			var locks [clients]*redlatch.Client
+			for i := range locks {
+				var err error
+				locks[i], err = redlatch.New(connect(b), redlatch.WithHeartbeat(time.Minute))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(func() { _ = locks[i].Close(context.Background()) })
+			}
+			rdb := connect(b)
+			unit := roundTrip(b, rdb)
+			handOver(b, locks[:], rdb, waiters, unit)
+		})
+	}
+}
+
+func handOver(b *testing.B, locks []*redlatch.Client, rdb *redis.Client, waiters int, unit time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	first, err := locks[0].FairMutex("bench").Lock(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var unlocked atomic.Int64 // when the last Unlock was called
+	var mu sync.Mutex
+	var all []time.Duration
+	full := make(chan struct{})
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i := range waiters {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				h, err := locks[i%len(locks)].FairMutex("bench").Lock(ctx)
+				if err != nil {
+					return
+				}
+				took := time.Since(start) - time.Duration(unlocked.Load())
+				mu.Lock()
+				if all = append(all, took); len(all) == b.N {
+					close(full)
+				}
+				mu.Unlock()
+				unlocked.Store(int64(time.Since(start)))
+				_ = h.Unlock(context.WithoutCancel(ctx))
+			}
+		})
+	}
+	for rdb.ZCard(ctx, "redlatch:queue:{bench}").Val() < int64(waiters) {
+		time.Sleep(time.Millisecond)
+	}
+	b.ResetTimer()
+	unlocked.Store(int64(time.Since(start)))
+	_ = first.Unlock(ctx)
+	<-full
+	b.StopTimer()
+	cancel()
+	wg.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(all[:b.N])
+	p50 := all[b.N/2]
+	b.ReportMetric(float64(p50)/float64(unit), "rt/p50")
+	b.ReportMetric(float64(p50.Microseconds()), "µs/p50")
+}
