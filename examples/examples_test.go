@@ -32,3 +32,20 @@ func TestNestedLocksThreeDeepUnderOneFence(t *testing.T) {
 	require.Contains(t, out, "another owner waits in vain")
 	require.Regexp(t, `charge, after reserve\s+holds 2`, out)
 }
+
+func TestLongjobIsTakenOverInOrder(t *testing.T) {
+	out := run(t, "longjob")
+	require.Contains(t, out, "Bob  waits: 1 of 1; Ann has it since ")
+	require.Contains(t, out, "Cid  waits: 2 of 2; Ann has it since ")
+	require.Contains(t, out, "Ann  is killed with -9")
+	require.Contains(t, out, "Bob  was next in the queue, and took over ")
+	require.Contains(t, out, "Done, in order of arrival: Ann, Bob, Cid.")
+}
+
+func TestWorkersNeverUseMoreThanTheirPlaces(t *testing.T) {
+	out := run(t, "workers")
+	require.Contains(t, out, "is killed with -9")
+	require.NotContains(t, out, "####")
+	require.Contains(t, out, "[###]")
+	require.Contains(t, out, "Done: ")
+}

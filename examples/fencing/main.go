@@ -22,10 +22,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/examples/internal/server"
 )
 
 func main() {
@@ -45,11 +43,10 @@ func main() {
 // waits for a line on standard input, and writes.
 func hold(url, path string) error {
 	ctx := context.Background()
-	options, err := redis.ParseURL(url)
+	rdb, err := server.Connect(url)
 	if err != nil {
 		return err
 	}
-	rdb := redis.NewClient(options)
 	defer rdb.Close()
 	locks, err := redlatch.New(rdb, redlatch.WithLease(time.Second))
 	if err != nil {
@@ -91,7 +88,7 @@ type holder struct {
 
 func tell() error {
 	ctx := context.Background()
-	url, stop, err := redisURL()
+	url, stop, err := server.URL()
 	if err != nil {
 		return err
 	}
@@ -177,17 +174,4 @@ func (h *holder) finish() {
 		h.say()
 	}
 	_ = h.cmd.Wait()
-}
-
-// redisURL is REDIS_URL, or an embedded server.
-func redisURL() (url string, stop func(), err error) {
-	if url := os.Getenv("REDIS_URL"); url != "" {
-		return url, func() {}, nil
-	}
-	embedded := miniredis.NewMiniRedis()
-	embedded.ClockTTL(true) // leases end by the real clock
-	if err := embedded.Start(); err != nil {
-		return "", nil, err
-	}
-	return "redis://" + embedded.Addr(), embedded.Close, nil
 }

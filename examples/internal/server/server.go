@@ -2,8 +2,10 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -14,7 +16,7 @@ import (
 func URL() (url string, stop func(), err error) {
 	if url := os.Getenv("REDIS_URL"); url != "" {
 		fmt.Printf("Using the Redis of REDIS_URL.\n")
-		return url, func() {}, nil
+		return url, func() {}, answers(url)
 	}
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true) // leases end by the real clock
@@ -33,3 +35,25 @@ func Connect(url string) (*redis.Client, error) {
 	}
 	return redis.NewClient(options), nil
 }
+
+// answers says what is wrong with a server before the story begins: a lock
+// without a deadline would wait for it for as long as it is away.
+func answers(url string) error {
+	redis.SetLogger(quiet{}) // it says the same for each attempt to connect
+	rdb, err := Connect(url)
+	if err != nil {
+		return fmt.Errorf("REDIS_URL: %w", err)
+	}
+	defer rdb.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("REDIS_URL is %s: %w", rdb.Options().Addr, err)
+	}
+	return nil
+}
+
+// quiet is a logger for go-redis that says nothing.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
