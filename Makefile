@@ -16,6 +16,10 @@ MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 # than there are cores is what they need.
 GO_TEST := go test -race -shuffle=on -parallel 6
 
+# The clock of a server is set by a library that is compiled for it.
+CHAOS = scripts/servers.sh >/dev/null && scripts/need.sh gcc 'gcc libc6-dev' && \
+	REDLATCH_REQUIRE_SERVER=1 go test ./chaos -count=1 -v
+
 .PHONY: help
 help: ## say what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -40,8 +44,37 @@ test-servers: ## run the tests on the oldest, the usual and the newest server, f
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on$$failed"; exit 1; fi
 
+# Maven leaves the classes and the jars it fetched; what a build was interrupted in
+# is not taken for whole.
+DRIVER := interop/driver/target/built
+$(DRIVER): interop/driver/pom.xml $(shell find interop/driver/src -name '*.java')
+	scripts/need.sh javac default-jdk-headless openjdk
+	scripts/need.sh mvn maven
+	cd interop/driver && mvn --quiet --batch-mode -Dstyle.color=never clean compile
+	touch $@
+
+INTEROP := REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_INTEROP=1 go test -count=1 -parallel 6 -v ./interop
+
+.PHONY: interop
+interop: $(DRIVER) ## run the tests against the real Redisson, which Maven fetches
+	scripts/servers.sh >/dev/null
+	$(INTEROP)
+
+.PHONY: dialogue
+dialogue: $(DRIVER) ## write anew what Redisson sends, into interop/dialogue
+	scripts/servers.sh >/dev/null
+	$(INTEROP) -run TestRedissonSpeaksAsRecorded -update
+
+.PHONY: chaos
+chaos: ## hold the promises against a real server and real processes in trouble, under an hour on a quiet machine
+	$(CHAOS) -timeout 2h -scale=full -report=$(CURDIR)/chaos.md
+
+.PHONY: chaos-short
+chaos-short: ## the same rows with a twenty-fifth of the counts, under five minutes
+	$(CHAOS) -timeout 10m -scale=short
+
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck and luacheck over every module
+lint: ## gofmt, go vet, staticcheck and luacheck over every module; installs luacheck where it can
 	@unformatted=$$($(FILES) '*.go' -print0 | xargs -0 gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; fi
 	@for module in $(MODULES); do \
@@ -55,3 +88,17 @@ cover: ## write coverage.out, each package covered by the tests of all, and prin
 	scripts/servers.sh >/dev/null
 	REDLATCH_REQUIRE_SERVER=1 go test -parallel 6 -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -n 1
+
+.PHONY: models
+models: ## check the protocol's models with Spin, and that each finds the error when a guard is taken out
+	models/run.sh
+
+.PHONY: mutants
+mutants: ## plant faults into the library, one at a time, and fail when no test notices one
+	scripts/servers.sh >/dev/null
+	REDLATCH_REQUIRE_SERVER=1 go run ./mutants
+
+.PHONY: rivals
+rivals: ## redsync, redislock, rueidislock and redlatch under the same faults, as one table; takes ten minutes
+	scripts/servers.sh >/dev/null
+	cd rivals && REDLATCH_REQUIRE_SERVER=1 go test -count=1 -timeout 40m -v -run '^TestRivals$$' . -full | grep -v -e '^ *---' -e '^==='

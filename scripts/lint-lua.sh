@@ -27,7 +27,7 @@ while IFS= read -r file; do
 	if [[ $file == ./lua/include/* ]]; then
 		check "$file" ${names[@]+"${names[@]}"} --ignore "211/$(basename "$file" .lua)"
 	else
-		read -ra includes < <(sed -n 's/^-- include //p' "$file") || true
+		read -ra includes < <(sed -n 's/^-- include //p' "$file" | tr '\n' ' ') || true
 		check "$file" ${includes[@]+"${includes[@]}"} # bash 3.2 takes an empty array for an unset one
 	fi
 done < <(find . -name '.?*' -prune -o -name '*.lua' -print | sort)
