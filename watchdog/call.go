@@ -22,9 +22,15 @@ type call struct {
 	givenUp bool
 }
 
-// start sends a batch. The instant of sending is the loop's, before the call's
-// goroutine even runs: a little early is the safe side.
+// start sends a batch.
 func (w *Watchdog) start(ln *lane, leases []*Lease, now stamp) {
+	c := w.newCall(ln, leases, now)
+	w.work.Go(func() { w.run(c) })
+}
+
+// newCall books a batch as under way. The instant of sending is the loop's, before
+// the call's goroutine even runs: a little early is the safe side.
+func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
 	c := &call{
 		lane: ln, leases: leases, sent: now, prompt: true,
 		batch: make([]Request, len(leases)),
@@ -42,7 +48,7 @@ func (w *Watchdog) start(ln *lane, leases []*Lease, now stamp) {
 	w.calls[c] = struct{}{}
 	w.prompt++
 	ln.calls++
-	w.work.Go(func() { w.run(c) })
+	return c
 }
 
 // timeout is what a call gets: half the interval. With less trust left than
@@ -56,8 +62,11 @@ func timeout(every, trust time.Duration) time.Duration {
 	return min(max(min(full, trust/2), full/4, timeoutMin), trust)
 }
 
-// run makes the call and hands in what it said.
+// run makes the call, unless nobody wants it any more, and hands in what it said.
 func (w *Watchdog) run(c *call) {
+	if !w.stillWanted(c) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(w.ctx, c.timeout)
 	defer cancel()
 	var answers []Answer
@@ -70,6 +79,38 @@ func (w *Watchdog) run(c *call) {
 		w.report(c, err, w.settle(c, answers, err))
 	}()
 	answers, err = w.renew(ctx, c.lane.group, c.batch)
+}
+
+// stillWanted looks once more, at the moment of sending, and leaves out the leases
+// that were stopped since the batch was made. Waiting in [Lease.Stop] does not do
+// alone: it has an end, and on a busy machine this goroutine can begin after it.
+// It reports whether there is anything left to send.
+func (w *Watchdog) stillWanted(c *call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	kept := 0
+	for i, l := range c.leases {
+		if c.givenUp || w.closed || l.state != asked {
+			l.returned()
+			continue
+		}
+		c.leases[kept], c.batch[kept] = l, c.batch[i]
+		kept++
+	}
+	c.leases, c.batch = c.leases[:kept], c.batch[:kept]
+	if kept == 0 && !c.givenUp && !w.closed {
+		w.leave(c)
+	}
+	return kept > 0
+}
+
+// returned notes that a call which named l does so no more.
+func (l *Lease) returned() {
+	l.calls--
+	if l.calls == 0 && l.quiet != nil {
+		close(l.quiet)
+		l.quiet = nil
+	}
 }
 
 // change is what a call changed in its lane, worth a line in the log.
@@ -87,11 +128,7 @@ func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 	defer w.mu.Unlock()
 	now := w.stamp(time.Now())
 	for _, l := range c.leases {
-		l.calls--
-		if l.calls == 0 && l.quiet != nil {
-			close(l.quiet)
-			l.quiet = nil
-		}
+		l.returned()
 	}
 	if c.givenUp || w.closed {
 		return noChange

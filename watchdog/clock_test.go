@@ -112,7 +112,7 @@ func TestWallClockStepBackHasNoEffect(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		var n, m news
 		l := w.Watch(spec("a", &n))
-		sleep(every + every/4)
+		afterRenewal(t, srv)
 		asked := srv.count()
 		wall.step(-time.Hour)
 		require.True(t, l.Trusted())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -292,6 +293,83 @@ func TestCloseEndsEverythingAndTellsNobody(t *testing.T) {
 		require.True(t, l.Stop(bg))
 		require.True(t, late.Stop(bg))
 	})
+}
+
+// A server that swallows a renewal keeps go-redis for its whole read timeout, and
+// must not keep Close.
+func TestCloseLeavesBehindWhatIgnoresIt(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(func(context.Context, int, []Request) ([]Answer, error) {
+			time.Sleep(time.Hour)
+			return nil, nil
+		})
+		w.Watch(spec("a", nil))
+		sleep(every)
+		require.Equal(t, 1, srv.count())
+		start := time.Now()
+		w.Close()
+		require.Equal(t, grace, time.Since(start))
+	})
+}
+
+// On a busy machine the goroutine of a call may begin long after the batch was
+// made, when Stop has stopped waiting for it. What it sends then is what is still
+// wanted.
+func TestCallThatBeginsLateLeavesOutWhatWasStopped(t *testing.T) {
+	for _, stopped := range []int{1, 2} {
+		t.Run(strconv.Itoa(stopped), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+				leases := []*Lease{w.Watch(spec("a", nil)), w.Watch(spec("b", nil))}
+				c := notBegun(w, leases)
+				gone, cancel := context.WithCancel(t.Context())
+				cancel()
+				for _, l := range leases[:stopped] {
+					require.True(t, l.Stop(gone), "it does not wait any longer")
+				}
+				w.run(c)
+				if stopped == 2 {
+					require.Zero(t, srv.count())
+				} else {
+					require.Equal(t, []Request{{Key: "b", ID: leases[1].id, Lease: lease}}, srv.last().batch)
+					require.Equal(t, idle, leases[1].state)
+				}
+				require.Empty(t, w.calls)
+				require.Zero(t, w.prompt)
+				require.True(t, leases[0].Stop(t.Context()), "nothing names it")
+			})
+		})
+	}
+}
+
+// One that begins after it was given up sends nothing: its leases are in another
+// call, or will be.
+func TestCallThatBeginsAfterItWasGivenUpIsNotSent(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		leases := []*Lease{w.Watch(spec("a", nil))}
+		c := notBegun(w, leases)
+		sleep(c.timeout + grace)
+		w.mu.Lock()
+		w.giveUp(c.end)
+		w.mu.Unlock()
+		srv.set(hang)
+		for srv.count() == 0 {
+			sleep(time.Second)
+		}
+		require.Equal(t, asked, leases[0].state, "in the next call")
+		again := srv.count()
+		w.run(c)
+		require.Equal(t, again, srv.count())
+	})
+}
+
+// notBegun is a call whose goroutine has not begun.
+func notBegun(w *Watchdog, leases []*Lease) *call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range leases {
+		l.state = waiting
+	}
+	return w.newCall(leases[0].lane, leases, w.stamp(time.Now()))
 }
 
 func TestCloseBeforeEndedBeganSilencesIt(t *testing.T) {

@@ -235,7 +235,7 @@ func TestRenewThatIgnoresItsEndIsLogged(t *testing.T) {
 			},
 			Log: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil)),
 		})
-		defer w.Close()
+		defer closed(w)
 		w.Watch(spec("a", nil))
 		sleep(lease)
 		mu.Lock()

@@ -135,9 +135,15 @@ func bubble(t *testing.T, f func(t *testing.T, w *Watchdog, srv *fake)) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := &fake{}
 		w := New(Config{Renew: srv.renew})
-		defer w.Close()
+		defer closed(w)
 		f(t, w, srv)
 	})
+}
+
+// closed closes w, and waits also for the calls that ignored it.
+func closed(w *Watchdog) {
+	w.Close()
+	w.work.Wait()
 }
 
 // sleep lets time pass and everything at its end settle.

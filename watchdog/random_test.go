@@ -287,7 +287,7 @@ func TestRandomSchedules(t *testing.T) {
 			x := &world{mode: map[int]mode{}, wall: &steps{}}
 			x.w = New(Config{Renew: x.renew, BatchSize: 3})
 			x.w.wall = x.wall.read
-			defer x.w.Close()
+			defer closed(x.w)
 			pick := func(t *rapid.T) *track {
 				var live []*track
 				for _, tr := range x.tracks {

@@ -98,9 +98,9 @@ func New(cfg Config) *Watchdog {
 	return w
 }
 
-// Close ends renewal. It ends the context of calls under way and waits for
-// them and for the loop; a Renew that ignores its context for ever keeps Close
-// for ever. No lease is told lost by it or after it: they run out on the
+// Close ends renewal. It ends the context of calls under way and waits for them
+// and for the loop, but for 10 ms only: a Renew that ignores its context is left
+// behind, as it is when it does so in time of peace. No lease is told lost by it or after it: they run out on the
 // server, unless they are released. It does not wait for an Ended that was
 // already called, so Ended may call Close. Twice is fine.
 func (w *Watchdog) Close() {
@@ -115,7 +115,15 @@ func (w *Watchdog) Close() {
 	}
 	w.mu.Unlock()
 	w.cancel()
-	w.work.Wait()
+	returned := make(chan struct{})
+	go func() {
+		w.work.Wait()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-time.After(grace):
+	}
 }
 
 // Len is the number of leases watched: neither stopped nor lost.

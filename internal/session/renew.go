@@ -33,9 +33,11 @@ func (s *Session) Keep(k Kind, send func(ctx context.Context, batch []watchdog.R
 }
 
 // renew is the watchdog's way to Redis. It sends once; when to try again is the
-// watchdog's to decide, which knows how much trust remains.
+// watchdog's to decide, which knows how much trust remains. It returns when go-redis
+// does, which is not when ctx ends: the watchdog stops listening by itself, and has to
+// know for how long a renewal may yet be sent.
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
-	return within(ctx, nil, func() ([]watchdog.Answer, error) { return s.kept[group/slots](ctx, batch) })
+	return s.kept[group/slots](ctx, batch)
 }
 
 func (s *Session) renewHolds(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error) {
