@@ -88,9 +88,15 @@ func (w *Watchdog) run(c *call) {
 func (w *Watchdog) stillWanted(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if c.givenUp || w.closed {
+		for _, l := range c.leases {
+			l.returned()
+		}
+		return false
+	}
 	kept := 0
 	for i, l := range c.leases {
-		if c.givenUp || w.closed || l.state != asked {
+		if l.state != asked {
 			l.returned()
 			continue
 		}
@@ -98,7 +104,7 @@ func (w *Watchdog) stillWanted(c *call) bool {
 		kept++
 	}
 	c.leases, c.batch = c.leases[:kept], c.batch[:kept]
-	if kept == 0 && !c.givenUp && !w.closed {
+	if kept == 0 {
 		w.leave(c)
 	}
 	return kept > 0
