@@ -15,6 +15,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // operation is a command of a primitive. run provokes it once on a free lock, with
@@ -146,28 +147,18 @@ func (v *victim) holding(then func(h *lock.Hold) error) error {
 	)
 }
 
-// scriptOf matches a script by its numbers of keys and arguments, and one argument.
-func scriptOf(keys, args int, more func(args []string) bool) func([]string) bool {
-	return func(cmd []string) bool {
-		return scripts(cmd) && cmd[2] == strconv.Itoa(keys) && len(cmd) == 3+keys+args && more(cmd[3+keys:])
-	}
+// runs matches the commands of one script.
+func runs(script string) func(cmd []string) bool {
+	return func(cmd []string) bool { return lua.Runs(cmd) == script }
 }
 
-func anyArgs([]string) bool { return true }
-
 var (
-	acquires = scriptOf(2, 6, func(args []string) bool { return args[2] == "1" })
-	reenters = scriptOf(2, 6, func(args []string) bool { return args[2] != "1" })
-	counts   = scriptOf(1, 4, func(args []string) bool { return args[1] != "0" })
-	releases = scriptOf(1, 4, func(args []string) bool { return args[1] == "0" })
-	transfer = scriptOf(2, 5, anyArgs)
-	renewals = func(cmd []string) bool { // of any number of locks at once
-		if !scripts(cmd) {
-			return false
-		}
-		keys, _ := strconv.Atoi(cmd[2])
-		return len(cmd) == 3+3*keys
-	}
+	acquires = func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] == "1" }
+	reenters = func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] != "1" }
+	counts   = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] != "0" }
+	releases = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] == "0" }
+	transfer = runs("mutex/transfer")
+	renewals = runs("mutex/renew")
 )
 
 var mutexOperations = []operation{

@@ -62,6 +62,33 @@ func send(ctx context.Context, rdb Redis, verb, script string, keys []string, ar
 	return cmd.Result()
 }
 
+// Runs says which script a command on a connection runs, sent by hash or in full:
+// "semaphore/acquire" for instance, and nothing when it is none of these. For those
+// who watch connections, as tests do.
+func Runs(cmd []string) string {
+	if len(cmd) < 2 || !strings.EqualFold(cmd[0], "EVALSHA") && !strings.EqualFold(cmd[0], "EVAL") {
+		return ""
+	}
+	return names()[cmd[1]]
+}
+
+// names has every script by its text and by its hash.
+var names = sync.OnceValue(func() map[string]string {
+	known := map[string]string{}
+	for _, dir := range []string{"mutex", "fair", "semaphore"} {
+		files, err := sources.ReadDir(dir)
+		if err != nil {
+			panic(err) // part of the binary
+		}
+		for _, f := range files {
+			l := newScript(path.Join(dir, f.Name())).load()
+			name := path.Join(dir, strings.TrimSuffix(f.Name(), ".lua"))
+			known[l.body], known[l.sha] = name, name
+		}
+	}
+	return known
+})
+
 // assemble puts the includes named by the script's header before its body and
 // drops the comments, which the server has no use for.
 func assemble(name string) (string, error) {

@@ -259,3 +259,34 @@ func TestAConnectionThatEndsInAReplyLeavesTheOutcomeOpen(t *testing.T) {
 		})
 	}
 }
+
+// noScript is a server that knows no script, and a note of what was sent to it.
+type noScript struct {
+	lua.Redis
+
+	sent []string // which script each command runs
+}
+
+func (n *noScript) Process(_ context.Context, cmd redis.Cmder) error {
+	words := make([]string, len(cmd.Args()))
+	for i, arg := range cmd.Args() {
+		words[i] = fmt.Sprint(arg)
+	}
+	n.sent = append(n.sent, lua.Runs(words))
+	return redisError("NOSCRIPT no matching script")
+}
+
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
+
+// A command is known by its script, whether sent by hash or in full.
+func TestRunsKnowsScriptsOnTheWire(t *testing.T) {
+	server := &noScript{}
+	_, _ = lua.Queue(t.Context(), server, "queue", "alive", 0, 1)
+	_, _ = lua.InspectPermits(t.Context(), server, lua.SemaphoreKeys{}, 1)
+	require.Equal(t, []string{"fair/queue", "fair/queue", "semaphore/inspect", "semaphore/inspect"}, server.sent)
+	require.Empty(t, lua.Runs([]string{"EVAL", "return 1", "0"}))
+	require.Empty(t, lua.Runs([]string{"GET", server.sent[0]}))
+}

@@ -2,15 +2,15 @@ package simulation_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // schedule is everything that is drawn. It is drawn before anything runs, so
@@ -97,7 +97,7 @@ var keysVanish = hardship{
 	longest: 2 * time.Minute,
 }
 
-func draw(t *rapid.T, h hardship) schedule {
+func draw(t *rapid.T, p primitive, h hardship) schedule {
 	s := schedule{
 		lease:   rapid.SampledFrom(h.lease).Draw(t, "lease"),
 		every:   rapid.SampledFrom(h.every).Draw(t, "renewal"),
@@ -119,7 +119,7 @@ func draw(t *rapid.T, h hardship) schedule {
 		s.clients = append(s.clients, client)
 	}
 	link := rapid.IntRange(0, len(crowds)-1)
-	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, h, link) }), 1, 2).Draw(t, "faults")
+	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, p, h, link) }), 1, 2).Draw(t, "faults")
 	s.events = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event { return drawEvent(t, h, link) }), 0, 2).Draw(t, "events")
 	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "flush" }) {
 		// Fences that are forgotten and a clock that is set back: not promised.
@@ -146,10 +146,10 @@ func drawStep(t *rapid.T, h hardship) workload.Step {
 	return s
 }
 
-func drawFault(t *rapid.T, h hardship, link *rapid.Generator[int]) wireFault {
+func drawFault(t *rapid.T, p primitive, h hardship, link *rapid.Generator[int]) wireFault {
 	return wireFault{
 		link:    link.Draw(t, "link"),
-		command: rapid.SampledFrom([]string{"acquire", "acquire", "release", "release", "re-entry", "transfer", "renewal", "subscribe", "script"}).Draw(t, "command"),
+		command: rapid.SampledFrom(append(p.kinds(), "acquire", "release")).Draw(t, "command"),
 		action:  rapid.SampledFrom(h.actions).Draw(t, "action"),
 		skip:    rapid.IntRange(0, 1).Draw(t, "skip"),
 		times:   rapid.IntRange(1, 2).Draw(t, "times"),
@@ -166,24 +166,37 @@ func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
 	}
 }
 
-// commands are what scripts look like on the wire: name, hash, number of keys,
-// keys, arguments. A kind that stops matching shows as one that never bites.
-var commands = map[string]func(cmd []string) bool{
-	"acquire":   func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] == "1" },
-	"re-entry":  func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] != "1" },
-	"transfer":  func(cmd []string) bool { return script(cmd, 2, 5) },
-	"release":   func(cmd []string) bool { return script(cmd, 1, 4) },
-	"renewal":   func(cmd []string) bool { return script(cmd, 1, 2) },
-	"subscribe": redistest.Command("SUBSCRIBE"),
-	"script":    redistest.Command("EVAL", "EVALSHA"),
+// runs matches the commands of one script.
+func runs(script string) func(cmd []string) bool {
+	return func(cmd []string) bool { return lua.Runs(cmd) == script }
 }
 
-func script(cmd []string, keys, args int) bool {
-	return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") && cmd[2] == strconv.Itoa(keys) && len(cmd) == 3+keys+args
+var scripts = redistest.Command("EVAL", "EVALSHA")
+
+// kinds are the kinds of commands that faults are drawn for, in an order that stays,
+// as a seed demands.
+func (p primitive) kinds() []string {
+	return append(slices.Sorted(maps.Keys(p.commands)), "subscribe", "script")
 }
 
-func (f wireFault) inject(link *redistest.Virtual) *redistest.Fault {
-	match := commands[f.command]
+func (p primitive) match(kind string) func(cmd []string) bool {
+	switch kind {
+	case "subscribe":
+		return redistest.Command("SUBSCRIBE")
+	case "script":
+		return scripts
+	}
+	return p.commands[kind]
+}
+
+// grant reports whether a command may grant something to an acquisition that has
+// nothing.
+func (p primitive) grant(cmd []string) bool {
+	return slices.ContainsFunc(p.grants, func(kind string) bool { return p.commands[kind](cmd) })
+}
+
+func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault {
+	match := p.match(f.command)
 	rule := redistest.Rule{Skip: f.skip, Times: f.times, Match: match}
 	action := f.action
 	if f.command == "subscribe" && action == "delay request" {
@@ -211,7 +224,7 @@ func (f wireFault) inject(link *redistest.Virtual) *redistest.Fault {
 	case "duplicate but grants":
 		// A copy of a grant may be granted once more, which nobody would know of
 		// before its lease ends.
-		rule.Match = func(cmd []string) bool { return match(cmd) && !commands["acquire"](cmd) && !commands["transfer"](cmd) }
+		rule.Match = func(cmd []string) bool { return match(cmd) && !p.grant(cmd) }
 		rule.Action = redistest.Duplicate()
 	case "hold back":
 		rule.Action = redistest.HoldBack()

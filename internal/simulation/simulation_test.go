@@ -26,6 +26,14 @@ var primitives = map[string]primitive{
 			return check.Linearizable(ops, check.ReentrantMutex())
 		},
 		units: 1,
+		commands: map[string]func(cmd []string) bool{
+			"acquire":  func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] == "1" },
+			"re-entry": func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] != "1" },
+			"transfer": runs("mutex/transfer"),
+			"release":  runs("mutex/release"),
+			"renewal":  runs("mutex/renew"),
+		},
+		grants: []string{"acquire", "transfer"},
 	},
 }
 
@@ -85,13 +93,13 @@ func simulate(t *testing.T, h hardship, verdict func(primitive, outcome) error) 
 			t.Parallel()
 			sum := newTally()
 			rapid.Check(t, func(t *rapid.T) {
-				s := draw(t, h)
+				s := draw(t, p, h)
 				o, err := play(t, p, s, sum)
 				if err = errors.Join(err, verdict(p, o)); err != nil {
 					t.Fatalf("%v\n%s", err, check.Describe(o.history.Ops))
 				}
 			})
-			sum.report(t, h)
+			sum.report(t, p, h)
 		})
 	}
 }

@@ -71,7 +71,7 @@ func (s *tally) count(ops []history.Op) {
 
 // report prints the sums, and fails the test if a kind of fault never bit: what
 // is drawn and never happens is not tested.
-func (s *tally) report(t *testing.T, h hardship) {
+func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	line := fmt.Sprintf("%s: %d schedules, of which %d met a fault; %d calls: %d grants, %d re-entries, %d refusals, %d unknown, %d lost; ",
 		t.Name(), s.schedules, s.bitten, s.ops, s.grants, s.reentries, s.refusals, s.unknowns, s.lost)
 	line += fmt.Sprintf("%d writes accepted, %d rejected, %d overwritten where nobody looked at fences\n", s.accepted, s.rejected, s.overwritten)
@@ -91,7 +91,7 @@ func (s *tally) report(t *testing.T, h hardship) {
 			t.Errorf("%s never happened in %d schedules", what, s.schedules)
 		}
 	}
-	for what := range commands {
+	for _, what := range p.kinds() {
 		if s.bites["on "+what] == 0 {
 			t.Errorf("no fault ever hit a %s in %d schedules", what, s.schedules)
 		}

@@ -28,6 +28,11 @@ type primitive struct {
 	stays        func(key string) bool
 	linearizable func(ops []history.Op) error
 	units        int
+	// commands are its commands on the wire, of which "acquire" and "release" have
+	// to be two; grants are those that may grant. A kind that stops matching shows
+	// as one that never bites.
+	commands map[string]func(cmd []string) bool
+	grants   []string
 }
 
 // world is one server, the clients of a schedule, each with a link of its own,
@@ -76,12 +81,12 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 		w.machines = append(w.machines, w.machine(p, link, len(plans)))
 	}
 	for _, f := range s.faults {
-		w.faults = append(w.faults, f.inject(w.machines[f.link].link))
+		w.faults = append(w.faults, f.inject(p, w.machines[f.link].link))
 	}
 	for c, m := range w.machines {
 		if s.slow { // behind the others, since the first rule that takes a command has it
 			delay := 200*time.Microsecond + time.Duration(c)*37*time.Microsecond
-			m.link.Inject(redistest.Rule{Match: commands["script"], Action: redistest.DelayRequest(delay)})
+			m.link.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayRequest(delay)})
 		}
 	}
 	w.server.Server.Server().SetPreHook(w.setClock)
