@@ -518,3 +518,43 @@ func TestWaiterWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing
 		s.nothingLeft()
 	})
 }
+
+// The same of those who wait in a queue that stands in Redis: the lease of a dead holder
+// ends, and the waiter's own question grants.
+func TestWaiterOfAQueueWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing.T) {
+	for kind, lock := range map[string]func(ctx context.Context, c *redlatch.Client) error{
+		"fair mutex": func(ctx context.Context, c *redlatch.Client) error {
+			_, err := c.FairMutex("door").Lock(ctx)
+			return err
+		},
+		"semaphore": func(ctx context.Context, c *redlatch.Client) error {
+			_, err := c.Semaphore("door", 1).Acquire(ctx, 1)
+			return err
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithHeartbeat(time.Minute))
+				holder := locksOn(t, s.direct, redlatch.WithLease(2*time.Second), redlatch.WithoutRenewal())
+				require.NoError(t, lock(context.Background(), holder))
+				ctx, c := context.WithTimeout(context.Background(), 10*time.Second)
+				defer c()
+				failed := make(chan error, 1)
+				go func() { failed <- lock(ctx, s.locks) }()
+				time.Sleep(time.Second) // it waits
+				cut := s.cut(anyScript, 1)
+				outage := s.proxy.Inject(redistest.Rule{Match: anyScript, Action: redistest.CutRequest()})
+				err := <-failed
+				require.Equal(t, 1, cut.Bites())
+				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				soon, c := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer c()
+				require.ErrorIs(t, lock(soon, holder), redlatch.ErrNotAcquired, "it was granted")
+				outage.Disarm()
+				require.NoError(t, s.locks.Close(context.Background()))
+				require.NoError(t, lock(context.Background(), holder), "what was granted is given back")
+			})
+		})
+	}
+}

@@ -241,13 +241,7 @@ func (w *want) removed() error {
 	return &r
 }
 
-// explained is the error of a wait that ended. A call that gave up because ctx
-// did says what is known of the queue, if anything is.
+// explained is the error of a wait that ended.
 func (w *want) explained(ctx context.Context, err error) error {
-	var failed *lockerr.OpError
-	ended := ctx.Err() != nil || w.Session.IsClosing()
-	if ended && (w.place.Holder != "" || !errors.As(err, &failed)) {
-		return w.GaveUp(ctx, w.refusal())
-	}
-	return err
+	return w.GaveUp(ctx, err, w.refusal())
 }

@@ -76,7 +76,7 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
 	if ctx.Err() != nil || p.want.Session.IsClosing() {
-		return p.want.gaveUp(ctx, refused)
+		return p.want.gaveUp(ctx, ctx.Err(), refused)
 	}
 	return nil
 }
@@ -128,9 +128,9 @@ func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan stru
 		case <-p.suspect.C:
 			p.suspect.Check()
 		case <-ctx.Done():
-			return p.want.gaveUp(ctx, refused)
+			return p.want.gaveUp(ctx, ctx.Err(), refused)
 		case <-p.want.Session.Closing():
-			return p.want.gaveUp(ctx, refused)
+			return p.want.gaveUp(ctx, ctx.Err(), refused)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (w *want) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion
 		if g, got := w.l.leave(wait); got {
 			w.passOn(g)
 		}
-		return given{}, w.gaveUp(ctx, lua.AcquireReply{})
+		return given{}, w.gaveUp(ctx, ctx.Err(), lua.AcquireReply{})
 	}
 }
 
@@ -76,10 +76,8 @@ func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisit
 		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
 		answer.Strays = max(answer.Strays, strays)
 		switch {
-		case err != nil && ctx.Err() != nil && busy.Holder != "" && w.Record.Fault() == nil:
-			// The end came while it asked once more; what it knows is who has it.
-			err = w.gaveUp(ctx, busy)
 		case err != nil:
+			err = w.gaveUp(ctx, err, busy)
 		case answer.Value.Status == lua.Busy:
 			busy = answer.Value
 			err = p.wait(ctx, busy)
@@ -103,8 +101,8 @@ func (w *want) abandon(id string, answer session.Answer[lua.AcquireReply], turn 
 }
 
 // gaveUp is the error of a wait that ended.
-func (w *want) gaveUp(ctx context.Context, last lua.AcquireReply) error {
-	return w.GaveUp(ctx, w.notAcquired(last))
+func (w *want) gaveUp(ctx context.Context, err error, last lua.AcquireReply) error {
+	return w.GaveUp(ctx, err, w.notAcquired(last))
 }
 
 // notAcquired is what a refusal says.

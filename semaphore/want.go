@@ -256,21 +256,14 @@ func (w *want) refusal(cause error) error {
 
 // explained is the error, for users, of a wait that ended; ErrGone stays.
 func (w *want) explained(ctx context.Context, err error) error {
-	var failed *lockerr.OpError
 	var limits *lockerr.LimitError
 	switch {
 	case errors.Is(err, queue.ErrGone), errors.As(err, &limits):
 		return err
 	case errors.Is(err, queue.ErrRemoved):
 		return w.refusal(lockerr.ErrRemoved)
-	case ctx.Err() == nil && w.session.IsClosing():
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: w.keys.Name}
-	case ctx.Err() != nil && errors.As(err, &failed) && (w.place.Limit == 0 || w.fault != nil):
-		return err
-	case ctx.Err() != nil && w.fault != nil:
-		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: opAcquire, Name: w.keys.Name, Err: errors.Join(session.Cause(ctx), w.fault)}
-	case ctx.Err() != nil && w.place.Limit != 0:
-		return w.refusal(session.Cause(ctx))
 	}
-	return err
+	return w.session.GaveUp(ctx, session.Ended{
+		Call: w.call(), Err: err, Fault: w.fault, Heard: w.place.Limit != 0, Refusal: w.refusal(session.Cause(ctx)),
+	})
 }

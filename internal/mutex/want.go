@@ -174,22 +174,19 @@ func (w *Want) Late(sent time.Time) bool {
 	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
 }
 
-// GaveUp is the error of a wait that ended. If Redis could not be asked lately,
-// that is what it says, and not that somebody else has the lock. last is what is
-// known of who has it; without a holder, this client's own is looked for.
-func (w *Want) GaveUp(ctx context.Context, last lockerr.NotAcquiredError) error {
-	if ctx.Err() == nil {
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
-	}
-	if fault := w.Record.Fault(); fault != nil {
-		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: "lock", Name: w.Keys.Lock, Err: errors.Join(session.Cause(ctx), fault)}
-	}
-	if a := w.Record.Holder(); a != nil && last.Holder == "" {
+// GaveUp is the error of a wait that ended with err; see [session.Ended]. last is
+// what is known of who has the lock; without a holder, this client's own is looked
+// for.
+func (w *Want) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
+	heard := last.Holder != ""
+	if a := w.Record.Holder(); a != nil && !heard {
 		last.Holder, last.Description = a.ID, w.Session.About
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
 	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
-	return &last
+	return w.Session.GaveUp(ctx, session.Ended{
+		Call: w.Call("lock", false), Err: err, Fault: w.Record.Fault(), Heard: heard, Refusal: &last,
+	})
 }
 
 // Counting are the commands of a keeper that count holds: the same for all

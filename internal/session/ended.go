@@ -1,0 +1,38 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// Ended is a wait that ended without what it was for.
+type Ended struct {
+	Call    Call
+	Err     error // of its last question, or why it ended between two questions
+	Fault   error // why Redis could not be asked lately; nil when it could
+	Heard   bool  // Redis has said that somebody is in the way
+	Refusal error // what that is for users
+}
+
+// GaveUp is the error, for users, of a wait that ended. If Redis could not be asked
+// lately, that is what it says, and not that somebody is in the way. A question that
+// failed speaks for itself: it may have been granted, and then it is not true that
+// nothing was changed. But where nothing was wrong before the end came, in the middle
+// of a question, what is known is who was in the way.
+func (s *Session) GaveUp(ctx context.Context, e Ended) error {
+	var failed *lockerr.OpError
+	asked := errors.As(e.Err, &failed)
+	switch {
+	case ctx.Err() == nil && s.IsClosing():
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: e.Call.Op, Name: e.Call.Name}
+	case ctx.Err() == nil:
+		return e.Err
+	case e.Fault == nil && (e.Heard || !asked):
+		return e.Refusal
+	case asked:
+		return e.Err
+	}
+	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Call.Op, Name: e.Call.Name, Err: errors.Join(Cause(ctx), e.Fault)}
+}
