@@ -3,7 +3,6 @@ package check
 import (
 	"fmt"
 	"hash/maphash"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 // comparable values, all of one type.
 type Model[S comparable] struct {
 	Initial S
+	// Prepare makes of what was taken down what is to be explained: the same if nil.
+	Prepare func(ops []history.Op) []history.Op
 	// Step is the states in which the lock may be after op had the outcome it
 	// has; none when it cannot have had it. An unknown outcome has happened or
 	// not: both states.
@@ -30,43 +31,15 @@ const patience = 30 * time.Second
 // each call took effect at one instant between its beginning and its end. The
 // error shows the history. Not decided within half a minute is an error too.
 func Linearizable[S comparable](ops []history.Op, m Model[S]) error {
-	effective := slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return op.Outcome == history.Nothing })
-	verdict := judge(append(effective, leftovers(effective)...), m)
+	parts := ops
+	if m.Prepare != nil {
+		parts = m.Prepare(ops)
+	}
+	verdict := judge(parts, m)
 	if verdict == porcupine.Ok {
 		return nil
 	}
 	return fmt.Errorf("not linearizable (%s):\n%s", strings.ToLower(string(verdict)), Describe(ops))
-}
-
-// leftovers are the grants that waiters who gave up have left behind for a moment:
-// refused, they asked once more, and left before the answer. A refusal names such a
-// grant, and nobody was told of it. It was given since the first of those waiters
-// came, and before the first who met it was told so. Which of them it belonged to
-// does not matter, and leaving that open would cost a search much.
-func leftovers(ops []history.Op) (more []history.Op) {
-	told, met := map[string]bool{}, map[string]int64{}
-	begun := int64(history.Never)
-	for _, op := range ops {
-		switch {
-		case op.Outcome == history.Done:
-			told[op.Acquisition] = true
-		case op.Outcome == history.Refused && op.Holder != "":
-			if first, again := met[op.Holder]; !again || op.Return < first {
-				met[op.Holder] = op.Return
-			}
-		}
-		if op.Kind == history.Acquire && op.Outcome == history.Refused {
-			begun = min(begun, op.Call)
-		}
-	}
-	for holder, at := range met {
-		if !told[holder] && begun < at {
-			more = append(more, history.Op{
-				Client: -1 - len(more), Name: ops[0].Name, Owner: holder, Kind: history.Acquire, Outcome: history.Unknown, Call: begun, Return: at,
-			})
-		}
-	}
-	return more
 }
 
 func judge[S comparable](ops []history.Op, m Model[S]) porcupine.CheckResult {

@@ -1,6 +1,10 @@
 package check
 
-import "github.com/redlatch/redlatch/internal/history"
+import (
+	"slices"
+
+	"github.com/redlatch/redlatch/internal/history"
+)
 
 // MutexState is who has a lock.
 type MutexState struct {
@@ -21,7 +25,15 @@ func PlainMutex() Model[MutexState] { return mutexRules{}.model() }
 
 type mutexRules struct{ reentrant, fenced bool }
 
-func (r mutexRules) model() Model[MutexState] { return Model[MutexState]{Step: r.step} }
+func (r mutexRules) model() Model[MutexState] {
+	return Model[MutexState]{Prepare: withLeftovers, Step: r.step}
+}
+
+// withLeftovers leaves out what changed nothing, and adds what nobody was told of.
+func withLeftovers(ops []history.Op) []history.Op {
+	effective := slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return op.Outcome == history.Nothing })
+	return append(effective, leftovers(effective)...)
+}
 
 func (r mutexRules) step(s MutexState, op history.Op) []MutexState {
 	switch {
@@ -88,4 +100,35 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 		return []MutexState{s}
 	}
 	return nil // lost, though nothing expires, or of somebody else
+}
+
+// leftovers are the grants that waiters who gave up have left behind for a moment:
+// refused, they asked once more, and left before the answer. A refusal names such a
+// grant, and nobody was told of it. It was given since the first of those waiters
+// came, and before the first who met it was told so. Which of them it belonged to
+// does not matter, and leaving that open would cost a search much.
+func leftovers(ops []history.Op) (more []history.Op) {
+	told, met := map[string]bool{}, map[string]int64{}
+	begun := int64(history.Never)
+	for _, op := range ops {
+		switch {
+		case op.Outcome == history.Done:
+			told[op.Acquisition] = true
+		case op.Outcome == history.Refused && op.Holder != "":
+			if first, again := met[op.Holder]; !again || op.Return < first {
+				met[op.Holder] = op.Return
+			}
+		}
+		if op.Kind == history.Acquire && op.Outcome == history.Refused {
+			begun = min(begun, op.Call)
+		}
+	}
+	for holder, at := range met {
+		if !told[holder] && begun < at {
+			more = append(more, history.Op{
+				Client: -1 - len(more), Name: ops[0].Name, Owner: holder, Kind: history.Acquire, Outcome: history.Unknown, Call: begun, Return: at,
+			})
+		}
+	}
+	return more
 }

@@ -58,6 +58,20 @@ func TestAKilledProcessLosesAtMostItsLastLine(t *testing.T) {
 	require.Equal(t, int64(history.Never), h.Ops[1].Return)
 }
 
+// What was known of a call before its process was killed is not lost with it.
+func TestAKilledProcessLeavesWhatItNoted(t *testing.T) {
+	var file bytes.Buffer
+	memory := history.InMemory(ticking())
+	for _, r := range []*history.Recorder{history.ToFile(ticking(), &file), memory} {
+		r.Begin(history.Op{Name: "n", Kind: history.Acquire}).Note(func(op *history.Op) { op.Queued = 7 })
+	}
+	h, err := history.Read(&file)
+	require.NoError(t, err)
+	require.Equal(t, memory.History(), h)
+	require.Equal(t, int64(7), h.Ops[0].Queued)
+	require.Equal(t, int64(history.Never), h.Ops[0].Return)
+}
+
 // A damaged line anywhere else is an error, not a shorter history.
 func TestDamagedFilesAreNotReadInPart(t *testing.T) {
 	for _, text := range []string{"{}\n", "nonsense\n", "{\"op\":{}}\nnonsense\n{\"id\":1,\"op\":{}}\n"} {

@@ -12,7 +12,8 @@ const (
 	Acquire Kind = iota + 1 // waits; by an owner that holds, a re-entry
 	Try                     // does not wait; else the same
 	Release                 // of one hold
-	Free                    // of all holds of the owner at once, as closing a client does
+	Free                    // of all holds of the owner at once, as closing a client does; and of its place in a queue
+	Join                    // of a queue: package check makes it out of an Acquire that waited
 )
 
 // Outcome is what the client was told.
@@ -50,6 +51,11 @@ type Op struct {
 	Acquisition string  `json:"acquisition,omitempty"`
 	Holder      string  `json:"holder,omitempty"` // the acquisition that a refusal named
 	Err         string  `json:"err,omitempty"`    // what the client was told, for people
+
+	// Of an Acquire that waited in a queue; 0: not that anybody knows.
+	Queued int64 `json:"queued,omitempty"`  // it was told by then that it has a place
+	Again  int64 `json:"again,omitempty"`   // it was told by then that it had lost the place
+	GaveUp int64 `json:"gave_up,omitempty"` // it waited up to then at least, and gave up after that
 }
 
 // Window is a span in which the library told the holder that the hold may be
@@ -68,7 +74,7 @@ type Window struct {
 }
 
 func (k Kind) String() string {
-	return pick(int(k), "kind", "?", "acquire", "try", "release", "free")
+	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join")
 }
 
 func (o Outcome) String() string {
@@ -90,6 +96,15 @@ func (o Op) String() string {
 	s := fmt.Sprintf("[%d, %s] client %d owner %s: %v %s -> %v", o.Call, end, o.Client, o.Owner, o.Kind, o.Name, o.Outcome)
 	if o.Fence != 0 {
 		s += fmt.Sprintf(" fence %d", o.Fence)
+	}
+	if o.Queued != 0 {
+		s += fmt.Sprintf(" queued by %d", o.Queued)
+	}
+	if o.Again != 0 {
+		s += fmt.Sprintf(", again by %d", o.Again)
+	}
+	if o.GaveUp != 0 {
+		s += fmt.Sprintf(", gave up after %d", o.GaveUp)
 	}
 	if o.Err != "" {
 		s += " (" + o.Err + ")"

@@ -56,6 +56,12 @@ func (r *Recorder) Begin(op Op) *Call {
 	return c
 }
 
+// Note takes down what is known of a call before it has returned.
+func (c *Call) Note(change func(*Op)) {
+	change(&c.op)
+	c.keep()
+}
+
 // End takes down that the call has returned now, and what change says of it. An
 // outcome that is Unknown stays open for ever: what was begun may happen later.
 func (c *Call) End(change func(*Op)) Op {
@@ -64,13 +70,17 @@ func (c *Call) End(change func(*Op)) Op {
 	if c.op.Outcome != Unknown {
 		c.op.Return = now
 	}
+	c.keep()
+	return c.op
+}
+
+func (c *Call) keep() {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	if c.r.out == nil {
 		c.r.h.Ops[c.id] = c.op
 	}
 	c.r.write(line{ID: c.id, Op: &c.op})
-	return c.op
 }
 
 // Trust takes down a window. Taken down again with a later end it replaces the

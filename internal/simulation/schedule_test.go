@@ -17,6 +17,7 @@ import (
 // that a seed or a failfile brings it back whole.
 type schedule struct {
 	lease, every time.Duration
+	heartbeat    time.Duration
 	longest      time.Duration
 	turns        int
 	slow         bool // the wire takes time, and clients differ in it
@@ -45,6 +46,7 @@ type event struct {
 // hardship is what a class of schedules has to bear.
 type hardship struct {
 	lease, every []time.Duration
+	heartbeats   []time.Duration
 	pauses       []time.Duration // of holders and waiters
 	actions      []string        // on the wire
 	events       []string
@@ -69,41 +71,45 @@ var (
 // A lease so long that nothing can end it: every answer has to be right.
 var nothingExpires = hardship{
 	lease: ms(120_000), every: ms(40_000, 400),
-	pauses:  ms(1, 20, 300, 1000),
-	actions: append([]string{"duplicate but grants"}, onTheWire...),
-	events:  append([]string{"close"}, toLinks...),
-	waits:   ms(5, 300, 1500),
-	longest: time.Minute, // half a lease: who waits for its end has missed a poll
+	heartbeats: ms(30_000), // a lost message costs a third of it
+	pauses:     ms(1, 20, 300, 1000),
+	actions:    append([]string{"duplicate but grants"}, onTheWire...),
+	events:     append([]string{"close"}, toLinks...),
+	waits:      ms(5, 300, 1500),
+	longest:    time.Minute, // half a lease: who waits for its end has missed a poll
 }
 
 // Leases as short as the faults are long. Answers may come too late to be right;
 // trust must not.
 var leasesExpire = hardship{
 	lease: ms(1000), every: ms(0),
-	pauses:  ms(1, 100, 400, 1200),
-	actions: append(append([]string{}, onTheWire...), late...),
-	events:  append([]string{"close", "die", "cut off", "black hole"}, toLinks...),
-	waits:   ms(100, 300, 900, 1100, 2500),
-	longest: 2 * time.Minute,
+	heartbeats: ms(400, 1000),
+	pauses:     ms(1, 100, 400, 1200),
+	actions:    append(append([]string{}, onTheWire...), late...),
+	events:     append([]string{"close", "die", "cut off", "black hole"}, toLinks...),
+	waits:      ms(100, 300, 900, 1100, 2500),
+	longest:    2 * time.Minute,
 }
 
 // Keys vanish and the server's clock jumps, which no lock survives. Fences do.
 var keysVanish = hardship{
 	lease: ms(1000), every: ms(0),
-	pauses:  ms(1, 100, 400, 1200),
-	actions: append(append([]string{}, onTheWire...), late...),
-	events:  append([]string{"delete", "delete", "flush", "clock forward", "clock back", "close"}, toLinks...),
-	waits:   ms(100, 300, 900, 1100, 5000),
-	longest: 2 * time.Minute,
+	heartbeats: ms(400, 1000),
+	pauses:     ms(1, 100, 400, 1200),
+	actions:    append(append([]string{}, onTheWire...), late...),
+	events:     append([]string{"delete", "delete", "flush", "clock forward", "clock back", "close"}, toLinks...),
+	waits:      ms(100, 300, 900, 1100, 5000),
+	longest:    2 * time.Minute,
 }
 
 func draw(t *rapid.T, p primitive, h hardship) schedule {
 	s := schedule{
-		lease:   rapid.SampledFrom(h.lease).Draw(t, "lease"),
-		every:   rapid.SampledFrom(h.every).Draw(t, "renewal"),
-		longest: h.longest,
-		turns:   rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
-		slow:    rapid.Bool().Draw(t, "slow wire"),
+		lease:     rapid.SampledFrom(h.lease).Draw(t, "lease"),
+		every:     rapid.SampledFrom(h.every).Draw(t, "renewal"),
+		heartbeat: rapid.SampledFrom(h.heartbeats).Draw(t, "heartbeat"),
+		longest:   h.longest,
+		turns:     rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
+		slow:      rapid.Bool().Draw(t, "slow wire"),
 	}
 	crowds := rapid.SampledFrom([][]int{{1, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 2}, {1, 1, 1}, {3, 1}, {1, 1, 1, 1}}).Draw(t, "goroutines of clients")
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, h) }), 1, 2)

@@ -20,7 +20,7 @@ import (
 // primitives are simulated, each under every hardship.
 var primitives = map[string]primitive{
 	"mutex": {
-		of:    func(c *redlatch.Client, name string) workload.Lock { return workload.Of(c.Mutex(name)) },
+		of:    func(c *redlatch.Client, a *workload.Actor) workload.Lock { return workload.Of(c.Mutex(a.Name)) },
 		stays: func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
 		linearizable: func(ops []history.Op) error {
 			return check.Linearizable(ops, check.ReentrantMutex())

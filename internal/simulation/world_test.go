@@ -22,7 +22,7 @@ import (
 
 // primitive is a lock under simulation.
 type primitive struct {
-	of func(c *redlatch.Client, name string) workload.Lock
+	of func(c *redlatch.Client, a *workload.Actor) workload.Lock
 	// stays reports whether a key stays, by design, when nobody has to do with the
 	// lock any more.
 	stays        func(key string) bool
@@ -101,7 +101,7 @@ func (w *world) machine(p primitive, link *redistest.Virtual, goroutines int) *m
 		o.DialerRetries = 1 // go-redis sleeps between them under the mutex of its PubSub
 	})
 	options := []redlatch.Option{
-		redlatch.WithLease(w.s.lease), redlatch.WithTurns(w.s.turns),
+		redlatch.WithLease(w.s.lease), redlatch.WithTurns(w.s.turns), redlatch.WithHeartbeat(w.s.heartbeat),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)), redlatch.WithDescription(""),
 	}
 	if w.s.every != 0 {
@@ -114,10 +114,12 @@ func (w *world) machine(p primitive, link *redistest.Virtual, goroutines int) *m
 	m := &machine{link: link, rdb: rdb, client: client}
 	m.ctx, m.die = context.WithCancel(context.Background())
 	for range goroutines {
-		m.actors = append(m.actors, &workload.Actor{
-			Client: w.nextActor(m), Name: name, Lock: p.of(client, name), Recorder: w.recorder,
+		a := &workload.Actor{
+			Client: w.nextActor(m), Name: name, Recorder: w.recorder,
 			Resources: []check.Resource{w.checked, w.unchecked},
-		})
+		}
+		a.Lock = p.of(client, a)
+		m.actors = append(m.actors, a)
 	}
 	return m
 }

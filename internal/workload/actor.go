@@ -10,6 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/check"
 	"github.com/redlatch/redlatch/internal/history"
 	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -22,6 +23,7 @@ type Actor struct {
 	Meaning   Meaning          // Redlatch if nil
 	Resources []check.Resource // what Work writes to
 
+	call   *history.Call // the acquire that is under way
 	chain  chain
 	doubt  bool // the chain may have more than it was told of
 	chains int
@@ -118,7 +120,8 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 		a.chains++
 		a.chain = chain{name: fmt.Sprintf("%d.%d", a.Client, a.chains), owner: owner.New()}
 	}
-	ctx, cancel := a.bound(owner.With(ctx, a.chain.owner), s)
+	began := a.Recorder.Now()
+	bounded, cancel := a.bound(owner.With(ctx, a.chain.owner), s)
 	defer cancel()
 	op := history.Op{Client: a.Client, Name: a.Name, Owner: a.chain.name, Kind: history.Acquire}
 	take := a.Lock.Lock
@@ -126,11 +129,14 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 		op.Kind, take = history.Try, a.Lock.TryLock
 	}
 	a.sample()
-	call := a.Recorder.Begin(op)
-	hold, err := take(ctx)
-	op = call.End(func(op *history.Op) {
+	a.call = a.Recorder.Begin(op)
+	hold, err := take(bounded)
+	op = a.call.End(func(op *history.Op) {
 		if err != nil {
 			a.fail(op, err)
+			if op.Outcome == history.Refused && s.For > 0 && ctx.Err() == nil { // the step's own end
+				op.GaveUp = began + (s.For - instant).Nanoseconds()
+			}
 			return
 		}
 		op.Outcome, op.Fence, op.Acquisition = history.Done, hold.Fence(), hold.Acquisition()
@@ -140,6 +146,23 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	}
 	a.doubt = a.doubt || err != nil
 	a.sample()
+}
+
+// instant is more than the stamps of one instant in a bubble differ by.
+const instant = time.Microsecond
+
+// Waits takes down that the acquire which is under way has a place in a queue, or
+// has one again: for redlatch.WithWaitNotice.
+func (a *Actor) Waits(w lock.Waiting) {
+	now := a.Recorder.Now()
+	a.call.Note(func(op *history.Op) {
+		if op.Queued == 0 {
+			op.Queued = now
+		}
+		if w.Again {
+			op.Again = now
+		}
+	})
 }
 
 // bound is the context of an acquire.

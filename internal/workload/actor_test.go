@@ -12,6 +12,7 @@ import (
 	"github.com/redlatch/redlatch/internal/check"
 	"github.com/redlatch/redlatch/internal/history"
 	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -23,6 +24,7 @@ type answers struct {
 	unlocks []error
 	lost    chan struct{}
 	trust   time.Duration
+	waits   func(lock.Waiting) // of the actor
 }
 
 func next(errs *[]error) (err error) {
@@ -35,6 +37,10 @@ func next(errs *[]error) (err error) {
 func (a *answers) Lock(ctx context.Context) (workload.Hold, error) {
 	if err := next(&a.locks); err != nil {
 		if errors.Is(err, errWait) {
+			time.Sleep(time.Second)
+			a.waits(lock.Waiting{Position: 2})
+			time.Sleep(time.Second)
+			a.waits(lock.Waiting{Position: 1, Again: true})
 			<-ctx.Done()
 			return nil, &lockerr.NotAcquiredError{Holder: "x", Err: ctx.Err()}
 		}
@@ -66,6 +72,7 @@ func play(t *testing.T, a *answers, plan ...workload.Step) (h history.History) {
 		}
 		r := history.InMemory(history.Since(time.Now()))
 		actor := &workload.Actor{Client: 1, Name: "n", Lock: a, Recorder: r, Resources: []check.Resource{check.NewMemory(true)}}
+		a.waits = actor.Waits
 		time.AfterFunc(10*time.Second, func() { close(a.lost) })
 		actor.Run(t.Context(), plan)
 		time.Sleep(time.Minute)
@@ -111,6 +118,19 @@ func TestOutcomesAreTakenDownAsTold(t *testing.T) {
 		{history.Try, "1.5", history.Refused},
 		{history.Acquire, "1.6", history.Nothing},
 	}, got)
+}
+
+// What is told of a queue is taken down when it is told, and a wait is not said to
+// have been given up before it was.
+func TestWaitsInQueuesAreTakenDown(t *testing.T) {
+	h := play(t, &answers{locks: []error{errWait, nil}}, step(workload.Acquire, 5*time.Second), step(workload.Acquire))
+	require.Len(t, h.Ops, 3)
+	for at, want := range map[int64]time.Duration{h.Ops[0].Queued: time.Second, h.Ops[0].Again: 2 * time.Second, h.Ops[0].GaveUp: 5 * time.Second} {
+		require.InDelta(t, want, at, float64(time.Millisecond))
+	}
+	require.Less(t, h.Ops[0].GaveUp, h.Ops[0].Return)
+	require.Zero(t, h.Ops[1].Queued)
+	require.Zero(t, h.Ops[1].GaveUp)
 }
 
 // A window says no more than the library did: it ends before the loss, and where
