@@ -14,7 +14,7 @@ MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
 # Most tests wait, for a lease or a poll, and do not compute: more of them at once
 # than there are cores is what they need.
-GO_TEST := go test -race -shuffle=on -parallel 6
+GO_TEST := go test -shuffle=on -parallel 6
 
 # The clock of a server is set by a library that is compiled for it.
 CHAOS = scripts/servers.sh >/dev/null && scripts/need.sh gcc 'gcc libc6-dev' && \
@@ -30,11 +30,11 @@ test: ## find or install redis-server, then run every test of every module and l
 	@export REDLATCH_REQUIRE_SERVER=1; \
 	for module in $(MODULES); do \
 		echo "== go test, module $$module"; \
-		(cd $$module && $(GO_TEST) ./...); \
+		(cd $$module && $(GO_TEST) -race ./...); \
 	done
 
 .PHONY: test-servers
-test-servers: ## run the tests on the oldest, the usual and the newest server, fetched into .cache
+test-servers: ## run the tests on the oldest, the usual and the newest server, fetched into .cache; without the race detector
 	@servers=$$(scripts/servers.sh --all); \
 	export REDLATCH_REQUIRE_SERVER=1; \
 	failed=; \

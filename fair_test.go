@@ -77,7 +77,7 @@ func TestFairWaitersOutlastTenHours(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		// Rare beats, so that the embedded server is done with them soon.
-		slow := redlatch.WithHeartbeat(10 * time.Minute)
+		slow := redlatch.WithHeartbeat(time.Hour)
 		holder, a, b, c := s.actor(), s.actor(slow), s.actor(slow), s.actor(slow)
 		h := holder.lockFair("door")
 		all := s.line("door", 100, a, b, c)
@@ -101,7 +101,7 @@ func TestFairWaitersOutlastTenHours(t *testing.T) {
 func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		const waiters, slow = 1000, 15 * time.Minute
+		const waiters, slow = 1000, time.Hour // each is asked for three times in it
 		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(slow))
 		h := holder.lockFair("door")
 		ctx, cancel := context.WithCancel(a.ctx)
@@ -110,7 +110,7 @@ func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 			all = append(all, a.beginFair(ctx, "door"))
 		}
 		s.queued("door", waiters)
-		time.Sleep(slow)
+		time.Sleep(slow / 3)
 		before := a.scripts.Load()
 		time.Sleep(time.Hour)
 		rounds := int64(time.Hour / (slow / 3))
