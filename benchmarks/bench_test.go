@@ -22,7 +22,10 @@ type locker interface {
 	lock(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 }
 
-func connect(b *testing.B) *redis.Client {
+func connect(b *testing.B) *redis.Client { return connectFrom(b, 0) }
+
+// connectFrom is a client that is so far from the server, in time one way.
+func connectFrom(b *testing.B, way time.Duration) *redis.Client {
 	b.Helper()
 	url := os.Getenv("REDIS_URL")
 	if url == "" {
@@ -31,6 +34,9 @@ func connect(b *testing.B) *redis.Client {
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		b.Fatal(err)
+	}
+	if way > 0 {
+		options.Addr = distant(b, options.Addr, way)
 	}
 	rdb := redis.NewClient(options)
 	b.Cleanup(func() { _ = rdb.Close() })

@@ -129,7 +129,7 @@ func BenchmarkSemaphoreShared(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			rdb := connect(b)
 			l := c.make(rdb)
-			trip, nap := roundTrip(b, rdb), asleep(work)
+			trip, nap := roundTrip(b, rdb, 0), asleep(work)
 			before := commands(b, rdb)
 			turns := make([]int, goroutines)
 			var budget atomic.Int64
