@@ -14,7 +14,7 @@ MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
 # Most tests wait, for a lease or a poll, and do not compute: more of them at once
 # than there are cores is what they need.
-GO_TEST := go test -shuffle=on -parallel 6
+GO_TEST := go test -shuffle=on -parallel 6 -timeout 20m
 
 # The clock of a server is set by a library that is compiled for it.
 CHAOS = scripts/servers.sh >/dev/null && scripts/need.sh gcc 'gcc libc6-dev' && \
