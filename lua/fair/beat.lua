@@ -24,63 +24,84 @@
 -- Twice       a copy extends to one heartbeat or lease from its arrival, at most.
 -- Cost        one round trip, O(waiters log n).
 -- include server_time_us refusal holder_of last_fence next_fence bad_fence store_fence keep_grant write_grant
--- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_tell
--- include grant_next
+-- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_note
+-- include queue_tell grant_next
 
 local keep_ms, prefix = tonumber(ARGV[1]), ARGV[2]
 local now_us = server_time_us()
 local now_ms = math.floor(now_us / 1000)
 
-local function look(at, member, lease_ms)
+-- What is known of each lock, by its key.
+local locks = {}
+
+local function read(at)
   local fields, stored = redis.pcall('HGETALL', KEYS[at + 1]), redis.pcall('GET', KEYS[at + 2])
   local _, unreadable = queue_length(at)
   local fence = not refusal(stored) and last_fence(stored)
   if refusal(fields) or unreadable or not fence then
-    return {-1}
+    return {refused = true}
   end
-  local holder, holds, holder_about = holder_of(fields)
-  if not holds then
+  local holder, holds, about = holder_of(fields)
+  return {refused = not holds, holder = holder, about = about, fence = fence}
+end
+
+-- Notes that a waiter lives: all of them, before anybody is taken for dead or granted.
+local function note(at, member, lease_ms)
+  local lock = locks[KEYS[at + 1]] or read(at)
+  locks[KEYS[at + 1]] = lock
+  if lock.refused then
     return {-1}
   end
   local acquisition, _, heartbeat_ms = queue_waiter(member)
-  local refused = false
-  if holder == acquisition then
-    fence, refused = keep_grant(at, lease_ms, fence, now_us, keep_ms)
+  if lock.holder == acquisition then
+    local fence, refused = keep_grant(at, lease_ms, lock.fence, now_us, keep_ms)
+    lock.fence = fence
     return refused and {-1} or {1, fence}
   end
-  if not redis.call('ZSCORE', KEYS[at + 3], member) then
-    local removed = redis.call('ZSCORE', KEYS[at + 4], member)
-    return removed and tonumber(removed) < 0 and {3} or {0}
+  return queue_note(at, member, heartbeat_ms, now_ms, lock)
+end
+
+-- Drops the dead, and gives the lock, if it is free, to the first that lives.
+local function judge(at)
+  local lock = locks[KEYS[at + 1]]
+  lock.judged = true
+  local more = queue_bury(at, now_ms, lock.grace_ms)
+  if lock.holder or more then
+    return
   end
-  local grace_ms = queue_grace(at, now_ms)
-  if queue_beat(at, member, heartbeat_ms, now_ms) then
+  local grant
+  grant, lock.refused = grant_next(at, now_us, lock.grace_ms, keep_ms, prefix)
+  if grant then
+    lock.holder, lock.about, lock.fence = grant.acquisition, grant.about, grant.fence
+  end
+end
+
+local function place(at, member, lease_ms)
+  local acquisition = queue_waiter(member)
+  local lock = locks[KEYS[at + 1]]
+  if lock.refused then
     return {-1}
   end
-  local more = queue_bury(at, now_ms, grace_ms)
-  local ttl_ms = redis.call('PTTL', KEYS[at + 1])
-  if not holder then
-    ttl_ms = 0
-    local grant = false
-    if not more then
-      grant, refused = grant_next(at, now_us, grace_ms, keep_ms, prefix)
-    end
-    if refused then
-      return {-1}
-    end
-    if grant and grant.acquisition == acquisition then
-      redis.call('PEXPIRE', KEYS[at + 1], math.max(grant.ttl_ms, lease_ms))
-      return {1, grant.fence}
-    end
-    if grant then
-      holder, holder_about, ttl_ms, fence = grant.acquisition, grant.about, grant.ttl_ms, grant.fence
-    end
+  local ttl_ms = lock.holder and redis.call('PTTL', KEYS[at + 1]) or 0
+  if lock.holder == acquisition then
+    redis.call('PEXPIRE', KEYS[at + 1], math.max(ttl_ms, lease_ms))
+    return {1, lock.fence}
   end
   local rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
-  return {2, rank + 1, length, ttl_ms, holder or '', holder_about, fence}
+  if not rank then
+    return {0}
+  end
+  return {2, rank + 1, length, ttl_ms, lock.holder or '', lock.about, lock.fence}
 end
 
 local answers = {}
 for i = 1, #KEYS / 4 do
-  answers[i] = look(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
+  answers[i] = note(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
+end
+for i = 1, #KEYS / 4 do
+  if not answers[i] and not locks[KEYS[4 * i - 3]].judged then
+    judge(4 * i - 4)
+  end
+  answers[i] = answers[i] or place(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
 end
 return answers

@@ -24,8 +24,8 @@
 -- Twice       a copy extends to one heartbeat or lease from its arrival, at most.
 -- Cost        one round trip, O(waiters log n).
 -- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_extend permits_drop
--- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_tell
--- include permits_serve
+-- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_note
+-- include queue_tell permits_serve
 
 local keep_ms, prefix = tonumber(ARGV[1]), ARGV[2]
 local now_us = server_time_us()
@@ -50,13 +50,9 @@ local function note(at, member, lease_ms, said)
   if refused or has then
     return refused and {-1} or {1}
   end
-  if not redis.call('ZSCORE', KEYS[at + 3], member) then
-    local removed = redis.call('ZSCORE', KEYS[at + 4], member)
-    return removed and tonumber(removed) < 0 and {3} or {0}
-  end
-  known.grace_ms = known.grace_ms or queue_grace(at, now_ms)
-  if queue_beat(at, member, heartbeat_ms, now_ms) then
-    return {-1}
+  local answer = queue_note(at, member, heartbeat_ms, now_ms, known)
+  if answer then
+    return answer
   end
   known.limit, known.refused = permits_limit(at, said, keep_ms)
   return known.refused and {-1}

@@ -1,0 +1,12 @@
+-- Notes that a waiter lives, the first of two rounds over the waiters of one call:
+-- none is taken for dead before all are noted. known is what the call knows of this
+-- queue; its grace is that of before the first note. The answer, if that is all
+-- there is to say: the waiter has no place any more, or the note was refused.
+local function queue_note(at, member, heartbeat_ms, now_ms, known)
+  if not redis.call('ZSCORE', KEYS[at + 3], member) then
+    local removed = redis.call('ZSCORE', KEYS[at + 4], member)
+    return removed and tonumber(removed) < 0 and {3} or {0}
+  end
+  known.grace_ms = known.grace_ms or queue_grace(at, now_ms)
+  return queue_beat(at, member, heartbeat_ms, now_ms) and {-1} or nil
+end
