@@ -149,6 +149,45 @@ func TestTheDeadDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
 	})
 }
 
+// Nobody of a long queue lives: whoever waits without a queue hears of the release all
+// the same, and not at its poll.
+func TestAPlainWaiterBehindVeryManyDeadHearsOfTheRelease(t *testing.T) {
+	t.Parallel()
+	for name, free := range map[string]func(s *stage, a *actor, h *lock.Hold){
+		"unlock": func(s *stage, _ *actor, h *lock.Hold) { s.unlock(h) },
+		"force release": func(s *stage, a *actor, h *lock.Hold) {
+			victim, err := a.FairMutex("door").ForceRelease(a.ctx, "")
+			require.NoError(s, err)
+			require.Equal(s, h.Acquisition(), victim)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				holder, a := s.actor(), s.actor()
+				h := holder.lockFair("door")
+				w := a.begin(a.ctx, "door").asked(2)
+				had := redis.Z{Score: float64(time.Now().UnixMilli() - 1), Member: "grace"}
+				dead := make([]redis.Z, 2500)
+				for i := range dead {
+					dead[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("dead:%d 1 3600000", i)}
+				}
+				require.NoError(s, s.admin.ZAdd(s.Context(), "redlatch:queue:{door}", dead...).Err())
+				require.NoError(s, s.admin.ZAdd(s.Context(), "redlatch:alive:{door}", append(dead, had)...).Err())
+				free(s, holder, h)
+				freed := time.Now()
+				next := w.got()
+				require.Zero(s, w.at.Sub(freed))
+				s.unlock(next)
+				if name != "unlock" {
+					require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
+				}
+				s.nothingRemains()
+			})
+		})
+	}
+}
+
 // A waiter that dies between the grant and taking over costs what is left of its
 // heartbeat.
 func TestAWaiterThatDiesWithTheGrantCostsAHeartbeat(t *testing.T) {

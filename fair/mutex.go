@@ -202,10 +202,16 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 	s := m.family.session
 	return m.named.ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
-			return lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
+			p := lua.ForceReleaseFairParams{
 				Keys:     lua.FairKeys{Lock: m.keys.Lock, Fence: m.keys.Fence, Queue: m.keys.Queue, Alive: m.keys.Alive},
 				Expected: target, Channel: m.keys.Channel,
 				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster,
-			})
+			}
+			reply, err := lua.ForceReleaseFair(ctx, rdb, p)
+			// The lock is free by now; that the dead cannot be dropped must not make that an error.
+			for next := reply; next.More; {
+				next, _ = lua.ForceReleaseFair(ctx, rdb, p)
+			}
+			return reply, err
 		})
 }

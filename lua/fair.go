@@ -245,7 +245,15 @@ type ForceReleaseFairParams struct {
 // One round trip.
 func ForceReleaseFair(ctx context.Context, rdb Redis, p ForceReleaseFairParams) (ForceReleaseReply, error) {
 	v, err := forceFairScript.run(ctx, rdb, p.Keys.all(), p.Expected, p.Channel, p.KeepFence.Milliseconds(), p.Clients, flag(p.Cluster))
-	return readForced(forceFairScript, v, err)
+	r := readReply(forceFairScript, v, err)
+	out := r.forced()
+	switch out.Status {
+	case Freed:
+		out.More = r.int(2) == 1
+	case Nobody:
+		out.More = r.int(1) == 1
+	}
+	return out, r.err
 }
 
 // Remove takes a waiter out of the queue and lets it know. It reports whether it

@@ -91,7 +91,11 @@ func forceFair(expected string) func(context.Context, lua.Redis) (string, error)
 		r, err := lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
 			Keys: fairKeys, Expected: expected, Channel: names.Channel, Clients: key.ClientPrefix,
 		})
-		return strings.TrimSpace(statusNames[r.Status] + " " + r.Holder), err
+		s := strings.TrimSpace(statusNames[r.Status] + " " + r.Holder)
+		if r.More {
+			s += ", more"
+		}
+		return s, err
 	}
 }
 
@@ -271,7 +275,9 @@ func TestForceReleaseGrantsToTheNext(t *testing.T) {
 		{"others wait", with(heldFair, bcQueued), forceFair("a:1"), "freed a:1",
 			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"another than expected", with(heldFair, bcQueued), forceFair("b:1"), "busy a:1", stillHeld + bcWait},
-		{"nobody", bcQueued, forceFair(""), "nobody", strings.TrimPrefix(bcWait, "; ")},
+		{"nobody", nil, forceFair(""), "nobody", ""},
+		{"nobody, others wait: it goes on", with([]string{"SET @F 5000000000000000"}, bcQueued), forceFair("a:1"), "nobody",
+			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"queue of another type", with(heldFair, []string{"SET @Q x"}), forceFair(""), "freed a:1", seededOnly + "; queue forever x"},
 		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, forceFair(""), "WRONGTYPE", "lock forever a:1:write:1 mode:write"},
 		{"lock of another type", []string{"SET @L x"}, forceFair(""), "WRONGTYPE", "lock forever x"},
@@ -303,28 +309,66 @@ func TestQueueSeesAndChangesNothing(t *testing.T) {
 	})
 }
 
+// manyDead has a:1 hold the lock, and 2500 in the queue that are dead and had their grace.
+func manyDead(t *testing.T, b *backend) {
+	t.Helper()
+	prepare(t, b.rdb, append([]string{"FLUSHALL"}, heldFair...)...)
+	var dead []redis.Z
+	for i := range 2500 {
+		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 1 3600000", i)})
+	}
+	require.NoError(t, b.rdb.ZAdd(t.Context(), names.Queue, dead...).Err())
+	require.NoError(t, b.rdb.ZAdd(t.Context(), names.Alive, dead...).Err())
+	prepare(t, b.rdb, "ZADD @A -0.5h grace")
+}
+
+// play runs calls, each with what it must answer.
+func (b *backend) play(t *testing.T, steps ...row) {
+	t.Helper()
+	for _, s := range steps {
+		got, err := s.call(t.Context(), b.rdb)
+		require.NoError(t, err)
+		require.Equal(t, s.reply, got)
+	}
+}
+
 // A thousand dead ones are dropped by one call; more by the next.
 func TestVeryManyDeadAreDroppedInPieces(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
-		ctx := t.Context()
-		prepare(t, b.rdb, heldFair...)
-		var dead []redis.Z
-		for i := range 2500 {
-			dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 1 3600000", i)})
+		for _, freed := range [][]row{
+			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: join("c:1"), reply: "queued 502 of 502, free"},
+				{call: leave("a:1"), reply: "gone, heard by 0"}},
+			{{call: forceFair("a:1"), reply: "freed a:1, more"}, {call: join("c:1"), reply: "queued 502 of 502, free"},
+				{call: forceFair("a:1"), reply: "nobody"}},
+		} {
+			manyDead(t, b)
+			prepare(t, b.rdb, "ZADD @Q 9000 b:1/w", "ZADD @A +1h b:1/w", "ZREM @A grace")
+			b.play(t, freed...)
+			require.Equal(t, "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=clock; alive 11h c:1=1h", keyspace(t, b.rdb))
 		}
-		require.NoError(t, b.rdb.ZAdd(ctx, names.Queue, dead...).Err())
-		require.NoError(t, b.rdb.ZAdd(ctx, names.Alive, dead...).Err())
-		prepare(t, b.rdb, "ZADD @Q 9000 b:1/w", "ZADD @A +1h b:1/w")
-		run := func(call func(context.Context, lua.Redis) (string, error), want string) {
-			t.Helper()
-			got, err := call(ctx, b.rdb)
+	})
+}
+
+// Nobody of them lives: the last call tells those who wait without a queue.
+func TestThoseWithoutAQueueAreToldBehindVeryManyDead(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		sub := b.rdb.Subscribe(t.Context(), names.Channel)
+		defer sub.Close()
+		_, err := sub.Receive(t.Context())
+		require.NoError(t, err)
+		for _, freed := range [][]row{
+			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: leave("a:1"), reply: "gone, heard by 0, more"},
+				{call: leave("a:1"), reply: "gone, heard by 1"}, {call: leave("a:1"), reply: "gone, heard by 0"}},
+			{{call: forceFair("a:1"), reply: "freed a:1, more"}, {call: forceFair("a:1"), reply: "nobody, more"},
+				{call: forceFair("a:1"), reply: "nobody"}},
+		} {
+			manyDead(t, b)
+			b.play(t, freed...)
+			require.Equal(t, seededOnly, keyspace(t, b.rdb))
+			m, err := sub.ReceiveMessage(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, want, got)
+			require.Equal(t, "0", m.Payload)
 		}
-		run(leave("a:1"), "freed, heard by 0, more")
-		run(join("c:1"), "queued 502 of 502, free")
-		run(leave("a:1"), "gone, heard by 0")
-		require.Equal(t, "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=clock; alive 11h c:1=1h", keyspace(t, b.rdb))
 	})
 }
 

@@ -227,28 +227,30 @@ type ForceReleaseParams struct {
 type ForceReleaseReply struct {
 	Status Status
 	Holder string
+	// More says that the lock is free and dead waiters are left to be dropped
+	// before it can be handed on: call again. Of fair mutexes only.
+	More bool
 }
 
 // ForceRelease ends a lock whoever has it. One round trip.
 func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceReleaseReply, error) {
 	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey}, p.Expected, p.Channel, flag(p.Cluster))
-	return readForced(forceReleaseScript, v, err)
+	r := readReply(forceReleaseScript, v, err)
+	return r.forced(), r.err
 }
 
-func readForced(script *script, v any, err error) (ForceReleaseReply, error) {
-	r := readReply(script, v, err)
-	var out ForceReleaseReply
+// forced reads what both kinds of mutex answer.
+func (r *reply) forced() ForceReleaseReply {
 	switch r.int(0) {
 	case 1:
-		out = ForceReleaseReply{Status: Freed, Holder: r.text(1)}
+		return ForceReleaseReply{Status: Freed, Holder: r.text(1)}
 	case 0:
-		out = ForceReleaseReply{Status: Nobody}
+		return ForceReleaseReply{Status: Nobody}
 	case -1:
-		out = ForceReleaseReply{Status: Busy, Holder: r.text(1)}
-	default:
-		r.unexpected()
+		return ForceReleaseReply{Status: Busy, Holder: r.text(1)}
 	}
-	return out, r.err
+	r.unexpected()
+	return ForceReleaseReply{}
 }
 
 // InspectReply is the state of one lock.

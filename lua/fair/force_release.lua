@@ -12,15 +12,16 @@
 -- ARGV[5]  int      -   1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
---   {1, holder}        free now, or the next one's; this acquisition had it
---   {0}                nobody had it: nothing changed
+--   {1, holder, more}  free now, or the next one's; this acquisition had it
+--   {0, more}          nobody had it; for both, more is 1 when there were more dead waiters than
+--                      one call drops: call again, with the same acquisition
 --   {-1, holder}       another than the expected one has it: nothing changed
 --   error WRONGTYPE    the key is no mutex: nothing changed
 --
 -- Guarantees  the victim's next renewal finds its lock gone; the next waiter, or those who
 --             wait without a queue, are told.
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
---             has the lock then.
+--             has the lock then. A free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
 -- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence write_grant
 -- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell grant_next
@@ -38,16 +39,16 @@ local holder, holds = holder_of(fields)
 if not holds then
   return not_mutex()
 end
-if not holder then
-  return {0}
-end
-if expected ~= '' and holder ~= expected then
+if holder and expected ~= '' and holder ~= expected then
   return {-1, holder}
 end
-refused = refusal(redis.pcall('DEL', KEYS[1]))
+refused = holder and refusal(redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
 local length, unreadable = queue_length(0)
-pass_on(0, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
-return {1, holder}
+local _, more = pass_on(0, holder, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
+if holder then
+  return {1, holder, more}
+end
+return {0, more}

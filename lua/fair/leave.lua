@@ -49,7 +49,7 @@ end
 -- The lock is free by now; what goes wrong from here must not make that an error.
 local heard, more = 0, 0
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  heard, more = pass_on(0, not unreadable and length > 0, mine == 1 and channel, in_cluster, keep_ms, prefix)
+  heard, more = pass_on(0, mine == 1, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
 end
 if mine == 1 then
   return {1, heard, more}

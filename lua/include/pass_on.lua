@@ -1,8 +1,8 @@
--- A lock that is free goes to the first of the queue; where there is none, those
--- who wait without a queue are told, if they have not been: then channel is given.
--- How many were told, -1 if none may be; and 1 when more dead waiters are to be
--- dropped before.
-local function pass_on(at, is_queue, channel, in_cluster, keep_ms, prefix)
+-- A lock that is free goes to the first of the queue; where nobody is in it, those
+-- who wait without a queue are told. They have been already where there was none,
+-- unless it was freed just now. How many were told, -1 if none may be; and 1 when
+-- more dead waiters are to be dropped before.
+local function pass_on(at, freed, is_queue, channel, in_cluster, keep_ms, prefix)
   if is_queue then
     local now_us = server_time_us()
     local now_ms = math.floor(now_us / 1000)
@@ -15,5 +15,5 @@ local function pass_on(at, is_queue, channel, in_cluster, keep_ms, prefix)
       return grant.heard, 0
     end
   end
-  return channel and tell_free(channel, in_cluster) or 0, 0
+  return (freed or is_queue) and tell_free(channel, in_cluster) or 0, 0
 end
