@@ -862,3 +862,30 @@ func TestFair_ANoticeThatPanicsLeavesNoPlace(t *testing.T) {
 		s.nothingRemains()
 	})
 }
+
+// A notice that blocks costs its own waiter the lock, and the others a heartbeat.
+func TestFair_ANoticeThatBlocksKeepsTheLockFromNobody(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a, b := s.actor(), s.actor(), s.actor()
+		h := holder.lockFair("door")
+		blocked, again := make(chan struct{}), atomic.Bool{}
+		first := a.beginFair(a.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
+			again.Store(w.Again)
+			<-blocked
+		}))
+		s.queued("door", 1)
+		next := s.line("door", 1, b)[0]
+		freed := time.Now()
+		s.unlock(h)
+		h = next.got()
+		require.LessOrEqual(s, next.at.Sub(freed), heartbeat+10*time.Millisecond)
+		close(blocked)
+		s.queued("door", 1)
+		require.True(s, first.pending())
+		s.unlock(h)
+		s.unlock(first.got())
+		require.True(s, again.Load())
+		s.nothingRemains()
+	})
+}

@@ -146,8 +146,9 @@ func WithHeartbeat(d time.Duration) LockOption {
 // WithWaitNotice has notice called by a Lock that waits in a queue: when it has
 // got its place, and when the place, the length or the holder have changed, as
 // its heartbeats bring it to light. It is called by the goroutine that waits and
-// must return soon: the lock may come meanwhile. Plain mutexes have no queue and
-// call nothing.
+// must return soon: the lock may come meanwhile. A grant that finds it blocked ends
+// after a heartbeat, or a lease at most, and goes on to the next; the waiter queues
+// again when notice returns. Plain mutexes have no queue and call nothing.
 func WithWaitNotice(notice func(lock.Waiting)) LockOption {
 	return lockOption(func(s *settings.Lock) {
 		s.Notice = nil

@@ -52,6 +52,18 @@ func (d *Desk[B]) find(acquisition string) *Waiter[B] {
 	return d.waiters[acquisition]
 }
 
+// beating finds a waiter that still has to beat. One that was granted has not: it
+// begins to hold at once. Where it cannot, because its user's notice blocks, the
+// grant must not be kept for ever: it ends, and goes on to the next.
+func (d *Desk[B]) beating(acquisition string) *Waiter[B] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.waiters[acquisition]; w != nil && w.status != lua.Granted {
+		return w
+	}
+	return nil
+}
+
 // hear takes in a message: "<acquisition> <fence>", where fence 0 says that the
 // waiter was removed. What it does not know, or does not understand, is for
 // nobody.
@@ -107,8 +119,8 @@ func (d *Desk[B]) isFirst(w *Waiter[B]) bool {
 	return true
 }
 
-// renew is the watchdog's way to beat. A waiter that has left meanwhile is not
-// sent, and counts as answered.
+// renew is the watchdog's way to beat. A waiter that has left meanwhile, or was
+// granted, is not sent, and counts as answered.
 func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(requests))
 	waiters := make([]*Waiter[B], 0, len(requests))
@@ -116,7 +128,7 @@ func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]wat
 	batch := make([]B, 0, len(requests))
 	for i, r := range requests {
 		answers[i] = watchdog.Held
-		if w := d.find(r.ID); w != nil {
+		if w := d.beating(r.ID); w != nil {
 			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.beat)
 		}
 	}
