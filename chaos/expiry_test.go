@@ -190,7 +190,7 @@ func (o *ordeal) judge(h history.History) {
 				unawares, longest = unawares+1, max(longest, longer)
 			}
 		}
-		o.never("overlaps", check.Overlaps(part.Windows, 1))
+		o.never("overlaps", check.Overlaps(part.Windows, check.Limit(1)))
 		o.never("fences gone back", check.Fences(part.Ops))
 	}
 	o.enough("grants", grants(h.Ops), o.of(grantsEach, leastGrants))

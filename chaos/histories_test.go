@@ -84,7 +84,7 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	}
 	c.count("of them with an outcome nobody knows", unknown(h.Ops))
 	c.never("not linearizable", p.linearizable(h.Ops))
-	c.never("overlaps", check.Overlaps(h.Windows, 1))
+	c.never("overlaps", check.Overlaps(h.Windows, check.Limit(1)))
 	c.never("fences gone back", check.Fences(h.Ops))
 }
 

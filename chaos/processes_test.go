@@ -186,7 +186,7 @@ func (k *campaign) judge(h history.History, what string) (rejected int) {
 	defer rdb.Close()
 	for name, part := range h.ByName() {
 		k.count("grants", grants(part.Ops))
-		k.never("overlaps", check.Overlaps(part.Windows, 1))
+		k.never("overlaps", check.Overlaps(part.Windows, check.Limit(1)))
 		k.never("fences gone back", check.Fences(part.Ops))
 		k.never("histories not linearizable", k.p.linearizable(withExpiry(part.Ops, k.killed())))
 		for _, checked := range []bool{true, false} {

@@ -100,7 +100,7 @@ func (c *course) trusted(s *severed, end time.Time) {
 		{Name: s.name, Owner: "first", From: s.from, Until: until},
 		{Name: s.name, Owner: "next", From: s.granted, Until: now},
 	}
-	if check.Overlaps(windows, 1) == nil {
+	if check.Overlaps(windows, check.Limit(1)) == nil {
 		c.count("overlaps of trust", 0)
 		return
 	}

@@ -83,7 +83,7 @@ func (c *course) judge(h history.History, name string) {
 	c.count("of them grants", grants(h.Ops))
 	c.verdict("histories linearizable", h.Ops)
 	c.verdict("if refusals and losses are not believed", disbelieved(h.Ops))
-	c.count("with two holders at one time", one(check.Overlaps(h.Windows, 1) != nil))
+	c.count("with two holders at one time", one(check.Overlaps(h.Windows, check.Limit(1)) != nil))
 	c.count("that end with a lock that nobody knows to hold", one(c.left(name)))
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Overlaps says whether more than most units of one lock were trusted to be held
-// at one instant: 1 for a mutex, the number of permits for a semaphore. Windows
-// of one grant, as re-entries have, count once. Windows that only touch do not
-// overlap.
-func Overlaps(windows []history.Window, most int) error {
+// Overlaps says whether more units of one lock were trusted to be held at one
+// instant than there were when the last of them was given out: after all of them were
+// asked for, and by that instant. Windows of one grant, as re-entries have, count
+// once. Windows that only touch do not overlap.
+func Overlaps(windows []history.Window, limits Limits) error {
 	type event struct {
 		at    int64
 		begin bool
@@ -42,21 +42,24 @@ func Overlaps(windows []history.Window, most int) error {
 		} else if open[grant] = open[grant][1:]; len(open[grant]) == 0 {
 			delete(open, grant)
 		}
-		if held := units(open); held > most {
-			return fmt.Errorf("%d held at one time, of %d:\n%s", held, most, together(open))
+		asked, held := together(open)
+		if most := limits(asked, e.at); held > most {
+			return fmt.Errorf("%d held at one time, of %d:\n%s", held, most, describe(open))
 		}
 	}
 	return nil
 }
 
-func units(open map[string][]history.Window) (n int) {
+// together is how many units are held, and when the last of them was asked for.
+func together(open map[string][]history.Window) (asked int64, units int) {
 	for _, windows := range open {
-		n += max(1, windows[0].Units)
+		asked = max(asked, windows[0].Call)
+		units += max(1, windows[0].Units)
 	}
-	return n
+	return asked, units
 }
 
-func together(open map[string][]history.Window) string {
+func describe(open map[string][]history.Window) string {
 	var lines []string
 	for _, windows := range open {
 		for _, w := range windows {

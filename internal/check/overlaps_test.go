@@ -39,9 +39,41 @@ func TestWindows(t *testing.T) {
 		"four of three permits":                  {3, []history.Window{window("a", 1, 4), three}, false},
 	}
 	for name, c := range cases {
-		err := check.Overlaps(c.windows, c.most)
+		err := check.Overlaps(c.windows, check.Limit(c.most))
 		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
 	}
+}
+
+// A limit that was changed counts from the time on at which it may have been.
+func TestWindowsUnderAChangingLimit(t *testing.T) {
+	resize := func(to int, from, until int64, o history.Outcome) history.Op {
+		return history.Op{Kind: history.Resize, Units: to, Call: from, Return: until, Outcome: o}
+	}
+	asked := func(w history.Window, at int64) history.Window { w.Call = at; return w }
+	first, second := asked(window("a", 2, 9), 1), asked(window("b", 7, 8), 6)
+	for name, c := range map[string]struct {
+		resizes []history.Op
+		ok      bool
+	}{
+		"never":                               {nil, false},
+		"raised before":                       {[]history.Op{resize(2, 3, 4, done)}, true},
+		"raised meanwhile":                    {[]history.Op{resize(2, 6, 9, done)}, true},
+		"raised, perhaps":                     {[]history.Op{resize(2, 3, never, unknown)}, true},
+		"raised after":                        {[]history.Op{resize(2, 8, 9, done)}, false},
+		"not raised":                          {[]history.Op{resize(2, 3, 4, nothing)}, false},
+		"raised, and lowered before":          {[]history.Op{resize(2, 2, 3, done), resize(1, 4, 5, done)}, false},
+		"raised, and lowered meanwhile":       {[]history.Op{resize(2, 2, 3, done), resize(1, 5, 7, done)}, true},
+		"raised and lowered at the same time": {[]history.Op{resize(2, 2, 4, done), resize(1, 3, 5, done)}, true},
+		"lowered, perhaps":                    {[]history.Op{resize(2, 2, 3, done), resize(1, 4, never, unknown)}, true},
+	} {
+		err := check.Overlaps([]history.Window{first, second}, check.Limit(1, c.resizes...))
+		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
+	}
+	// Nothing is taken away: who had it before goes on.
+	lowered := check.Limit(2, resize(1, 10, 11, done))
+	both := []history.Window{asked(window("a", 2, 30), 1), asked(window("b", 4, 30), 3)}
+	require.NoError(t, check.Overlaps(both, lowered))
+	require.Error(t, check.Overlaps(append(both[:1], asked(window("c", 20, 30), 12)), lowered))
 }
 
 func TestFences(t *testing.T) {

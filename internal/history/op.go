@@ -14,6 +14,7 @@ const (
 	Release                 // of one hold
 	Free                    // of all holds of the owner at once, as closing a client does; and of its place in a queue
 	Join                    // of a queue: package check makes it out of an Acquire that waited
+	Resize                  // of what a semaphore has: Units is the new limit
 )
 
 // Outcome is what the client was told.
@@ -31,6 +32,8 @@ const (
 	Nothing
 	// Lost is a release or a re-entry that was told that the hold had ended.
 	Lost
+	// TooMany is definite: more units than there are.
+	TooMany
 )
 
 // Never is the Return of a call that has not returned.
@@ -43,7 +46,7 @@ type Op struct {
 	Name        string  `json:"name"`   // of the lock
 	Owner       string  `json:"owner"`  // logical chain: who has it
 	Kind        Kind    `json:"kind"`
-	Units       int     `json:"units,omitempty"` // permits asked for; 0 for locks that have none
+	Units       int     `json:"units,omitempty"` // permits asked for, or the new limit; 0 for locks that have none
 	Call        int64   `json:"call"`
 	Return      int64   `json:"return"`
 	Outcome     Outcome `json:"outcome"`
@@ -51,6 +54,10 @@ type Op struct {
 	Acquisition string  `json:"acquisition,omitempty"`
 	Holder      string  `json:"holder,omitempty"` // the acquisition that a refusal named
 	Err         string  `json:"err,omitempty"`    // what the client was told, for people
+
+	// What the refusal of a semaphore said, of one instant.
+	InUse int `json:"in_use,omitempty"` // units
+	Ahead int `json:"ahead,omitempty"`  // waiters that are before it
 
 	// Of an Acquire that waited in a queue; 0: not that anybody knows.
 	Queued int64 `json:"queued,omitempty"`  // it was told by then that it has a place
@@ -69,16 +76,17 @@ type Window struct {
 	Units       int    `json:"units,omitempty"`
 	Fence       int64  `json:"fence,omitempty"`
 	Acquisition string `json:"acquisition,omitempty"`
+	Call        int64  `json:"call"` // of the acquire
 	From        int64  `json:"from"`
 	Until       int64  `json:"until"`
 }
 
 func (k Kind) String() string {
-	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join")
+	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join", "resize")
 }
 
 func (o Outcome) String() string {
-	return pick(int(o), "outcome", "unknown", "done", "refused", "nothing", "lost")
+	return pick(int(o), "outcome", "unknown", "done", "refused", "nothing", "lost", "too many")
 }
 
 func pick(i int, what string, names ...string) string {
@@ -96,6 +104,9 @@ func (o Op) String() string {
 	s := fmt.Sprintf("[%d, %s] client %d owner %s: %v %s -> %v", o.Call, end, o.Client, o.Owner, o.Kind, o.Name, o.Outcome)
 	if o.Fence != 0 {
 		s += fmt.Sprintf(" fence %d", o.Fence)
+	}
+	if o.Units != 0 {
+		s += fmt.Sprintf(" units %d of %s", o.Units, o.Acquisition)
 	}
 	if o.Queued != 0 {
 		s += fmt.Sprintf(" queued by %d", o.Queued)

@@ -41,7 +41,7 @@ var primitives = map[string]primitive{
 // that a single lock without faults could have given.
 func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 	simulate(t, nothingExpires, func(p primitive, o outcome) error {
-		return errors.Join(p.linearizable(o.history.Ops), check.Overlaps(o.history.Windows, p.units), check.Fences(o.history.Ops), o.protected())
+		return errors.Join(p.linearizable(o.history.Ops), check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected())
 	})
 }
 
@@ -49,7 +49,7 @@ func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 // trust at one time.
 func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 	simulate(t, leasesExpire, func(p primitive, o outcome) error {
-		return errors.Join(check.Overlaps(o.history.Windows, p.units), check.Fences(o.history.Ops), o.protected())
+		return errors.Join(check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected())
 	})
 }
 
@@ -57,7 +57,7 @@ func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 // keep late writers out, and who has lost the lock is told within a lease.
 func TestFencesGrowWhileKeysVanish(t *testing.T) {
 	simulate(t, keysVanish, func(p primitive, o outcome) error {
-		return errors.Join(check.Fences(o.history.Ops), o.protected(), check.Overlaps(o.afterALease(), p.units))
+		return errors.Join(check.Fences(o.history.Ops), o.protected(), check.Overlaps(o.afterALease(), check.Limit(p.units, o.history.Ops...)))
 	})
 }
 

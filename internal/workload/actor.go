@@ -78,7 +78,7 @@ func (a *Actor) closed() {
 
 func (a *Actor) release(h held) history.Op {
 	return history.Op{
-		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Release,
+		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Release, Units: h.window.Units,
 		Fence: h.hold.Fence(), Acquisition: h.hold.Acquisition(),
 	}
 }
@@ -88,6 +88,8 @@ func (a *Actor) do(ctx context.Context, s Step) {
 	switch s.Verb {
 	case Acquire, Cancel, Try:
 		a.acquire(ctx, s)
+	case Resize:
+		a.resize(ctx, s.Units)
 	case Sleep:
 		a.sleep(ctx, s.For)
 	case UnlockAll:
@@ -123,10 +125,14 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	began := a.Recorder.Now()
 	bounded, cancel := a.bound(owner.With(ctx, a.chain.owner), s)
 	defer cancel()
-	op := history.Op{Client: a.Client, Name: a.Name, Owner: a.chain.name, Kind: history.Acquire}
-	take := a.Lock.Lock
+	op := history.Op{Client: a.Client, Name: a.Name, Owner: a.chain.name, Kind: history.Acquire, Units: s.Units}
+	l := a.Lock
+	if s.Units != 0 {
+		l = l.(Units).Of(s.Units)
+	}
+	take := l.Lock
 	if s.Verb == Try {
-		op.Kind, take = history.Try, a.Lock.TryLock
+		op.Kind, take = history.Try, l.TryLock
 	}
 	a.sample()
 	a.call = a.Recorder.Begin(op)
@@ -182,7 +188,7 @@ func (a *Actor) fail(op *history.Op, err error) {
 	op.Err = err.Error()
 	var busy *lockerr.NotAcquiredError
 	if errors.As(err, &busy) {
-		op.Holder = busy.Holder
+		op.Holder, op.InUse, op.Ahead = busy.Holder, busy.InUse, max(busy.Position-1, 0)
 	}
 	var over bool
 	op.Outcome, over = a.Meaning(op.Kind, err)
@@ -192,9 +198,20 @@ func (a *Actor) fail(op *history.Op, err error) {
 func (a *Actor) begin(hold Hold, op history.Op) {
 	a.seen = append(a.seen, hold)
 	a.holds = append(a.holds, held{hold: hold, owner: op.Owner, window: history.Window{
-		Client: a.Client, Name: a.Name, Owner: op.Owner, Fence: op.Fence, Acquisition: op.Acquisition,
-		From: op.Return, Until: op.Return,
+		Client: a.Client, Name: a.Name, Owner: op.Owner, Units: op.Units, Fence: op.Fence, Acquisition: op.Acquisition,
+		Call: op.Call, From: op.Return, Until: op.Return,
 	}})
+}
+
+func (a *Actor) resize(ctx context.Context, limit int) {
+	call := a.Recorder.Begin(history.Op{Client: a.Client, Name: a.Name, Kind: history.Resize, Units: limit})
+	err := a.Lock.(Units).Resize(ctx, limit)
+	call.End(func(op *history.Op) {
+		op.Outcome = history.Done
+		if err != nil {
+			a.fail(op, err)
+		}
+	})
 }
 
 func (a *Actor) unlock(ctx context.Context, i int) {
@@ -230,6 +247,9 @@ func (a *Actor) drop(i int) {
 // work updates what the lock protects. That it is refused, or undone by others,
 // is for the resource to count.
 func (a *Actor) work(ctx context.Context, think time.Duration) {
+	if len(a.Resources) == 0 {
+		a.sleep(ctx, think)
+	}
 	fence := a.holds[len(a.holds)-1].hold.Fence()
 	for _, r := range a.Resources {
 		_ = check.Increment(ctx, r, fence, func() { a.sleep(ctx, think) })

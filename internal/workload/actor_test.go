@@ -160,3 +160,53 @@ func TestClosingIsTakenDownForWhatWasHeld(t *testing.T) {
 	}
 	require.Equal(t, 2, released)
 }
+
+// units is a lock of units that notes what it is asked for.
+type units struct {
+	answers
+
+	asked []int
+}
+
+func (u *units) Of(n int) workload.Lock {
+	u.asked = append(u.asked, n)
+	return &u.answers
+}
+
+func (u *units) Resize(_ context.Context, limit int) error {
+	u.asked = append(u.asked, -limit)
+	return next(&u.unlocks)
+}
+
+// What is taken of a semaphore, and what it refuses, is taken down with its numbers.
+func TestUnitsAreTakenDown(t *testing.T) {
+	u := &units{answers: answers{trust: time.Hour, lost: make(chan struct{}),
+		locks:   []error{nil, &lockerr.NotAcquiredError{Limit: 3, InUse: 2, Position: 4}, &lockerr.LimitError{Units: 2}},
+		unlocks: []error{nil, &lockerr.OpError{Kind: lockerr.ErrIndeterminate}},
+	}}
+	r := history.InMemory(history.Since(time.Now()))
+	a := &workload.Actor{Client: 1, Name: "n", Lock: u, Recorder: r}
+	take := func(v workload.Verb, n int) workload.Step { return workload.Step{Verb: v, Units: n} }
+	a.Run(t.Context(), []workload.Step{take(workload.Acquire, 3), take(workload.Resize, 5), take(workload.Try, 2), take(workload.Acquire, 2), take(workload.Resize, 1)})
+	require.Equal(t, []int{3, -5, 2, 2, -1}, u.asked)
+	type told struct {
+		kind                history.Kind
+		outcome             history.Outcome
+		units, inUse, ahead int
+	}
+	var got []told
+	for _, op := range r.History().Ops {
+		got = append(got, told{op.Kind, op.Outcome, op.Units, op.InUse, op.Ahead})
+	}
+	require.Equal(t, []told{
+		{history.Acquire, history.Done, 3, 0, 0},
+		{history.Resize, history.Done, 5, 0, 0},
+		{history.Try, history.Refused, 2, 2, 3},
+		{history.Acquire, history.TooMany, 2, 0, 0},
+		{history.Resize, history.Unknown, 1, 0, 0},
+		{history.Release, history.Done, 3, 0, 0},
+	}, got)
+	w := r.History().Windows[0]
+	require.Equal(t, 3, w.Units)
+	require.Equal(t, r.History().Ops[0].Call, w.Call)
+}

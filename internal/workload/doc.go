@@ -3,6 +3,7 @@
 // the same actors work in virtual time, against a server that is being harmed,
 // and in processes that are killed.
 //
-// A primitive joins as a [Lock], which its mutexes mostly are already; a library
-// of others brings its reading of errors too, see [Meaning].
+// A primitive joins as a [Lock], which its mutexes mostly are already, or as [Units],
+// of which actors take more or less; a library of others brings its reading of errors
+// too, see [Meaning].
 package workload

@@ -8,12 +8,21 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 // Lock is one lock as one client has it. The context carries the owner.
 type Lock interface {
 	Lock(ctx context.Context) (Hold, error)
 	TryLock(ctx context.Context) (Hold, error)
+}
+
+// Units is a Lock of which an actor takes more or less, as it is told by a step.
+type Units interface {
+	Lock
+	// Of is the lock that takes so many.
+	Of(units int) Lock
+	Resize(ctx context.Context, limit int) error
 }
 
 // Hold is one successful acquire.
@@ -47,6 +56,43 @@ func asHold(h *lock.Hold, err error) (Hold, error) {
 	return h, err
 }
 
+// Permits makes a Lock of a semaphore, one unit at a time unless told otherwise.
+func Permits(s *semaphore.Semaphore) Units { return permits{s, 1} }
+
+type permits struct {
+	semaphore *semaphore.Semaphore
+	units     int
+}
+
+func (p permits) Of(units int) Lock { return permits{p.semaphore, units} }
+
+func (p permits) Lock(ctx context.Context) (Hold, error) {
+	return asPermit(p.semaphore.Acquire(ctx, p.units))
+}
+
+func (p permits) TryLock(ctx context.Context) (Hold, error) {
+	return asPermit(p.semaphore.TryAcquire(ctx, p.units))
+}
+
+func (p permits) Resize(ctx context.Context, limit int) error {
+	_, err := p.semaphore.Resize(ctx, limit)
+	return err
+}
+
+func asPermit(p *semaphore.Permit, err error) (Hold, error) {
+	if p == nil {
+		return nil, err
+	}
+	return permit{p}, err
+}
+
+// permit is a hold without a fence.
+type permit struct{ *semaphore.Permit }
+
+func (p permit) Acquisition() string              { return p.ID() }
+func (permit) Fence() int64                       { return 0 }
+func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
+
 // Meaning reads the error of a call; nil never gets there. The second value
 // says that the client has closed, after which an actor ends.
 type Meaning func(kind history.Kind, err error) (outcome history.Outcome, over bool)
@@ -55,14 +101,17 @@ type Meaning func(kind history.Kind, err error) (outcome history.Outcome, over b
 // word: what is said to have changed nothing must have changed nothing.
 func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 	var busy *lockerr.NotAcquiredError
+	var limits *lockerr.LimitError
 	switch {
+	case errors.As(err, &limits):
+		return history.TooMany, false
 	case errors.Is(err, lockerr.ErrClosed): // an acquire may have been granted, a release be under way
 		return history.Unknown, true
 	case errors.Is(err, lockerr.ErrIndeterminate):
 		return history.Unknown, false
 	case errors.Is(err, lockerr.ErrLost), errors.Is(err, lockerr.ErrNotHeld): // actors unlock once
 		return history.Lost, false
-	case errors.As(err, &busy) && busy.Holder != "":
+	case errors.As(err, &busy) && (busy.Holder != "" || busy.Limit != 0):
 		return history.Refused, false
 	case errors.As(err, &busy): // it waited for its turn to ask, and nobody can say what for
 		return history.Nothing, false

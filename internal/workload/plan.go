@@ -19,18 +19,24 @@ const (
 	Sleep                       // holding or not
 	Work                        // read what is protected, think for For, write it
 	Drop                        // forget the newest hold, as a bug in a program would
+	Resize                      // to Units, of a lock that has them
 )
 
 // Step is one step of a plan.
 type Step struct {
-	Verb Verb
-	For  time.Duration
+	Verb  Verb
+	For   time.Duration
+	Units int // to take, of a lock that has them
 }
 
 func (s Step) String() string {
-	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "drop"}
-	if s.For == 0 {
-		return names[s.Verb]
+	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "drop", "resize"}
+	text := names[s.Verb]
+	if s.Units != 0 {
+		text += fmt.Sprintf(" %d", s.Units)
 	}
-	return fmt.Sprintf("%s %v", names[s.Verb], s.For)
+	if s.For != 0 {
+		text += fmt.Sprintf(" %v", s.For)
+	}
+	return text
 }

@@ -1,0 +1,189 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redlatch/redlatch/internal/history"
+)
+
+// PermitState is what of a semaphore is in use.
+type PermitState struct {
+	limit   int
+	used    int // units of held
+	held    set // permits
+	waiting set // those that were told of a place in the queue, and are granted yet
+	// left is how many units those may have, or may wait for, who were told that they
+	// got none, or told nothing: the library gives it back sooner or later, and nobody
+	// sees when.
+	left int
+}
+
+// Permits is a semaphore of so many units: they go to nobody past one who is known
+// to wait, a refusal tells how many are in use and that is so, and nothing comes back
+// twice.
+func Permits(units int) Model[PermitState] {
+	return Model[PermitState]{Initial: PermitState{limit: units}, Prepare: withPlaces, Step: PermitState.step}
+}
+
+// withPlaces leaves out what changed nothing, and makes two of each acquire that was
+// told of its place in the queue: the Join, by then, and the grant. Who was refused
+// because others were before it must have had others to wait for: where there were
+// none, that is taken out.
+func withPlaces(ops []history.Op) (parts []history.Op) {
+	for _, op := range ops {
+		if op.Outcome == history.Nothing {
+			continue
+		}
+		if op.Ahead > 0 && !othersWait(ops, op) {
+			op.Ahead = 0
+		}
+		if keepsPlace(op) {
+			join := op
+			join.Kind, join.Return, join.Ahead = history.Join, op.Queued, 0
+			if othersWait(ops, join) {
+				join.Ahead = 1
+			}
+			parts = append(parts, join)
+		}
+		parts = append(parts, op)
+	}
+	return parts
+}
+
+// keepsPlace reports whether an acquire is known to have been in the queue from one
+// instant until it was granted.
+func keepsPlace(op history.Op) bool {
+	return op.Kind == history.Acquire && op.Outcome == history.Done && op.Queued != 0 && op.Again == 0
+}
+
+// othersWait reports whether somebody else may have been in the queue while op was
+// under way: asking, or having given up, which may take effect later.
+func othersWait(ops []history.Op, op history.Op) bool {
+	return slices.ContainsFunc(ops, func(other history.Op) bool {
+		return other.Kind == history.Acquire && other.Outcome != history.Nothing && other.Client != op.Client &&
+			other.Call < op.Return && (other.Return > op.Call || other.Outcome != history.Done)
+	})
+}
+
+func (s PermitState) step(op history.Op) []PermitState {
+	switch {
+	case op.Kind == history.Release, op.Kind == history.Free:
+		return s.release(op)
+	case op.Kind == history.Resize:
+		return s.resize(op)
+	case op.Kind == history.Join:
+		return s.join(op)
+	case op.Outcome == history.Done:
+		return s.grant(op)
+	case op.Outcome == history.Refused:
+		return s.refuse(op)
+	case op.Outcome == history.TooMany && op.Units > s.limit:
+		return []PermitState{s}
+	case op.Outcome == history.Unknown:
+		s.left += op.Units
+		return []PermitState{s}
+	}
+	return nil
+}
+
+func (s PermitState) grant(op history.Op) []PermitState {
+	waited := place(op)
+	if keepsPlace(op) {
+		var joined bool
+		if s.waiting, joined = s.waiting.without(waited); !joined {
+			return nil
+		}
+	}
+	s.used += op.Units
+	if s.used > s.limit || s.held.has(op.Acquisition) || s.waiting.before(op.Call) {
+		return nil
+	}
+	s.held = s.held.with(op.Acquisition)
+	if op.Kind == history.Try { // nobody is before it: whoever gave up has a permit or nothing
+		s.left = min(s.left, s.limit-s.used)
+	}
+	return []PermitState{s}
+}
+
+// join is the place in the queue of one who could not be granted.
+func (s PermitState) join(op history.Op) []PermitState {
+	if op.Units <= s.limit-s.used-s.left && op.Ahead == 0 {
+		return nil
+	}
+	s.waiting = s.waiting.with(place(op))
+	return []PermitState{s}
+}
+
+func (s PermitState) refuse(op history.Op) []PermitState {
+	unseen := op.InUse - s.used
+	switch {
+	case unseen < 0, unseen > s.left:
+		return nil // fewer in use than somebody has, or more than anybody can have
+	case op.Units <= s.limit-op.InUse && op.Ahead == 0:
+		return nil
+	case op.Kind == history.Acquire:
+		s.left += op.Units
+	case op.Ahead == 0:
+		s.left = unseen
+	}
+	return []PermitState{s}
+}
+
+// resize that nobody knows of may come last, and then has not happened.
+func (s PermitState) resize(op history.Op) []PermitState {
+	if op.Outcome != history.Done && op.Outcome != history.Unknown {
+		return nil
+	}
+	s.limit = op.Units
+	return []PermitState{s}
+}
+
+// release is of one permit, asked for or by the end of its lease: its units come back
+// once. One that nobody knows of may come last, too.
+func (s PermitState) release(op history.Op) []PermitState {
+	held, had := s.held.without(op.Acquisition)
+	switch {
+	case had && (op.Outcome == history.Done || op.Outcome == history.Unknown):
+		s.held, s.used = held, s.used-op.Units
+	case op.Outcome != history.Unknown:
+		return nil // twice, or lost though nothing expires
+	}
+	return []PermitState{s}
+}
+
+// place is a waiter in the queue, and by when it was there.
+func place(op history.Op) string { return fmt.Sprintf("%d@%s", op.Queued, op.Acquisition) }
+
+// set is a few words, sorted: a value that can be compared.
+type set string
+
+func (s set) words() []string { return strings.Fields(string(s)) }
+
+func (s set) has(word string) bool { return slices.Contains(s.words(), word) }
+
+func (s set) with(word string) set {
+	words := append(s.words(), word)
+	slices.Sort(words)
+	return set(strings.Join(words, " "))
+}
+
+func (s set) without(word string) (rest set, had bool) {
+	words := s.words()
+	i := slices.Index(words, word)
+	if i < 0 {
+		return s, false
+	}
+	return set(strings.Join(slices.Delete(words, i, i+1), " ")), true
+}
+
+// before reports whether one of those places was taken by that instant.
+func (s set) before(at int64) bool {
+	return slices.ContainsFunc(s.words(), func(word string) bool {
+		by, _, _ := strings.Cut(word, "@")
+		n, err := strconv.ParseInt(by, 10, 64)
+		return err == nil && n < at
+	})
+}
