@@ -85,7 +85,7 @@ type garbage struct {
 func newGarbage(t *testing.T) *garbage {
 	s := redistest.Shared(t)
 	g := &garbage{T: t, log: newRecords()}
-	g.locks = locksOn(t, s.Client(t), g.log.option(), redlatch.WithLease(time.Second), redlatch.WithRenewal(20*time.Millisecond))
+	g.locks = locksOn(t, s.Client(t), g.log.option(), redlatch.WithLease(5*time.Second), redlatch.WithRenewal(20*time.Millisecond))
 	g.other = locksOn(t, s.Client(t))
 	return g
 }

@@ -419,7 +419,7 @@ func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 			t.Parallel()
 			aclStage(t, func(s *stage, rule []string) {
 				s.setUser(rule)
-				options := []redlatch.Option{redlatch.WithPoll(20 * time.Millisecond), redlatch.WithLease(400 * time.Millisecond)}
+				options := []redlatch.Option{redlatch.WithPoll(20 * time.Millisecond), redlatch.WithLease(2 * time.Second)}
 				if command == "ping" {
 					options = nil // what wakes is the message
 				}
