@@ -869,19 +869,20 @@ func TestFair_ANoticeThatBlocksKeepsTheLockFromNobody(t *testing.T) {
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(), s.actor(), s.actor()
 		h := holder.lockFair("door")
-		blocked, again := make(chan struct{}), atomic.Bool{}
+		shown, blocked, again := make(chan struct{}, 100), make(chan struct{}), atomic.Bool{}
 		first := a.beginFair(a.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
-			again.Store(w.Again)
+			again.Store(again.Load() || w.Again)
+			shown <- struct{}{}
 			<-blocked
 		}))
-		s.queued("door", 1)
+		<-shown
 		next := s.line("door", 1, b)[0]
 		freed := time.Now()
 		s.unlock(h)
 		h = next.got()
 		require.LessOrEqual(s, next.at.Sub(freed), heartbeat+10*time.Millisecond)
 		close(blocked)
-		s.queued("door", 1)
+		<-shown
 		require.True(s, first.pending())
 		s.unlock(h)
 		s.unlock(first.got())
