@@ -48,7 +48,7 @@ func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
 	})
 	each(t, func(t *testing.T, b *backend) {
 		var bite bites
-		rapid.Check(t, func(t *rapid.T) { newPermitMachine(t, b, &bite).run(t) })
+		b.check(t, func(t *rapid.T) { newPermitMachine(t, b, &bite).run(t) })
 		mu.Lock()
 		defer mu.Unlock()
 		for what, n := range bite {

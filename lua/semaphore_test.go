@@ -136,9 +136,12 @@ func TestTheKeysOfASemaphoreEndTogether(t *testing.T) {
 func TestVeryManyPermitsThatAreOver(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
-		const all, over = 10_000, 8_000
+		all, over := 10_000, 8_000
+		if b.mini != nil {
+			all, over = 2_500, 2_000 // it sorts a set for each look at it
+		}
 		now := serverTime(t, b.rdb).UnixMilli()
-		entries := []redis.Z{{Score: all, Member: "limit"}, {Score: all, Member: "declared"}}
+		entries := []redis.Z{{Score: float64(all), Member: "limit"}, {Score: float64(all), Member: "declared"}}
 		for i := range all {
 			end := now + hour.Milliseconds()
 			if i < over {
@@ -164,7 +167,7 @@ func TestVeryManyPermitsThatAreOver(t *testing.T) {
 		require.Equal(t, all-1, inspectPermits(t, b).InUse)
 		left, err := b.rdb.ZCard(ctx, semaphoreKeys.Permits).Result()
 		require.NoError(t, err)
-		require.Greater(t, left, int64(all-over+5000), "not all at once")
+		require.Greater(t, left, int64(all-over/2), "not all at once")
 		for range over/200 + 1 {
 			giveBack(t, b, "x:1")
 		}
