@@ -92,7 +92,7 @@ lint: ## gofmt, go vet, staticcheck and luacheck over every module; installs lua
 .PHONY: cover
 cover: ## write coverage.out, each package covered by the tests of all, and print the sum
 	scripts/servers.sh >/dev/null
-	REDLATCH_REQUIRE_SERVER=1 go test -parallel 6 -coverpkg=./... -coverprofile=coverage.out ./...
+	REDLATCH_REQUIRE_SERVER=1 go test -parallel 6 -timeout 20m -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -n 1
 
 .PHONY: models
