@@ -3,7 +3,10 @@
 //
 //   - [Linearizable]: what clients were told is what one lock, asked by one client
 //     after the other, could have told them. Refusals have to be justified too.
-//     For histories in which nothing expires.
+//     For histories in which nothing expires. Of a [FairMutex] the order is a part.
+//   - [Order]: nobody passed over one that waited. Bears expiry, and excuses those
+//     who could not be heard of.
+//   - [Prompt]: a lock that is given back is not free while somebody waits for it.
 //   - [Overlaps]: no more units were trusted to be held at one time than there
 //     were: 1 for a mutex. Bears expiry, deleted keys, dead processes.
 //   - [Fences]: only grow.

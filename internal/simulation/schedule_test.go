@@ -19,6 +19,7 @@ type schedule struct {
 	lease, every time.Duration
 	heartbeat    time.Duration
 	longest      time.Duration
+	expires      bool // leases may end by themselves
 	turns        int
 	slow         bool // the wire takes time, and clients differ in it
 	clients      [][][]workload.Step
@@ -46,6 +47,7 @@ type event struct {
 // hardship is what a class of schedules has to bear.
 type hardship struct {
 	lease, every []time.Duration
+	expires      bool // as of schedule
 	heartbeats   []time.Duration
 	pauses       []time.Duration // of holders and waiters
 	actions      []string        // on the wire
@@ -82,7 +84,7 @@ var nothingExpires = hardship{
 // Leases as short as the faults are long. Answers may come too late to be right;
 // trust must not.
 var leasesExpire = hardship{
-	lease: ms(1000), every: ms(0),
+	lease: ms(1000), every: ms(0), expires: true,
 	heartbeats: ms(400, 1000),
 	pauses:     ms(1, 100, 400, 1200),
 	actions:    append(append([]string{}, onTheWire...), late...),
@@ -93,7 +95,7 @@ var leasesExpire = hardship{
 
 // Keys vanish and the server's clock jumps, which no lock survives. Fences do.
 var keysVanish = hardship{
-	lease: ms(1000), every: ms(0),
+	lease: ms(1000), every: ms(0), expires: true,
 	heartbeats: ms(400, 1000),
 	pauses:     ms(1, 100, 400, 1200),
 	actions:    append(append([]string{}, onTheWire...), late...),
@@ -108,6 +110,7 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		every:     rapid.SampledFrom(h.every).Draw(t, "renewal"),
 		heartbeat: rapid.SampledFrom(h.heartbeats).Draw(t, "heartbeat"),
 		longest:   h.longest,
+		expires:   h.expires,
 		turns:     rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
 		slow:      rapid.Bool().Draw(t, "slow wire"),
 	}
@@ -119,6 +122,9 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 			plan := steps.Draw(t, fmt.Sprintf("client %d, goroutine %d", c, g))
 			if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {
 				plan = append([]workload.Step{{Verb: workload.Acquire}, {Verb: workload.Sleep, For: hold}}, plan...)
+			}
+			if rapid.SampledFrom([]bool{false, false, false, false, false, false, true}).Draw(t, "tries on and on") {
+				plan = slices.Repeat(tryOn, 8)
 			}
 			client = append(client, plan)
 		}
@@ -133,6 +139,9 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 	}
 	return s
 }
+
+// tryOn is one who takes every chance, as nobody may who comes after others.
+var tryOn = []workload.Step{{Verb: workload.Try}, {Verb: workload.Unlock}, {Verb: workload.Sleep, For: 40 * time.Millisecond}}
 
 func drawStep(t *rapid.T, h hardship) workload.Step {
 	verb := rapid.SampledFrom([]workload.Verb{

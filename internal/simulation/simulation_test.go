@@ -20,8 +20,9 @@ import (
 // primitives are simulated, each under every hardship.
 var primitives = map[string]primitive{
 	"mutex": {
-		of:    func(c *redlatch.Client, a *workload.Actor) workload.Lock { return workload.Of(c.Mutex(a.Name)) },
-		stays: func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
+		of:       func(c *redlatch.Client, a *workload.Actor) workload.Lock { return workload.Of(c.Mutex(a.Name)) },
+		stays:    func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
+		outlives: func(s schedule) time.Duration { return s.lease },
 		linearizable: func(ops []history.Op) error {
 			return check.Linearizable(ops, check.ReentrantMutex())
 		},
@@ -35,21 +36,44 @@ var primitives = map[string]primitive{
 		},
 		grants: []string{"acquire", "transfer"},
 	},
+	"fair mutex": {
+		of: func(c *redlatch.Client, a *workload.Actor) workload.Lock {
+			return workload.Of(c.FairMutex(a.Name, redlatch.WithWaitNotice(a.Waits)))
+		},
+		stays: func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
+		outlives: func(s schedule) time.Duration { // or a queue in which all died
+			return max(s.lease, time.Minute+10*s.heartbeat)
+		},
+		linearizable: func(ops []history.Op) error {
+			return check.Linearizable(ops, check.FairMutex())
+		},
+		queued: true,
+		units:  1,
+		commands: map[string]func(cmd []string) bool{
+			"acquire":       runs("fair/join"),
+			"re-entry":      runs("mutex/acquire"),
+			"heartbeat":     runs("fair/beat"),
+			"inner release": runs("mutex/release"),
+			"release":       runs("fair/leave"),
+			"renewal":       runs("mutex/renew"),
+		},
+		grants: []string{"acquire"},
+	},
 }
 
 // Nothing can expire, whatever happens to connections: then every answer is one
 // that a single lock without faults could have given.
 func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 	simulate(t, nothingExpires, func(p primitive, o outcome) error {
-		return errors.Join(p.linearizable(o.history.Ops), check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected())
+		return errors.Join(p.linearizable(o.history.Ops), check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected(), o.order(p))
 	})
 }
 
 // Leases end because holders die, are cut off or come too late: never do two
-// trust at one time.
+// trust at one time, and whose link is whole keeps its place.
 func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 	simulate(t, leasesExpire, func(p primitive, o outcome) error {
-		return errors.Join(check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected())
+		return errors.Join(check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected(), o.order(p))
 	})
 }
 
@@ -57,7 +81,7 @@ func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 // keep late writers out, and who has lost the lock is told within a lease.
 func TestFencesGrowWhileKeysVanish(t *testing.T) {
 	simulate(t, keysVanish, func(p primitive, o outcome) error {
-		return errors.Join(check.Fences(o.history.Ops), o.protected(), check.Overlaps(o.afterALease(), check.Limit(p.units, o.history.Ops...)))
+		return errors.Join(check.Fences(o.history.Ops), o.protected(), o.order(p), check.Overlaps(o.afterALease(), check.Limit(p.units, o.history.Ops...)))
 	})
 }
 
@@ -66,6 +90,8 @@ type outcome struct {
 	history            history.History
 	checked, unchecked check.Audit
 	lease              time.Duration
+	disturbed          map[int]bool // actors
+	deleted            bool         // was a key
 }
 
 // afterALease is the windows without their first lease: who had the lock before
@@ -84,6 +110,22 @@ func (o outcome) protected() error {
 		return errors.New("the resource that looks at fences was damaged")
 	}
 	return nil
+}
+
+// soon is more than a wire that takes time needs to hand a lock over, and less than
+// a heartbeat needs to find that it was not.
+const soon = 100 * time.Millisecond
+
+// order says whether all who could be heard of kept their places, and got the lock
+// when it was given back.
+func (o outcome) order(p primitive) error {
+	if !p.queued {
+		return nil
+	}
+	excused := func(op history.Op) bool {
+		return o.disturbed[op.Client] || o.deleted && op.Again != 0 // what it had been granted
+	}
+	return errors.Join(check.Order(o.history.Ops, excused), check.Prompt(o.history.Ops, soon, excused))
 }
 
 func simulate(t *testing.T, h hardship, verdict func(primitive, outcome) error) {
@@ -112,7 +154,7 @@ func play(t *rapid.T, p primitive, s schedule, sum *tally) (o outcome, err error
 		w.settle()
 		err = errors.Join(err, w.remains(p), w.end())
 		ctx := context.Background()
-		o.lease = s.lease
+		o.lease, o.disturbed, o.deleted = s.lease, w.disturbed(), w.bites["delete"] > 0
 		o.history = w.recorder.History()
 		o.checked, _ = w.checked.Audit(ctx)
 		o.unchecked, _ = w.unchecked.Audit(ctx)

@@ -21,6 +21,7 @@ type tally struct {
 	bites                                       map[string]int
 	grants, reentries, refusals, unknowns, lost int
 	overwritten, rejected, accepted, ops        int
+	queued, left, kept, again                   int // waits in queues: all, given up, on whole links, with the place lost
 }
 
 func newTally() *tally { return &tally{bites: map[string]int{}} }
@@ -47,6 +48,25 @@ func (s *tally) add(w *world, o outcome) {
 	s.rejected += int(o.checked.Rejected)
 	s.accepted += int(o.checked.Accepted)
 	s.count(o.history.Ops)
+	s.countWaits(o)
+}
+
+func (s *tally) countWaits(o outcome) {
+	for _, op := range o.history.Ops {
+		if op.Queued == 0 {
+			continue
+		}
+		s.queued++
+		if op.GaveUp != 0 {
+			s.left++
+		}
+		if op.Again != 0 {
+			s.again++
+		}
+		if !o.disturbed[op.Client] {
+			s.kept++
+		}
+	}
 }
 
 func (s *tally) count(ops []history.Op) {
@@ -75,6 +95,9 @@ func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	line := fmt.Sprintf("%s: %d schedules, of which %d met a fault; %d calls: %d grants, %d re-entries, %d refusals, %d unknown, %d lost; ",
 		t.Name(), s.schedules, s.bitten, s.ops, s.grants, s.reentries, s.refusals, s.unknowns, s.lost)
 	line += fmt.Sprintf("%d writes accepted, %d rejected, %d overwritten where nobody looked at fences\n", s.accepted, s.rejected, s.overwritten)
+	if p.queued {
+		line += fmt.Sprintf("  queued: %d waits, of which %d were given up, %d lost their place, %d had a link without faults\n", s.queued, s.left, s.again, s.kept)
+	}
 	var bites []string
 	for _, what := range slices.Sorted(maps.Keys(s.bites)) {
 		bites = append(bites, fmt.Sprintf("%s %d", what, s.bites[what]))
@@ -85,6 +108,9 @@ func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	}
 	if s.schedules < enough {
 		return // too few for the rare ones
+	}
+	if p.queued && (s.left == 0 || s.kept == 0 || h.expires && s.again == 0) {
+		t.Errorf("nobody gave up in the queue, or kept a place, or lost one, in %d schedules", s.schedules)
 	}
 	for _, what := range slices.Concat(h.actions, h.events) {
 		if s.bites[what] == 0 {

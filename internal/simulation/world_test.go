@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,9 +26,13 @@ type primitive struct {
 	of func(c *redlatch.Client, a *workload.Actor) workload.Lock
 	// stays reports whether a key stays, by design, when nobody has to do with the
 	// lock any more.
-	stays        func(key string) bool
+	stays func(key string) bool
+	// outlives is how long what a client had in Redis may outlive it.
+	outlives     func(s schedule) time.Duration
 	linearizable func(ops []history.Op) error
-	units        int
+	// queued: those who have to wait stand in a queue, which is judged too.
+	queued bool
+	units  int
 	// commands are its commands on the wire, of which "acquire" and "release" have
 	// to be two; grants are those that may grant. A kind that stops matching shows
 	// as one that never bites.
@@ -39,6 +44,7 @@ type primitive struct {
 // and what befalls them.
 type world struct {
 	t        *rapid.T
+	p        primitive
 	s        schedule
 	server   *redistest.Virtual
 	skewed   atomic.Bool  // the server's clock was set
@@ -69,7 +75,7 @@ const name = "orders"
 // build makes the world, inside its bubble.
 func build(t *rapid.T, p primitive, s schedule) *world {
 	w := &world{
-		t: t, s: s, server: redistest.Bubble(t), bites: map[string]int{},
+		t: t, p: p, s: s, server: redistest.Bubble(t), bites: map[string]int{},
 		recorder: history.InMemory(history.Since(time.Now())),
 		checked:  check.NewMemory(true), unchecked: check.NewMemory(false),
 	}
@@ -251,6 +257,28 @@ func (w *world) step(d time.Duration) (bite bool) {
 	return bite
 }
 
+// disturbed are the actors who may have lost something by a fault or an event.
+func (w *world) disturbed() map[int]bool {
+	actors := map[int]bool{}
+	for link, m := range w.machines {
+		for _, a := range m.actors {
+			actors[a.Client] = w.hit(link)
+		}
+	}
+	return actors
+}
+
+func (w *world) hit(link int) bool {
+	for i, f := range w.s.faults {
+		if f.link == link && w.faults[i].Bites() > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.s.events, func(e event) bool {
+		return e.link == link || slices.Contains([]string{"flush", "clock forward", "clock back"}, e.what)
+	})
+}
+
 // settle ends the faults, and gives what goes on in the background its time.
 func (w *world) settle() {
 	for _, m := range w.machines {
@@ -265,12 +293,11 @@ func (w *world) settle() {
 	}
 	// A call's limit twice: what was sent before the end of the faults, and what
 	// it may have been granted. What a dead client had, or was granted after it
-	// had closed, has a lease to go.
+	// had closed, has its time to go; and so has what was given up on while a fault
+	// lasted longer than a lease.
 	rest := 10 * time.Second
-	for _, m := range w.machines {
-		if m.over.Load() {
-			rest = max(rest, w.s.lease+10*time.Second)
-		}
+	if w.s.expires || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.over.Load() }) {
+		rest += w.p.outlives(w.s)
 	}
 	time.Sleep(rest)
 	if w.skewed.Load() { // miniredis' clock stands still between settings
