@@ -236,6 +236,20 @@ func TestVeryManyWaitersAreServedInPieces(t *testing.T) {
 	})
 }
 
+// Permits that were deleted, or evicted, leave no description behind for people to
+// take for a holder.
+func TestDescriptionsGoWithTheirPermits(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		_, err := take(ctx, b.rdb, "a:1", permitCall{})
+		require.NoError(t, err)
+		require.NoError(t, b.rdb.Del(ctx, semaphoreKeys.Permits).Err())
+		_, err = take(ctx, b.rdb, "b:1", permitCall{})
+		require.NoError(t, err)
+		require.Equal(t, []string{"b:1"}, b.rdb.HKeys(ctx, semaphoreKeys.Holders).Val())
+	})
+}
+
 // A key of another type is a refusal with nothing changed, and a permit that stood
 // there is gone. The description is for people: what stands in its place does not
 // matter.

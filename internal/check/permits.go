@@ -63,8 +63,8 @@ func keepsPlace(op history.Op) bool {
 // under way: asking, or having given up, which may take effect later.
 func othersWait(ops []history.Op, op history.Op) bool {
 	return slices.ContainsFunc(ops, func(other history.Op) bool {
-		return other.Kind == history.Acquire && other.Outcome != history.Nothing && other.Client != op.Client &&
-			other.Call < op.Return && (other.Return > op.Call || other.Outcome != history.Done)
+		return other.Kind == history.Acquire && other.Outcome != history.Nothing &&
+			other.Call != op.Call && other.Call < op.Return && (other.Return > op.Call || other.Outcome != history.Done)
 	})
 }
 
@@ -90,15 +90,9 @@ func (s PermitState) step(op history.Op) []PermitState {
 }
 
 func (s PermitState) grant(op history.Op) []PermitState {
-	waited := place(op)
-	if keepsPlace(op) {
-		var joined bool
-		if s.waiting, joined = s.waiting.without(waited); !joined {
-			return nil
-		}
-	}
+	s.waiting = s.waiting.without(place(op))
 	s.used += op.Units
-	if s.used > s.limit || s.held.has(op.Acquisition) || s.waiting.before(op.Call) {
+	if s.used > s.limit || s.held.has(op.Acquisition) || s.overtakes(op) {
 		return nil
 	}
 	s.held = s.held.with(op.Acquisition)
@@ -106,6 +100,14 @@ func (s PermitState) grant(op history.Op) []PermitState {
 		s.left = min(s.left, s.limit-s.used)
 	}
 	return []PermitState{s}
+}
+
+// overtakes reports whether somebody waits who was told so before op was asked.
+func (s PermitState) overtakes(op history.Op) bool {
+	return slices.ContainsFunc(s.waiting.words(), func(w string) bool {
+		by, _ := readPlace(w)
+		return by < op.Call
+	})
 }
 
 // join is the place in the queue of one who could not be granted.
@@ -138,24 +140,38 @@ func (s PermitState) resize(op history.Op) []PermitState {
 		return nil
 	}
 	s.limit = op.Units
+	for _, w := range s.waiting.words() {
+		if _, units := readPlace(w); units > s.limit { // is sent away, and may come back
+			s.waiting = s.waiting.without(w)
+		}
+	}
 	return []PermitState{s}
 }
 
 // release is of one permit, asked for or by the end of its lease: its units come back
 // once. One that nobody knows of may come last, too.
 func (s PermitState) release(op history.Op) []PermitState {
-	held, had := s.held.without(op.Acquisition)
 	switch {
-	case had && (op.Outcome == history.Done || op.Outcome == history.Unknown):
-		s.held, s.used = held, s.used-op.Units
+	case s.held.has(op.Acquisition) && (op.Outcome == history.Done || op.Outcome == history.Unknown):
+		s.held, s.used = s.held.without(op.Acquisition), s.used-op.Units
 	case op.Outcome != history.Unknown:
 		return nil // twice, or lost though nothing expires
 	}
 	return []PermitState{s}
 }
 
-// place is a waiter in the queue, and by when it was there.
-func place(op history.Op) string { return fmt.Sprintf("%d@%s", op.Queued, op.Acquisition) }
+// place is a waiter in the queue: by when it was there, how many units it wants, and
+// what it will become.
+func place(op history.Op) string {
+	return fmt.Sprintf("%d@%d@%s", op.Queued, op.Units, op.Acquisition)
+}
+
+func readPlace(word string) (by int64, units int) {
+	part := strings.SplitN(word, "@", 3)
+	by, _ = strconv.ParseInt(part[0], 10, 64)
+	units, _ = strconv.Atoi(part[1])
+	return by, units
+}
 
 // set is a few words, sorted: a value that can be compared.
 type set string
@@ -170,20 +186,6 @@ func (s set) with(word string) set {
 	return set(strings.Join(words, " "))
 }
 
-func (s set) without(word string) (rest set, had bool) {
-	words := s.words()
-	i := slices.Index(words, word)
-	if i < 0 {
-		return s, false
-	}
-	return set(strings.Join(slices.Delete(words, i, i+1), " ")), true
-}
-
-// before reports whether one of those places was taken by that instant.
-func (s set) before(at int64) bool {
-	return slices.ContainsFunc(s.words(), func(word string) bool {
-		by, _, _ := strings.Cut(word, "@")
-		n, err := strconv.ParseInt(by, 10, 64)
-		return err == nil && n < at
-	})
+func (s set) without(word string) set {
+	return set(strings.Join(slices.DeleteFunc(s.words(), func(w string) bool { return w == word }), " "))
 }

@@ -64,6 +64,9 @@ var possiblePermits = histories{
 		units(1, 2, acquire, 1, 2, done), saying(2, 0, units(2, 2, acquire, 3, 5, refused)),
 		saying(2, 1, units(3, 1, try, 6, 7, refused)), units(3, 1, try, 8, 9, done),
 	},
+	"refused for a place of one's own, given up just before": {
+		units(1, 2, acquire, 1, 2, done), saying(2, 0, units(2, 2, acquire, 3, 5, refused)), saying(2, 1, units(2, 1, try, 6, 7, refused)),
+	},
 	"units of one who gave up, for a moment": {
 		units(1, 3, acquire, 1, 2, done), saying(3, 0, units(2, 2, acquire, 3, 5, refused)), units(1, 3, release, 6, 7, done),
 		saying(2, 0, units(3, 2, try, 8, 9, refused)), units(3, 3, try, 10, 11, done),
@@ -108,6 +111,10 @@ var possiblePermits = histories{
 	"who asked before another was told of its place may be first": {
 		units(1, 3, acquire, 1, 2, done), queued(6, units(2, 2, acquire, 3, 40, done)), units(3, 2, acquire, 5, 20, done),
 		units(1, 3, release, 7, 8, done), units(3, 2, release, 21, 22, done),
+	},
+	"who was sent away, and came back when there was enough again, is not first": {
+		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 3, acquire, 3, 40, done)), units(5, 2, resize, 5, 6, done),
+		units(1, 3, release, 7, 8, done), units(5, 3, resize, 9, 10, done), units(3, 1, try, 11, 12, done), units(3, 1, release, 13, 14, done),
 	},
 	"who lost its place is not first": {
 		units(1, 3, acquire, 1, 2, done), again(9, queued(4, units(2, 2, acquire, 3, 40, done))),
@@ -161,6 +168,10 @@ var impossiblePermits = histories{
 	"a try that overtakes": {
 		units(1, 2, acquire, 1, 2, done), queued(4, units(2, 2, acquire, 3, 40, done)), units(3, 1, try, 5, 6, done),
 		units(1, 2, release, 7, 8, done), units(3, 1, release, 7, 8, done),
+	},
+	"a try that overtakes one whom the lowered limit suits": {
+		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 2, acquire, 3, 40, done)), units(5, 2, resize, 5, 6, done),
+		units(1, 3, release, 7, 8, done), units(3, 1, try, 9, 10, done), units(3, 1, release, 11, 12, done),
 	},
 	"a waiter that overtakes": {
 		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 2, acquire, 3, 40, done)), queued(8, units(3, 2, acquire, 6, 20, done)),

@@ -42,6 +42,8 @@ type event struct {
 	what string
 	link int
 	wait time.Duration
+
+	which int // of the keys that may vanish
 }
 
 // hardship is what a class of schedules has to bear.
@@ -115,18 +117,18 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		slow:      rapid.Bool().Draw(t, "slow wire"),
 	}
 	crowds := rapid.SampledFrom([][]int{{1, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 2}, {1, 1, 1}, {3, 1}, {1, 1, 1, 1}}).Draw(t, "goroutines of clients")
-	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, h) }), 1, 2)
+	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, p, h) }), 1, 2)
 	for c, goroutines := range crowds {
 		var client [][]workload.Step
 		for g := range goroutines {
 			plan := steps.Draw(t, fmt.Sprintf("client %d, goroutine %d", c, g))
 			if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {
-				plan = append([]workload.Step{{Verb: workload.Acquire}, {Verb: workload.Sleep, For: hold}}, plan...)
+				plan = append([]workload.Step{{Verb: workload.Acquire, Units: p.drawUnits(t)}, {Verb: workload.Sleep, For: hold}}, plan...)
 			}
 			if rapid.SampledFrom([]bool{false, false, false, false, false, false, true}).Draw(t, "tries on and on") {
-				plan = slices.Repeat(tryOn, 8)
+				plan = slices.Repeat(p.tryOn(), 8)
 			}
-			client = append(client, plan)
+			client = append(client, p.patient(plan, slices.Max(h.pauses)))
 		}
 		s.clients = append(s.clients, client)
 	}
@@ -141,16 +143,31 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 }
 
 // tryOn is one who takes every chance, as nobody may who comes after others.
-var tryOn = []workload.Step{{Verb: workload.Try}, {Verb: workload.Unlock}, {Verb: workload.Sleep, For: 40 * time.Millisecond}}
+func (p primitive) tryOn() []workload.Step {
+	return []workload.Step{{Verb: workload.Try, Units: p.one()}, {Verb: workload.Unlock}, {Verb: workload.Sleep, For: 40 * time.Millisecond}}
+}
 
-func drawStep(t *rapid.T, h hardship) workload.Step {
-	verb := rapid.SampledFrom([]workload.Verb{
+// one is the number of units of the least request: none of a mutex, which has no units.
+func (p primitive) one() int {
+	if p.units == 1 {
+		return 0
+	}
+	return 1
+}
+
+func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
+	verbs := []workload.Verb{
 		workload.Acquire, workload.Acquire, workload.Acquire, workload.Cancel, workload.Try,
 		workload.Unlock, workload.Unlock, workload.UnlockFirst, workload.UnlockLate, workload.Sleep, workload.Sleep, workload.Work,
-	}).Draw(t, "verb")
-	s := workload.Step{Verb: verb}
+	}
+	if len(p.resizes) > 0 {
+		verbs = append(verbs, workload.Resize, workload.Resize)
+	}
+	s := workload.Step{Verb: rapid.SampledFrom(verbs).Draw(t, "verb")}
 	pause := rapid.SampledFrom(h.pauses)
-	switch verb {
+	switch s.Verb {
+	case workload.Resize:
+		s.Units = rapid.SampledFrom(p.resizes).Draw(t, "limit")
 	case workload.Cancel, workload.Sleep, workload.Work:
 		s.For = pause.Draw(t, "for")
 	case workload.Acquire: // without a limit too: nobody may wait for ever
@@ -158,7 +175,30 @@ func drawStep(t *rapid.T, h hardship) workload.Step {
 			s.For = pause.Draw(t, "for")
 		}
 	}
+	switch s.Verb {
+	case workload.Acquire, workload.Cancel, workload.Try:
+		s.Units = p.drawUnits(t)
+	}
 	return s
+}
+
+// drawUnits is how many an acquire wants, 0 of a mutex.
+func (p primitive) drawUnits(t *rapid.T) int {
+	if p.one() == 0 {
+		return 0
+	}
+	return rapid.IntRange(1, p.units).Draw(t, "units")
+}
+
+// patient limits the waits of one who may have units and wants more: two who do that
+// may wait for each other. A mutex is entered again.
+func (p primitive) patient(plan []workload.Step, most time.Duration) []workload.Step {
+	for i := range plan {
+		if i > 0 && p.units > 1 && plan[i].Verb == workload.Acquire && plan[i].For == 0 {
+			plan[i].For = most
+		}
+	}
+	return plan
 }
 
 func drawFault(t *rapid.T, p primitive, h hardship, link *rapid.Generator[int]) wireFault {
@@ -178,6 +218,8 @@ func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
 		what: rapid.SampledFrom(h.events).Draw(t, "what"),
 		link: link.Draw(t, "link"),
 		wait: rapid.SampledFrom(h.waits).Draw(t, "wait"),
+
+		which: rapid.IntRange(0, 11).Draw(t, "which"),
 	}
 }
 

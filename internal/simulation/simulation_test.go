@@ -26,7 +26,7 @@ var primitives = map[string]primitive{
 		linearizable: func(ops []history.Op) error {
 			return check.Linearizable(ops, check.ReentrantMutex())
 		},
-		units: 1,
+		fenced: true, units: 1, keys: []string{name},
 		commands: map[string]func(cmd []string) bool{
 			"acquire":  func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] == "1" },
 			"re-entry": func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] != "1" },
@@ -47,8 +47,7 @@ var primitives = map[string]primitive{
 		linearizable: func(ops []history.Op) error {
 			return check.Linearizable(ops, check.FairMutex())
 		},
-		queued: true,
-		units:  1,
+		queued: true, fenced: true, units: 1, keys: []string{name},
 		commands: map[string]func(cmd []string) bool{
 			"acquire":       runs("fair/join"),
 			"re-entry":      runs("mutex/acquire"),
@@ -59,13 +58,14 @@ var primitives = map[string]primitive{
 		},
 		grants: []string{"acquire"},
 	},
+	"semaphore": permits,
 }
 
 // Nothing can expire, whatever happens to connections: then every answer is one
 // that a single lock without faults could have given.
 func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 	simulate(t, nothingExpires, func(p primitive, o outcome) error {
-		return errors.Join(p.linearizable(o.history.Ops), check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected(), o.order(p))
+		return errors.Join(p.linearizable(o.history.Ops), p.excludes(o, o.history.Windows), p.fences(o), o.order(p))
 	})
 }
 
@@ -73,7 +73,7 @@ func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 // trust at one time, and whose link is whole keeps its place.
 func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 	simulate(t, leasesExpire, func(p primitive, o outcome) error {
-		return errors.Join(check.Overlaps(o.history.Windows, check.Limit(p.units, o.history.Ops...)), check.Fences(o.history.Ops), o.protected(), o.order(p))
+		return errors.Join(p.excludes(o, o.history.Windows), p.fences(o), o.order(p))
 	})
 }
 
@@ -81,8 +81,21 @@ func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 // keep late writers out, and who has lost the lock is told within a lease.
 func TestFencesGrowWhileKeysVanish(t *testing.T) {
 	simulate(t, keysVanish, func(p primitive, o outcome) error {
-		return errors.Join(check.Fences(o.history.Ops), o.protected(), o.order(p), check.Overlaps(o.afterALease(), check.Limit(p.units, o.history.Ops...)))
+		return errors.Join(p.excludes(o, o.afterALease()), p.fences(o), o.order(p))
 	})
+}
+
+// excludes says whether never more was trusted in those windows than there is.
+func (p primitive) excludes(o outcome, windows []history.Window) error {
+	return check.Overlaps(windows, check.Limit(p.units, o.history.Ops...))
+}
+
+// fences says whether they grew, and kept the resource whole.
+func (p primitive) fences(o outcome) error {
+	if !p.fenced {
+		return nil
+	}
+	return errors.Join(check.Fences(o.history.Ops), o.protected())
 }
 
 // outcome is what became of a schedule.
@@ -152,7 +165,7 @@ func play(t *rapid.T, p primitive, s schedule, sum *tally) (o outcome, err error
 		w := build(t, p, s)
 		err = w.run()
 		w.settle()
-		err = errors.Join(err, w.remains(p), w.end())
+		err = errors.Join(err, w.idle(p), w.remains(p), w.end())
 		ctx := context.Background()
 		o.lease, o.disturbed, o.deleted = s.lease, w.disturbed(), w.bites["delete"] > 0
 		o.history = w.recorder.History()

@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -30,9 +31,15 @@ type primitive struct {
 	// outlives is how long what a client had in Redis may outlive it.
 	outlives     func(s schedule) time.Duration
 	linearizable func(ops []history.Op) error
-	// queued: those who have to wait stand in a queue, which is judged too.
-	queued bool
-	units  int
+	// queued: those who have to wait stand in a queue, whose order is judged too.
+	queued  bool
+	fenced  bool
+	units   int      // that there are, 1 of a mutex
+	resizes []int    // to which their number is changed; none of a mutex
+	keys    []string // that may vanish, the first being that of who holds
+	// idle looks, by a client that had nothing to do with it, whether all that there is
+	// can be had again when nobody holds anything. Nil: nothing but keys can tell.
+	idle func(ctx context.Context, w *world, c *redlatch.Client) error
 	// commands are its commands on the wire, of which "acquire" and "release" have
 	// to be two; grants are those that may grant. A kind that stops matching shows
 	// as one that never bites.
@@ -122,7 +129,9 @@ func (w *world) machine(p primitive, link *redistest.Virtual, goroutines int) *m
 	for range goroutines {
 		a := &workload.Actor{
 			Client: w.nextActor(m), Name: name, Recorder: w.recorder,
-			Resources: []check.Resource{w.checked, w.unchecked},
+		}
+		if p.fenced {
+			a.Resources = []check.Resource{w.checked, w.unchecked}
 		}
 		a.Lock = p.of(client, a)
 		m.actors = append(m.actors, a)
@@ -220,10 +229,12 @@ func (w *world) happen(e event) {
 		defer cancel()
 		_ = m.client.Close(ctx)
 	case "delete":
-		bite = w.server.Server.Del(name)
+		bite = w.server.Server.Del(w.p.keys[e.which%len(w.p.keys)])
+		w.forget()
 	case "flush":
 		bite = len(w.server.Server.Keys()) > 0
 		w.server.Server.FlushAll()
+		w.forget()
 		// Fences of one instant are counted up from its time. Outside of a bubble
 		// that time goes on meanwhile.
 		w.step(time.Millisecond)
@@ -249,9 +260,17 @@ func (m *machine) hole(traffic redistest.Traffic, d time.Duration) (bite bool) {
 	return m.link.Discarded() > before
 }
 
+// forget takes down that a number of units which a resize has set may be forgotten:
+// then what programs say counts again.
+func (w *world) forget() {
+	if len(w.p.resizes) > 0 {
+		w.recorder.Begin(history.Op{Client: -1, Name: name, Kind: history.Resize, Units: w.p.units})
+	}
+}
+
 // step sets the server's clock. It bites if there is a lease to end or stretch.
 func (w *world) step(d time.Duration) (bite bool) {
-	bite = w.server.Server.Exists(name)
+	bite = w.server.Server.Exists(w.p.keys[0])
 	w.offset.Add(int64(d))
 	w.skewed.Store(true)
 	return bite
@@ -303,6 +322,22 @@ func (w *world) settle() {
 	if w.skewed.Load() { // miniredis' clock stands still between settings
 		w.server.Server.SetTime(time.Now().Add(max(0, time.Duration(w.offset.Load()))))
 	}
+}
+
+// idle asks the primitive whether everything has come back.
+func (w *world) idle(p primitive) error {
+	if p.idle == nil {
+		return nil
+	}
+	m := w.machine(p, w.server.Another(), 0)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := p.idle(ctx, w, m.client)
+	err = errors.Join(err, m.client.Close(ctx))
+	m.die()
+	err = errors.Join(err, m.rdb.Close())
+	time.Sleep(time.Second) // the server hears of that
+	return err
 }
 
 // remains is what is left of the lock though nobody has to do with it.
