@@ -121,6 +121,10 @@ type machine struct {
 	twice   bool
 	past    []op
 	slack   int64 // how far PTTL may be off, in microseconds
+
+	// Of scripts that stand on these: what sends them, and the keys they leave.
+	verbs map[string]func(t *rapid.T, o op)
+	also  []string
 }
 
 type op struct {
@@ -133,6 +137,8 @@ type op struct {
 	keep    time.Duration
 	about   string
 	batch   []op
+	ticket  int64
+	try     bool
 }
 
 func newMachine(t *rapid.T, b *backend, bite *bites) *machine {
@@ -158,7 +164,11 @@ func (m *machine) run(t *rapid.T) {
 	if m.twice {
 		m.bite.hit("run twice")
 	}
-	actions := map[string]func(*rapid.T){
+	t.Repeat(m.actions())
+}
+
+func (m *machine) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
 		"acquire":  func(t *rapid.T) { m.do(t, m.drawAcquire(t, 1)) },
 		"reenter":  func(t *rapid.T) { m.do(t, m.drawAcquire(t, rapid.IntRange(1, 3).Draw(t, "holds"))) },
 		"release":  func(t *rapid.T) { m.do(t, m.drawRelease(t)) },
@@ -171,7 +181,6 @@ func (m *machine) run(t *rapid.T) {
 		"time":     m.pass,
 		"":         m.compare,
 	}
-	t.Repeat(actions)
 }
 
 // Draws prefer what is true, so that the interesting branches are reached.
@@ -293,7 +302,7 @@ func (m *machine) pass(t *rapid.T) {
 	if m.b.mini == nil {
 		t.Skip("a real server's clock runs by itself")
 	}
-	d := time.Duration(rapid.SampledFrom([]int64{0, 1, 59, 60, 90, 180}).Draw(t, "minutes")) * time.Minute
+	d := time.Duration(rapid.SampledFrom([]int64{0, 1, 59, 60, 90, 180, 660}).Draw(t, "minutes")) * time.Minute
 	switch rapid.IntRange(0, 4).Draw(t, "clock too") {
 	case 0, 1:
 		m.clock = m.clock.Add(d)
@@ -426,6 +435,8 @@ func (m *machine) once(t *rapid.T, o op) {
 			want.Fence = f.value
 		}
 		require.Equal(t, want, got)
+	default:
+		m.verbs[o.verb](t, o)
 	}
 }
 
@@ -572,7 +583,7 @@ func (m *machine) compare(t *rapid.T) {
 	require.NoError(t, err)
 	during := span{lo: l0, hi: m.leases(t)}
 
-	var want []string
+	want := slices.Clone(m.also)
 	for i, k := range m.locks {
 		if m.held[i] != nil {
 			want = append(want, k.Lock)
