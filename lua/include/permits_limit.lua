@@ -10,7 +10,8 @@ local function permits_limit(at, said, keep_ms)
   if said then
     refused = refusal(redis.pcall('ZADD', KEYS[at + 1], said, 'limit', said, 'declared'))
       or keep_ms > 0 and refusal(redis.pcall('PEXPIRE', KEYS[at + 1], keep_ms))
-    if not refused then -- not before: Redis without memory accepts what comes behind a DEL
+    -- Not before: Redis without memory accepts what comes behind a DEL.
+    if not refused then
       redis.pcall('DEL', KEYS[at + 2])
     end
   end
