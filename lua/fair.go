@@ -156,39 +156,39 @@ func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients stri
 		args = append(args, b.Waiter.member(), b.Lease.Milliseconds())
 	}
 	v, err := beatScript.run(ctx, rdb, keys, args...)
-	r := readReply(beatScript, v, err)
-	if r.err == nil && len(r.fields) != len(batch) {
+	return readBeats(beatScript, v, err, len(batch), func(one *reply) int64 { return one.int(1) }, (*reply).place)
+}
+
+// readBeats reads how each waiter of a batch stands. A grant has a fence, or none,
+// and a queue of permits says more of a place than one of a lock.
+func readBeats(s *script, v any, err error, n int, fence func(*reply) int64, place func(*reply, int) Place) ([]BeatReply, error) {
+	r := readReply(s, v, err)
+	if r.err == nil && len(r.fields) != n {
 		r.unexpected()
 	}
-	answers := make([]BeatReply, len(batch))
+	answers := make([]BeatReply, n)
 	for i := range answers {
-		answers[i] = r.beat(i)
+		one := r.nested(i)
+		switch one.int(0) {
+		case 1:
+			answers[i] = BeatReply{Status: Granted, Fence: fence(one)}
+		case 2:
+			answers[i] = BeatReply{Status: Queued, Place: place(one, 1)}
+		case 0:
+			answers[i] = BeatReply{Status: Gone}
+		case 3:
+			answers[i] = BeatReply{Status: Removed}
+		case -1:
+			answers[i] = BeatReply{Status: Denied}
+		default:
+			one.unexpected()
+		}
+		r.err = one.err
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
 	return answers, nil
-}
-
-func (r *reply) beat(i int) BeatReply {
-	one := r.nested(i)
-	var out BeatReply
-	switch one.int(0) {
-	case 1:
-		out = BeatReply{Status: Granted, Fence: one.int(1)}
-	case 2:
-		out = BeatReply{Status: Queued, Place: one.place(1)}
-	case 0:
-		out = BeatReply{Status: Gone}
-	case 3:
-		out = BeatReply{Status: Removed}
-	case -1:
-		out = BeatReply{Status: Denied}
-	default:
-		one.unexpected()
-	}
-	r.err = one.err
-	return out
 }
 
 // LeaveParams are the arguments of [Leave].

@@ -110,39 +110,7 @@ func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients str
 		args = append(args, b.Waiter.member(), b.Lease.Milliseconds(), b.Limit)
 	}
 	v, err := beatPermitsScript.run(ctx, rdb, keys, args...)
-	r := readReply(beatPermitsScript, v, err)
-	if r.err == nil && len(r.fields) != len(batch) {
-		r.unexpected()
-	}
-	answers := make([]BeatReply, len(batch))
-	for i := range answers {
-		answers[i] = r.permitBeat(i)
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	return answers, nil
-}
-
-func (r *reply) permitBeat(i int) BeatReply {
-	one := r.nested(i)
-	var out BeatReply
-	switch one.int(0) {
-	case 1:
-		out = BeatReply{Status: Granted}
-	case 2:
-		out = BeatReply{Status: Queued, Place: one.room(1)}
-	case 0:
-		out = BeatReply{Status: Gone}
-	case 3:
-		out = BeatReply{Status: Removed}
-	case -1:
-		out = BeatReply{Status: Denied}
-	default:
-		one.unexpected()
-	}
-	r.err = one.err
-	return out
+	return readBeats(beatPermitsScript, v, err, len(batch), func(*reply) int64 { return 0 }, (*reply).room)
 }
 
 // ReleasePermitsParams are the arguments of [ReleasePermits].
