@@ -30,10 +30,14 @@ func TestMutex(t *testing.T) {
 
 // A cluster of one node has all that a cluster asks of its clients: slots,
 // errors about slots, another client.
-func TestMutexInACluster(t *testing.T) {
+func TestMutexInACluster(t *testing.T)          { inACluster(t, mutexOn) }
+func TestFairMutexInACluster(t *testing.T)      { inACluster(t, fairOn) }
+func TestSemaphoreOfOneInACluster(t *testing.T) { inACluster(t, semaphoreOfOneOn) }
+
+func inACluster(t *testing.T, subject func(dial func(t testing.TB) redis.UniversalClient) locktest.Subject) {
 	t.Parallel()
 	dial := clusterOfOne(t)
-	locktest.Run(t, mutexOn(func(testing.TB) redis.UniversalClient { return dial() }))
+	locktest.Run(t, subject(func(testing.TB) redis.UniversalClient { return dial() }))
 }
 
 func clusterOfOne(t *testing.T) (dial func() *redis.ClusterClient) {
@@ -88,17 +92,21 @@ func (m fairMutexes) Do(ctx context.Context, name string, fn func(context.Contex
 func TestSemaphoreOfOne(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		s := fairOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) })
-		s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
-			return semaphoresOfOne{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
-		}
-		// The limit; and the description of a permit that is over, until somebody comes by.
-		s.Stays = func(k string) bool {
-			return strings.HasPrefix(k, "redlatch:permits:") || strings.HasPrefix(k, "redlatch:holders:")
-		}
-		s.Inspect, s.Reentrant, s.Anonymous = nil, false, true
-		locktest.Run(t, s)
+		locktest.Run(t, semaphoreOfOneOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) }))
 	})
+}
+
+func semaphoreOfOneOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
+	s := fairOn(dial)
+	s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
+		return semaphoresOfOne{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
+	}
+	// The limit; and the description of a permit that is over, until somebody comes by.
+	s.Stays = func(k string) bool {
+		return strings.HasPrefix(k, "redlatch:permits:") || strings.HasPrefix(k, "redlatch:holders:")
+	}
+	s.Inspect, s.Reentrant, s.Anonymous = nil, false, true
+	return s
 }
 
 // Requests of several sizes, of several clients, in a cluster.

@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -28,7 +32,92 @@ func story() []row {
 		{name: "release", call: release("a:2", 0), reply: "freed, heard by 0"},
 		{name: "acquire again", call: acquire("a:3"), reply: "granted 5000000000000003"},
 		{name: "force", call: force(""), reply: "freed a:3"},
+
+		{name: "join", call: join("a:4"), reply: "granted 5000000000000004"},
+		{name: "join behind it", call: join("b:1"), reply: "queued 1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
+		{name: "beat", call: beat("b:1"), reply: "1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
+		{name: "queue", call: queue(0, 1), reply: "1: b:1 x1 1h0m0s host-1 1h"},
+		{name: "remove", call: removeWaiter("b:1"), reply: "true"},
+		{name: "join again", call: join("c:1"), reply: "queued 1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
+		{name: "leave", call: leave("a:4"), reply: "freed, heard by 0"},
+		{name: "force fair", call: forceFair("c:1"), reply: "freed c:1"},
+
+		{name: "take", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := take(ctx, rdb, "a:1", permitCall{units: 3})
+			return statusNames[r.Status], err
+		}), reply: "granted"},
+		{name: "renew permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := lua.RenewPermits(ctx, rdb, 0, []lua.PermitRenewal{
+				{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 3, Lease: 3 * hour},
+			})
+			return r, err
+		}), reply: fmt.Sprint([]lua.RenewAnswer{lua.RenewDone})},
+		{name: "take too much", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := take(ctx, rdb, "b:1", permitCall{units: 6})
+			return statusNames[r.Status], err
+		}), reply: "queued"},
+		{name: "beat permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			w := permitWaiter("b:1", permitCall{units: 6})
+			r, err := lua.BeatPermits(ctx, rdb, 0, key.ClientPrefix, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Lease: hour, Limit: 8}})
+			return len(r), err
+		}), reply: "1"},
+		{name: "resize", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Said: 8, VoidAfter: never, Clients: key.ClientPrefix})
+			return r.Before, err
+		}), reply: "8"},
+		{name: "inspect permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := lua.InspectPermits(ctx, rdb, semaphoreKeys, 10)
+			return r.InUse, err
+		}), reply: "9"},
+		{name: "force permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			units, _, err := lua.ForceReleasePermits(ctx, rdb, semaphoreKeys, "b:1", 0, key.ClientPrefix)
+			return units, err
+		}), reply: "6"},
+		{name: "give back", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
+				Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 3}), Clients: key.ClientPrefix,
+			})
+			return statusNames[r.Status], err
+		}), reply: "freed"},
 	}
+}
+
+func permits(call func(context.Context, lua.Redis) (any, error)) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		v, err := call(ctx, rdb)
+		return fmt.Sprint(v), err
+	}
+}
+
+// hashes notes which scripts a client sends.
+type hashes map[string]bool
+
+func (h hashes) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h hashes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h hashes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			h[fmt.Sprint(cmd.Args()[1])] = true
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestTheStoryHasEveryScript(t *testing.T) {
+	files, err := filepath.Glob("*/*.lua")
+	require.NoError(t, err)
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(f, "include") })
+	sent := hashes{}
+	rdb := dial(t, miniredis.RunT(t).Addr(), 3, nil)
+	rdb.AddHook(sent)
+	for _, r := range story() {
+		_, err := r.call(t.Context(), rdb)
+		require.NoError(t, err, r.name)
+	}
+	require.Len(t, sent, len(files))
 }
 
 // executions says how many scripts the server has run so far by its own count,
@@ -123,7 +212,12 @@ func TestALostReplyIsReportedAndNothingIsSentAgain(t *testing.T) {
 						before++
 					}
 				}
-				require.Equal(t, "fence forever 5000000000000003", keyspace(t, b.rdb))
+				left, err := inspect(t.Context(), b.rdb)
+				require.NoError(t, err)
+				require.Equal(t, `"" x0 without end "" fence 5000000000000005`, left)
+				in, err := lua.InspectPermits(t.Context(), b.rdb, semaphoreKeys, 10)
+				require.NoError(t, err)
+				require.Zero(t, in.InUse+in.Waiting)
 			})
 		})
 	}
