@@ -3,6 +3,7 @@ package redlatch_test
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/fair"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
 )
 
 // pair is a master with a replica, and clients that go where the master is, as
@@ -116,4 +120,119 @@ func TestFailoverThatForgetsALockIsTold(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 	stillHeld(t, next)
 	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// line is waiters of clients of their own, behind a holder, on servers that a
+// sentinel watches.
+type line struct {
+	*pair
+	name     string
+	sentinel string
+	holder   *lock.Hold
+	mu       sync.Mutex
+	served   []int        // in order
+	again    map[int]bool // who was told that it queued again
+	failed   chan error
+}
+
+func newLine(t *testing.T, waiters int) *line {
+	t.Helper()
+	l := &line{pair: newPair(t), name: redistest.Name(t), again: map[int]bool{}, failed: make(chan error, waiters)}
+	l.sentinel = redistest.Sentinel(t, "primary", l.master, 1)
+	var err error
+	l.holder, err = l.fair().Lock(t.Context())
+	require.NoError(t, err)
+	for i := range waiters {
+		m := l.fair(redlatch.WithWaitNotice(func(w lock.Waiting) { l.told(i, w) }))
+		go func() {
+			h, err := m.Lock(t.Context())
+			if err == nil {
+				l.got(i)
+				err = h.Unlock(t.Context())
+			}
+			l.failed <- err
+		}()
+		l.queued(l.master, i+1)
+	}
+	l.replicated()
+	return l
+}
+
+func (l *line) fair(options ...redlatch.LockOption) *fair.Mutex {
+	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{l.sentinel}})
+	l.Cleanup(func() { _ = rdb.Close() })
+	return locksOn(l, rdb, redlatch.WithLease(time.Minute), redlatch.WithHeartbeat(10*time.Second)).FairMutex(l.name, options...)
+}
+
+func (l *line) told(i int, w lock.Waiting) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again[i] = l.again[i] || w.Again
+}
+
+func (l *line) got(i int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.served = append(l.served, i)
+}
+
+func (l *line) queued(s *redistest.Server, n int) {
+	l.Helper()
+	require.Eventually(l, func() bool {
+		return s.Control().ZCard(l.Context(), key.ForFair(l.name).Queue).Val() == int64(n)
+	}, guard, time.Millisecond)
+}
+
+// endsInOrder returns when all have had the lock.
+func (l *line) endsInOrder() {
+	l.Helper()
+	var order []int
+	for i := range cap(l.failed) {
+		require.NoError(l, within(l, l.failed, "everybody is served"))
+		order = append(order, i)
+	}
+	require.Equal(l, order, l.served)
+}
+
+// The replica has the queue: it is served in order by the new master, and nobody
+// notices.
+func TestAQueueSurvivesAFailoverThatKeepsIt(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, 5)
+	l.master.Kill()
+	require.NoError(t, l.holder.Unlock(t.Context())) // as soon as there is a master
+	l.endsInOrder()
+	for i, again := range l.again {
+		require.False(t, again, "%d", i)
+	}
+}
+
+// The replica lacks lock and queue, and somebody is quick: everybody queues again
+// behind it, with the old ticket, and is told so.
+func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
+	t.Parallel()
+	l := newLine(t, 5)
+	replica := l.replica.Control()
+	require.NoError(t, replica.ConfigSet(t.Context(), "replica-read-only", "no").Err())
+	require.NoError(t, replica.FlushAll(t.Context()).Err())
+	require.NoError(t, replica.HSet(t.Context(), l.name, "somebody:1", 1).Err())
+	l.master.Kill()
+	within(t, l.holder.Lost(), "the holder is told")
+	require.ErrorIs(t, l.holder.Unlock(t.Context()), redlatch.ErrLost)
+	l.queued(l.replica, 5)
+	require.Eventually(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		told := 0
+		for _, again := range l.again {
+			if again {
+				told++
+			}
+		}
+		return told == 5
+	}, guard, time.Millisecond, "all are told")
+	victim, err := l.fair().ForceRelease(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, "somebody:1", victim)
+	l.endsInOrder()
 }
