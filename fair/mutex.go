@@ -3,10 +3,10 @@ package fair
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
@@ -140,24 +140,11 @@ func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waite
 	}
 	ctx, cancel := context.WithTimeout(ctx, mutex.Shortly)
 	defer cancel()
-	reply, err := m.queue(ctx, skip, show)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, w := range reply.Waiters {
-		waiters = append(waiters, lock.Waiter{
-			Acquisition: w.Acquisition, Units: w.Units, Description: w.About, Since: time.UnixMicro(w.Ticket),
-			Heartbeat: w.Heartbeat, Left: max(w.Left, 0),
-		})
-	}
-	return waiters, reply.Length, nil
+	return m.line().Show(ctx, skip, show)
 }
 
-func (m *Mutex) queue(ctx context.Context, skip, show int) (lua.QueueReply, error) {
-	answer, err := mutex.Ask(ctx, &m.named, "look at the queue", func(ctx context.Context, rdb lua.Redis) (lua.QueueReply, error) {
-		return lua.Queue(ctx, rdb, m.keys.Queue, m.keys.Alive, max(skip, 0), max(show, 1))
-	})
-	return answer.Value, err
+func (m *Mutex) line() queue.Line {
+	return queue.Line{Session: m.family.session, Name: m.keys.Lock, Queue: m.keys.Queue, Alive: m.keys.Alive}
 }
 
 // RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
@@ -171,22 +158,7 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 	}
 	ctx, cancel := context.WithTimeout(ctx, mutex.Shortly)
 	defer cancel()
-	const page = 1000
-	for skip := 0; ; skip += page {
-		reply, err := m.queue(ctx, skip, page)
-		if err != nil || len(reply.Waiters) == 0 {
-			return false, err
-		}
-		for _, w := range reply.Waiters {
-			if w.Acquisition != acquisition {
-				continue
-			}
-			answer, err := mutex.Ask(ctx, &m.named, "remove a waiter", func(ctx context.Context, rdb lua.Redis) (bool, error) {
-				return lua.Remove(ctx, rdb, m.keys.Queue, m.keys.Alive, w.Waiter, key.ClientPrefix)
-			})
-			return answer.Value || err == nil && answer.Strays != 0, err
-		}
-	}
+	return m.line().Remove(ctx, acquisition)
 }
 
 // ForceRelease ends the lock whoever has it, for operators; the next in the queue

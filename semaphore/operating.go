@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
@@ -92,7 +93,9 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 
 // ForceRelease ends one permit by its id, as Inspect shows it, for operators; its
 // units go to the next waiters. It returns how many units it had, 0 when there was
-// no such permit (any more).
+// no such permit (any more). Without an error the permit has ended in any case. But 0
+// may also mean that it was this call that ended it: a command whose answer was lost is
+// sent again, and then finds nothing.
 //
 // The holder is not asked, and works on until its next renewal tells it of the loss.
 // It costs one round trip.
@@ -114,21 +117,16 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 // the length of the whole queue. Dead waiters are in it until somebody passes over
 // them. It costs one round trip and changes nothing. Errors are those of Inspect.
 func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
-	reply, err := s.queue(ctx, skip, show)
-	for _, w := range reply.Waiters {
-		waiters = append(waiters, lock.Waiter{
-			Acquisition: w.Acquisition, Units: w.Units, Description: w.About, Since: time.UnixMicro(w.Ticket),
-			Heartbeat: w.Heartbeat, Left: max(w.Left, 0),
-		})
+	if s.err != nil {
+		return nil, 0, s.err
 	}
-	return waiters, reply.Length, err
+	ctx, cancel := context.WithTimeout(ctx, shortly)
+	defer cancel()
+	return s.line().Show(ctx, skip, show)
 }
 
-func (s *Semaphore) queue(ctx context.Context, skip, show int) (lua.QueueReply, error) {
-	answer, err := operate(ctx, s, "look at the queue", func(ctx context.Context, _ lua.Time) (lua.QueueReply, error) {
-		return lua.Queue(ctx, s.family.session.Redis, s.keys.Queue, s.keys.Alive, max(skip, 0), max(show, 1))
-	})
-	return answer.Value, err
+func (s *Semaphore) line() queue.Line {
+	return queue.Line{Session: s.family.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
 // RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
@@ -137,22 +135,12 @@ func (s *Semaphore) queue(ctx context.Context, skip, show int) (lua.QueueReply, 
 // waiter; one that has been granted meanwhile keeps its permit. It costs one round
 // trip for each thousand waiters before it, and one more.
 func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
-	const page = 1000
-	for skip := 0; ; skip += page {
-		reply, err := s.queue(ctx, skip, page)
-		if err != nil || len(reply.Waiters) == 0 {
-			return false, err
-		}
-		for _, w := range reply.Waiters {
-			if w.Acquisition != acquisition {
-				continue
-			}
-			answer, err := operate(ctx, s, "remove a waiter", func(ctx context.Context, _ lua.Time) (bool, error) {
-				return lua.Remove(ctx, s.family.session.Redis, s.keys.Queue, s.keys.Alive, w.Waiter, key.ClientPrefix)
-			})
-			return answer.Value || err == nil && answer.Strays != 0, err
-		}
+	if s.err != nil {
+		return false, s.err
 	}
+	ctx, cancel := context.WithTimeout(ctx, shortly)
+	defer cancel()
+	return s.line().Remove(ctx, acquisition)
 }
 
 // operate sends a command that belongs to no wait.

@@ -79,7 +79,7 @@ var may = map[string][]string{
 	"lock":                 {"lockerr", "internal/acquisition"},
 	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// The waiting in a queue: for the fair mutex and the semaphore.
-	"internal/queue": {"lua", "watchdog", "internal/session", "internal/wake"},
+	"internal/queue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/wake"},
 	"reentrant":      {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/wake"},
 	"fair":           {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/queue", "internal/session", "internal/settings"},
 	"semaphore":      {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/queue", "internal/session", "internal/settings"},
