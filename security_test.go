@@ -96,7 +96,38 @@ func everythingOfSemaphores(a, b *actor, name string) error {
 	if _, err := mine.Resize(ctx, 4); err != nil {
 		return err
 	}
-	return <-got
+	if err := <-got; err != nil {
+		return err
+	}
+	return removedFromSemaphore(ctx, mine, theirs)
+}
+
+// removedFromSemaphore has an operator take a waiter out of the queue.
+func removedFromSemaphore(ctx context.Context, mine, theirs *semaphore.Semaphore) error {
+	p, err := mine.Acquire(ctx, 3)
+	if err != nil {
+		return err
+	}
+	gone := make(chan error, 1)
+	go func() { _, err := theirs.Acquire(ctx, 3); gone <- err }()
+	var waiters []lock.Waiter
+	for len(waiters) == 0 && len(gone) == 0 {
+		if waiters, _, err = mine.Queue(ctx, 0, 1); err != nil {
+			return err
+		}
+	}
+	if len(waiters) > 0 {
+		if _, err := mine.RemoveWaiter(ctx, waiters[0].Acquisition); err != nil {
+			return err
+		}
+	}
+	if err := <-gone; !errors.Is(err, redlatch.ErrRemoved) {
+		return fmt.Errorf("a removed waiter: %w", err)
+	}
+	if _, err := theirs.TryAcquire(ctx, 3); !errors.Is(err, redlatch.ErrNotAcquired) {
+		return fmt.Errorf("try what is in use: %w", err)
+	}
+	return p.Release(ctx)
 }
 
 func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
@@ -183,10 +214,26 @@ func everythingFair(s *stage, a, b *actor, name string) error {
 			return err
 		}
 	}
+	if _, err := fair.TryLock(ctx); !errors.Is(err, redlatch.ErrNotAcquired) {
+		return fmt.Errorf("try a held lock: %w", err)
+	}
 	if err := h.Unlock(ctx); err != nil {
 		return err
 	}
-	return <-next
+	if err := <-next; err != nil {
+		return err
+	}
+	victim, err := a.FairMutex(name).Lock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := fair.ForceRelease(ctx, victim.Acquisition()); err != nil {
+		return err
+	}
+	if err := victim.Unlock(ctx); !errors.Is(err, redlatch.ErrLost) {
+		return fmt.Errorf("unlock a lost lock: %w", err)
+	}
+	return nil
 }
 
 func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
