@@ -31,12 +31,12 @@ import (
 func TestScriptsBehaveLikeTheModel(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		var bite bites
-		b.check(t, func(t *rapid.T) { newMachine(t, b, &bite).run(t) })
+		rapid.Check(t, func(t *rapid.T) { newMachine(t, b, &bite).run(t) })
 		bite.requireAll(t, b)
 	})
 }
 
-// check runs a random test, as often as rapid says. Under the race detector the
+// check runs a random test of the larger scripts, as often as rapid says. Under the race detector the
 // embedded server, which parses a script anew each time and interprets it, is slow:
 // a hundred runs took half a minute, most of it in its Lua. There are no races to
 // be found in scripts, so it has fewer runs then; the real server has all of them,
