@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -43,8 +44,11 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// TestChaos runs the rows one after the other, since they measure, and prints the
-// table.
+// atOneTime is how many rows run together. They are busy a tenth of their time.
+const atOneTime = 3
+
+// TestChaos runs the rows and prints the table. Most rows wait more than they
+// compute, and some go at one time; those that measure come after them, one by one.
 func TestChaos(t *testing.T) {
 	size, known := scales[*scaleFlag]
 	if !known {
@@ -56,7 +60,7 @@ func TestChaos(t *testing.T) {
 	}
 	redistest.Start(t) // where there is no server, this says so once
 	began := time.Now()
-	var done []result
+	var rows []row
 	var leftOut []string
 	for _, r := range allRows() {
 		switch {
@@ -64,7 +68,22 @@ func TestChaos(t *testing.T) {
 		case size.tiny && !r.anywhere:
 			leftOut = append(leftOut, r.name)
 		default:
-			done = append(done, r.perform(t, size))
+			rows = append(rows, r)
+		}
+	}
+	done := make([]result, len(rows))
+	perform := func(i int) { done[i] = rows[i].perform(t, size) }
+	var together errgroup.Group
+	together.SetLimit(atOneTime)
+	for i, r := range rows {
+		if !r.alone {
+			together.Go(func() error { perform(i); return nil })
+		}
+	}
+	_ = together.Wait()
+	for i, r := range rows {
+		if r.alone {
+			perform(i)
 		}
 	}
 	sheet := table{scale: *scaleFlag, part: *rowsFlag, rows: done, took: time.Since(began)}

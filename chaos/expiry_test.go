@@ -59,7 +59,7 @@ func (p primitive) expiryRows() (rows []row) {
 			target = losesLocks
 		}
 		rows = append(rows, row{
-			name: fmt.Sprintf("%s: trust, %s", p.name, e.name), target: target, anywhere: e.anywhere,
+			name: fmt.Sprintf("%s: trust, %s", p.name, e.name), target: target, anywhere: e.anywhere, alone: e.stepped,
 			run: func(c *course) { c.expire(p, e) },
 		})
 	}
@@ -151,7 +151,7 @@ func (c *course) expire(p primitive, e expiry) {
 // one time. Half of them do not renew, so that leases also end by themselves.
 func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Recorder) {
 	rec = history.InMemory(history.Monotonic)
-	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithPoll(poll), redlatch.WithFenceRetention(0)}
+	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithHeartbeat(expiryLease), redlatch.WithPoll(poll), redlatch.WithFenceRetention(0)}
 	healthy := o.apart()
 	for i := range expiryClients {
 		s, mine := o.stand, options
@@ -165,9 +165,7 @@ func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Reco
 		for range actorsEach {
 			var actors []*workload.Actor
 			for _, name := range o.names {
-				actors = append(actors, &workload.Actor{
-					Client: len(all), Name: name, Lock: workload.Of(p.of(locks, name)), Recorder: rec,
-				})
+				actors = append(actors, p.actor(locks, &workload.Actor{Client: len(all), Name: name, Recorder: rec}))
 			}
 			all = append(all, actors)
 		}

@@ -5,6 +5,7 @@ package chaos_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,11 +87,18 @@ func (t *trouble) end() {
 // scripts are the library's commands.
 var scripts = redistest.Command("EVAL", "EVALSHA")
 
-// changes are the commands that grant nothing. A copy of a grant that was answered
-// does not exist: what is answered is not sent again. What went unanswered is, and
-// then the late one is the original.
-func changes(cmd []string) bool {
-	return reenters(cmd) || counts(cmd) || releases(cmd) || renewals(cmd)
+// changes are the commands that grant nothing to those who have nothing, of all
+// primitives. A copy of a grant that was answered does not exist: what is answered is
+// not sent again. What went unanswered is, and then the late one is the original.
+var changes = anyOf(reenters, counts, gives, beats, renewals)
+
+// gives are the commands that give a lock back.
+var gives = anyOf(releases, leaves)
+
+func anyOf(matches ...func([]string) bool) func([]string) bool {
+	return func(cmd []string) bool {
+		return slices.ContainsFunc(matches, func(match func([]string) bool) bool { return match(cmd) })
+	}
 }
 
 // some matches a part of what match does, by chance.

@@ -72,7 +72,7 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	defer cancel()
 	var g sync.WaitGroup
 	for i := range 4 + rand.N(3) {
-		a := workload.Actor{Client: i, Name: name, Recorder: rec, Lock: workload.Of(p.of(clients[i%len(clients)], name))}
+		a := p.actor(clients[i%len(clients)], &workload.Actor{Client: i, Name: name, Recorder: rec})
 		g.Go(func() { a.Run(ctx, drawn(operationsEach)) })
 	}
 	g.Wait()

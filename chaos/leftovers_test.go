@@ -23,6 +23,7 @@ func (p primitive) leftoverRows() []row {
 		name:     p.name + ": left over",
 		target:   "goroutines, connections, subscriptions, keys back to the start after 100,000 cycles, 1,000 cancels, 100 reconnects",
 		anywhere: true,
+		alone:    true,
 		run:      func(c *course) { c.leftOver(p) },
 	}}
 }

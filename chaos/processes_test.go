@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -50,6 +51,7 @@ type campaign struct {
 	workers []*worker
 	clients int
 	blows   []blow
+	met     map[string]int // what the workers did when they were struck
 }
 
 // blow is an instant at which a worker was stopped or killed.
@@ -65,7 +67,7 @@ func (c *course) processes(p primitive, what string, strike func(*campaign, int)
 	k := c.campaign(p)
 	const workers = 5 // porcupine's limit is six at one time
 	struck, refused := 0, 0
-	for round := 0; struck < c.of(200, 5) || refused < rejected; round++ {
+	for round := 0; struck < c.of(200, 5) || refused < rejected || !k.metAll() && round < 20; round++ {
 		k.names, k.blows = nil, nil
 		for _, letter := range "abc" {
 			k.names = append(k.names, fmt.Sprintf("%s %d %c", what, round, letter))
@@ -95,10 +97,10 @@ func (c *course) processes(p primitive, what string, strike func(*campaign, int)
 
 func (c *course) campaign(p primitive) *campaign {
 	c.Helper()
-	k := &campaign{course: c, p: p, server: redistest.Start(c.T), resources: redistest.Start(c.T), dir: c.TempDir()}
+	k := &campaign{course: c, p: p, server: redistest.Start(c.T), resources: redistest.Start(c.T), dir: c.TempDir(), met: map[string]int{}}
 	k.proxy = redistest.NewProxy(c.T, k.server.Addr())
 	// Releases take a while, so that they are met.
-	k.proxy.Inject(redistest.Rule{Match: releases, Action: redistest.DelayReply(workerLease / 8)})
+	k.proxy.Inject(redistest.Rule{Match: gives, Action: redistest.DelayReply(workerLease / 8)})
 	return k
 }
 
@@ -179,8 +181,10 @@ func (k *campaign) finish() history.History {
 // judge holds all three checkers against the union, and returns how many stale
 // writes the resource rejected.
 func (k *campaign) judge(h history.History, what string) (rejected int) {
-	for _, doing := range []string{"waiting", "holding", "unlocking"} {
-		k.bit(what+" "+doing, met(h, k.blows, doing))
+	for _, doing := range doings {
+		n := met(h, k.blows, doing)
+		k.met[doing] += n
+		k.bit(what+" "+doing, n)
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: k.resources.Addr()})
 	defer rdb.Close()
@@ -188,7 +192,7 @@ func (k *campaign) judge(h history.History, what string) (rejected int) {
 		k.count("grants", grants(part.Ops))
 		k.never("overlaps", check.Overlaps(part.Windows, check.Limit(1)))
 		k.never("fences gone back", check.Fences(part.Ops))
-		k.never("histories not linearizable", k.p.linearizable(withExpiry(part.Ops, k.killed())))
+		k.never("histories not linearizable", k.p.linearizable(withExpiry(part.Ops, k.blows)))
 		for _, checked := range []bool{true, false} {
 			audit, err := check.NewRemote(rdb, resourceKey(name, checked), checked).Audit(context.Background())
 			require.NoError(k, err)
@@ -205,17 +209,6 @@ func (k *campaign) judge(h history.History, what string) (rejected int) {
 	return n
 }
 
-// killed is when which client died.
-func (k *campaign) killed() map[int]int64 {
-	at := map[int]int64{}
-	for _, b := range k.blows {
-		if b.deadly {
-			at[b.client] = b.at
-		}
-	}
-	return at
-}
-
 func grants(ops []history.Op) (n int) {
 	for _, op := range ops {
 		if op.Kind == history.Acquire && op.Outcome == history.Done {
@@ -223,6 +216,13 @@ func grants(ops []history.Op) (n int) {
 		}
 	}
 	return n
+}
+
+var doings = []string{"waiting", "holding", "unlocking"}
+
+// metAll reports whether workers were struck wherever they can be.
+func (k *campaign) metAll() bool {
+	return !slices.ContainsFunc(doings, func(doing string) bool { return k.met[doing] == 0 })
 }
 
 // met counts the blows that hit a worker while it did something.
@@ -258,13 +258,22 @@ func doingAt(h history.History, b blow) string {
 // withExpiry makes expiry an operation, so that histories with it can be judged. A
 // release that was told of a loss says that the lock became free at some point since
 // the grant. One whose outcome nobody knows, or that never came because its process
-// died, says that it may have become free since then.
-func withExpiry(ops []history.Op, killed map[int]int64) (out []history.Op) {
+// died, says that it may have become free since then. A waiter whose process was
+// stopped or killed may have lost its place since then; so may one that was told so,
+// for processes that are not stopped may have to wait for the machine.
+func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 	open := map[string]history.Op{} // by owner: grants without release
 	for _, op := range ops {
 		switch {
-		case op.Kind == history.Acquire && op.Outcome == history.Done:
-			open[op.Owner] = op
+		case op.Kind == history.Acquire:
+			if since := lostPlace(op, blows); since != 0 {
+				out = append(out, freed(op, since, op.Return))
+				op.GaveUp = max(op.GaveUp, since)
+			}
+			op.Again = 0
+			if op.Outcome == history.Done {
+				open[op.Owner] = op
+			}
 		case op.Kind == history.Release:
 			if op.Outcome == history.Lost {
 				op.Kind, op.Outcome, op.Call = history.Free, history.Done, open[op.Owner].Return
@@ -276,11 +285,33 @@ func withExpiry(ops []history.Op, killed map[int]int64) (out []history.Op) {
 		out = append(out, op)
 	}
 	for _, op := range open {
-		died, dead := killed[op.Client]
-		if dead {
-			op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, died, history.Never
-			out = append(out, op)
+		for _, b := range blows {
+			if b.deadly && b.client == op.Client {
+				out = append(out, freed(op, b.at, history.Never))
+			}
 		}
 	}
 	return out
+}
+
+// lostPlace is since when a waiter may have lost its place in a queue; 0: it has not.
+func lostPlace(op history.Op, blows []blow) (since int64) {
+	if op.Queued == 0 {
+		return 0
+	}
+	if op.Again != 0 {
+		since = op.Call
+	}
+	for _, b := range blows {
+		if b.client == op.Client && op.Call < b.at && b.at < op.Return && (since == 0 || b.at < since) {
+			since = b.at
+		}
+	}
+	return since
+}
+
+// freed is that what an operation was granted, or waits for, may have ended.
+func freed(op history.Op, from, to int64) history.Op {
+	op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, from, to
+	return op
 }

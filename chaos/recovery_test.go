@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
@@ -19,10 +20,12 @@ func (p primitive) recoveryRows() []row {
 	return []row{{
 		name:   p.name + ": holder killed",
 		target: "p99 of 300 waiters served within lease + 100 ms",
+		alone:  true,
 		run:    func(c *course) { c.killedHolders(p) },
 	}, {
 		name:   p.name + ": wake lost",
 		target: "300 of 300 waiters served within the poll bound",
+		alone:  true,
 		run:    func(c *course) { c.lostWakes(p) },
 	}}
 }
@@ -71,8 +74,8 @@ func (c *course) lostWakes(p primitive) {
 			}
 			unlock = append(unlock, h.Unlock)
 		}
-		waiting := s.wait(p, s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(bound)), names)
-		s.listened(atOnce)
+		waiting := s.wait(p, s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(bound), redlatch.WithHeartbeat(bound*27/10)), names)
+		s.waited(p, names)
 		s.proxy.BlackHole(redistest.SubscriberTraffic)
 		time.Sleep(rand.N(bound)) // at some point between two polls
 		freed := make([]time.Time, len(names))
@@ -88,16 +91,29 @@ func (c *course) lostWakes(p primitive) {
 	c.within("served after", took, 100, bound)
 }
 
-// listened returns when there are so many channels with a subscriber.
-func (s *stand) listened(n int) {
+// waited returns when somebody waits for each of the names.
+func (s *stand) waited(p primitive, names []string) {
 	s.Helper()
 	for range 2000 {
-		if channels, _ := s.server.Control().PubSubChannels(context.Background(), "*").Result(); len(channels) >= n {
+		if p.waitedFor(s, names) {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	s.Fatal("nobody listens")
+	s.Fatal("nobody waits")
+}
+
+// listenedFor is for waiters who listen to a channel of the lock.
+func (s *stand) listenedFor(names []string) bool { return s.channels() >= len(names) }
+
+// queuedFor is for waiters who stand in a queue, and whose client listens.
+func (s *stand) queuedFor(names []string) bool {
+	return s.channels() > 0 && !slices.ContainsFunc(names, func(name string) bool { return s.queued(name) == 0 })
+}
+
+// queued is the length of the queue for a lock.
+func (s *stand) queued(name string) int {
+	return int(s.server.Control().ZCard(context.Background(), key.ForFair(name).Queue).Val())
 }
 
 // wait has each of the names waited for, and returns when all calls have begun. The

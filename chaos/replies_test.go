@@ -49,6 +49,8 @@ func (p primitive) replyRows() (rows []row) {
 	return rows
 }
 
+const replyHeartbeat = 600 * time.Millisecond
+
 func (c *course) cutReplies(p primitive, op operation) {
 	s := c.stand()
 	var todo, drifts, refusals, cut atomic.Int64
@@ -56,7 +58,7 @@ func (c *course) cutReplies(p primitive, op operation) {
 	var g sync.WaitGroup
 	for i := range 8 {
 		v := &victim{stand: s, p: p, name: fmt.Sprintf("cut %d", i)}
-		v.l = p.of(s.client(redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond)), v.name)
+		v.l = p.of(s.client(redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond), redlatch.WithHeartbeat(replyHeartbeat)), v.name)
 		var armed atomic.Int64
 		v.lose = func() { armed.Store(1 + rand.Int64N(3)) }
 		mine := redistest.AllOf(op.match, redistest.Containing(v.name))
@@ -108,7 +110,8 @@ func (c *course) ifBroken(err error) {
 
 var errDrift = errors.New("redis has not what the client was told")
 
-// has compares what Redis has with what the client was told; nil is free.
+// has compares what Redis has with what the client was told, after all waiters have
+// been served or have left; nil is free.
 func (v *victim) has(h *lock.Hold, holds int) error {
 	fields, err := v.server.Control().HGetAll(context.Background(), v.name).Result()
 	if err != nil {
@@ -121,6 +124,9 @@ func (v *victim) has(h *lock.Hold, holds int) error {
 	}
 	if fmt.Sprint(fields) != fmt.Sprint(want) {
 		return fmt.Errorf("%w: %v, want %v", errDrift, fields, want)
+	}
+	if v.queued(v.name) != 0 {
+		return fmt.Errorf("%w: somebody waits", errDrift)
 	}
 	return nil
 }
@@ -159,82 +165,154 @@ var (
 	releases = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] == "0" }
 	transfer = runs("mutex/transfer")
 	renewals = runs("mutex/renew")
+	joins    = runs("fair/join")
+	beats    = runs("fair/beat")
+	leaves   = runs("fair/leave")
 )
 
 var mutexOperations = []operation{
-	{"acquire", acquires, func(v *victim) error {
+	{"acquire", acquires, acquiring},
+	{"re-entry", reenters, reentering},
+	{"inner release", counts, leavingOne},
+	{"last release", releases, leavingAll},
+	{"transfer", transfer, handingOver},
+	{"renewal", renewals, renewing},
+}
+
+var fairOperations = []operation{
+	{"acquire", joins, acquiring},
+	{"re-entry", reenters, reentering},
+	{"inner release", counts, leavingOne},
+	{"last release", leaves, leavingAll},
+	{"release to the next", leaves, handingOver},
+	{"place given up", leaves, givingUp},
+	{"heartbeat", beats, beating},
+	{"renewal", renewals, renewing},
+}
+
+func acquiring(v *victim) error {
+	v.lose()
+	return v.holding(func(h *lock.Hold) error { return v.has(h, 1) })
+}
+
+func reentering(v *victim) error {
+	return v.holding(func(outer *lock.Hold) error {
 		v.lose()
-		return v.holding(func(h *lock.Hold) error { return v.has(h, 1) })
-	}},
-	{"re-entry", reenters, func(v *victim) error {
-		return v.holding(func(outer *lock.Hold) error {
-			v.lose()
-			inner, err := v.l.Lock(outer.Context())
-			if err != nil {
-				return err
-			}
-			return steps(
-				func() error { return v.has(outer, 2) },
-				func() error { return inner.Unlock(context.Background()) },
-			)
-		})
-	}},
-	{"inner release", counts, func(v *victim) error {
-		return v.holding(func(outer *lock.Hold) error {
-			inner, err := v.l.Lock(outer.Context())
-			if err != nil {
-				return err
-			}
-			v.lose()
-			return steps(
-				func() error { return inner.Unlock(context.Background()) },
-				func() error { return v.has(outer, 1) },
-			)
-		})
-	}},
-	{"last release", releases, func(v *victim) error {
-		return v.holding(func(*lock.Hold) error { v.lose(); return nil })
-	}},
-	{"transfer", transfer, func(v *victim) error {
-		type grant struct {
-			h   *lock.Hold
-			err error
-		}
-		next := make(chan grant, 1)
-		first, err := v.l.Lock(context.Background())
+		inner, err := v.l.Lock(outer.Context())
 		if err != nil {
 			return err
 		}
-		go func() {
-			h, err := v.l.Lock(context.Background())
-			next <- grant{h, err}
-		}()
-		time.Sleep(time.Millisecond) // else it may come too late to be handed the lock: no bite
-		v.lose()
-		if err := first.Unlock(context.Background()); err != nil {
+		return steps(
+			func() error { return v.has(outer, 2) },
+			func() error { return inner.Unlock(context.Background()) },
+		)
+	})
+}
+
+func leavingOne(v *victim) error {
+	return v.holding(func(outer *lock.Hold) error {
+		inner, err := v.l.Lock(outer.Context())
+		if err != nil {
 			return err
 		}
-		got := <-next
-		if got.err != nil {
-			return got.err
-		}
+		v.lose()
 		return steps(
-			func() error { return v.has(got.h, 1) },
-			func() error { return got.h.Unlock(context.Background()) },
-			func() error { return v.has(nil, 0) },
+			func() error { return inner.Unlock(context.Background()) },
+			func() error { return v.has(outer, 1) },
 		)
-	}},
-	{"renewal", renewals, func(v *victim) error {
-		return v.holding(func(h *lock.Hold) error {
-			v.lose()
-			for trusted := h.TrustedUntil(); !h.TrustedUntil().After(trusted.Add(20 * time.Millisecond)); {
-				select {
-				case <-h.Lost():
-					return context.Cause(h.Context())
-				case <-time.After(time.Millisecond):
-				}
+	})
+}
+
+func leavingAll(v *victim) error {
+	return v.holding(func(*lock.Hold) error { v.lose(); return nil })
+}
+
+type granted struct {
+	h   *lock.Hold
+	err error
+}
+
+// behind has one more ask for the lock. What comes a moment later comes after it, or
+// there is no bite.
+func (v *victim) behind(ctx context.Context) <-chan granted {
+	next := make(chan granted, 1)
+	go func() {
+		h, err := v.l.Lock(ctx)
+		next <- granted{h, err}
+	}()
+	time.Sleep(time.Millisecond)
+	return next
+}
+
+// handing gives the lock to one who waits: before is done while it does.
+func (v *victim) handing(before func()) error {
+	first, err := v.l.Lock(context.Background())
+	if err != nil {
+		return err
+	}
+	next := v.behind(context.Background())
+	before()
+	if err := first.Unlock(context.Background()); err != nil {
+		return err
+	}
+	got := <-next
+	if got.err != nil {
+		return got.err
+	}
+	return steps(
+		func() error { return v.has(got.h, 1) },
+		func() error { return got.h.Unlock(context.Background()) },
+		func() error { return v.has(nil, 0) },
+	)
+}
+
+func handingOver(v *victim) error { return v.handing(v.lose) }
+
+// beating waits for a heartbeat before the lock is handed over.
+func beating(v *victim) error {
+	return v.handing(func() { v.lose(); time.Sleep(replyHeartbeat / 2) })
+}
+
+// givingUp has a waiter leave the queue before it is granted.
+func givingUp(v *victim) error {
+	return v.holding(func(h *lock.Hold) error {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		next := v.behind(ctx)
+		if !v.soon(time.Second, func() bool { return v.queued(v.name) == 1 }) {
+			return fmt.Errorf("%w: nobody waits", errDrift)
+		}
+		v.lose()
+		cancel()
+		if got := <-next; got.err == nil {
+			return fmt.Errorf("%w: granted twice", errDrift)
+		}
+		// The place is given up in the background.
+		v.soon(time.Second, func() bool { return v.queued(v.name) == 0 })
+		return v.has(h, 1)
+	})
+}
+
+// soon waits for something to become so, no longer than that.
+func (s *stand) soon(d time.Duration, so func() bool) bool {
+	for end := time.Now().Add(d); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+func renewing(v *victim) error {
+	return v.holding(func(h *lock.Hold) error {
+		v.lose()
+		for trusted := h.TrustedUntil(); !h.TrustedUntil().After(trusted.Add(20 * time.Millisecond)); {
+			select {
+			case <-h.Lost():
+				return context.Cause(h.Context())
+			case <-time.After(time.Millisecond):
 			}
-			return v.has(h, 1)
-		})
-	}},
+		}
+		return v.has(h, 1)
+	})
 }

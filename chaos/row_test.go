@@ -17,6 +17,7 @@ type row struct {
 	name     string
 	target   string // in words, at full scale
 	anywhere bool   // measures no time and takes little: a part of the ordinary suite
+	alone    bool   // measures time or the whole process, or sets its environment: no other row beside it
 	run      func(c *course)
 }
 

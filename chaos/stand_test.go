@@ -64,7 +64,7 @@ func (s *stand) aside(options ...redlatch.Option) *redlatch.Client {
 func (s *stand) on(rdb *redis.Client, options ...redlatch.Option) *redlatch.Client {
 	s.Helper()
 	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
-	c, err := redlatch.New(rdb, append([]redlatch.Option{quiet}, options...)...)
+	c, err := redlatch.New(rdb, append([]redlatch.Option{quiet, redlatch.WithHeartbeat(heartbeat)}, options...)...)
 	require.NoError(s, err)
 	end := func() { // a server at the end of a row of faults need not answer
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

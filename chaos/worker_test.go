@@ -53,7 +53,7 @@ func work(text string) error {
 	}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	locks, err := redlatch.New(rdb, redlatch.WithLease(p.Lease), redlatch.WithPoll(poll),
+	locks, err := redlatch.New(rdb, redlatch.WithLease(p.Lease), redlatch.WithPoll(poll), redlatch.WithHeartbeat(p.Lease*5/4),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
@@ -102,10 +102,9 @@ func (p plan) work(prim primitive, locks *redlatch.Client) error {
 	rec := history.ToFile(history.Monotonic, file)
 	actors := make([]*workload.Actor, len(p.Names))
 	for i, name := range p.Names {
-		actors[i] = &workload.Actor{
-			Client: p.Client, Name: name, Lock: workload.Of(prim.of(locks, name)), Recorder: rec,
-			Resources: []check.Resource{newBoth(rdb, name)},
-		}
+		actors[i] = prim.actor(locks, &workload.Actor{
+			Client: p.Client, Name: name, Recorder: rec, Resources: []check.Resource{newBoth(rdb, name)},
+		})
 	}
 	fmt.Println("working")
 	for !ended.Load() {
