@@ -48,7 +48,7 @@ test-servers: ## run the tests on the oldest and the newest server too, fetched 
 
 .PHONY: simulation
 simulation: ## run the simulated schedules in their full number, which the race detector is too slow for
-	go test -count=1 -v ./internal/simulation
+	go test -count=1 -v -timeout 40m ./internal/simulation -rapid.checks=17000
 
 # Maven leaves the classes and the jars it fetched; what a build was interrupted in
 # is not taken for whole.
