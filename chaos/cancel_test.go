@@ -75,8 +75,8 @@ func (s *stand) inBlackHole(p primitive, together int) (calls []func(context.Con
 	other := s.aside(redlatch.WithLease(time.Minute))
 	for i := range together {
 		name := redistest.Name(s)
-		lock := func(ctx context.Context) error { _, err := p.of(locks, name).Lock(ctx); return err }
-		h, err := p.of([]*redlatch.Client{locks, other}[i%2], name).Lock(context.Background())
+		lock := func(ctx context.Context) error { _, err := p.lock(locks, name).Lock(ctx); return err }
+		h, err := p.lock([]*redlatch.Client{locks, other}[i%2], name).Lock(context.Background())
 		switch {
 		case err != nil:
 			s.miss("before any fault: %v", err)

@@ -85,6 +85,7 @@ var expiries = []expiry{
 // ordeal is a run of such a row.
 type ordeal struct {
 	*stand
+	p     primitive
 	clock *clock
 	names []string
 
@@ -110,7 +111,7 @@ func (o *ordeal) during(name string, do func()) {
 
 // expire has clients contend for locks while leases end.
 func (c *course) expire(p primitive, e expiry) {
-	o := &ordeal{}
+	o := &ordeal{p: p}
 	if e.stepped {
 		o.stand, o.clock = c.steppedStand(e.args...)
 	} else {
@@ -129,7 +130,7 @@ func (c *course) expire(p primitive, e expiry) {
 	for _, mine := range actors {
 		g.Go(func() {
 			for !over.Load() {
-				mine[rand.N(len(mine))].Run(context.Background(), turn())
+				mine[rand.N(len(mine))].Run(context.Background(), turn(p))
 			}
 		})
 	}
@@ -151,7 +152,10 @@ func (c *course) expire(p primitive, e expiry) {
 // one time. Half of them do not renew, so that leases also end by themselves.
 func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Recorder) {
 	rec = history.InMemory(history.Monotonic)
-	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithHeartbeat(expiryLease), redlatch.WithPoll(poll), redlatch.WithFenceRetention(0)}
+	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithPoll(poll), redlatch.WithHeartbeat(expiryLease)}
+	if p.fenced() { // a semaphore that is kept for ever would never be evicted
+		options = append(options, redlatch.WithFenceRetention(0))
+	}
 	healthy := o.apart()
 	for i := range expiryClients {
 		s, mine := o.stand, options
@@ -188,8 +192,10 @@ func (o *ordeal) judge(h history.History) {
 				unawares, longest = unawares+1, max(longest, longer)
 			}
 		}
-		o.never("overlaps", check.Overlaps(part.Windows, check.Limit(1)))
-		o.never("fences gone back", check.Fences(part.Ops))
+		o.never("overlaps", check.Overlaps(part.Windows, check.Limit(o.p.units())))
+		if o.p.fenced() {
+			o.never("fences gone back", check.Fences(part.Ops))
+		}
 	}
 	o.enough("grants", grants(h.Ops), o.of(grantsEach, leastGrants))
 	o.enough("holds lost", lost(h.Ops), o.of(expiriesEach, leastLost))
@@ -243,7 +249,7 @@ func lost(ops []history.Op) (n int) {
 }
 
 // turn is a plan: mostly short, sometimes for longer than a lease.
-func turn() []workload.Step {
+func turn(p primitive) []workload.Step {
 	d := rand.N(3 * time.Millisecond)
 	switch r := rand.N(100); {
 	case r < 15:
@@ -251,7 +257,7 @@ func turn() []workload.Step {
 	case r < 30:
 		d = rand.N(expiryLease / 2)
 	}
-	return []workload.Step{{Verb: workload.Acquire, For: 4 * expiryLease}, {Verb: workload.Sleep, For: d}}
+	return []workload.Step{{Verb: workload.Acquire, For: 4 * expiryLease, Units: p.some()}, {Verb: workload.Sleep, For: d}}
 }
 
 // around is a time about the lease: shorter, so that holders survive, or longer, so
@@ -307,7 +313,7 @@ func isolating(o *ordeal) int {
 func deleting(o *ordeal) (deleted int) {
 	for _, name := range o.names {
 		o.during(name, func() {
-			n, _ := o.server.Control().Do(context.Background(), "DEL", name).Int()
+			n, _ := o.server.Control().Do(context.Background(), "DEL", o.p.key(name)).Int()
 			deleted += n
 		})
 	}
@@ -315,11 +321,15 @@ func deleting(o *ordeal) (deleted int) {
 }
 
 func flushing(o *ordeal) (n int) {
+	var keys []string
+	for _, name := range o.names {
+		keys = append(keys, o.p.key(name))
+	}
 	o.during("", func() {
 		n, _ = o.server.Control().Eval(context.Background(), `
 			local n = redis.call('EXISTS', unpack(KEYS))
 			redis.call('FLUSHALL')
-			return n`, o.names).Int()
+			return n`, keys).Int()
 	})
 	return n
 }

@@ -93,7 +93,7 @@ var scripts = redistest.Command("EVAL", "EVALSHA")
 var changes = anyOf(reenters, counts, gives, beats, renewals)
 
 // gives are the commands that give a lock back.
-var gives = anyOf(releases, leaves)
+var gives = anyOf(releases, leaves, givesPermits)
 
 func anyOf(matches ...func([]string) bool) func([]string) bool {
 	return func(cmd []string) bool {

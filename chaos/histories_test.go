@@ -73,7 +73,7 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	var g sync.WaitGroup
 	for i := range 4 + rand.N(3) {
 		a := p.actor(clients[i%len(clients)], &workload.Actor{Client: i, Name: name, Recorder: rec})
-		g.Go(func() { a.Run(ctx, drawn(operationsEach)) })
+		g.Go(func() { a.Run(ctx, p.drawn(operationsEach)) })
 	}
 	g.Wait()
 	h := rec.History()
@@ -84,8 +84,12 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	}
 	c.count("of them with an outcome nobody knows", unknown(h.Ops))
 	c.never("not linearizable", p.linearizable(h.Ops))
-	c.never("overlaps", check.Overlaps(h.Windows, check.Limit(1)))
-	c.never("fences gone back", check.Fences(h.Ops))
+	c.never("overlaps", check.Overlaps(h.Windows, check.Limit(p.units(), h.Ops...)))
+	if p.fenced() {
+		c.never("fences gone back", check.Fences(h.Ops))
+	} else {
+		c.never("not whole again", whole(clients[0], name))
+	}
 }
 
 const (
@@ -107,7 +111,10 @@ func unknown(ops []history.Op) (n int) {
 
 // drawn is a plan with so many operations: it enters, again and again up to three
 // times, and leaves, with and without patience.
-func drawn(operations int) (plan []workload.Step) {
+func (p primitive) drawn(operations int) (plan []workload.Step) {
+	if !p.fenced() {
+		return drawnPermits(operations)
+	}
 	short := func() time.Duration { return time.Millisecond + rand.N(20*time.Millisecond) }
 	holds := 0 // if every acquire succeeds; a step without its hold does nothing
 	for n := 0; n < operations; n++ {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/workload"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -40,7 +41,7 @@ func (c *course) leftOver(p primitive) {
 	for range 2 {
 		locks := s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(poll))
 		for i := range 16 {
-			l := p.of(locks, fmt.Sprintf("left %d", i%8))
+			l := p.lock(locks, fmt.Sprintf("left %d", i%8))
 			g.Go(func() {
 				for int(cycles.Load()) < wantCycles || int(cancels.Load()) < wantCancels {
 					one, given := c.cycle(l, rand.N(20) == 0)
@@ -77,7 +78,7 @@ func (c *course) leftOver(p primitive) {
 }
 
 // cycle locks and unlocks, or gives up.
-func (c *course) cycle(l locker, hasty bool) (cycles, cancels int) {
+func (c *course) cycle(l workload.Lock, hasty bool) (cycles, cancels int) {
 	ctx := context.Background()
 	if hasty {
 		var cancel context.CancelFunc
@@ -117,11 +118,11 @@ func (s *stand) channels() int {
 	return len(channels)
 }
 
-// lockKeys counts the keys that are not the last fences, which are kept.
+// lockKeys counts the keys that are neither last fences nor limits, which are kept.
 func (s *stand) lockKeys() (n int) {
 	keys, _ := s.server.Control().Keys(context.Background(), "*").Result()
 	for _, key := range keys {
-		if !strings.HasPrefix(key, "redisson_lock_token:") {
+		if !strings.HasPrefix(key, "redisson_lock_token:") && !strings.HasPrefix(key, "redlatch:permits:") {
 			n++
 		}
 	}

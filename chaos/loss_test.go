@@ -12,7 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
-	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/internal/workload"
 )
 
 // lossRows: the holder is told before the server's lease ends, whatever keeps its
@@ -70,11 +70,12 @@ func (c *course) toldInTime(p primitive, before, sever func(*stand)) {
 		for range 20 {
 			taken.Add(1)
 			told.Go(func() {
-				h, err := p.of(locks, redistest.Name(c)).Lock(context.Background())
+				name := redistest.Name(c)
+				h, err := p.lock(locks, name).Lock(context.Background())
 				c.ifBroken(err)
 				taken.Done()
 				if err == nil && s.lost(h) {
-					leads.add(look.PTTL(context.Background(), h.Name()).Result())
+					leads.add(p.left(look, name, h))
 				}
 			})
 		}
@@ -112,7 +113,7 @@ func (l *leads) add(left time.Duration, err error) {
 }
 
 // lost waits for the loss of a hold, and misses the target when none comes for long.
-func (c *course) lost(h *lock.Hold) bool {
+func (c *course) lost(h workload.Hold) bool {
 	select {
 	case <-h.Lost():
 		return true
@@ -134,13 +135,14 @@ func (c *course) toldOfDeletion(p primitive) {
 	for i := range 10 {
 		g.Go(func() {
 			for n := range (runs + 9) / 10 {
-				h, err := p.of(locks, fmt.Sprintf("deleted %d %d", i, n)).Lock(context.Background())
+				name := fmt.Sprintf("deleted %d %d", i, n)
+				h, err := p.lock(locks, name).Lock(context.Background())
 				if err != nil {
 					c.miss("before any fault: %v", err)
 					return
 				}
 				time.Sleep(rand.N(every))
-				s.try("DEL", h.Name())
+				s.try("DEL", p.key(name))
 				deleted := time.Now()
 				if !s.lost(h) {
 					return

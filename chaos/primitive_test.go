@@ -4,12 +4,14 @@ package chaos_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/check"
 	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/workload"
 	"github.com/redlatch/redlatch/lock"
 )
@@ -20,10 +22,46 @@ type primitive struct {
 	of   func(c *redlatch.Client, name string, options ...redlatch.LockOption) locker
 	// linearizable judges a history in which nothing expires.
 	linearizable func(ops []history.Op) error
+	permits      func(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock // instead of of
 	// operations are its commands and how to provoke them, for replies that are cut.
 	operations []operation
 	// waitedFor reports whether somebody waits for each name, and listens.
 	waitedFor func(s *stand, names []string) bool
+}
+
+// lock is it whole, as one takes it of whom nobody else may have any; actors take
+// units of it where it has some.
+func (p primitive) lock(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock {
+	if p.permits != nil {
+		return p.permits(c, name, options...)
+	}
+	return workload.Of(p.of(c, name, options...))
+}
+
+func (p primitive) fenced() bool { return p.permits == nil }
+
+// units is how many there are, 1 of a mutex.
+func (p primitive) units() int {
+	if p.permits != nil {
+		return permitLimit
+	}
+	return 1
+}
+
+// some is a part of the units, 0 of a mutex, which has none.
+func (p primitive) some() int {
+	if p.permits != nil {
+		return 1 + rand.N(permitLimit)
+	}
+	return 0
+}
+
+// key is what vanishes when somebody is to lose what he holds.
+func (p primitive) key(name string) string {
+	if p.permits != nil {
+		return key.ForSemaphore(name).Permits
+	}
+	return name
 }
 
 type locker interface {
@@ -54,16 +92,19 @@ var primitives = []primitive{{
 	linearizable: func(ops []history.Op) error { return check.Linearizable(ops, check.FairMutex()) },
 	operations:   fairOperations,
 	waitedFor:    (*stand).queuedFor,
-}}
+}, permits}
 
 // actor gives an actor its lock, which tells it when it waits in a queue.
 func (p primitive) actor(c *redlatch.Client, a *workload.Actor) *workload.Actor {
-	a.Lock = workload.Of(p.of(c, a.Name, redlatch.WithWaitNotice(a.Waits)))
+	a.Lock = p.lock(c, a.Name, redlatch.WithWaitNotice(a.Waits))
 	return a
 }
 
 // rows are all rows of a primitive.
 func (p primitive) rows() []row {
+	if !p.fenced() {
+		return p.permitRows()
+	}
 	return slices.Concat(
 		p.historyRows(),
 		p.expiryRows(),

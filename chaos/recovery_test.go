@@ -67,7 +67,7 @@ func (c *course) lostWakes(p primitive) {
 		var unlock []func(context.Context) error
 		for i := range names {
 			names[i] = redistest.Name(c)
-			h, err := p.of(holder, names[i]).Lock(context.Background())
+			h, err := p.lock(holder, names[i]).Lock(context.Background())
 			if err != nil {
 				c.miss("before any fault: %v", err)
 				return
@@ -126,7 +126,7 @@ func (s *stand) wait(p primitive, locks *redlatch.Client, names []string) func(s
 		began.Add(1)
 		served.Go(func() {
 			began.Done()
-			h, err := p.of(locks, name).Lock(context.Background())
+			h, err := p.lock(locks, name).Lock(context.Background())
 			at[i] = time.Now()
 			if err != nil {
 				s.miss("a waiter: %v", err)

@@ -31,8 +31,10 @@ type victim struct {
 	*stand
 	p    primitive
 	name string
-	l    locker
-	lose func() // the replies of the next commands of the operation
+
+	locks *redlatch.Client
+	l     locker // of a mutex
+	lose  func() // the replies of the next commands of the operation
 }
 
 // replyRows: a command that was executed, and whose reply was lost, one to three
@@ -58,7 +60,10 @@ func (c *course) cutReplies(p primitive, op operation) {
 	var g sync.WaitGroup
 	for i := range 8 {
 		v := &victim{stand: s, p: p, name: fmt.Sprintf("cut %d", i)}
-		v.l = p.of(s.client(redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond), redlatch.WithHeartbeat(replyHeartbeat)), v.name)
+		v.locks = s.client(redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond), redlatch.WithHeartbeat(replyHeartbeat))
+		if p.of != nil {
+			v.l = p.of(v.locks, v.name)
+		}
 		var armed atomic.Int64
 		v.lose = func() { armed.Store(1 + rand.Int64N(3)) }
 		mine := redistest.AllOf(op.match, redistest.Containing(v.name))
@@ -164,9 +169,9 @@ var (
 	counts   = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] != "0" }
 	releases = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] == "0" }
 	transfer = runs("mutex/transfer")
-	renewals = runs("mutex/renew")
+	renewals = anyOf(runs("mutex/renew"), keepsPermits)
 	joins    = runs("fair/join")
-	beats    = runs("fair/beat")
+	beats    = anyOf(runs("fair/beat"), beatsPermits)
 	leaves   = runs("fair/leave")
 )
 

@@ -72,7 +72,7 @@ func work(text string) error {
 
 func (p plan) hold(prim primitive, locks *redlatch.Client) error {
 	for _, name := range p.Names {
-		h, err := prim.of(locks, name).Lock(context.Background())
+		h, err := prim.lock(locks, name).Lock(context.Background())
 		if err != nil {
 			return err
 		}
@@ -102,9 +102,11 @@ func (p plan) work(prim primitive, locks *redlatch.Client) error {
 	rec := history.ToFile(history.Monotonic, file)
 	actors := make([]*workload.Actor, len(p.Names))
 	for i, name := range p.Names {
-		actors[i] = prim.actor(locks, &workload.Actor{
-			Client: p.Client, Name: name, Recorder: rec, Resources: []check.Resource{newBoth(rdb, name)},
-		})
+		a := &workload.Actor{Client: p.Client, Name: name, Recorder: rec}
+		if prim.fenced() {
+			a.Resources = []check.Resource{newBoth(rdb, name)}
+		}
+		actors[i] = prim.actor(locks, a)
 	}
 	fmt.Println("working")
 	for !ended.Load() {
@@ -113,7 +115,7 @@ func (p plan) work(prim primitive, locks *redlatch.Client) error {
 			think = p.Lease + rand.N(p.Lease)
 		}
 		actors[rand.N(len(actors))].Run(context.Background(), []workload.Step{
-			{Verb: workload.Acquire, For: 4 * p.Lease}, {Verb: workload.Work, For: think},
+			{Verb: workload.Acquire, For: 4 * p.Lease, Units: prim.some()}, {Verb: workload.Work, For: think},
 		})
 	}
 	return rec.Err()

@@ -16,9 +16,11 @@ type PermitState struct {
 	held    set // permits
 	waiting set // those that were told of a place in the queue, and are granted yet
 	// left is how many units those may have, or may wait for, who were told that they
-	// got none, or told nothing: the library gives it back sooner or later, and nobody
-	// sees when.
+	// got none: the library gives it back sooner or later, and nobody sees when.
 	left int
+	// maybe is the same of those who were told nothing: their request may arrive at any
+	// time. Leaving open when it does would cost a search too much.
+	maybe int
 }
 
 // Permits is a semaphore of so many units: they go to nobody past one who is known
@@ -48,7 +50,14 @@ func withPlaces(ops []history.Op) (parts []history.Op) {
 			}
 			parts = append(parts, join)
 		}
+		if op.Outcome == history.Unknown && (op.Kind == history.Acquire || op.Kind == history.Try) {
+			op.Return = op.Call // from then on it may arrive
+		}
 		parts = append(parts, op)
+		if op.Kind == history.Resize { // sent again when its answer is lost, it may take effect again
+			op.Outcome = history.Unknown
+			parts = append(parts, op)
+		}
 	}
 	return parts
 }
@@ -83,7 +92,7 @@ func (s PermitState) step(op history.Op) []PermitState {
 	case op.Outcome == history.TooMany && op.Units > s.limit:
 		return []PermitState{s}
 	case op.Outcome == history.Unknown:
-		s.left += op.Units
+		s.maybe += op.Units
 		return []PermitState{s}
 	}
 	return nil
@@ -112,7 +121,7 @@ func (s PermitState) overtakes(op history.Op) bool {
 
 // join is the place in the queue of one who could not be granted.
 func (s PermitState) join(op history.Op) []PermitState {
-	if op.Units <= s.limit-s.used-s.left && op.Ahead == 0 {
+	if op.Units <= s.limit-s.used-s.left-s.maybe && op.Ahead == 0 {
 		return nil
 	}
 	s.waiting = s.waiting.with(place(op))
@@ -122,30 +131,33 @@ func (s PermitState) join(op history.Op) []PermitState {
 func (s PermitState) refuse(op history.Op) []PermitState {
 	unseen := op.InUse - s.used
 	switch {
-	case unseen < 0, unseen > s.left:
+	case unseen < 0, unseen > s.left+s.maybe:
 		return nil // fewer in use than somebody has, or more than anybody can have
 	case op.Units <= s.limit-op.InUse && op.Ahead == 0:
 		return nil
 	case op.Kind == history.Acquire:
 		s.left += op.Units
 	case op.Ahead == 0:
-		s.left = unseen
+		s.left = min(s.left, unseen)
 	}
 	return []PermitState{s}
 }
 
-// resize that nobody knows of may come last, and then has not happened.
 func (s PermitState) resize(op history.Op) []PermitState {
-	if op.Outcome != history.Done && op.Outcome != history.Unknown {
-		return nil
-	}
-	s.limit = op.Units
+	after := s
+	after.limit = op.Units
 	for _, w := range s.waiting.words() {
-		if _, units := readPlace(w); units > s.limit { // is sent away, and may come back
-			s.waiting = s.waiting.without(w)
+		if _, units := readPlace(w); units > after.limit { // is sent away, and may come back
+			after.waiting = after.waiting.without(w)
 		}
 	}
-	return []PermitState{s}
+	switch op.Outcome {
+	case history.Done:
+		return []PermitState{after}
+	case history.Unknown:
+		return []PermitState{s, after}
+	}
+	return nil
 }
 
 // release is of one permit, asked for or by the end of its lease: its units come back

@@ -93,6 +93,10 @@ var possiblePermits = histories{
 	"a waiter that is sent away": {
 		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 2, acquire, 3, 9, tooMany)), units(5, 1, resize, 6, 7, done),
 	},
+	"resized again after another, for its answer was lost": {
+		units(5, 5, resize, 1, 8, done), units(1, 5, try, 2, 3, done), units(6, 2, resize, 4, 5, done), units(2, 3, try, 6, 7, tooMany),
+		units(1, 5, release, 9, 10, done), units(2, 5, try, 11, 12, done),
+	},
 	"raised or not": {units(5, 5, resize, 1, never, unknown), units(1, 4, try, 3, 4, tooMany), units(1, 4, try, 5, 6, done)},
 	"what never reached the server": {
 		units(1, 3, acquire, 1, 2, done), units(2, 1, acquire, 3, 4, nothing), units(5, 9, resize, 5, 6, nothing),

@@ -89,12 +89,12 @@ func TestOutcomesAreTakenDownAsTold(t *testing.T) {
 	unavailable := &lockerr.OpError{Kind: lockerr.ErrUnavailable}
 	indeterminate := &lockerr.OpError{Kind: lockerr.ErrIndeterminate}
 	a := &answers{
-		locks:   []error{nil, nil, unavailable, nil, errWait, indeterminate, &lockerr.NotAcquiredError{Holder: "x"}, &lockerr.NotAcquiredError{}},
+		locks:   []error{nil, nil, unavailable, nil, errWait, indeterminate, &lockerr.NotAcquiredError{Holder: "x"}, &lockerr.NotAcquiredError{}, &lockerr.OpError{Err: context.Canceled}},
 		unlocks: []error{nil, unavailable, &lockerr.LostError{}},
 	}
 	again := step(workload.Acquire)
 	h := play(t, a, again, again, again, step(workload.UnlockAll), again, step(workload.Unlock),
-		step(workload.Cancel, time.Second), again, step(workload.Try), again)
+		step(workload.Cancel, time.Second), again, step(workload.Try), again, again)
 	type told struct {
 		kind    history.Kind
 		owner   string
@@ -117,6 +117,7 @@ func TestOutcomesAreTakenDownAsTold(t *testing.T) {
 		{history.Acquire, "1.4", history.Unknown},
 		{history.Try, "1.5", history.Refused},
 		{history.Acquire, "1.6", history.Nothing},
+		{history.Acquire, "1.7", history.Nothing},
 	}, got)
 }
 

@@ -102,6 +102,7 @@ type Meaning func(kind history.Kind, err error) (outcome history.Outcome, over b
 func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 	var busy *lockerr.NotAcquiredError
 	var limits *lockerr.LimitError
+	var failed *lockerr.OpError
 	switch {
 	case errors.As(err, &limits):
 		return history.TooMany, false
@@ -116,6 +117,8 @@ func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 	case errors.As(err, &busy): // it waited for its turn to ask, and nobody can say what for
 		return history.Nothing, false
 	case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrRefused):
+		return history.Nothing, false
+	case errors.As(err, &failed) && failed.Kind == nil: // ctx had ended before anything was asked
 		return history.Nothing, false
 	}
 	return history.Unknown, false
