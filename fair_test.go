@@ -785,6 +785,35 @@ func TestFair_APausedServerLeavesNobodyQueued(t *testing.T) {
 	})
 }
 
+// Nor does a server that takes no writes for several heartbeats: nobody is sent to
+// queue again for what was refused, and nobody could be dropped.
+func TestFair_AServerThatTakesNoWritesLosesNoPlace(t *testing.T) {
+	t.Parallel()
+	onServer(t, func(s *stage) {
+		const brief = 500 * time.Millisecond
+		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(brief))
+		h := holder.lockFair("door")
+		var again atomic.Bool
+		notice := redlatch.WithWaitNotice(func(w lock.Waiting) {
+			if w.Again {
+				again.Store(true)
+			}
+		})
+		var all []*asking
+		for range 3 {
+			all = append(all, a.beginFair(a.ctx, "door", notice))
+			s.queued("door", int64(len(all)))
+		}
+		require.NoError(s, s.admin.Do(s.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+		time.Sleep(3 * brief)
+		require.NoError(s, s.admin.Do(s.Context(), "REPLICAOF", "NO", "ONE").Err())
+		s.unlock(h)
+		s.served(all)
+		require.False(s, again.Load(), "told to queue again")
+		s.nothingRemains()
+	})
+}
+
 // testNameMapper.
 func TestFair_APrefixIsBeforeTheQueueToo(t *testing.T) {
 	t.Parallel()

@@ -235,11 +235,12 @@ func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
 			"1 of 1, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h c:1=7; alive 11h c:1=1h grace=over"},
 		{"removed by an operator", with(heldFair, []string{"ZADD @A -5000000000001 b:1/w"}), beat("b:1"), "removed",
 			stillHeld + "; alive forever b:1=note"},
-		{"lock of another type", with([]string{"SET @L x"}, bcQueued), beat("b:1"), "denied", "lock forever x" + bcWait},
-		{"a read-write lock of Redisson", with([]string{"HSET @L mode write a:1:write 1"}, bcQueued), beat("b:1"), "denied", "lock forever a:1:write:1 mode:write" + bcWait},
-		{"fence that cannot be counted up", with([]string{"SET @F 9007199254740991"}, bcQueued), beat("b:1"), "denied",
+		{"lock of another type", with([]string{"SET @L x"}, bcQueued), beat("b:1"), "WRONGTYPE", "lock forever x" + bcWait},
+		{"lock of another type, a batch", with([]string{"SET @L x"}, bcQueued), beat("b:1", "c:1"), "denied; denied", "lock forever x" + bcWait},
+		{"a read-write lock of Redisson", with([]string{"HSET @L mode write a:1:write 1"}, bcQueued), beat("b:1"), "WRONGTYPE", "lock forever a:1:write:1 mode:write" + bcWait},
+		{"fence that cannot be counted up", with([]string{"SET @F 9007199254740991"}, bcQueued), beat("b:1"), "BADFENCE",
 			"fence forever 9007199254740991; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
-		{"queue of another type", []string{"SET @Q x"}, beat("b:1"), "denied", "queue forever x"},
+		{"queue of another type", []string{"SET @Q x"}, beat("b:1"), "WRONGTYPE", "queue forever x"},
 	})
 }
 

@@ -266,12 +266,15 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
 			require.NoError(t, b.rdb.Set(ctx, k, "x", 0).Err())
 			_, err := take(ctx, b.rdb, "a:1", permitCall{})
-			beats, beatErr := lua.BeatPermits(ctx, b.rdb, 0, "c", []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{}), Lease: hour, Limit: 8}})
-			require.NoError(t, beatErr)
+			beat := lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{}), Lease: hour, Limit: 8}
+			_, beatErr := lua.BeatPermits(ctx, b.rdb, 0, "c", []lua.PermitBeat{beat})
+			beats, err2 := lua.BeatPermits(ctx, b.rdb, 0, "c", []lua.PermitBeat{beat, beat})
+			require.NoError(t, err2)
 			_, inspectErr := lua.InspectPermits(ctx, b.rdb, semaphoreKeys, 10)
 			switch k {
 			case semaphoreKeys.Holders:
 				require.NoError(t, err)
+				require.NoError(t, beatErr)
 				require.NoError(t, inspectErr)
 				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
 				continue
@@ -286,7 +289,8 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 			}
 			refused(err)
 			refused(inspectErr)
-			require.Equal(t, lua.Denied, beats[0].Status)
+			refused(beatErr)
+			require.Equal(t, lua.Denied, beats[1].Status, "of several, none is told why")
 			require.Equal(t, lua.Gone, giveBack(t, b, "a:1").Status)
 			keys, err := b.rdb.Keys(ctx, "*").Result()
 			require.NoError(t, err)

@@ -97,11 +97,8 @@ func (w *Waiter[B]) ask(ctx context.Context, o Wait) error {
 			}
 		})
 	}
-	switch answer.Value.Status {
-	case lua.Queued:
+	if answer.Value.Status == lua.Queued {
 		w.keepAlive(answer.Sent)
-	case lua.Denied:
-		return ErrGone // the join that follows is told why
 	}
 	return nil
 }

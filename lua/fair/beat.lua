@@ -18,12 +18,14 @@
 --   {0}                   neither has the lock nor is queued
 --   {3}                   was removed from the queue by an operator
 --   {-1}                  refused by the server
+--   error WRONGTYPE       where a single waiter is asked about: why it was refused
+--   error BADFENCE        likewise
 --
 -- Guarantees  never queues anybody, never shortens; a free lock goes to the first waiter
 --             that lives.
 -- Twice       a copy extends to one heartbeat or lease from its arrival, at most.
 -- Cost        one round trip, O(waiters log n).
--- include server_time_us refusal holder_of last_fence next_fence bad_fence store_fence keep_grant write_grant
+-- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant write_grant
 -- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_note
 -- include queue_tell grant_next
 
@@ -37,12 +39,14 @@ local locks = {}
 local function read(at)
   local fields, stored = redis.pcall('HGETALL', KEYS[at + 1]), redis.pcall('GET', KEYS[at + 2])
   local _, unreadable = queue_length(at)
-  local fence = not refusal(stored) and last_fence(stored)
-  if refusal(fields) or unreadable or not fence then
-    return {refused = true}
+  local refused = refusal(fields) or refusal(stored) or unreadable
+  if refused then
+    return {refused = refused}
   end
   local holder, holds, about = holder_of(fields)
-  return {refused = not holds, holder = holder, about = about, fence = fence}
+  local fence = last_fence(stored)
+  refused = not holds and not_mutex() or not fence and bad_fence()
+  return {refused = refused, holder = holder, about = about, fence = fence}
 end
 
 -- Notes that a waiter lives: all of them, before anybody is taken for dead or granted.
@@ -54,9 +58,8 @@ local function note(at, member, lease_ms)
   end
   local acquisition, _, heartbeat_ms = queue_waiter(member)
   if lock.holder == acquisition then
-    local fence, refused = keep_grant(at, lease_ms, lock.fence, now_us, keep_ms)
-    lock.fence = fence
-    return refused and {-1} or {1, fence}
+    lock.fence, lock.refused = keep_grant(at, lease_ms, lock.fence, now_us, keep_ms)
+    return lock.refused and {-1} or {1, lock.fence}
   end
   return queue_note(at, member, heartbeat_ms, now_ms, lock)
 end
@@ -94,7 +97,7 @@ local function place(at, member, lease_ms)
   return {2, rank + 1, length, ttl_ms, lock.holder or '', lock.about, lock.fence}
 end
 
-local answers = {}
+local answers, why = {}, nil
 for i = 1, #KEYS / 4 do
   answers[i] = note(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
 end
@@ -103,5 +106,11 @@ for i = 1, #KEYS / 4 do
     judge(4 * i - 4)
   end
   answers[i] = answers[i] or place(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
+  if answers[i][1] == -1 then
+    why = locks[KEYS[4 * i - 3]].refused
+  end
+end
+if #answers == 1 and why then
+  return why
 end
 return answers

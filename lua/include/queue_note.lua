@@ -8,5 +8,6 @@ local function queue_note(at, member, heartbeat_ms, now_ms, known)
     return removed and tonumber(removed) < 0 and {3} or {0}
   end
   known.grace_ms = known.grace_ms or queue_grace(at, now_ms)
-  return queue_beat(at, member, heartbeat_ms, now_ms) and {-1} or nil
+  known.refused = queue_beat(at, member, heartbeat_ms, now_ms)
+  return known.refused and {-1}
 end

@@ -19,6 +19,7 @@
 --   {0}                   neither has units nor is queued, or wants more than the limit is now
 --   {3}                   was removed from the queue by an operator
 --   {-1}                  refused by the server
+--   error WRONGTYPE       where a single waiter is asked about: why it was refused
 --
 -- Guarantees  never queues anybody, never shortens; free units go to the first waiters that live.
 -- Twice       a copy extends to one heartbeat or lease from its arrival, at most.
@@ -46,9 +47,10 @@ local function note(at, member, lease_ms, said)
     return {-1}
   end
   local acquisition, units, heartbeat_ms = queue_waiter(member)
-  local has, refused = permits_extend(at, acquisition, units, now_ms, now_ms + lease_ms)
-  if refused or has then
-    return refused and {-1} or {1}
+  local has
+  has, known.refused = permits_extend(at, acquisition, units, now_ms, now_ms + lease_ms)
+  if known.refused or has then
+    return known.refused and {-1} or {1}
   end
   local answer = queue_note(at, member, heartbeat_ms, now_ms, known)
   if answer then
@@ -86,7 +88,7 @@ local function place(at, member, lease_ms)
   return {2, rank + 1, length, known.free, known.limit, known.next_ms}
 end
 
-local answers = {}
+local answers, why = {}, nil
 for i = 1, #KEYS / 4 do
   answers[i] = note(4 * i - 4, ARGV[3 * i], tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2]))
 end
@@ -95,5 +97,11 @@ for i = 1, #KEYS / 4 do
     serve(4 * i - 4)
   end
   answers[i] = answers[i] or place(4 * i - 4, ARGV[3 * i], tonumber(ARGV[3 * i + 1]))
+  if answers[i][1] == -1 then
+    why = semaphores[KEYS[4 * i - 3]].refused
+  end
+end
+if #answers == 1 and why then
+  return why
 end
 return answers
