@@ -76,7 +76,7 @@ chaos: ## hold the promises against a real server and real processes in trouble,
 	$(CHAOS) -timeout 2h -scale=full -report=$(CURDIR)/chaos.md
 
 .PHONY: chaos-short
-chaos-short: ## the same rows with a twenty-fifth of the counts, under five minutes
+chaos-short: ## the rows that measure no time, with a twenty-fifth of the counts, under five minutes
 	$(CHAOS) -timeout 10m -scale=short
 
 .PHONY: lint

@@ -18,7 +18,7 @@ func (p primitive) cancelRows() []row {
 	return []row{{
 		name:   p.name + ": calls in a black hole",
 		target: "Lock and Unlock return ≤ 50 ms after their context ends, 2,000 of 2,000",
-		alone:  true,
+		timed:  true,
 		run:    func(c *course) { c.calls(p) },
 	}}
 }

@@ -3,15 +3,15 @@
 // it but tests.
 //
 //	go test ./...       the rows that measure no time, at a tiny scale
-//	make chaos-short    every row, at a small scale: CI
-//	make chaos          every row, at the scale of the targets: under an hour
+//	make chaos-short    the same and those that take long, at a small scale: CI
+//	make chaos          every row, those that measure time too, at the scale of the targets: under an hour
 //
 // A row has a target, figures, and bites: how often its fault really happened, as
 // counted where it happened (by the server, the proxy, the kernel), not where it
 // was asked for. A row without bites has shown nothing, and is invalid, not green.
 // So is a row that did less than its target names.
 //
-// The scales differ in counts alone. The table of a whole run is kept in
+// The table of a whole run is kept in
 // docs/reliability.md.
 //
 // A new primitive joins by a line in primitives, with its model in internal/check.

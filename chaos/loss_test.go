@@ -39,14 +39,14 @@ func (p primitive) lossRows() []row {
 		rows = append(rows, row{
 			name:   fmt.Sprintf("%s: told of the loss, %s", p.name, cut.name),
 			target: "Lost before the server's lease ends, 500 of 500",
-			alone:  true,
+			timed:  true,
 			run:    func(c *course) { c.toldInTime(p, cut.before, cut.sever) },
 		})
 	}
 	return append(rows, row{
 		name:   p.name + ": told of the loss, key deleted",
 		target: "p99 of 500 ≤ renewal interval + 50 ms",
-		alone:  true,
+		timed:  true,
 		run:    func(c *course) { c.toldOfDeletion(p) },
 	})
 }

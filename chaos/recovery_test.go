@@ -20,12 +20,12 @@ func (p primitive) recoveryRows() []row {
 	return []row{{
 		name:   p.name + ": holder killed",
 		target: "p99 of 300 waiters served within lease + 100 ms",
-		alone:  true,
+		timed:  true,
 		run:    func(c *course) { c.killedHolders(p) },
 	}, {
 		name:   p.name + ": wake lost",
 		target: "300 of 300 waiters served within the poll bound",
-		alone:  true,
+		timed:  true,
 		run:    func(c *course) { c.lostWakes(p) },
 	}}
 }

@@ -17,20 +17,22 @@ type row struct {
 	name     string
 	target   string // in words, at full scale
 	anywhere bool   // measures no time and takes little: a part of the ordinary suite
-	alone    bool   // measures time or the whole process, or sets its environment: no other row beside it
+	alone    bool   // measures the whole process, or sets its environment: no other row beside it
+	timed    bool   // its target is a time: alone, and at full scale only, on a machine that is quiet
 	run      func(c *course)
 }
 
 // scale is how much a row does.
 type scale struct {
-	part float64 // of the counts of the targets
-	tiny bool
+	part  float64 // of the counts of the targets
+	tiny  bool
+	times bool // measures time
 }
 
 var scales = map[string]scale{
 	"tiny":  {part: 1. / 500, tiny: true},
 	"short": {part: 1. / 25},
-	"full":  {part: 1},
+	"full":  {part: 1, times: true},
 }
 
 // course is one run of a row, and what comes out of it. Its methods may be called
