@@ -306,7 +306,8 @@ func everything(s *stage, a, b *actor, name string) error {
 		}
 		return nil
 	}
-	mu := a.Mutex(name, redlatch.WithLease(time.Second), redlatch.WithRenewal(50*time.Millisecond))
+	// A renewal has half its interval to be answered, on a busy machine too.
+	mu := a.Mutex(name, redlatch.WithLease(4*time.Second), redlatch.WithRenewal(time.Second))
 	h, err := mu.Lock(chain)
 	if err != nil {
 		return step("lock", err)
