@@ -30,14 +30,17 @@ func Permits(units int) Model[PermitState] {
 	return Model[PermitState]{Initial: PermitState{limit: units}, Prepare: withPlaces, Step: PermitState.step}
 }
 
-// withPlaces leaves out what changed nothing, and makes two of each acquire that was
+// withPlaces leaves out what changed nothing and was in no queue, and makes two of each acquire that was
 // told of its place in the queue: the Join, by then, and the grant. Who was refused
 // because others were before it must have had others to wait for: where there were
 // none, that is taken out.
 func withPlaces(ops []history.Op) (parts []history.Op) {
 	for _, op := range ops {
 		if op.Outcome == history.Nothing {
-			continue
+			if op.Kind != history.Acquire {
+				continue
+			}
+			op.Outcome = history.Unknown // it has nothing, and may have been in the queue for a while
 		}
 		if op.Ahead > 0 && !othersWait(ops, op) {
 			op.Ahead = 0
@@ -72,7 +75,7 @@ func keepsPlace(op history.Op) bool {
 // under way: asking, or having given up, which may take effect later.
 func othersWait(ops []history.Op, op history.Op) bool {
 	return slices.ContainsFunc(ops, func(other history.Op) bool {
-		return other.Kind == history.Acquire && other.Outcome != history.Nothing &&
+		return other.Kind == history.Acquire &&
 			other.Call != op.Call && other.Call < op.Return && (other.Return > op.Call || other.Outcome != history.Done)
 	})
 }

@@ -102,6 +102,9 @@ var possiblePermits = histories{
 		units(1, 3, acquire, 1, 2, done), units(2, 1, acquire, 3, 4, nothing), units(5, 9, resize, 5, 6, nothing),
 		units(1, 3, release, 7, 8, done),
 	},
+	"refused behind one that the server sent away, but had queued": {
+		units(1, 1, acquire, 1, 2, done), units(2, 3, acquire, 3, 8, nothing), saying(1, 1, units(3, 1, try, 4, 7, refused)),
+	},
 	"queued though it would fit, behind another": {
 		units(1, 2, acquire, 1, 2, done), queued(4, units(2, 2, acquire, 3, 20, done)), queued(6, units(3, 1, acquire, 5, 20, done)),
 		units(1, 2, release, 7, 8, done),
