@@ -3,7 +3,7 @@
 // it but tests.
 //
 //	go test ./...       the rows that measure no time, at a tiny scale
-//	make chaos-short    the same and those that take long, at a small scale: CI
+//	make chaos-short    the same and those that take long, at a small scale
 //	make chaos          every row, those that measure time too, at the scale of the targets: under an hour
 //
 // A row has a target, figures, and bites: how often its fault really happened, as
