@@ -7,16 +7,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Flight notes whether a command was written to a connection. go-redis may spend
-// all of a caller's time on dialling and on waiting for a connection, and then a
-// command that was left behind was never sent.
-//
-// It is a hint for the error to give, not a ground to skip a clean-up: a command
-// may be written in the instant in which it is left behind.
-type Flight struct{ written atomic.Bool }
+// Flight is the way of a command to a connection. go-redis may spend all of a
+// caller's time on dialling and on waiting for a connection, and write the command
+// after the caller has left. A command that was left before it was written is not
+// written any more, so that "nothing was sent" is a fact and no guess.
+type Flight struct{ state atomic.Int32 }
 
-// Written reports whether the command was written, as far as it has come.
-func (f *Flight) Written() bool { return f.written.Load() }
+const (
+	waiting int32 = iota // for a connection
+	written
+	left
+)
+
+// Leave reports whether the command was written; if not, it never will be.
+func (f *Flight) Leave() bool { return !f.state.CompareAndSwap(waiting, left) }
+
+// write reports whether the command may be written, and notes that it is.
+func (f *Flight) write() bool {
+	return f.state.CompareAndSwap(waiting, written) || f.state.Load() == written
+}
 
 type flightKey struct{}
 
@@ -43,9 +52,10 @@ func (once) NoRetry() bool { return true }
 
 // Args is what go-redis calls to write the command. A cluster client calls it
 // for its route before; then too much counts as written, which is the safe side.
+// It cannot refuse to be written, and becomes a PING when it was left.
 func (c once) Args() []any {
-	if c.flight != nil {
-		c.flight.written.Store(true)
+	if c.flight != nil && !c.flight.write() {
+		return []any{"ping"}
 	}
 	return c.Cmd.Args()
 }

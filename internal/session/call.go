@@ -139,7 +139,7 @@ func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time,
 	}
 	flight := new(lua.Flight)
 	v, err := within(ctx, stop, func() (T, error) { return send(lua.Track(ctx, flight), voidAfter) })
-	if err != nil && !flight.Written() {
+	if err != nil && !flight.Leave() {
 		err = errors.Join(err, errUnsent)
 	}
 	return v, err

@@ -1,0 +1,41 @@
+package lua_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/lua"
+)
+
+// onWire is a Redis that shows the command as go-redis is about to write it.
+type onWire func(cmd redis.Cmder)
+
+func (f onWire) Process(_ context.Context, cmd redis.Cmder) error {
+	f(cmd)
+	return errors.New("no reply")
+}
+
+// Whoever left without a connection was told that nothing was sent: a connection
+// that comes later must not make that untrue.
+func TestCommandThatWasLeftIsNotWritten(t *testing.T) {
+	flight := new(lua.Flight)
+	_, err := lua.Release(lua.Track(t.Context(), flight), onWire(func(cmd redis.Cmder) {
+		require.False(t, flight.Leave(), "not written yet")
+		require.Equal(t, []any{"ping"}, cmd.Args())
+	}), lua.ReleaseParams{LockKey: "door", Channel: "c", Acquisition: "a:1"})
+	require.Error(t, err)
+}
+
+func TestCommandThatWasWrittenWasWritten(t *testing.T) {
+	flight := new(lua.Flight)
+	_, err := lua.Release(lua.Track(t.Context(), flight), onWire(func(cmd redis.Cmder) {
+		require.Equal(t, "evalsha", cmd.Args()[0])
+		require.True(t, flight.Leave())
+		require.Equal(t, "evalsha", cmd.Args()[0], "go-redis may ask twice")
+	}), lua.ReleaseParams{LockKey: "door", Channel: "c", Acquisition: "a:1"})
+	require.Error(t, err)
+}
