@@ -21,8 +21,6 @@ type fault struct {
 	rule  func() ruling // done by the proxy, to commands by chance; or
 	blow  func(s *stand) (bites int)
 	gap   time.Duration // about, between two blows
-
-	anywhere bool // as of row
 }
 
 // ruling is a rule, and what is done with what it keeps.
@@ -118,18 +116,18 @@ func late(part float64, match func([]string) bool, a redistest.Action) func() ru
 
 // troubles of connections, servers and messages that let no lock expire.
 var troubles = []fault{
-	{name: "replies cut", anywhere: true, bites: "replies cut", rule: by(.05, scripts, redistest.CutReply())},
+	{name: "replies cut", bites: "replies cut", rule: by(.05, scripts, redistest.CutReply())},
 	{name: "requests cut", bites: "requests cut", rule: by(.05, scripts, redistest.CutRequest())},
 	{name: "connections reset after the command", bites: "resets", rule: by(.05, scripts, redistest.ResetReply())},
 	{name: "late originals", bites: "commands held back", rule: late(.02, scripts, redistest.HoldBack())},
 	{name: "late copies", bites: "commands run twice", rule: late(.1, changes, redistest.Duplicate())},
 	{name: "half-open sockets", bites: "sockets silenced", rule: by(.005, scripts, redistest.SilenceBoth())},
 	{name: "command connections killed", bites: "connections killed", gap: 10 * time.Millisecond, blow: killing("normal")},
-	{name: "subscribers killed", anywhere: true, bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
+	{name: "subscribers killed", bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
 	{name: "black-holed subscriber", bites: "messages swallowed", gap: 100 * time.Millisecond, blow: deafening},
 	{name: "channels denied", bites: "commands denied", gap: 50 * time.Millisecond, blow: denying},
 	{name: "CLIENT PAUSE", bites: "pauses", gap: 50 * time.Millisecond, blow: pausing},
-	{name: "SCRIPT FLUSH", anywhere: true, bites: "NOSCRIPT", gap: 5 * time.Millisecond, blow: flushingScripts},
+	{name: "SCRIPT FLUSH", bites: "NOSCRIPT", gap: 5 * time.Millisecond, blow: flushingScripts},
 	{name: "BUSY", bites: "BUSY", args: []string{"--lua-time-limit", "5"}, gap: 100 * time.Millisecond, blow: occupying},
 	{name: "LOADING", bites: "LOADING", gap: time.Second, blow: reloading,
 		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},

@@ -17,14 +17,15 @@ import (
 )
 
 // historyRows: what clients are told while connections, the server and messages are
-// in trouble, with leases that nothing outlasts.
+// in trouble, with leases that nothing outlasts. They are no part of the ordinary
+// suite: beside other tests many calls end with an outcome that nobody knows, and the
+// search through all that may have happened does not end in time.
 func (p primitive) historyRows() (rows []row) {
 	for _, f := range troubles {
 		rows = append(rows, row{
-			name:     fmt.Sprintf("%s: histories, %s", p.name, f.name),
-			target:   fmt.Sprintf("%d of 1,008 × 4–6 clients × ≥ 200 operations: 0 illegal, 0 unknown", historiesEach),
-			anywhere: f.anywhere,
-			run:      func(c *course) { c.histories(p, f) },
+			name:   fmt.Sprintf("%s: histories, %s", p.name, f.name),
+			target: fmt.Sprintf("%d of 1,008 × 4–6 clients × ≥ 200 operations: 0 illegal, 0 unknown", historiesEach),
+			run:    func(c *course) { c.histories(p, f) },
 		})
 	}
 	return rows
