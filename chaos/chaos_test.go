@@ -3,7 +3,6 @@
 package chaos_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redlatch/redlatch/internal/redistest"
@@ -36,13 +34,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	redis.SetLogger(silence{}) // it would tell of every fault
 	redistest.Main(m)
 }
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 // atOneTime is how many rows run together. They are busy a tenth of their time.
 const atOneTime = 3

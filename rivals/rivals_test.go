@@ -1,7 +1,6 @@
 package rivals_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/redistest"
 )
@@ -22,17 +19,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silence{}) // it would tell of every fault
 	flag.Parse()
 	if !*fullFlag { // cells wait and do not compute: cores are no measure
 		_ = flag.Set("test.parallel", "12")
 	}
 	redistest.Main(m)
 }
-
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 func allRows() []row {
 	var rows []row

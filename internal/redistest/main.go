@@ -5,13 +5,16 @@ import (
 	"os"
 	"testing"
 
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
 
 // Main is the body of TestMain: it runs the tests, ends the shared server and
 // fails the run when goroutines remain. Options name those that are known to
-// remain, each with the reason beside it.
+// remain, each with the reason beside it. go-redis is kept from printing: it would
+// tell of every fault, a hundred lines for each that a test is about.
 func Main(m *testing.M, ignored ...goleak.Option) {
+	logging.Disable()
 	shared.hasMain.Store(true)
 	code := m.Run()
 	endShared()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // URL returns REDIS_URL if it is set. Otherwise it starts an embedded server, so
@@ -39,7 +40,7 @@ func Connect(url string) (*redis.Client, error) {
 // answers says what is wrong with a server before the story begins: a lock
 // without a deadline would wait for it for as long as it is away.
 func answers(url string) error {
-	redis.SetLogger(quiet{}) // it says the same for each attempt to connect
+	logging.Disable() // it says the same for each attempt to connect
 	rdb, err := Connect(url)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
@@ -52,8 +53,3 @@ func answers(url string) error {
 	}
 	return nil
 }
-
-// quiet is a logger for go-redis that says nothing.
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
