@@ -44,7 +44,7 @@ var closing = []property{
 	{"Close wakes waiters behind a hold of the same client", func(f *fixture) {
 		p := f.process(patient)
 		p.lock()
-		waiter := p.queue(context.Background()).sleeps()
+		waiter := p.behindHolder(context.Background()).sleeps()
 		p.close()
 		require.Equal(f, []error{lockerr.ErrClosed}, kinds(waiter.failed()))
 		f.process(patient).free()

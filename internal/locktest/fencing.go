@@ -46,7 +46,7 @@ var growing = []property{
 	{"a lock handed on inside a client has a larger fence", func(f *fixture) {
 		p := f.process(patient)
 		h := p.lock()
-		waiter := p.queue(context.Background()).sleeps()
+		waiter := p.behindHolder(context.Background()).sleeps()
 		p.unlock(h)
 		next := waiter.got()
 		require.Greater(f, next.Fence(), h.Fence())

@@ -226,8 +226,8 @@ func (p *process) unlock(h Hold) {
 
 // traffic counts the scripts of one client.
 type traffic struct {
-	sent, answered atomic.Int64
-	dead           atomic.Bool
+	sent atomic.Int64
+	dead atomic.Bool
 }
 
 // DialHook implements redis.Hook.
@@ -244,7 +244,9 @@ func (c *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
 			c.sent.Add(-1) // it is sent again with its text
 		} else {
-			c.answered.Add(1)
+			if w, waits := ctx.Value(waitingKey{}).(*waiting); waits {
+				w.answered.Add(1)
+			}
 		}
 		return err
 	}

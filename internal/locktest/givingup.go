@@ -47,7 +47,7 @@ var givingUp = []property{
 		p := f.process(patient)
 		h := p.lock()
 		ctx, cancel := context.WithCancel(context.Background())
-		gone := p.queue(ctx).sleeps()
+		gone := p.behindHolder(ctx).sleeps()
 		stays := p.queue(context.Background()).sleeps()
 		cancel()
 		f.notAcquired(gone.failed(), h)

@@ -65,7 +65,7 @@ var losing = []property{
 	{"waiters of the client that lost it go on", func(f *fixture) {
 		p := f.process(mortal)
 		h := p.lock()
-		waiter := p.queue(context.Background()).sleeps()
+		waiter := p.behindHolder(context.Background()).sleeps()
 		f.wipe()
 		p.unlock(waiter.got())
 		f.lost(h.Unlock(context.Background()), h)

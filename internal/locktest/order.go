@@ -13,8 +13,8 @@ func order(s Subject) []property {
 		all = append(all, property{"waiters of one client are served in order of arrival", func(f *fixture) {
 			p := f.process(patient)
 			h := p.lock()
-			var waiters []*waiting
-			for range 12 { // more than go to one client in a row
+			waiters := []*waiting{p.behindHolder(context.Background()).sleeps()}
+			for range 11 { // more than go to one client in a row
 				waiters = append(waiters, p.queue(context.Background()).sleeps())
 			}
 			f.servedInOrder(h, waiters)

@@ -13,30 +13,43 @@ import (
 // Whether it sleeps can be told without a look inside: who sleeps has asked for
 // the Done channel of its context, after the last answer that it got.
 type waiting struct {
-	p      *process
-	asleep chan struct{}
-	done   chan struct{}
-	hold   Hold
-	err    error
+	p        *process
+	answered atomic.Int64 // its scripts, and nobody else's
+	asleep   chan struct{}
+	done     chan struct{}
+	hold     Hold
+	err      error
 }
+
+// waitingKey finds the waiter in the context of its scripts.
+type waitingKey struct{}
 
 // start begins a Lock that has to wait for another process, or not at all.
 func (p *process) start(ctx context.Context) *waiting { return p.startAfter(ctx, p.f.subject.Asks) }
 
-// queue begins a Lock that has to wait for another goroutine of the process.
+// queue begins a Lock that has to wait for another goroutine of the process, which
+// waits as well.
 func (p *process) queue(ctx context.Context) *waiting {
 	return p.startAfter(ctx, p.f.subject.AsksBehind)
 }
 
+// behindHolder begins a Lock that is the first to wait for another goroutine of the
+// process, which has the lock.
+func (p *process) behindHolder(ctx context.Context) *waiting {
+	if p.f.subject.Ordered {
+		return p.start(ctx) // the queue is in Redis
+	}
+	return p.queue(ctx)
+}
+
 func (p *process) startAfter(ctx context.Context, asks int) *waiting {
 	w := &waiting{p: p, asleep: make(chan struct{}), done: make(chan struct{})}
-	enough := p.sent.answered.Load() + int64(asks)
 	asleep := sync.OnceFunc(func() { close(w.asleep) })
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, waitingKey{}, w))
 	p.f.Cleanup(cancel)
 	var returned atomic.Bool
 	ctx = watched{ctx, func() {
-		if !returned.Load() && p.sent.answered.Load() >= enough {
+		if !returned.Load() && w.answered.Load() >= int64(asks) {
 			asleep()
 		}
 	}}

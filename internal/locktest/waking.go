@@ -19,7 +19,7 @@ var waking = []property{
 	{"a waiter of the same client gets the lock with its release", func(f *fixture) {
 		p := f.process(patient)
 		h := p.lock()
-		waiter := p.queue(context.Background()).sleeps()
+		waiter := p.behindHolder(context.Background()).sleeps()
 		p.unlock(h)
 		p.unlock(waiter.got())
 	}},
