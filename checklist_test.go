@@ -373,7 +373,7 @@ func TestMutex_HandOverCostsBoundedCommands(t *testing.T) {
 func TestMutex_LostWithARestartAndLaterOnesAreRenewed(t *testing.T) {
 	t.Parallel()
 	s, ctx := redistest.Start(t), context.Background()
-	mu := patientClient(t, s.Client(t), redlatch.WithLease(2*time.Second)).Mutex(redistest.Name(t))
+	mu := patientClient(t, s.Client(t), redlatch.WithLease(4*time.Second)).Mutex(redistest.Name(t))
 	h := lockNow(t, mu)
 	s.Restart()
 	happens(t, h.Lost(), "the holder is told")
@@ -388,7 +388,7 @@ func TestMutex_LostWithARestartAndLaterOnesAreRenewed(t *testing.T) {
 // RedissonLockExpirationRenewalTest.testLockReentrantRenew.
 func TestMutex_RenewalGoesOnAfterAReentrantCycle(t *testing.T) {
 	t.Parallel()
-	c := patientClient(t, redistest.Shared(t).Client(t), redlatch.WithLease(2*time.Second))
+	c := patientClient(t, redistest.Shared(t).Client(t), redlatch.WithLease(4*time.Second))
 	mu, other := c.Mutex(redistest.Name(t)), c.Mutex(redistest.Name(t))
 	ctx := redlatch.WithOwner(context.Background())
 	var holds []*lock.Hold

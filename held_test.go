@@ -492,7 +492,7 @@ func TestShortFaultsAreInvisible(t *testing.T) {
 func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	locks := locksOn(t, s.Client(t), redlatch.WithLease(time.Second), redlatch.WithRenewal(100*time.Millisecond))
+	locks := locksOn(t, s.Client(t), redlatch.WithLease(4*time.Second), redlatch.WithRenewal(400*time.Millisecond))
 	name := redistest.Name(t)
 	h := mustLock(t, t.Context(), locks.Mutex(name))
 	var ends int64 // of the server's lease, by the clock of this machine

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	lossLease   = 2 * time.Second
+	lossLease   = 4 * time.Second
 	lossRenewal = 100 * time.Millisecond
 )
 
@@ -281,7 +281,7 @@ func holderWorker() error {
 	}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	locks, err := redlatch.New(rdb, redlatch.WithLease(time.Second), redlatch.WithLogger(slog.New(slog.DiscardHandler)))
+	locks, err := redlatch.New(rdb, redlatch.WithLease(4*time.Second), redlatch.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

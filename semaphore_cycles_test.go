@@ -242,7 +242,7 @@ func permitsWorker() error {
 	}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	locks, err := redlatch.New(rdb, redlatch.WithLease(time.Second), redlatch.WithLogger(slog.New(slog.DiscardHandler)))
+	locks, err := redlatch.New(rdb, redlatch.WithLease(4*time.Second), redlatch.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func TestUnitsOfKilledProcessesComeBack(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
 	name := redistest.Name(t)
-	sem := locksOn(t, s.Client(t), redlatch.WithLease(time.Second)).Semaphore(name, 3)
+	sem := locksOn(t, s.Client(t), redlatch.WithLease(4*time.Second)).Semaphore(name, 3)
 	var all []*worker
 	var ids []string
 	for range 3 {
