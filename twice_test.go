@@ -183,6 +183,41 @@ func lostReplies(s *scene, op func(*scene, int), inARow, inAll int) {
 	}
 }
 
+// Whoever sends again counts trust from that sending: the copy has to extend the
+// lease too, though it finds everything done.
+func TestTrustInWhatACopyAnsweredEndsBeforeTheLease(t *testing.T) {
+	for name, kind := range map[string]func([]string) bool{"acquire": anAcquire, "re-entry": aReentry, "transfer": aTransfer} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const lease = 10 * time.Second
+				s := inBubble(t, redlatch.WithLease(lease), redlatch.WithoutRenewal())
+				fault := s.proxy.Inject(redistest.Rule{Match: kind, Times: 1, Action: redistest.DelayReply(time.Minute)})
+				first := s.lock(context.Background())
+				second := s.wait()
+				inner := s.lock(first.Context())
+				s.trustEnds(first, inner)
+				s.unlock(inner)
+				s.unlock(first)
+				next := <-second
+				s.trustEnds(next)
+				s.unlock(next)
+				require.Equal(t, 1, fault.Bites())
+			})
+		})
+	}
+}
+
+// trustEnds asserts that trust ends before Redis ends the lease.
+func (s *scene) trustEnds(holds ...*lock.Hold) {
+	s.t.Helper()
+	left, err := s.direct.PTTL(context.Background(), s.name).Result()
+	require.NoError(s.t, err)
+	for _, h := range holds {
+		require.True(s.t, h.Trusted())
+		require.LessOrEqual(s.t, time.Until(h.TrustedUntil()), left)
+	}
+}
+
 func TestLostRepliesChangeNothing(t *testing.T) {
 	for name, op := range operations {
 		for _, inARow := range []int{1, 2, 5} {

@@ -154,7 +154,7 @@ func TestWithoutMemoryNothingIsGrantedAndEverythingIsGivenBack(t *testing.T) {
 		{"renewal", heldByA, renew("a:1", 3*hour), "extended", "lock 3h a:1:3; fence forever 5000000000000000"},
 		{"transfer", heldByA, transfer("a:1", "a:2"), "granted 5000000000000001", "lock 2h a:2:1; fence forever 5000000000000001"},
 		{"copy of a transfer, fence lost", []string{"HSET @L a:2 1", "PEXPIRE @L 3600000"}, transfer("a:1", "a:2"), "granted clock",
-			"lock 1h a:2:1; fence forever clock"},
+			"lock 2h a:2:1; fence forever clock"},
 		{"re-entry, fence lost", []string{"HSET @L a:1 1", "PEXPIRE @L 3600000"}, acquire("a:1", holds(2)), "granted clock",
 			"lock 1h a:1:2; fence forever clock"},
 		{"force", heldByA, force(""), "freed a:1", "fence forever 5000000000000000"},

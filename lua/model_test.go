@@ -505,6 +505,7 @@ func (m *machine) transfer(o op, now lua.Time, during span) lua.TransferReply {
 	case now > o.end:
 		return lua.TransferReply{Status: lua.Void, Now: now}
 	case l != nil && l.holder == o.to:
+		l.end = l.end.extended(during, o.lease)
 		if m.fences[o.lock] == nil {
 			m.grant(o, now, during)
 		}

@@ -18,10 +18,11 @@
 -- Guarantees  the lock is never free in between; the new fence is larger; works
 --             when Redis is out of memory; what the holder says of itself stays;
 --             a refusal leaves the lock with "from".
--- Twice       a copy finds "to" and reports the same fence, or a larger one when the
---             stored one was lost; once "to" is gone too, nothing.
+-- Twice       a copy finds "to", extends its lease, for who sends again counts trust from
+--             that sending, and reports the same fence, or a larger one when the stored
+--             one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type holder_of last_fence next_fence bad_fence store_fence
+-- include server_time_us refusal is_other_type holder_of last_fence next_fence bad_fence store_fence keep_grant
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -54,11 +55,7 @@ if not fence then
   return bad_fence()
 end
 if holder == to then
-  if fence == 0 then
-    -- The stored one was lost. HDEL of nothing first, because of memory: see below.
-    fence = now_us
-    refused = refusal(redis.pcall('HDEL', KEYS[1], from)) or store_fence(0, fence, keep_ms)
-  end
+  fence, refused = keep_grant(0, lease_ms, fence, now_us, keep_ms)
   return refused or {1, fence, now_us}
 end
 
