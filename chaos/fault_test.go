@@ -126,12 +126,12 @@ var troubles = []fault{
 	{name: "subscribers killed", bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
 	{name: "black-holed subscriber", bites: "messages swallowed", gap: 100 * time.Millisecond, blow: deafening},
 	{name: "channels denied", bites: "commands denied", gap: 50 * time.Millisecond, blow: denying},
-	{name: "CLIENT PAUSE", bites: "pauses", gap: 50 * time.Millisecond, blow: pausing},
+	{name: "CLIENT PAUSE", bites: "pauses", gap: 300 * time.Millisecond, blow: pausing},
 	{name: "SCRIPT FLUSH", bites: "NOSCRIPT", gap: 5 * time.Millisecond, blow: flushingScripts},
-	{name: "BUSY", bites: "BUSY", args: []string{"--lua-time-limit", "5"}, gap: 100 * time.Millisecond, blow: occupying},
+	{name: "BUSY", bites: "BUSY", args: []string{"--lua-time-limit", "5"}, gap: 300 * time.Millisecond, blow: occupying},
 	{name: "LOADING", bites: "LOADING", gap: time.Second, blow: reloading,
 		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},
-	{name: "READONLY", bites: "READONLY", gap: 100 * time.Millisecond, blow: demoting},
+	{name: "READONLY", bites: "READONLY", gap: 300 * time.Millisecond, blow: demoting},
 	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding},
 }
 

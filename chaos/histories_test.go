@@ -73,7 +73,7 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	defer cancel()
 	var g sync.WaitGroup
 	for i := range 4 + rand.N(3) {
-		a := p.actor(clients[i%len(clients)], &workload.Actor{Client: i, Name: name, Recorder: rec})
+		a := p.actor(clients[i%len(clients)], &workload.Actor{Client: i, Name: name, Recorder: rec, Rest: 100 * time.Millisecond})
 		g.Go(func() { a.Run(ctx, p.drawn(operationsEach)) })
 	}
 	g.Wait()

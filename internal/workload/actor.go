@@ -22,6 +22,10 @@ type Actor struct {
 	Recorder  *history.Recorder
 	Meaning   Meaning          // Redlatch if nil
 	Resources []check.Resource // what Work writes to
+	// Rest is how long it waits after an acquire of which nobody knows what became.
+	// Without it, it begins dozens of them while a server is silent for a moment, and
+	// no search gets through all that may have happened.
+	Rest time.Duration
 
 	call   *history.Call // the acquire that is under way
 	chain  chain
@@ -152,6 +156,9 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	}
 	a.doubt = a.doubt || err != nil
 	a.sample()
+	if op.Outcome == history.Unknown && a.Rest > 0 {
+		a.sleep(ctx, a.Rest)
+	}
 }
 
 // instant is more than the stamps of one instant in a bubble differ by.
