@@ -143,6 +143,7 @@ func (r row) perform(t *testing.T, size scale) (out result) {
 		defer func() { // also when the row ended its test
 			out.judge(c)
 			out.took = time.Since(began)
+			t.Logf("%s; bites: %s; took %v", out.cell(), out.bites, out.took.Round(100*time.Millisecond))
 			if out.verdict != reached {
 				t.Errorf("%s: %s: %s; bites: %s", out.verdict, r.target, strings.Join(out.misses, "; "), out.bites)
 			}
