@@ -101,10 +101,9 @@ func (h *Hold) unlockLater() {
 	}
 }
 
-// unlockContext bounds an unlock by the caller's context while that lives, and
-// otherwise by one lease: after it nothing is left to release. A context that
-// is already over says nothing about unlocking: most often it is the reason for
-// it.
+// unlockContext bounds an unlock by the caller's context while that lives, and in
+// any case by what the lease has left. A context that is already over says nothing
+// about unlocking: most often it is the reason for it.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	switch {
 	case ctx.Err() != nil:
@@ -112,14 +111,26 @@ func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, conte
 	case owner.From(ctx) == a.Owner:
 		return a.unlockContextWithin(ctx)
 	}
-	return context.WithTimeout(ctx, a.Settings.Lease)
+	return context.WithDeadline(ctx, a.insistsUntil())
+}
+
+// insistsUntil is how long an unlock that fails is tried again: until trust ends, for
+// soon after that the lease does. Insisting for longer, it would find one day that
+// Redis has nothing any more, and say that the lock was lost, and not what was wrong.
+// One command has its time in any case.
+func (a *Acquisition) insistsUntil() time.Time {
+	until, least := a.lease.TrustedUntil(), time.Now().Add(a.Settings.CallLimit())
+	if until.Before(least) {
+		return least
+	}
+	return until
 }
 
 // unlockContextWithin is unlockContext for a context that may be the one of the
 // hold, which ends because of the unlock and before Redis is asked: that is no
 // reason to give up.
 func (a *Acquisition) unlockContextWithin(ctx context.Context) (context.Context, context.CancelFunc) {
-	end := time.Now().Add(a.Settings.Lease)
+	end := a.insistsUntil()
 	if d, ok := ctx.Deadline(); ok && d.Before(end) {
 		end = d
 	}
