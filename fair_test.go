@@ -396,8 +396,10 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 		time.Sleep(time.Millisecond) // fences of a bubble's first instant count for Redisson's
 		h := holder.lockFair("door")
 		ctx, cancel := context.WithCancel(a.ctx)
-		gone := a.beginFair(ctx, "door")
-		s.queued("door", 1)
+		told := make(chan struct{})
+		tell := sync.OnceFunc(func() { close(told) })
+		gone := a.beginFair(ctx, "door", redlatch.WithWaitNotice(func(lock.Waiting) { tell() }))
+		s.receive(told, "it knows its place, and asks no more")
 		next := s.line("door", 2, b)
 		cancel()
 		err := gone.failed()

@@ -67,6 +67,10 @@ type watched struct {
 	look func()
 }
 
+// AfterFunc keeps package context from waiting for Done in a goroutine, which could
+// come to look at any time.
+func (w watched) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(w.Context, f) }
+
 // Done implements context.Context.
 func (w watched) Done() <-chan struct{} {
 	w.look()
