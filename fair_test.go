@@ -500,7 +500,7 @@ func TestTryLockNeverJumpsTheQueue(t *testing.T) {
 func TestPlainAndFairMutexAreOneLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
-		a, b := s.actor(), s.actor(redlatch.WithPoll(50*time.Millisecond), redlatch.WithHeartbeat(150*time.Millisecond))
+		a, b := s.actor(), s.actor(redlatch.WithPoll(500*time.Millisecond), redlatch.WithHeartbeat(1500*time.Millisecond))
 		chain := redlatch.WithOwner(a.ctx)
 		plain, err := a.Mutex("door").Lock(chain)
 		require.NoError(s, err)
@@ -792,7 +792,7 @@ func TestFair_APausedServerLeavesNobodyQueued(t *testing.T) {
 func TestFair_AServerThatTakesNoWritesLosesNoPlace(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(s *stage) {
-		const brief = 500 * time.Millisecond
+		const brief = 2 * time.Second
 		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(brief))
 		h := holder.lockFair("door")
 		var again atomic.Bool

@@ -133,13 +133,14 @@ func removedFromSemaphore(ctx context.Context, mine, theirs *semaphore.Semaphore
 func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 	t.Parallel()
 	further := furtherACL(t, "And semaphores, besides the first rule:")
-	short := redlatch.WithHeartbeat(300 * time.Millisecond)
+	short := redlatch.WithHeartbeat(300 * time.Millisecond) // what is denied shows at a beat
 	t.Run("enough", func(t *testing.T) {
 		t.Parallel()
 		aclStage(t, func(s *stage, rule []string) {
 			rule = append(rule, further...)
 			s.setUser(rule)
-			a, b := s.actorOf(rule, short), s.actorOf(rule, short)
+			long := redlatch.WithHeartbeat(2 * time.Second)
+			a, b := s.actorOf(rule, long), s.actorOf(rule, long)
 			require.NoError(t, everythingOfSemaphores(a, b, "pool"))
 			require.Empty(t, denials(s))
 			require.Empty(t, complaints(a, b))
