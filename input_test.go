@@ -343,7 +343,7 @@ func TestEachCauseMatchesItsSentinel(t *testing.T) {
 		also  error // visible beside it
 		cause func(s *stage, a, b *actor) error
 	}
-	soon := func(a *actor) (context.Context, context.CancelFunc) { return context.WithTimeout(a.ctx, time.Second) }
+	soon := func(a *actor) (context.Context, context.CancelFunc) { return context.WithTimeout(a.ctx, 3*time.Second) }
 	for _, c := range []cause{
 		{"a try at a held lock", redlatch.ErrNotAcquired, nil, func(s *stage, a, b *actor) error {
 			defer s.unlock(b.lock("door"))

@@ -541,7 +541,7 @@ func TestLocksOverTLS(t *testing.T) {
 		defer rdb.Close()
 		locks, err := redlatch.New(rdb)
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		_, err = locks.Mutex("door").TryLock(ctx)
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
