@@ -38,8 +38,7 @@ var permits = primitive{
 		"resize":  runs("semaphore/resize"),
 		"renewal": runs("semaphore/renew"),
 	},
-	// A copy of a resize, too, changes what another has set meanwhile. There is none of
-	// one that was answered, and the original is void after its end.
+	// A copy of a resize, too, changes what another has set meanwhile.
 	grants: []string{"acquire", "resize"},
 	idle: func(ctx context.Context, w *world, c *redlatch.Client) error {
 		if err := workload.Whole(ctx, c.Semaphore(name, limit), limit); err != nil {
