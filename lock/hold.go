@@ -87,9 +87,10 @@ type keepAlive struct {
 
 // Unlock gives the hold back, and the lock with the last hold of its owner.
 //
-// It waits until Redis has answered or ctx ends, whichever is first. A ctx that
-// is already over when Unlock is called is no reason not to unlock; Unlock then
-// takes the time of one command, a few seconds at most.
+// It waits until Redis has answered, ctx ends, or trust in the lease does, whichever
+// is first; what fails or is refused is tried again until then. One command has its
+// time in any case, a few seconds at most; that is all the time there is when ctx is
+// already over, which is no reason not to unlock.
 //
 // On success the hold is released and its context has ended. Errors:
 //   - lockerr.ErrLost: the lock ended before, without our asking. Nothing was

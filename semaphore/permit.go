@@ -55,9 +55,10 @@ func (p *Permit) Context() context.Context { return p.hold.Context() }
 
 // Release gives all its units back, which go to the first waiters that now fit.
 //
-// It waits until Redis has answered or ctx ends, whichever is first. A ctx that is
-// already over is no reason not to release; Release then takes the time of one
-// command, a few seconds at most.
+// It waits until Redis has answered, ctx ends, or trust in the lease does, whichever
+// is first; what fails or is refused is tried again until then. One command has its
+// time in any case, a few seconds at most; that is all the time there is when ctx is
+// already over, which is no reason not to release.
 //
 // On success the permit is released and its context has ended. Errors:
 //   - lockerr.ErrLost: the permit ended before, without our asking. Nothing was

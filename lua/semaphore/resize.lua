@@ -17,7 +17,8 @@
 --   {-2, now_us}                 arrived after its end: nothing changed
 --
 -- Guarantees  no permit is taken away; new ones only within the new limit.
--- Twice       the same limit; late, past its end, nothing.
+-- Twice       the same limit, also when another was set since the first; late, past its
+--             end, nothing.
 -- Cost        one round trip, O(log n).
 -- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_drop
 -- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell
