@@ -64,13 +64,6 @@ type campaign struct {
 	met     map[string]int // what the workers did when they were struck
 }
 
-// blow is an instant at which a worker was stopped or killed.
-type blow struct {
-	client int
-	at     int64
-	deadly bool
-}
-
 // processes runs campaigns, one lock names each, until there was enough of
 // everything.
 func (c *course) processes(p primitive, what string, strike func(*campaign, int), rejected int) {
@@ -205,7 +198,7 @@ func (k *campaign) judge(h history.History, what string) (rejected int) {
 			k.never("histories not linearizable", k.p.linearizable(withExpiry(unjudged(part.Ops), k.blows)))
 			continue
 		}
-		k.never("histories not linearizable", k.p.linearizable(withExpiry(part.Ops, k.blows)))
+		k.never("histories not linearizable", k.p.linearizable(withExpiry(withUnheard(part.Ops, k.blows), k.blows)))
 		k.never("fences gone back", check.Fences(part.Ops))
 		for _, checked := range []bool{true, false} {
 			audit, err := check.NewRemote(rdb, resourceKey(name, checked), checked).Audit(context.Background())
@@ -237,95 +230,4 @@ var doings = []string{"waiting", "holding", "unlocking"}
 // metAll reports whether workers were struck wherever they can be.
 func (k *campaign) metAll() bool {
 	return !slices.ContainsFunc(doings, func(doing string) bool { return k.met[doing] == 0 })
-}
-
-// met counts the blows that hit a worker while it did something.
-func met(h history.History, blows []blow, doing string) (n int) {
-	for _, b := range blows {
-		if doingAt(h, b) == doing {
-			n++
-		}
-	}
-	return n
-}
-
-func doingAt(h history.History, b blow) string {
-	last := "" // what the last call before the blow says of it
-	for _, op := range h.Ops {
-		if op.Client != b.client || op.Call > b.at {
-			continue
-		}
-		switch {
-		case op.Kind == history.Release && op.Return > b.at:
-			last = "unlocking"
-		case op.Kind == history.Acquire && op.Return > b.at:
-			last = "waiting"
-		case op.Kind == history.Acquire && op.Outcome == history.Done:
-			last = "holding"
-		default:
-			last = "between"
-		}
-	}
-	return last
-}
-
-// withExpiry makes expiry an operation, so that histories with it can be judged. A
-// release that was told of a loss says that the lock became free at some point since
-// the grant. One whose outcome nobody knows, or that never came because its process
-// died, says that it may have become free since then. A waiter whose process was
-// stopped or killed may have lost its place since then; so may one that was told so,
-// for processes that are not stopped may have to wait for the machine.
-func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
-	open := map[string]history.Op{} // grants without release
-	for _, op := range ops {
-		switch {
-		case op.Kind == history.Acquire:
-			if since := lostPlace(op, blows); since != 0 {
-				out = append(out, freed(op, since, op.Return))
-				op.GaveUp = max(op.GaveUp, since)
-			}
-			op.Again = 0
-			if op.Outcome == history.Done {
-				open[op.Acquisition] = op
-			}
-		case op.Kind == history.Release:
-			if op.Outcome == history.Lost {
-				op.Kind, op.Outcome, op.Call = history.Free, history.Done, open[op.Acquisition].Return
-			} else if op.Outcome == history.Unknown {
-				op.Kind = history.Free
-			}
-			delete(open, op.Acquisition)
-		}
-		out = append(out, op)
-	}
-	for _, op := range open {
-		for _, b := range blows {
-			if b.deadly && b.client == op.Client {
-				out = append(out, freed(op, b.at, history.Never))
-			}
-		}
-	}
-	return out
-}
-
-// lostPlace is since when a waiter may have lost its place in a queue; 0: it has not.
-func lostPlace(op history.Op, blows []blow) (since int64) {
-	if op.Queued == 0 {
-		return 0
-	}
-	if op.Again != 0 {
-		since = op.Call
-	}
-	for _, b := range blows {
-		if b.client == op.Client && op.Call < b.at && b.at < op.Return && (since == 0 || b.at < since) {
-			since = b.at
-		}
-	}
-	return since
-}
-
-// freed is that what an operation was granted, or waits for, may have ended.
-func freed(op history.Op, from, to int64) history.Op {
-	op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, from, to
-	return op
 }

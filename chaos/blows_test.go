@@ -1,0 +1,169 @@
+//go:build unix
+
+package chaos_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+)
+
+// blow is an instant at which a worker was stopped or killed.
+type blow struct {
+	client int
+	at     int64
+	deadly bool
+}
+
+// met counts the blows that hit a worker while it did something.
+func met(h history.History, blows []blow, doing string) (n int) {
+	for _, b := range blows {
+		if doingAt(h, b) == doing {
+			n++
+		}
+	}
+	return n
+}
+
+func doingAt(h history.History, b blow) string {
+	last := "" // what the last call before the blow says of it
+	for _, op := range h.Ops {
+		if op.Client != b.client || op.Call > b.at {
+			continue
+		}
+		switch {
+		case op.Kind == history.Release && op.Return > b.at:
+			last = "unlocking"
+		case op.Kind == history.Acquire && op.Return > b.at:
+			last = "waiting"
+		case op.Kind == history.Acquire && op.Outcome == history.Done:
+			last = "holding"
+		default:
+			last = "between"
+		}
+	}
+	return last
+}
+
+// withExpiry makes expiry an operation, so that histories with it can be judged. A
+// release that was told of a loss says that the lock became free at some point since
+// the grant. One whose outcome nobody knows, or that never came because its process
+// died, says that it may have become free since then. A waiter whose process was
+// stopped or killed may have lost its place since then; so may one that was told so,
+// for processes that are not stopped may have to wait for the machine.
+func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
+	open := map[string]history.Op{} // grants without release
+	for _, op := range ops {
+		switch {
+		case op.Kind == history.Acquire:
+			if since := lostPlace(op, blows); since != 0 {
+				if op.Return != history.Never { // else it says so itself: nobody knows what became of it
+					out = append(out, freed(op, since, op.Return))
+				}
+				op.GaveUp = max(op.GaveUp, since)
+			}
+			op.Again = 0
+			if op.Outcome == history.Done {
+				open[op.Acquisition] = op
+			}
+		case op.Kind == history.Release:
+			if op.Outcome == history.Lost {
+				op.Kind, op.Outcome, op.Call = history.Free, history.Done, open[op.Acquisition].Return
+			} else if op.Outcome == history.Unknown {
+				op.Kind = history.Free
+			}
+			delete(open, op.Acquisition)
+		}
+		out = append(out, op)
+	}
+	for _, op := range open {
+		for _, b := range blows {
+			if b.deadly && b.client == op.Client {
+				out = append(out, freed(op, b.at, history.Never))
+			}
+		}
+	}
+	return out
+}
+
+// lostPlace is since when a waiter may have lost its place in a queue; 0: it has not.
+func lostPlace(op history.Op, blows []blow) (since int64) {
+	switch {
+	case op.Queued == 0:
+		return 0
+	case op.Again != 0:
+		return op.Call
+	}
+	return struckAt(op, blows)
+}
+
+// struckAt is when the process of a call that was not over was struck first; 0: never.
+func struckAt(op history.Op, blows []blow) (at int64) {
+	for _, b := range blows {
+		if b.client == op.Client && op.Call < b.at && b.at < op.Return && (at == 0 || b.at < at) {
+			at = b.at
+		}
+	}
+	return at
+}
+
+// withUnheard adds what a process was granted, or which place it was given, while it
+// stood, if it had not been told of a place before: that ended without a word, and it
+// asked again when it went on. Others had to wait for it meanwhile.
+func withUnheard(ops []history.Op, blows []blow) []history.Op {
+	ops = slices.Clone(ops)
+	for _, op := range ops {
+		at := struckAt(op, blows)
+		if op.Kind == history.Acquire && at != 0 && op.Return != history.Never && (op.Queued == 0 || at < op.Queued) {
+			op.Outcome, op.Queued, op.Again, op.Fence = history.Unknown, 0, 0, 0
+			op.Owner, op.Acquisition = op.Owner+" unheard", op.Acquisition+" unheard"
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+// freed is that what an operation was granted, or waits for, may have ended.
+func freed(op history.Op, from, to int64) history.Op {
+	op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, from, to
+	return op
+}
+
+// A waiter that was stopped before it was told anything may have had the lock, and
+// others may have waited for it; who was told of a place is passed over by nobody but
+// those who came while it stood.
+func TestWhatIsExcusedByBlows(t *testing.T) {
+	acquired := func(client int, owner string, from, to, fence int64) history.Op {
+		return history.Op{Client: client, Owner: owner, Kind: history.Acquire, Call: from, Return: to,
+			Outcome: history.Done, Fence: fence, Acquisition: owner}
+	}
+	queued := func(at int64, op history.Op) history.Op { op.Queued = at; return op }
+	released := func(op history.Op, from, to int64) history.Op {
+		op.Kind, op.Call, op.Return, op.Queued = history.Release, from, to, 0
+		return op
+	}
+	holder := acquired(3, "c", 1, 2, 10)
+	first, second := acquired(1, "a", 4, 90, 20), queued(11, acquired(2, "b", 10, 50, 15))
+	rest := released(second, 60, 70)
+	stopped := []blow{{client: 1, at: 5}}
+	for name, c := range map[string]struct {
+		blows   []blow
+		ops     []history.Op
+		excused bool
+	}{
+		"granted while it stood, and again at once":     {stopped, []history.Op{first, second, rest}, true},
+		"granted while it stood, and queued after that": {stopped, []history.Op{queued(55, first), second, rest}, true},
+		"told of its place, which it lost as it stood":  {stopped, []history.Op{holder, queued(5, first), second, released(holder, 12, 13), rest}, true},
+		"nobody was stopped":                            {nil, []history.Op{first, second, rest}, false},
+		"two at one time":                               {stopped, []history.Op{first, second, acquired(3, "c", 55, 56, 17), rest}, false},
+		"one that was not stopped is passed over": {stopped,
+			[]history.Op{holder, first, queued(4, acquired(4, "d", 3, 95, 25)), second, released(holder, 12, 13), rest}, false},
+	} {
+		err := check.Linearizable(withExpiry(withUnheard(c.ops, c.blows), c.blows), check.FairMutex())
+		require.Equal(t, c.excused, err == nil, "%s: %v", name, err)
+	}
+}
