@@ -146,28 +146,6 @@ func TestLateGrantIsGivenBack(t *testing.T) {
 	}
 }
 
-// A command that is kept back until after its caller has left and cleaned up
-// is void, or its grant is given back soon after its end.
-func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		s.unlock(s.lock(context.Background()))
-		late := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.DelayRequest(time.Second)})
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		defer cancel()
-		_, err := s.mu.Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		late.Await(1)
-
-		time.Sleep(1100 * time.Millisecond) // it has arrived, in time to be granted
-		require.Len(t, s.stored(), 1, "the fault must bite")
-		time.Sleep(2 * time.Second) // its end has passed
-		synctest.Wait()
-		s.free()
-		s.nothingLeft()
-	})
-}
-
 func TestUnlockWithADeadContextUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)

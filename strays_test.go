@@ -14,6 +14,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: a copy of a command that is still on its way is not
@@ -116,6 +117,24 @@ func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
 			isGone(s)
 			s.givenBack(kept)
 		})
+	})
+}
+
+// A command that is kept back until after its caller has left and cleaned up, and
+// whose connection is given up by then, is void, or its grant is given back soon after
+// its end.
+func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := hasty(t)
+		kept := s.holdBack(anAcquire)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.mu.Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 1, kept.Bites())
+		time.Sleep(500 * time.Millisecond) // nobody listens for the answer any more
+		s.givenBack(kept)
+		s.nothingLeft()
 	})
 }
 
@@ -240,4 +259,58 @@ func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 	t.Run("and is made good by Close", func(t *testing.T) {
 		outage(t, func(s *scene) { require.NoError(t, s.locks.Close(ctx)) })
 	})
+}
+
+// What gives back may be faster than what it is to undo, on another connection: it
+// finds nothing, and then the request arrives and is granted. As soon as that is
+// answered it is given back again, to nobody's cost; and not only when the request
+// would be void.
+func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
+	const late = 50 * time.Millisecond
+	for name, take := range map[string]func(c *redlatch.Client, ctx context.Context) (release func(context.Context) error, err error){
+		"mutex/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
+			h, err := c.Mutex("orders").Lock(ctx)
+			return h.Unlock, err
+		},
+		"fair/join": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
+			h, err := c.FairMutex("orders").Lock(ctx)
+			return h.Unlock, err
+		},
+		"semaphore/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
+			p, err := c.Semaphore("orders", 1).Acquire(ctx, 1)
+			return p.Release, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := context.Background()
+				server := redistest.Bubble(t)
+				var clients [2]*redlatch.Client
+				for i := range clients {
+					c, err := redlatch.New(server.Client())
+					require.NoError(t, err)
+					t.Cleanup(func() { require.NoError(t, c.Close(ctx)) })
+					release, err := take(c, ctx) // the clock of the server is learned, and its scripts are there
+					require.NoError(t, err)
+					require.NoError(t, release(ctx))
+					clients[i] = c
+				}
+				slow := server.Inject(redistest.Rule{
+					Match: func(cmd []string) bool { return lua.Runs(cmd) == name }, Times: 1, Action: redistest.DelayRequest(late),
+				})
+				bounded, cancel := context.WithTimeout(ctx, late/5)
+				defer cancel()
+				_, err := take(clients[0], bounded)
+				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+				require.Equal(t, 1, slow.Bites())
+
+				time.Sleep(2 * late)
+				started := time.Now()
+				release, err := take(clients[1], ctx)
+				require.NoError(t, err)
+				require.Zero(t, time.Since(started), "somebody had it whom nobody knows")
+				require.NoError(t, release(ctx))
+			})
+		})
+	}
 }

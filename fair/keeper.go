@@ -5,6 +5,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -18,13 +19,13 @@ type keeper struct {
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.leave(ctx, a.ID)
 	if err != nil {
-		k.giveBack(a.ID, 0, a.Freed)
+		k.giveBack(a.ID, session.Strays{}, a.Freed)
 		return err
 	}
 	if answer.Value.Heard < 0 {
 		k.want.Session.PublishDenied(k.keys.Channel)
 	}
-	if answer.Value.Status == lua.Gone && answer.Strays == 0 {
+	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
 		return acquisition.ErrGone
 	}
 	return nil
@@ -36,7 +37,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // Ended forgets the acquisition. Copies of its join that are still on their way
 // could be granted or queued now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays > k.want.Session.Now() {
+	if k.want.Session.Flying(a.Strays) {
 		k.giveBack(a.ID, a.Strays, nil)
 	}
 	k.want.Ended(a)

@@ -92,7 +92,7 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 
 // giveBack leaves in the background what may have been, or may yet be, granted or
 // queued under an id.
-func (w *want) giveBack(id string, strays lua.Time, freed func()) {
+func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 	w.GiveBack(strays, func(ctx context.Context) (lua.Status, error) {
 		answer, err := w.leave(ctx, id)
 		return answer.Value.Status, err
@@ -100,7 +100,7 @@ func (w *want) giveBack(id string, strays lua.Time, freed func()) {
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
-func (w *want) begin(id string, g queue.Grant, strays lua.Time) *acquisition.Hold {
+func (w *want) begin(id string, g queue.Grant, strays session.Strays) *acquisition.Hold {
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
 	h := w.Begin(k, id, g.Fence, g.Sent, g.First, strays)
 	w.Record.Granted(h.A)
@@ -121,7 +121,7 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 		refused := w.refusal()
 		err = &refused
 	}
-	if answer.Strays != 0 || r.Status == lua.Granted {
+	if answer.Strays.Any() || r.Status == lua.Granted {
 		w.giveBack(id, answer.Strays, nil)
 	}
 	return nil, err
@@ -146,14 +146,14 @@ func (w *want) contendOnce(ctx context.Context) (h *acquisition.Hold, err error)
 		Acquisition: id, Key: w.keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Beat: w.beat(id),
 	})
 	defer q.Leave()
-	var strays lua.Time
+	var strays session.Strays
 	for {
 		answer, err := w.join(ctx, id, false)
-		strays = max(strays, answer.Strays)
+		strays = strays.And(answer.Strays)
 		r := answer.Value
 		switch {
 		case err != nil:
-			if strays != 0 {
+			if strays.Any() {
 				w.giveBack(id, strays, nil)
 			}
 			return nil, w.explained(ctx, err)

@@ -42,7 +42,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 // the lock. Copies of its acquire that are still on their way could be granted
 // now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays > k.want.Session.Now() {
+	if k.want.Session.Flying(a.Strays) {
 		k.giveBack(a.ID, a.Strays, nil)
 	}
 	k.want.Ended(a)
@@ -78,12 +78,12 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	k.requeue(w)
 	switch {
-	case err == nil && answer.Strays == 0:
+	case err == nil && !answer.Strays.Any():
 		return acquisition.ErrGone
 	case err == nil: // an earlier copy may have done it, and then somebody ended it
 		k.giveBack(id, answer.Strays, nil)
 		return nil
-	case errors.Is(err, lockerr.ErrRefused) && answer.Strays == 0:
+	case errors.Is(err, lockerr.ErrRefused) && !answer.Strays.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or get it yet: both are given back, and w asks anew.
@@ -104,14 +104,14 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.want.Release(ctx, a.ID, 0)
 	if err != nil {
-		k.freeLater(a, 0)
+		k.freeLater(a, session.Strays{})
 		return err
 	}
 	if answer.Value.Heard < 0 {
 		k.want.Session.PublishDenied(k.want.Keys.Channel)
 	}
 	switch {
-	case answer.Value.Status == lua.Gone && answer.Strays == 0:
+	case answer.Value.Status == lua.Gone && !answer.Strays.Any():
 		return acquisition.ErrGone
 	case k.othersHeard(answer.Value.Heard):
 		k.stepAside(time.Since(before))
@@ -121,7 +121,7 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 
 // freeLater goes on releasing in the background, and notes when it is done: an
 // Unlock that is tried again then has succeeded and not lost.
-func (k *keeper) freeLater(a *acquisition.Acquisition, strays lua.Time) {
+func (k *keeper) freeLater(a *acquisition.Acquisition, strays session.Strays) {
 	k.giveBack(a.ID, strays, a.Freed)
 }
 

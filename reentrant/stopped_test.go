@@ -45,7 +45,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		l := f.enter("x")
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
-		g := w.want.begin(w.want.NewID(), 1, time.Now().Add(-40*time.Second), 0, false)
+		g := w.want.begin(w.want.NewID(), 1, time.Now().Add(-40*time.Second), session.Strays{}, false)
 		synctest.Wait() // the watchdog has told
 		l.deliver(w, given{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()

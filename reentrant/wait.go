@@ -74,7 +74,7 @@ func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisit
 	for err == nil {
 		strays := answer.Strays
 		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
-		answer.Strays = max(answer.Strays, strays)
+		answer.Strays = strays.And(answer.Strays)
 		switch {
 		case err != nil:
 			err = w.gaveUp(ctx, err, busy)
@@ -95,7 +95,7 @@ func (w *want) abandon(id string, answer session.Answer[lua.AcquireReply], turn 
 	if turn {
 		w.l.passTurn()
 	}
-	if answer.Strays != 0 || answer.Value.Status == lua.Granted {
+	if answer.Strays.Any() || answer.Value.Status == lua.Granted {
 		w.giveBack(id, answer.Strays, nil)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -25,7 +26,7 @@ func (w *want) end() {
 
 // giveBack releases in the background what may have been, or may yet be,
 // granted under an id.
-func (w *want) giveBack(id string, strays lua.Time, freed func()) {
+func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 	w.GiveBack(strays, func(ctx context.Context) (lua.Status, error) {
 		answer, err := w.Release(ctx, id, 0)
 		return answer.Value.Status, err
@@ -33,7 +34,7 @@ func (w *want) giveBack(id string, strays lua.Time, freed func()) {
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
-func (w *want) begin(id string, fence int64, sent time.Time, strays lua.Time, turn bool) *acquisition.Hold {
+func (w *want) begin(id string, fence int64, sent time.Time, strays session.Strays, turn bool) *acquisition.Hold {
 	w.family.enter(w.Keys.Lock) // for the acquisition; until Ended
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
 	k.turn.Store(turn)

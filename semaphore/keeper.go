@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -26,10 +27,10 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) error 
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
 	if err != nil {
-		k.giveBack(a.ID, 0, a.Freed)
+		k.giveBack(a.ID, session.Strays{}, a.Freed)
 		return err
 	}
-	if answer.Value.Status == lua.Gone && answer.Strays == 0 {
+	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
 		return acquisition.ErrGone
 	}
 	return nil
@@ -41,7 +42,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // Ended forgets the permit. Copies of its command that are still on their way could
 // be granted or queued now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays > k.session.Now() {
+	if k.session.Flying(a.Strays) {
 		k.giveBack(a.ID, a.Strays, nil)
 	}
 	k.family.ended(a)

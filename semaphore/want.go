@@ -126,7 +126,7 @@ func (w *want) release(ctx context.Context, id string) (session.Answer[lua.Relea
 
 // giveBack releases in the background what may have been, or may yet be, granted or
 // queued under an id. freed is told when there was something; it may be nil.
-func (w *want) giveBack(id string, strays lua.Time, freed func()) {
+func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
@@ -139,7 +139,7 @@ func (w *want) giveBack(id string, strays lua.Time, freed func()) {
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
-func (w *want) begin(id string, g queue.Grant, strays lua.Time) *acquisition.Hold {
+func (w *want) begin(id string, g queue.Grant, strays session.Strays) *acquisition.Hold {
 	w.family.granted(id, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
 		Name: w.keys.Name, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
@@ -181,7 +181,7 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 		w.place = r.Place
 		err = w.refusal(nil)
 	}
-	if answer.Strays != 0 || r.Status == lua.Granted {
+	if answer.Strays.Any() || r.Status == lua.Granted {
 		w.giveBack(id, answer.Strays, nil)
 	}
 	return nil, err
@@ -206,14 +206,14 @@ func (w *want) contendOnce(ctx context.Context) (*acquisition.Hold, error) {
 		Acquisition: id, Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Beat: w.beat(id),
 	})
 	defer q.Leave()
-	var strays lua.Time
+	var strays session.Strays
 	for {
 		answer, err := w.acquire(ctx, id, false)
-		strays = max(strays, answer.Strays)
+		strays = strays.And(answer.Strays)
 		r := answer.Value
 		switch {
 		case err != nil:
-			if strays != 0 {
+			if strays.Any() {
 				w.giveBack(id, strays, nil)
 			}
 			return nil, w.explained(ctx, err)

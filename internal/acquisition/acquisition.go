@@ -10,7 +10,6 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lockerr"
-	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
 
@@ -48,9 +47,9 @@ type Grant struct {
 	Slot     int
 	ID       string
 	Fence    int64
-	Sent     time.Time     // before the command that was granted
-	First    time.Duration // how long trust lasts at first, where the lease is a short one yet; 0: for the whole lease
-	Strays   lua.Time      // until when copies of unanswered commands may be granted
+	Sent     time.Time      // before the command that was granted
+	First    time.Duration  // how long trust lasts at first, where the lease is a short one yet; 0: for the whole lease
+	Strays   session.Strays // of its commands, which may be granted yet
 	Owner    *owner.Owner
 	Settings *settings.Lock
 }

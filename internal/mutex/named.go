@@ -113,7 +113,7 @@ func (n *Named) ForceRelease(ctx context.Context, expected string,
 		switch {
 		case err != nil:
 			return "", err
-		case answer.Value.Status == lua.Freed, answer.Strays != 0: // by an earlier attempt
+		case answer.Value.Status == lua.Freed, answer.Strays.Any(): // by an earlier attempt
 			return target, nil
 		case answer.Value.Status == lua.Nobody:
 			return "", nil

@@ -130,7 +130,7 @@ func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer
 // GiveBack releases in the background what may have been, or may yet be, granted
 // under an id: release does it once, and reports what it found. freed is told
 // when there was something; it may be nil.
-func (w *Want) GiveBack(strays lua.Time, release func(ctx context.Context) (lua.Status, error), freed func()) {
+func (w *Want) GiveBack(strays session.Strays, release func(ctx context.Context) (lua.Status, error), freed func()) {
 	w.Session.GiveBack(strays, w.Settings.Lease, func(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 		defer cancel()
@@ -144,7 +144,7 @@ func (w *Want) GiveBack(strays lua.Time, release func(ctx context.Context) (lua.
 
 // Begin makes a hold of a grant, and the acquisition it begins. first is how long
 // it is trusted before it must be renewed; 0: for its lease.
-func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, first time.Duration, strays lua.Time) *acquisition.Hold {
+func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, first time.Duration, strays session.Strays) *acquisition.Hold {
 	w.Book.Enter(w.Keys.Lock) // for the acquisition; until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, Key: w.Keys.Lock, Slot: w.Slot(),

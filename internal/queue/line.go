@@ -58,7 +58,7 @@ func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err
 			answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, _ lua.Time) (bool, error) {
 				return lua.Remove(ctx, l.Session.Redis, l.Queue, l.Alive, w.Waiter, key.ClientPrefix)
 			})
-			return answer.Value || err == nil && answer.Strays != 0, err // unanswered, it may have been done
+			return answer.Value || err == nil && answer.Strays.Any(), err // unanswered, it may have been done
 		}
 	}
 }

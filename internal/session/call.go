@@ -22,11 +22,9 @@ type Call struct {
 
 // Answer is what a call learned.
 type Answer[T any] struct {
-	Value T
-	Sent  time.Time // before the answered attempt was handed to go-redis
-	// Strays is the server time until which copies of unanswered attempts may
-	// still take effect; 0 when every attempt was answered.
-	Strays lua.Time
+	Value  T
+	Sent   time.Time // before the answered attempt was handed to go-redis
+	Strays Strays    // what its unanswered attempts may still do
 }
 
 // Do sends a script until Redis answers it, ctx ends, or the client closes. An
@@ -49,8 +47,8 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
 		voidAfter := s.Now().Add(c.Limit)
-		var err error
-		out.Value, err = attempt(ctx, s, c, voidAfter, send)
+		v, left, err := attempt(ctx, s, c, voidAfter, send)
+		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
 		}
@@ -61,7 +59,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			return out, nil
 		}
 		if told.hear(err) == lua.Unanswered {
-			out.Strays = max(out.Strays, voidAfter) // the guess may have fallen back since
+			out.Strays = out.Strays.And(unanswered(voidAfter, left))
 		}
 		if told.refused != nil && !c.Insist || !s.pause(ctx, c, tries) {
 			return out, c.failed(ctx, s, told.kind(), told.with(err))
@@ -127,10 +125,17 @@ func (v *verdict) with(last error) error {
 	return cause
 }
 
+// result is what an attempt comes to.
+type result[T any] struct {
+	value T
+	err   error
+}
+
 // attempt sends once and waits until it is answered, ctx ends, or the limit has
-// passed. A client that closes waits for the answer as long as it may: a grant
-// that is left behind could be granted after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (T, error) {
+// passed; then it is left behind, and left tells when it ends. A client that closes
+// waits for the answer as long as it may: a grant that is left behind could be granted
+// after it was given back.
+func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (v T, left <-chan result[T], err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
 	var stop <-chan struct{}
@@ -138,33 +143,23 @@ func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time,
 		stop = s.tasks.context().Done()
 	}
 	flight := new(lua.Flight)
-	v, err := within(ctx, stop, func() (T, error) { return send(lua.Track(ctx, flight), voidAfter) })
-	if err != nil && !flight.Leave() {
-		err = errors.Join(err, errUnsent)
-	}
-	return v, err
-}
-
-// within runs f and returns when it does, or when ctx ends or stop is closed;
-// then f is left to end by itself.
-func within[T any](ctx context.Context, stop <-chan struct{}, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	results := make(chan result, 1) // buffered: one that is left behind still ends
+	results := make(chan result[T], 1) // buffered: one that is left behind still ends
 	go func() {
-		v, err := f()
-		results <- result{v, err}
+		v, err := send(lua.Track(ctx, flight), voidAfter)
+		results <- result[T]{v, err}
 	}()
 	select {
 	case r := <-results:
-		return r.value, r.err
+		v, err = r.value, r.err
 	case <-ctx.Done():
+		left, err = results, errUnanswered
 	case <-stop:
+		left, err = results, errUnanswered
 	}
-	var zero T
-	return zero, errUnanswered
+	if err != nil && !flight.Leave() {
+		err = errors.Join(err, errUnsent)
+	}
+	return v, left, err
 }
 
 // closingFor is closed when the call has to give up because the client closes.

@@ -39,6 +39,6 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 			})
 		require.Error(t, err)
 		require.Equal(t, 2, attempts)
-		require.GreaterOrEqual(t, answer.Strays, latest)
+		require.GreaterOrEqual(t, answer.Strays.until, latest)
 	})
 }

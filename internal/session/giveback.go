@@ -8,10 +8,12 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// GiveBack releases, in the background, what an unanswered command may have
-// been granted: at once, and once more when no copy of the command can be
-// granted any more (strays, in server time). A grant that nobody waits for so
-// lives about as long as its command was valid, not as long as a lease.
+// GiveBack releases, in the background, what an unanswered command may have been
+// granted: at once, and once more when the command has been answered after all, or
+// else when no copy of it can be granted any more. For a release may overtake what it
+// is to undo, on another connection. A grant that nobody waits for so lives a round
+// trip longer, and where nothing is answered about as long as its command was valid,
+// not as long as a lease.
 //
 // release reports whether Redis has answered; it must tolerate that there is
 // nothing to release. Until it is answered it is called again, for as long as
@@ -20,13 +22,13 @@ import (
 // A client that closes gives it a moment more, and skips the wait for the second
 // release: that is sent at once then, and what arrives after it is left to its
 // lease.
-func (s *Session) GiveBack(strays lua.Time, lease time.Duration, release func(ctx context.Context) (answered bool)) {
+func (s *Session) GiveBack(strays Strays, lease time.Duration, release func(ctx context.Context) (answered bool)) {
 	const moment = 2 * time.Second
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
 	s.tasks.enter()
 	go s.giveBack(&giveBack{
-		ctx: ctx, release: release, strays: strays, end: time.Now().Add(s.until(strays) + lease),
+		ctx: ctx, release: release, strays: strays, end: time.Now().Add(s.until(strays.until) + lease),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }
@@ -36,16 +38,17 @@ type giveBack struct {
 	ctx     context.Context // ends a moment after the client begins to close
 	done    func()
 	release func(ctx context.Context) (answered bool)
-	strays  lua.Time  // the second release comes after it; 0: there is none, or none more
+	strays  Strays    // the second release comes after them; none: there is none, or none more
 	end     time.Time // nothing is left to release then
 }
 
 // giveBack tries once. What Redis does not answer joins the others that it does
 // not answer.
 func (s *Session) giveBack(g *giveBack) {
+	flying := !g.strays.landed()
 	answered := g.release(g.ctx)
 	switch {
-	case answered && g.strays != 0:
+	case answered && flying:
 		s.whenDue(g)
 	case answered, g.ctx.Err() != nil, time.Now().After(g.end):
 		g.done()
@@ -56,13 +59,18 @@ func (s *Session) giveBack(g *giveBack) {
 
 // whenDue waits, without a goroutine, for the time of the second release.
 func (s *Session) whenDue(g *giveBack) {
-	due, cancel := context.WithTimeout(s.closing, s.until(g.strays))
-	g.strays = 0
+	due, cancel := context.WithTimeout(s.closing, s.until(g.strays.until))
+	g.strays.onceLanded(cancel)
+	g.strays = Strays{}
 	context.AfterFunc(due, func() {
 		cancel()
 		s.giveBack(g)
 	})
 }
+
+// Flying reports whether unanswered attempts may still have an effect, or had it a
+// moment ago: since when they landed nobody knows.
+func (s *Session) Flying(strays Strays) bool { return strays.until > s.Now() }
 
 // until is how long it takes until the server's clock has passed t. The guess
 // runs late, so when it has passed t, the server has.
