@@ -5,6 +5,7 @@ package benchmarks
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"sync"
@@ -146,34 +147,52 @@ func BenchmarkDistinct(b *testing.B) {
 	}
 }
 
-// BenchmarkContended is 64 goroutines of one process that want one name, with
-// no work inside. The floor has no way to wait but to ask, so it is given one
-// goroutine here: the best it could do. All take from one budget of turns, so the
-// fairness index says how evenly they got them.
+// BenchmarkContended is 64 goroutines that want one name, with no work inside: all
+// in one process, or as eight clients of eight, as eight processes would be. The
+// floor has no way to wait but to ask, so it is given one goroutine here: the best
+// it could do.
 func BenchmarkContended(b *testing.B) {
 	for _, c := range []struct {
-		name    string
-		workers int
-	}{{"floor", 1}, {"redlatch", 64}} {
-		b.Run(c.name, func(b *testing.B) {
-			l := contestants(b)[c.name]
-			turns := make([]int, c.workers)
-			var budget atomic.Int64
-			budget.Store(int64(b.N))
-			var wg sync.WaitGroup
-			b.ResetTimer()
-			for worker := range c.workers {
-				wg.Go(func() {
-					for budget.Add(-1) >= 0 {
-						turn(b, l, "bench")
-						turns[worker]++
-					}
-				})
+		name             string
+		clients, workers int // workers of each client
+	}{
+		{"floor", 1, 1},
+		{"redlatch", 1, 64}, {"fair", 1, 64},
+		{"redlatch", 8, 8}, {"fair", 8, 8},
+	} {
+		b.Run(fmt.Sprintf("%s/clients=%d", c.name, c.clients), func(b *testing.B) {
+			clients := make([]locker, c.clients)
+			for i := range clients {
+				clients[i] = contestants(b)[c.name]
 			}
-			wg.Wait()
+			rdb := connect(b)
+			before := commands(b, rdb)
+			turns := race(b, c.clients*c.workers, func(worker int) { turn(b, clients[worker%c.clients], "bench") })
+			b.ReportMetric(float64(commands(b, rdb)-before)/float64(b.N), "scripts/turn")
 			b.ReportMetric(jain(turns), "jain")
 		})
 	}
+}
+
+// race is b.N turns by so many workers, who take them from one budget: how many
+// each of them got says how evenly they were served.
+func race(b *testing.B, workers int, turn func(worker int)) (turns []int) {
+	turns = make([]int, workers)
+	var budget atomic.Int64
+	budget.Store(int64(b.N))
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for worker := range workers {
+		wg.Go(func() {
+			for budget.Add(-1) >= 0 {
+				turn(worker)
+				turns[worker]++
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	return turns
 }
 
 // jain is Jain's index of fairness: 1 when all got the same.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,33 +118,17 @@ func BenchmarkSemaphoreShared(b *testing.B) {
 	const goroutines, limit, work = 64, 8, time.Millisecond
 	for _, c := range []struct {
 		name string
-		make func(rdb *redis.Client) limiter
-	}{
-		{"redlatch", func(rdb *redis.Client) limiter { return semaphores{newOurs(b, rdb).locks, limit} }},
-		{"polling=1ms", func(rdb *redis.Client) limiter { return polling{rdb, limit, time.Millisecond, new(atomic.Int64)} }},
-		{"polling=10ms", func(rdb *redis.Client) limiter { return polling{rdb, limit, 10 * time.Millisecond, new(atomic.Int64)} }},
-		{"polling=100ms", func(rdb *redis.Client) limiter { return polling{rdb, limit, 100 * time.Millisecond, new(atomic.Int64)} }},
-	} {
+		poll time.Duration // 0: does not
+	}{{"redlatch", 0}, {"polling=1ms", time.Millisecond}, {"polling=10ms", 10 * time.Millisecond}, {"polling=100ms", 100 * time.Millisecond}} {
 		b.Run(c.name, func(b *testing.B) {
 			rdb := connect(b)
-			l := c.make(rdb)
+			var l limiter = polling{rdb, limit, c.poll, new(atomic.Int64)}
+			if c.poll == 0 {
+				l = semaphores{newOurs(b, rdb).locks, limit}
+			}
 			trip, nap := roundTrip(b, rdb, 0), asleep(work)
 			before := commands(b, rdb)
-			turns := make([]int, goroutines)
-			var budget atomic.Int64
-			budget.Store(int64(b.N))
-			var wg sync.WaitGroup
-			b.ResetTimer()
-			for worker := range goroutines {
-				wg.Go(func() {
-					for budget.Add(-1) >= 0 {
-						use(b, l, work)
-						turns[worker]++
-					}
-				})
-			}
-			wg.Wait()
-			b.StopTimer()
+			turns := race(b, goroutines, func(int) { use(b, l, work) })
 			ideal := time.Duration(b.N) * (nap + trip) / limit
 			b.ReportMetric(float64(ideal)/float64(b.Elapsed()), "of-ideal")
 			b.ReportMetric(float64(commands(b, rdb)-before)/float64(b.N), "scripts/turn")
