@@ -71,6 +71,10 @@ var possible = histories{
 		told("a", acquire, 1, 2, done, 10), told("b", acquire, 3, 6, refused), told("a", release, 5, 7, done),
 		by("ghost", told("c", try, 8, 9, refused)), told("c", try, 10, 11, done, 12),
 	},
+	"handed on to one that had just left the line of its process, and a refusal because of that": {
+		told("a", acquire, 1, 2, done, 10), told("b", acquire, 3, 6, nothing), told("a", release, 5, 7, done),
+		by("ghost", told("c", try, 8, 9, refused)), told("c", try, 10, 11, done, 12),
+	},
 	"a release whose answer was lost": {
 		told("a", acquire, 1, 2, done, 10), told("a", release, 3, never, unknown), told("b", try, 5, 6, done, 11),
 	},

@@ -32,7 +32,7 @@ func (r mutexRules) model() Model[MutexState] {
 // withLeftovers leaves out what changed nothing, and adds what nobody was told of.
 func withLeftovers(ops []history.Op) []history.Op {
 	effective := slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return op.Outcome == history.Nothing })
-	return append(effective, leftovers(effective)...)
+	return append(effective, leftovers(ops)...)
 }
 
 func (r mutexRules) step(s MutexState, op history.Op) []MutexState {
@@ -103,8 +103,8 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 }
 
 // leftovers are the grants that waiters who gave up have left behind for a moment:
-// refused, they asked once more, and left before the answer. A refusal names such a
-// grant, and nobody was told of it. It was given since the first of those waiters
+// they had asked once more, or stood in the line of their own process, and left as it
+// came. A refusal names such a grant, and nobody was told of it. It was given since the first of those waiters
 // came, and before the first who met it was told so. Which of them it belonged to
 // does not matter, and leaving that open would cost a search much.
 func leftovers(ops []history.Op) (more []history.Op) {
@@ -119,7 +119,7 @@ func leftovers(ops []history.Op) (more []history.Op) {
 				met[op.Holder] = op.Return
 			}
 		}
-		if op.Kind == history.Acquire && op.Outcome == history.Refused {
+		if op.Kind == history.Acquire && (op.Outcome == history.Refused || op.Outcome == history.Nothing) {
 			begun = min(begun, op.Call)
 		}
 	}
