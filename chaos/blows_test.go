@@ -12,11 +12,12 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// blow is an instant at which a worker was stopped or killed.
+// blow is a span in which a worker was stopped, or killed: from before the signal to
+// after the one that lets it go on, for when a signal arrives nobody knows.
 type blow struct {
-	client int
-	at     int64
-	deadly bool
+	client    int
+	at, until int64
+	deadly    bool
 }
 
 // met counts the blows that hit a worker while it did something.
@@ -104,8 +105,8 @@ func lostPlace(op history.Op, blows []blow) (since int64) {
 // struckAt is when the process of a call that was not over was struck first; 0: never.
 func struckAt(op history.Op, blows []blow) (at int64) {
 	for _, b := range blows {
-		if b.client == op.Client && op.Call < b.at && b.at < op.Return && (at == 0 || b.at < at) {
-			at = b.at
+		if b.client == op.Client && op.Call < b.until && b.at < op.Return && (at == 0 || b.at < at) {
+			at = max(b.at, op.Call)
 		}
 	}
 	return at
@@ -149,7 +150,7 @@ func TestWhatIsExcusedByBlows(t *testing.T) {
 	holder := acquired(3, "c", 1, 2, 10)
 	first, second := acquired(1, "a", 4, 90, 20), queued(11, acquired(2, "b", 10, 50, 15))
 	rest := released(second, 60, 70)
-	stopped := []blow{{client: 1, at: 5}}
+	stopped := []blow{{client: 1, at: 5, until: 80}}
 	for name, c := range map[string]struct {
 		blows   []blow
 		ops     []history.Op
@@ -157,6 +158,7 @@ func TestWhatIsExcusedByBlows(t *testing.T) {
 	}{
 		"granted while it stood, and again at once":     {stopped, []history.Op{first, second, rest}, true},
 		"granted while it stood, and queued after that": {stopped, []history.Op{queued(55, first), second, rest}, true},
+		"stopped just as it asked":                      {[]blow{{client: 1, at: 3, until: 80}}, []history.Op{first, second, rest}, true},
 		"told of its place, which it lost as it stood":  {stopped, []history.Op{holder, queued(5, first), second, released(holder, 12, 13), rest}, true},
 		"nobody was stopped":                            {nil, []history.Op{first, second, rest}, false},
 		"two at one time":                               {stopped, []history.Op{first, second, acquired(3, "c", 55, 56, 17), rest}, false},

@@ -136,26 +136,26 @@ func (k *campaign) nth(i int) *worker {
 	return k.workers[i]
 }
 
-func (k *campaign) struck(w *worker, deadly bool) {
+func (k *campaign) struck(w *worker, from int64, deadly bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.blows = append(k.blows, blow{w.plan.Client, history.Monotonic(), deadly})
+	k.blows = append(k.blows, blow{w.plan.Client, from, history.Monotonic(), deadly})
 }
 
 // stop stops a worker for longer than its lease may last.
 func (k *campaign) stop(i int) {
-	w := k.nth(i)
-	k.struck(w, false)
+	w, from := k.nth(i), history.Monotonic()
 	w.signal(syscall.SIGSTOP)
 	time.Sleep(workerLease + rand.N(workerLease))
 	w.signal(syscall.SIGCONT)
+	k.struck(w, from, false)
 }
 
 // kill ends a worker and starts another.
 func (k *campaign) kill(i int) {
-	w := k.nth(i)
-	k.struck(w, true)
+	w, from := k.nth(i), history.Monotonic()
 	w.kill()
+	k.struck(w, from, true)
 	k.start()
 }
 
