@@ -261,56 +261,66 @@ func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 	})
 }
 
+// takers take what there is of one kind, by the script that asks for it.
+var takers = map[string]func(c *redlatch.Client, ctx context.Context) (release func(context.Context) error, err error){
+	"mutex/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
+		h, err := c.Mutex("orders").Lock(ctx)
+		return h.Unlock, err
+	},
+	"fair/join": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
+		h, err := c.FairMutex("orders").Lock(ctx)
+		return h.Unlock, err
+	},
+	"semaphore/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
+		p, err := c.Semaphore("orders", 1).Acquire(ctx, 1)
+		return p.Release, err
+	},
+}
+
 // What gives back may be faster than what it is to undo, on another connection: it
 // finds nothing, and then the request arrives and is granted. As soon as that is
 // answered it is given back again, to nobody's cost; and not only when the request
-// would be void.
+// would be void. So it is when the client closes meanwhile.
 func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 	const late = 50 * time.Millisecond
-	for name, take := range map[string]func(c *redlatch.Client, ctx context.Context) (release func(context.Context) error, err error){
-		"mutex/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
-			h, err := c.Mutex("orders").Lock(ctx)
-			return h.Unlock, err
-		},
-		"fair/join": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
-			h, err := c.FairMutex("orders").Lock(ctx)
-			return h.Unlock, err
-		},
-		"semaphore/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
-			p, err := c.Semaphore("orders", 1).Acquire(ctx, 1)
-			return p.Release, err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := context.Background()
-				server := redistest.Bubble(t)
-				var clients [2]*redlatch.Client
-				for i := range clients {
-					c, err := redlatch.New(server.Client())
-					require.NoError(t, err)
-					t.Cleanup(func() { require.NoError(t, c.Close(ctx)) })
-					release, err := take(c, ctx) // the clock of the server is learned, and its scripts are there
-					require.NoError(t, err)
-					require.NoError(t, release(ctx))
-					clients[i] = c
-				}
-				slow := server.Inject(redistest.Rule{
-					Match: func(cmd []string) bool { return lua.Runs(cmd) == name }, Times: 1, Action: redistest.DelayRequest(late),
-				})
-				bounded, cancel := context.WithTimeout(ctx, late/5)
-				defer cancel()
-				_, err := take(clients[0], bounded)
-				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
-				require.Equal(t, 1, slow.Bites())
-
-				time.Sleep(2 * late)
-				started := time.Now()
-				release, err := take(clients[1], ctx)
+	play := func(t *testing.T, script string, then func(c *redlatch.Client)) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, take := context.Background(), takers[script]
+			server := redistest.Bubble(t)
+			var clients [2]*redlatch.Client
+			for i := range clients {
+				c, err := redlatch.New(server.Client())
 				require.NoError(t, err)
-				require.Zero(t, time.Since(started), "somebody had it whom nobody knows")
+				t.Cleanup(func() { require.NoError(t, c.Close(ctx)) })
+				release, err := take(c, ctx) // the clock of the server is learned, and its scripts are there
+				require.NoError(t, err)
 				require.NoError(t, release(ctx))
+				clients[i] = c
+			}
+			slow := server.Inject(redistest.Rule{
+				Match: func(cmd []string) bool { return lua.Runs(cmd) == script }, Times: 1, Action: redistest.DelayRequest(late),
 			})
+			bounded, cancel := context.WithTimeout(ctx, late/5)
+			defer cancel()
+			_, err := take(clients[0], bounded)
+			require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+			require.Equal(t, 1, slow.Bites())
+
+			then(clients[0])
+			time.Sleep(2 * late)
+			started := time.Now()
+			release, err := take(clients[1], ctx)
+			require.NoError(t, err)
+			require.Zero(t, time.Since(started), "somebody had it whom nobody knows")
+			require.NoError(t, release(ctx))
+		})
+	}
+	for script := range takers {
+		t.Run(script, func(t *testing.T) {
+			play(t, script, func(*redlatch.Client) {})
+		})
+		t.Run(script+", and its client closes", func(t *testing.T) {
+			play(t, script, func(c *redlatch.Client) { require.NoError(t, c.Close(context.Background())) })
 		})
 	}
 }

@@ -37,7 +37,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // Ended forgets the acquisition. Copies of its join that are still on their way
 // could be granted or queued now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if k.want.Session.Flying(a.Strays) {
+	if a.Strays.Any() {
 		k.giveBack(a.ID, a.Strays, nil)
 	}
 	k.want.Ended(a)

@@ -130,9 +130,12 @@ active proctype Client()
 	held = false;          /* Unlock, or want.abandon: the hold ends before Redis is asked */
 	atomic { release() }; /* keeper.free, or session/giveback.go GiveBack */
 #ifndef ONE_RELEASE
-	if /* keeper.Ended: once more, when no copy can be granted any more */
+	/* keeper.Ended: once more, when no copy can be granted any more. The library does
+	 * not wait for the end of one that is answered after all: nothing is sent of it
+	 * then, as above, and nothing is left to wait for. */
+	if
 	:: strays > 0 ->
-		atomic { guess(t); t = strays - t + now }; /* giveback.go whenDue: a timer for what is left */
+		atomic { guess(t); t = strays - t + now }; /* strays.go: a timer for what is left */
 end:		now > t;
 		atomic { release() }
 	:: else -> skip

@@ -42,7 +42,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 // the lock. Copies of its acquire that are still on their way could be granted
 // now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if k.want.Session.Flying(a.Strays) {
+	if a.Strays.Any() {
 		k.giveBack(a.ID, a.Strays, nil)
 	}
 	k.want.Ended(a)

@@ -42,7 +42,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // Ended forgets the permit. Copies of its command that are still on their way could
 // be granted or queued now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if k.session.Flying(a.Strays) {
+	if a.Strays.Any() {
 		k.giveBack(a.ID, a.Strays, nil)
 	}
 	k.family.ended(a)

@@ -59,7 +59,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			return out, nil
 		}
 		if told.hear(err) == lua.Unanswered {
-			out.Strays = out.Strays.And(unanswered(voidAfter, left))
+			out.Strays = out.Strays.And(unanswered(s, voidAfter, left))
 		}
 		if told.refused != nil && !c.Insist || !s.pause(ctx, c, tries) {
 			return out, c.failed(ctx, s, told.kind(), told.with(err))

@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,45 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 			})
 		require.Error(t, err)
 		require.Equal(t, 2, attempts)
-		require.GreaterOrEqual(t, answer.Strays.until, latest)
+		require.GreaterOrEqual(t, s.Now().Add(time.Until(answer.Strays.until)), latest)
+	})
+}
+
+// What two unanswered attempts may have got is given back again when both can have no
+// effect any more: answered, or void. One of them is not enough.
+func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
+	const valid = 2 * time.Second
+	type answers = chan result[int]
+	play := func(t *testing.T, test func(one, other answers, released *atomic.Int64)) {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(Config{})
+			require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+			one, other := make(answers, 1), make(answers, 1)
+			left := unanswered(s, s.Now().Add(valid), one).And(unanswered(s, s.Now().Add(valid), other))
+			var released atomic.Int64
+			s.GiveBack(left, time.Minute, func(context.Context) bool { released.Add(1); return true })
+			synctest.Wait()
+			require.EqualValues(t, 1, released.Load())
+			test(one, other, &released)
+			synctest.Wait()
+			require.EqualValues(t, 2, released.Load())
+		})
+	}
+	t.Run("both are answered", func(t *testing.T) {
+		play(t, func(one, other answers, released *atomic.Int64) {
+			other <- result[int]{err: errVoid}
+			synctest.Wait()
+			require.EqualValues(t, 1, released.Load())
+			one <- result[int]{}
+		})
+	})
+	t.Run("one is answered and one breaks off", func(t *testing.T) {
+		play(t, func(one, other answers, released *atomic.Int64) {
+			one <- result[int]{}
+			other <- result[int]{err: io.EOF}
+			time.Sleep(valid - time.Millisecond)
+			require.EqualValues(t, 1, released.Load())
+			time.Sleep(100 * time.Millisecond)
+		})
 	})
 }

@@ -19,19 +19,19 @@ import (
 // nothing to release. Until it is answered it is called again, for as long as
 // there may be something to release: until a lease after strays.
 //
-// A client that closes gives it a moment more, and skips the wait for the second
-// release: that is sent at once then, and what arrives after it is left to its
-// lease.
+// A client that closes gives it a moment more, of which the second release takes half
+// at most to wait; what arrives after it is left to its lease.
 func (s *Session) GiveBack(strays Strays, lease time.Duration, release func(ctx context.Context) (answered bool)) {
-	const moment = 2 * time.Second
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
 	s.tasks.enter()
 	go s.giveBack(&giveBack{
-		ctx: ctx, release: release, strays: strays, end: time.Now().Add(s.until(strays.until) + lease),
+		ctx: ctx, release: release, strays: strays, end: time.Now().Add(max(0, time.Until(strays.until)) + lease),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }
+
+const moment = 2 * time.Second
 
 // giveBack is one grant to give back.
 type giveBack struct {
@@ -45,11 +45,11 @@ type giveBack struct {
 // giveBack tries once. What Redis does not answer joins the others that it does
 // not answer.
 func (s *Session) giveBack(g *giveBack) {
-	flying := !g.strays.landed()
+	flying := g.strays.flying() // before the release is sent
 	answered := g.release(g.ctx)
 	switch {
-	case answered && flying:
-		s.whenDue(g)
+	case answered && len(flying) > 0:
+		s.whenLanded(g, flying)
 	case answered, g.ctx.Err() != nil, time.Now().After(g.end):
 		g.done()
 	default:
@@ -57,20 +57,13 @@ func (s *Session) giveBack(g *giveBack) {
 	}
 }
 
-// whenDue waits, without a goroutine, for the time of the second release.
-func (s *Session) whenDue(g *giveBack) {
-	due, cancel := context.WithTimeout(s.closing, s.until(g.strays.until))
-	g.strays.onceLanded(cancel)
+// whenLanded waits, without a goroutine, for the time of the second release.
+func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
 	g.strays = Strays{}
-	context.AfterFunc(due, func() {
-		cancel()
-		s.giveBack(g)
-	})
+	again := sync.OnceFunc(func() { s.giveBack(g) })
+	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment/2, again) })
+	onceEnded(flying, func() { stop(); again() })
 }
-
-// Flying reports whether unanswered attempts may still have an effect, or had it a
-// moment ago: since when they landed nobody knows.
-func (s *Session) Flying(strays Strays) bool { return strays.until > s.Now() }
 
 // until is how long it takes until the server's clock has passed t. The guess
 // runs late, so when it has passed t, the server has.

@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/redlatch/redlatch/lua"
 )
@@ -11,60 +13,57 @@ import (
 // Strays is what the unanswered attempts of a call may still do. The zero value says
 // that there are none: every attempt was answered.
 type Strays struct {
-	until lua.Time // of the server: none has any effect after it
-	// landings has one for each attempt that was left behind. It ends when that is
-	// answered after all: then it has had what effect it can have.
+	until time.Time // none has any effect after it
+	// landings has one for each attempt. It ends when that has no effect any more: it
+	// was answered after all, or is void.
 	landings []context.Context
-	unheard  bool // of one at least nothing will be heard: only its end is known
 }
 
 // Any reports whether an attempt went unanswered.
-func (s Strays) Any() bool { return s.until != 0 }
+func (s Strays) Any() bool { return !s.until.IsZero() }
 
 // And is both.
 func (s Strays) And(more Strays) Strays {
-	const most = 8 // in an outage of hours, of each call that waits for its end
-	all := Strays{
-		until:    max(s.until, more.until), // the guess of the clock may have fallen back since
-		landings: slices.Concat(s.landings, more.landings),
-		unheard:  s.unheard || more.unheard,
+	if more.until.Before(s.until) {
+		more.until = s.until
 	}
-	if all.unheard || len(all.landings) > most {
-		all.landings, all.unheard = nil, true
-	}
-	return all
+	more.landings = append(s.flying(), more.flying()...)
+	return more
 }
 
-// landed reports whether all attempts were answered after all.
-func (s Strays) landed() bool {
-	return !s.unheard && !slices.ContainsFunc(s.landings, func(l context.Context) bool { return l.Err() == nil })
+// flying has those that may have an effect yet.
+func (s Strays) flying() []context.Context {
+	ended := func(landing context.Context) bool { return landing.Err() != nil }
+	return slices.DeleteFunc(slices.Clone(s.landings), ended)
 }
 
-// onceLanded calls f when all attempts were answered after all, if ever.
-func (s Strays) onceLanded(f func()) {
-	var flying atomic.Int64
-	flying.Store(int64(len(s.landings)))
-	for _, l := range s.landings {
-		context.AfterFunc(l, func() {
-			if flying.Add(-1) == 0 {
+// onceEnded calls f, in a goroutine of its own, when all of them have ended.
+func onceEnded(landings []context.Context, f func()) {
+	var left atomic.Int64
+	left.Store(int64(len(landings)))
+	for _, landing := range landings {
+		context.AfterFunc(landing, func() {
+			if left.Add(-1) == 0 {
 				f()
 			}
 		})
 	}
 }
 
-// unanswered is one attempt that was not answered, with its end. One that was left
-// behind may be answered yet; of one that broke off, nil, nothing will be heard.
-func unanswered[T any](until lua.Time, left <-chan result[T]) Strays {
-	if left == nil {
-		return Strays{until: until, unheard: true}
-	}
+// unanswered is one attempt that was not answered, and is void after a time of the
+// server. One that was left behind may be answered yet; of one that broke off, nil,
+// nothing will be heard.
+func unanswered[T any](s *Session, voidAfter lua.Time, left <-chan result[T]) Strays {
+	valid := s.until(voidAfter)
 	landing, land := context.WithCancel(context.Background())
-	go func() {
-		r := <-left
-		if fault, _ := lua.Classify(r.err); r.err == nil || fault != lua.Unanswered {
-			land()
-		}
-	}()
-	return Strays{until: until, landings: []context.Context{landing}}
+	time.AfterFunc(valid, land)
+	if left != nil {
+		go func() {
+			r := <-left
+			if fault, _ := lua.Classify(r.err); r.err == nil || fault != lua.Unanswered || errors.Is(r.err, errVoid) {
+				land()
+			}
+		}()
+	}
+	return Strays{until: time.Now().Add(valid), landings: []context.Context{landing}}
 }
