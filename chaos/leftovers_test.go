@@ -59,8 +59,9 @@ func (c *course) leftOver(p primitive) {
 			time.Sleep(time.Millisecond)
 		}
 		cut++
-		// spread over the cycles
-		for int(cycles.Load()) < wantCycles*cut/reconnects {
+		// Spread over the cycles, and not for long: a subscriber that is cut again and
+		// again pauses for seconds, and a queue goes on by its heartbeats meanwhile.
+		for end := time.Now().Add(time.Second / 2); int(cycles.Load()) < wantCycles*cut/reconnects && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
 	}
