@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/lua"
@@ -60,7 +61,12 @@ func (s *Session) giveBack(g *giveBack) {
 // whenLanded waits, without a goroutine, for the time of the second release.
 func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
 	g.strays = Strays{}
-	again := sync.OnceFunc(func() { s.giveBack(g) })
+	var begun atomic.Bool // and no sync.Once: the second to come has nothing to wait for
+	again := func() {
+		if begun.CompareAndSwap(false, true) {
+			s.giveBack(g)
+		}
+	}
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment/2, again) })
 	onceEnded(flying, func() { stop(); again() })
 }
