@@ -324,3 +324,28 @@ func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// A request that broke off arrives after the release of the lock, and before that is
+// answered; by then it would be void, and the clock says that nothing is on its way.
+func TestRequestThatArrivesBeforeItsReleaseIsAnsweredIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		s.unlock(s.lock(context.Background()))
+		kept := s.holdBack(anAcquire)
+		go func() { kept.Await(1); s.proxy.KillAll() }()
+		h := s.lock(context.Background()) // by its second request
+		require.Equal(t, 1, kept.Bites())
+		time.Sleep(1500 * time.Millisecond)
+		slow := s.proxy.Inject(redistest.Rule{Match: aLastOne, Times: 1, Action: redistest.DelayReply(time.Second)})
+		released := make(chan error, 1)
+		go func() { released <- h.Unlock(context.Background()) }()
+		s.settle()
+		require.Equal(t, 1, slow.Bites())
+		time.Sleep(300 * time.Millisecond)
+		require.Equal(t, []int64{1}, s.letGo(kept), "the ghost must be there for the test to mean anything")
+		require.NoError(t, <-released)
+		time.Sleep(time.Second)
+		s.free()
+		s.nothingLeft()
+	})
+}

@@ -32,6 +32,7 @@ func (s *Session) GiveBack(strays Strays, lease time.Duration, release func(ctx 
 	})
 }
 
+// moment is what a client that closes gives to what it has to give back.
 const moment = 2 * time.Second
 
 // giveBack is one grant to give back.
