@@ -343,8 +343,8 @@ func TestAGrantThatTheServerLostIsAskedForOnce(t *testing.T) {
 
 // A grant that comes by message is held from that moment, without a question, and
 // trusted no longer than what was left of the heartbeat; then it is renewed to the
-// whole lease, at once.
-func TestAGrantByMessageIsHeldAtOnceAndRenewedAtOnce(t *testing.T) {
+// whole lease, soon.
+func TestAGrantByMessageIsHeldAtOnceAndRenewedSoon(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a := s.actor(), s.actor()
@@ -366,6 +366,29 @@ func TestAGrantByMessageIsHeldAtOnceAndRenewedAtOnce(t *testing.T) {
 		s.await("the whole lease", func() bool { return time.Until(h.TrustedUntil()) > faraway/2 })
 		require.Greater(s, s.admin.PTTL(s.Context(), "door").Val(), faraway/2)
 		s.unlock(h)
+		s.nothingRemains()
+	})
+}
+
+// Work of a moment, by one who was told that it is its turn, costs the script that
+// gives the lock back, and no renewal.
+func TestAShortTurnAfterAMessageIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		holder, a := s.actor(), s.actor()
+		h := holder.lockFair("door")
+		w := a.beginFair(a.ctx, "door")
+		s.queued("door", 1)
+		time.Sleep(time.Second)
+		s.settle()
+		before := a.scripts.Load()
+		s.unlock(h)
+		h = w.got()
+		time.Sleep(10 * time.Millisecond)
+		s.unlock(h)
+		time.Sleep(faraway)
+		s.settle()
+		require.Equal(s, int64(1), a.scripts.Load()-before)
 		s.nothingRemains()
 	})
 }

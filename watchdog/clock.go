@@ -40,6 +40,11 @@ func (w *Watchdog) stamp(t time.Time) stamp {
 // wallClock is t without its monotonic reading.
 func wallClock(t time.Time) int64 { return t.Round(0).UnixNano() }
 
+// shortDelay is how long after it was heard of a short first lease, of which so much
+// is left, is asked for: not at once, or work of a moment would cost a renewal each
+// time; and so early that there is time to repeat it many times.
+func shortDelay(left time.Duration) time.Duration { return left / coalesce }
+
 // firstDelay is how long after its grant a lease is asked for first. Half the
 // interval is spread, so that leases taken together are not asked together.
 func firstDelay(every time.Duration) time.Duration {

@@ -52,8 +52,9 @@ type Spec struct {
 	Sent time.Time
 
 	// First is how long trust lasts from Sent, its margin taken off, where the
-	// server granted less than Lease at first: the lease is then to be renewed
-	// at once. 0: it granted all of it.
+	// server granted less than Lease at first: the lease is then renewed when a
+	// tenth of what is left has passed, and not at all when it is stopped before.
+	// 0: the server granted all of it.
 	First time.Duration
 
 	// Ended is told that the lease is lost, in a goroutine of its own and with

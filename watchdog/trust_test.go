@@ -45,8 +45,8 @@ func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
 }
 
 // The first lease may be shorter than the full one: trust ends with the first
-// unless a renewal, which is due at once, brings the rest.
-func TestAShortFirstLeaseIsRenewedAtOnce(t *testing.T) {
+// unless a renewal, which is due after a tenth of what is left, brings the rest.
+func TestAShortFirstLeaseIsRenewedSoon(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		s := spec("a", &n)
@@ -54,13 +54,30 @@ func TestAShortFirstLeaseIsRenewedAtOnce(t *testing.T) {
 		time.Sleep(time.Second) // told late
 		l := w.Watch(s)
 		require.True(t, s.Sent.Add(s.First).Equal(l.TrustedUntil()))
+		time.Sleep(100*time.Millisecond - 1)
 		synctest.Wait()
-		require.Equal(t, 1, srv.count(), "asked at once")
+		require.Zero(t, srv.count(), "not before a tenth of the second that is left")
+		time.Sleep(1)
+		synctest.Wait()
+		require.Equal(t, 1, srv.count(), "and then")
 		require.Equal(t, lease, srv.last().batch[0].Lease, "for the whole lease")
 		require.True(t, srv.last().at.Add(trust).Equal(l.TrustedUntil()))
 		sleep(10 * lease)
 		require.Empty(t, n.heard())
 		require.True(t, l.Stop(bg))
+	})
+}
+
+// Work of a moment is not renewed.
+func TestAShortFirstLeaseThatIsStoppedSoonIsNotRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		s := spec("a", nil)
+		s.First = 2 * time.Second
+		l := w.Watch(s)
+		sleep(100 * time.Millisecond)
+		require.True(t, l.Stop(bg))
+		sleep(10 * lease)
+		require.Zero(t, srv.count())
 	})
 }
 

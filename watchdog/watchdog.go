@@ -28,7 +28,8 @@ const (
 	look = time.Second
 	// jump is the least step of the wall clock that counts: below it is slewing.
 	jump = int64(10 * time.Millisecond)
-	// coalesce is the part of an interval that a lease may be asked for early.
+	// coalesce is the part of an interval that a lease may be asked for early, and of
+	// a short first lease that may pass before it is.
 	coalesce = 10
 )
 
@@ -150,7 +151,9 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 		maxHold: never,
 	}
 	if s.First > 0 {
-		l.trust, l.next = sent.add(s.First), sent.mono
+		l.trust = sent.add(s.First)
+		now := w.stamp(time.Now()).mono
+		l.next = later(now, shortDelay(time.Duration(l.trust.mono-now)))
 	}
 	if s.MaxHold > 0 {
 		l.maxHold = later(sent.mono, s.MaxHold)

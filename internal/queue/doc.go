@@ -18,8 +18,9 @@
 // waiter's heartbeat would have ended, which is S + heartbeat at least. So the
 // waiter has the lock from the moment it hears of it, without another question,
 // and may trust it until S + heartbeat − margin: what is then left of its
-// heartbeat is the first lease, and the first renewal is due at once. Where little
-// of it is left, the waiter asks before it begins.
+// heartbeat is the first lease. It is renewed when a tenth of that has passed: work
+// of a moment then costs no renewal. Where little of it is left, the waiter asks
+// before it begins.
 //
 // A message may be lost: the next beat brings the grant. It may be late or
 // doubled: ids are never used twice, so nobody waits under that one any more.
