@@ -29,17 +29,56 @@ func (o fairOurs) lock(ctx context.Context, name string) (func(context.Context) 
 // client that has slept since the last one for as long as nap, as one has who waits.
 func roundTrip(b *testing.B, rdb *redis.Client, nap time.Duration) time.Duration {
 	b.Helper()
-	all := make([]time.Duration, 500)
-	for i := range all {
+	return median(500, func() time.Duration {
 		time.Sleep(nap)
 		start := time.Now()
 		if err := rdb.Ping(b.Context()).Err(); err != nil {
 			b.Fatal(err)
 		}
-		all[i] = time.Since(start)
+		return time.Since(start)
+	})
+}
+
+// message is the median time from a bare PUBLISH, nothing else, until another client
+// has read what it says: no lock that wakes the next by a message is faster.
+func message(b *testing.B, from, to *redis.Client, nap time.Duration) time.Duration {
+	b.Helper()
+	ear := to.Subscribe(b.Context(), "bench:message")
+	defer ear.Close()
+	if _, err := ear.Receive(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	heard := make(chan time.Time)
+	go func() {
+		defer close(heard)
+		for {
+			if _, err := ear.ReceiveMessage(b.Context()); err != nil {
+				return // closed
+			}
+			heard <- time.Now()
+		}
+	}()
+	return median(500, func() time.Duration {
+		time.Sleep(nap)
+		start := time.Now()
+		if err := from.Publish(b.Context(), "bench:message", "").Err(); err != nil {
+			b.Fatal(err)
+		}
+		at, open := <-heard
+		if !open {
+			b.Fatal("the subscription broke")
+		}
+		return at.Sub(start)
+	})
+}
+
+func median(n int, measure func() time.Duration) time.Duration {
+	all := make([]time.Duration, n)
+	for i := range all {
+		all[i] = measure()
 	}
 	slices.Sort(all)
-	return all[len(all)/2]
+	return all[n/2]
 }
 
 // BenchmarkFairHandOver is the time from an Unlock to the next one's Lock having
@@ -47,7 +86,8 @@ func roundTrip(b *testing.B, rdb *redis.Client, nap time.Duration) time.Duration
 // rt/p50 is its median in bare round trips. The waiters queue again at once, so the
 // length stays. Heartbeats are long, so that they are not what is measured. With a
 // server that is far, half a millisecond each way, it is messages that count; on the
-// loopback it is how long goroutines and scripts take.
+// loopback it is how long goroutines and scripts take, and message-rt, what a bare
+// message takes from client to client, in the same unit, is the least there can be.
 func BenchmarkFairHandOver(b *testing.B) {
 	for _, way := range []time.Duration{0, 500 * time.Microsecond} {
 		for _, waiters := range []int{10, 5000} {
@@ -63,7 +103,9 @@ func BenchmarkFairHandOver(b *testing.B) {
 					b.Cleanup(func() { _ = locks[i].Close(context.Background()) })
 				}
 				unit := roundTrip(b, connectFrom(b, way), work)
+				floor := message(b, connectFrom(b, way), connectFrom(b, way), work)
 				handOver(b, locks[:], connect(b), waiters, unit)
+				b.ReportMetric(float64(floor)/float64(unit), "message-rt")
 			})
 		}
 	}

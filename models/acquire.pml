@@ -29,8 +29,11 @@ byte stored;       /* the last fence, in Redis */
 
 bool sent[TRIES];    /* on its way, perhaps more than once */
 byte until[TRIES];   /* void after: ARGV[4] of acquire.lua */
-bool granted[TRIES]; /* a reply is on its way, and says: */
+bool replied[TRIES]; /* a reply is on its way */
+bool granted[TRIES]; /* and says so, with this fence */
 byte fenceOf[TRIES];
+bool left[TRIES];    /* the client waits for that reply no more */
+bool landed[TRIES];  /* and has heard it after all */
 
 bool held;  /* the client has a hold */
 byte fence; /* and this is its fence */
@@ -51,6 +54,7 @@ inline guess(g)
 /* acquire.lua */
 inline acquire(n)
 {
+	replied[n] = true;
 	if
 #ifndef NO_END
 	:: now > until[n] -> skip /* {-2, now_us} */
@@ -94,6 +98,19 @@ end:	do
 	od
 }
 
+/* strays.go unanswered: the reply to an attempt that was left behind. What was answered
+ * has no copies. */
+active proctype Landing()
+{
+end:	do
+	:: atomic { left[0] && replied[0] && !landed[0] -> landed[0] = true; sent[0] = false }
+	:: atomic { left[1] && replied[1] && !landed[1] -> landed[1] = true; sent[1] = false }
+	od
+}
+
+/* Strays.flying, for the attempts before n, all of which were left behind */
+#define FLYING ((n > 0 && !landed[0]) || (n > 1 && !landed[1]))
+
 /* Somebody else wants the lock once. */
 active proctype Other()
 {
@@ -112,6 +129,7 @@ end:	do
 active proctype Client()
 {
 	byte n, t, strays; /* Answer.Strays, the end of the last copy */
+	bool flying;
 	do
 	:: n < TRIES && now <= LAST ->
 		atomic { guess(t); until[n] = t + LIMIT; sent[n] = true }; /* session/call.go attempt */
@@ -120,23 +138,35 @@ active proctype Client()
 			sent[n] = false; held = true; fence = fenceOf[n] }; break
 		/* unanswered: Do leaves it behind, and notes the latest end */
 #ifdef LAST_END
-		:: strays = until[n]; n++
+		:: atomic { strays = until[n]; left[n] = true; n++ }
 #else
-		:: strays = (until[n] > strays -> until[n] : strays); n++
+		:: atomic { strays = (until[n] > strays -> until[n] : strays); left[n] = true; n++ }
 #endif
 		fi
 	:: n > 0 || now > LAST -> break /* the context has ended */
 	od;
 	held = false;          /* Unlock, or want.abandon: the hold ends before Redis is asked */
+#ifndef FLYING_AFTER
+	flying = FLYING;
+#endif
 	atomic { release() }; /* keeper.free, or session/giveback.go GiveBack */
+#ifdef FLYING_AFTER
+	flying = FLYING; /* what was answered meanwhile may have been granted after the release */
+#endif
 #ifndef ONE_RELEASE
-	/* keeper.Ended: once more, when no copy can be granted any more. The library does
-	 * not wait for the end of one that is answered after all: nothing is sent of it
-	 * then, as above, and nothing is left to wait for. */
+	/* giveback.go: once more, when all that were unanswered before have been answered,
+	 * or when no copy can be granted any more. */
 	if
-	:: strays > 0 ->
+	:: flying ->
 		atomic { guess(t); t = strays - t + now }; /* strays.go: a timer for what is left */
-end:		now > t;
+		if
+end:		:: now > t
+#ifdef FIRST_LANDING
+		:: landed[0] || landed[1]
+#else
+		:: !FLYING
+#endif
+		fi;
 		atomic { release() }
 	:: else -> skip
 	fi;

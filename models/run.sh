@@ -26,6 +26,8 @@ acquire NO_END                                     lock_stays
 acquire ONE_RELEASE                                lock_stays
 acquire EARLY_GUESS                                lock_stays
 acquire LAST_END                                   lock_stays
+acquire FIRST_LANDING                              lock_stays
+acquire FLYING_AFTER                               lock_stays
 acquire COUNTS_UP                                  lock_stays
 acquire COPY_TAKES_FENCE                           wrong_fence
 
