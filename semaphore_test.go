@@ -16,6 +16,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/semaphore"
 )
@@ -315,6 +316,25 @@ func TestLostGrantOfAPermitCostsABeat(t *testing.T) {
 			require.NoError(t, p.Release(t.Context()))
 			p = <-got
 		}
+		require.NoError(t, p.Release(t.Context()))
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// The notice is the user's code, and runs in the middle of the wait.
+func TestANoticeOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client())
+		sem := locks.Semaphore("render", 1)
+		p := mustAcquire(t, sem, 1)
+		hasty := locks.Semaphore("render", 1, redlatch.WithWaitNotice(func(lock.Waiting) { panic("notice") }))
+		require.Panics(t, func() { _, _ = hasty.Acquire(t.Context(), 1) })
+		time.Sleep(time.Second) // less than a heartbeat
+		require.NoError(t, p.Release(t.Context()))
+		p, err := sem.TryAcquire(t.Context(), 1)
+		require.NoError(t, err, "nobody is before this one")
 		require.NoError(t, p.Release(t.Context()))
 		time.Sleep(10 * time.Second)
 	})

@@ -21,8 +21,6 @@ type want struct {
 
 	family *Family
 	keys   key.Fair
-	ticket int64 // 0 until it has one
-	again  bool  // it lost its place, and queues with the ticket
 	place  lua.Place
 	now    lua.Time // when the place was last heard of
 }
@@ -35,13 +33,18 @@ func (w *want) waiter(id string) lua.Waiter {
 	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, About: w.Session.About}
 }
 
-// join asks Redis for the lock or a place in the queue, under an id.
-func (w *want) join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
+// Spec implements queue.Contender.
+func (w *want) Spec(id string) queue.Spec[lua.Beat] {
+	return queue.Spec[lua.Beat]{Key: w.keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Beat: w.beat(id)}
+}
+
+// Join asks Redis for the lock or a place in the queue, under an id.
+func (w *want) Join(ctx context.Context, id string, ticket int64, try bool) (session.Answer[lua.JoinReply], error) {
 	s := w.Session
-	return session.Do(ctx, s, w.Call("lock", false),
+	answer, err := session.Do(ctx, s, w.Call("lock", false),
 		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, s.Redis, lua.JoinParams{
-				Keys: w.fairKeys(), Waiter: w.waiter(id), Lease: w.Settings.Lease, Ticket: w.ticket, Try: try,
+				Keys: w.fairKeys(), Waiter: w.waiter(id), Lease: w.Settings.Lease, Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
@@ -49,14 +52,18 @@ func (w *want) join(ctx context.Context, id string, try bool) (session.Answer[lu
 			}
 			return r, err
 		})
+	if r := answer.Value; r.Status == lua.Queued || r.Status == lua.Busy {
+		w.heard(r.Place, r.Now)
+	}
+	return answer, err
 }
 
 func (w *want) beat(id string) lua.Beat {
 	return lua.Beat{Keys: w.fairKeys(), Waiter: w.waiter(id), Lease: w.Settings.Lease}
 }
 
-// ask beats once for one waiter, until that is answered.
-func (w *want) ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+// Ask beats once for one waiter, until that is answered.
+func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	return session.Do(ctx, w.Session, w.Call("lock", false),
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
 			replies, err := w.family.beats(ctx, []lua.Beat{w.beat(id)})
@@ -90,8 +97,11 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 	}
 }
 
-// giveBack leaves in the background what may have been, or may yet be, granted or
+// GiveUp leaves in the background what may have been, or may yet be, granted or
 // queued under an id.
+func (w *want) GiveUp(id string, strays session.Strays) { w.giveBack(id, strays, nil) }
+
+// giveBack is GiveUp; freed is told when there was the lock; it may be nil.
 func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 	w.GiveBack(strays, func(ctx context.Context) (lua.Status, error) {
 		answer, err := w.leave(ctx, id)
@@ -100,130 +110,65 @@ func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
-func (w *want) begin(id string, g queue.Grant, strays session.Strays) *acquisition.Hold {
+func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
-	h := w.Begin(k, id, g.Fence, g.Sent, g.First, strays)
+	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.First, g.Strays)
 	w.Record.Granted(h.A)
 	return h
 }
 
 // try asks Redis once for the lock.
 func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
-	id := w.NewID()
-	answer, err := w.join(ctx, id, true)
-	r := answer.Value
+	g, granted, err := w.family.desk.Try(ctx, w)
 	switch {
-	case err != nil:
-	case r.Status == lua.Granted && !w.Late(answer.Sent):
-		return w.begin(id, queue.Grant{Fence: r.Fence, Sent: answer.Sent}, answer.Strays), nil
-	default:
-		w.heard(r.Place, r.Now)
+	case granted:
+		return w.begin(g), nil
+	case err == nil:
 		refused := w.refusal()
 		err = &refused
-	}
-	if answer.Strays.Any() || r.Status == lua.Granted {
-		w.giveBack(id, answer.Strays, nil)
 	}
 	return nil, err
 }
 
-// contend joins the queue, and waits in it until the lock comes or ctx ends.
+// contend joins the queue, and waits in it until the lock comes or ctx ends. Its
+// errors are for users, but for ErrOwnChain.
 func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
-	for {
-		h, err := w.contendOnce(ctx)
-		if !errors.Is(err, queue.ErrGone) {
-			return h, err
-		}
-		// The server lost its data, or took this waiter for dead. Its id may have
-		// been granted and have ended: it is never used again. The ticket is.
-		w.again = true
-	}
-}
-
-func (w *want) contendOnce(ctx context.Context) (h *acquisition.Hold, err error) {
-	id := w.NewID()
-	q := w.family.desk.Enter(queue.Spec[lua.Beat]{
-		Acquisition: id, Key: w.keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Beat: w.beat(id),
-	})
-	defer q.Leave()
-	var strays session.Strays
-	for {
-		answer, err := w.join(ctx, id, false)
-		strays = strays.And(answer.Strays)
-		r := answer.Value
-		switch {
-		case err != nil:
-			if strays.Any() {
-				w.giveBack(id, strays, nil)
-			}
-			return nil, w.explained(ctx, err)
-		case r.Status == lua.Granted && !w.Late(answer.Sent):
-			return w.begin(id, queue.Grant{Fence: r.Fence, Sent: answer.Sent}, strays), nil
-		case r.Status == lua.Granted:
-			continue // asked for again, which extends it
-		}
-		w.ticket = r.Ticket
-		w.heard(r.Place, r.Now)
-		granted := false
-		defer func() {
-			if !granted { // given up, or the user's notice panics
-				w.giveBack(id, strays, nil)
-			}
-		}()
-		g, err := w.wait(ctx, q, id, answer)
-		if err != nil {
-			return nil, err
-		}
-		granted = true
-		return w.begin(id, g, strays), nil
-	}
-}
-
-// wait waits in the queue. Its errors are for users, but for ErrGone and
-// ErrOwnChain.
-func (w *want) wait(ctx context.Context, q *queue.Waiter[lua.Beat], id string, joined session.Answer[lua.JoinReply]) (queue.Grant, error) {
 	suspect := w.Suspect()
 	defer suspect.Stop()
 	own, stop := w.Record.Watch(w.Owner)
 	defer stop()
 	if w.Record.HeldBy(w.Owner) != nil {
-		return queue.Grant{}, mutex.ErrOwnChain
+		return nil, mutex.ErrOwnChain
 	}
 	suspect.Begin()
-	g, err := q.Wait(ctx, joined.Sent, joined.Value.Place, queue.Wait{
-		Ask:       func(ctx context.Context) (session.Answer[lua.BeatReply], error) { return w.ask(ctx, id) },
-		Confirm:   !w.Settings.Renew || w.Settings.MaxHold > 0,
-		Late:      w.Late,
-		Place:     w.tell,
+	g, err := w.family.desk.Contend(ctx, w, queue.Wait{
+		Confirm: !w.Settings.Renew || w.Settings.MaxHold > 0, Place: w.tell,
 		Interrupt: own, Suspect: suspect.C, Check: suspect.Check,
 	})
 	switch {
 	case err == nil:
-		return g, nil
+		return w.begin(g), nil
 	case errors.Is(err, queue.ErrInterrupted):
-		return g, mutex.ErrOwnChain
-	case errors.Is(err, queue.ErrGone):
-		return g, err
+		return nil, mutex.ErrOwnChain
 	case errors.Is(err, queue.ErrRemoved):
-		return g, w.removed()
+		return nil, w.removed()
 	}
-	return g, w.explained(ctx, err)
+	return nil, w.GaveUp(ctx, err, w.refusal())
 }
 
 // heard notes where this one stands.
 func (w *want) heard(p lua.Place, now lua.Time) { w.place, w.now = p, now }
 
 // tell tells the user where this one stands.
-func (w *want) tell(p lua.Place) {
+func (w *want) tell(p lua.Place, again bool) {
 	w.heard(p, w.Session.Now())
 	if notice := w.Settings.Notice; notice != nil {
 		r := w.refusal()
 		notice(settings.Waiting{
 			Name: r.Name, Position: r.Position, Length: r.Length, Holder: r.Holder, Description: r.Description,
-			Since: r.Since, Remaining: r.Remaining, Again: w.again,
+			Since: r.Since, Remaining: r.Remaining, Again: again,
 		})
 	}
-	w.again = false
 }
 
 // refusal says who has the lock, and where in the queue this one stands.
@@ -239,9 +184,4 @@ func (w *want) removed() error {
 	r := w.refusal()
 	r.Err = lockerr.ErrRemoved
 	return &r
-}
-
-// explained is the error of a wait that ended.
-func (w *want) explained(ctx context.Context, err error) error {
-	return w.GaveUp(ctx, err, w.refusal())
 }

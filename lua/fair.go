@@ -68,6 +68,10 @@ type Place struct {
 	// Of a semaphore.
 	Free  int // units; below zero after the limit was lowered
 	Limit int
+
+	// Of a semaphore that was asked with another limit than it has: what programs
+	// say since before a Resize; may be the same.
+	Declared int
 }
 
 // Handing says that the lock is free, and not handed on yet.

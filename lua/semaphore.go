@@ -47,20 +47,11 @@ type AcquirePermitsParams struct {
 	Clients   string        // what the channel of every client begins with
 }
 
-// AcquirePermitsReply is what [AcquirePermits] found: Granted, Queued with a
-// ticket, Busy, Void; Differs, with the limits that would have done in
-// Place.Limit and Declared; or TooMany, for Place.Limit is below the units.
-type AcquirePermitsReply struct {
-	Status   Status
-	Place    Place
-	Declared int
-	Ticket   int64
-	Now      Time
-}
-
 // AcquirePermits gives units to a waiter if they are free and it is its turn, and
-// else queues it. One round trip.
-func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (AcquirePermitsReply, error) {
+// else queues it. It finds what [Join] finds, without a fence; or Differs, with the
+// limits that would have done in Place.Limit and Declared; or TooMany, for
+// Place.Limit is below the units. One round trip.
+func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (JoinReply, error) {
 	ticket := p.Ticket
 	if p.Try {
 		ticket = -1
@@ -68,20 +59,20 @@ func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (Acq
 	v, err := acquirePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Lease.Milliseconds(), ticket,
 		int64(p.VoidAfter), p.Limit, p.Keep.Milliseconds(), p.Clients)
 	r := readReply(acquirePermitsScript, v, err)
-	var out AcquirePermitsReply
+	var out JoinReply
 	switch r.int(0) {
 	case 1:
-		out = AcquirePermitsReply{Status: Granted, Now: r.time(1)}
+		out = JoinReply{Status: Granted, Now: r.time(1)}
 	case 2:
-		out = AcquirePermitsReply{Status: Queued, Place: r.room(1), Ticket: r.int(6), Now: r.time(7)}
+		out = JoinReply{Status: Queued, Place: r.room(1), Ticket: r.int(6), Now: r.time(7)}
 	case 0:
-		out = AcquirePermitsReply{Status: Busy, Place: r.room(1), Now: r.time(6)}
+		out = JoinReply{Status: Busy, Place: r.room(1), Now: r.time(6)}
 	case -2:
-		out = AcquirePermitsReply{Status: Void, Now: r.time(1)}
+		out = JoinReply{Status: Void, Now: r.time(1)}
 	case -3:
-		out = AcquirePermitsReply{Status: Differs, Place: Place{Limit: int(r.int(1))}, Declared: int(r.int(2)), Now: r.time(3)}
+		out = JoinReply{Status: Differs, Place: Place{Limit: int(r.int(1)), Declared: int(r.int(2))}, Now: r.time(3)}
 	case -4:
-		out = AcquirePermitsReply{Status: TooMany, Place: Place{Limit: int(r.int(1))}, Now: r.time(2)}
+		out = JoinReply{Status: TooMany, Place: Place{Limit: int(r.int(1))}, Now: r.time(2)}
 	default:
 		r.unexpected()
 	}

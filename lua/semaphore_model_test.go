@@ -528,7 +528,7 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 		require.NoError(t, err)
 		switch r.Status {
 		case lua.Differs:
-			return fmt.Sprintf("differs %d %d", r.Place.Limit, r.Declared)
+			return fmt.Sprintf("differs %d %d", r.Place.Limit, r.Place.Declared)
 		case lua.TooMany:
 			return fmt.Sprintf("too many %d", r.Place.Limit)
 		case lua.Granted, lua.Void:

@@ -26,7 +26,7 @@ func permitWaiter(who string, c permitCall) lua.Waiter {
 	return lua.Waiter{Acquisition: who, Units: max(c.units, 1), Heartbeat: hour, About: c.about}
 }
 
-func take(ctx context.Context, rdb lua.Redis, who string, c permitCall) (lua.AcquirePermitsReply, error) {
+func take(ctx context.Context, rdb lua.Redis, who string, c permitCall) (lua.JoinReply, error) {
 	if c.limit == 0 {
 		c.limit = 8
 	}

@@ -43,7 +43,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // be granted or queued now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
-		k.giveBack(a.ID, a.Strays, nil)
+		k.GiveUp(a.ID, a.Strays)
 	}
 	k.family.ended(a)
 }

@@ -31,10 +31,8 @@ type want struct {
 	owner   *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
 	site    acquisition.Site
 
-	ticket int64 // 0 until it has one
-	again  bool  // it lost its place, and queues with the ticket
-	place  lua.Place
-	fault  error // why Redis could not be asked lately; nil when it could
+	place lua.Place
+	fault error // why Redis could not be asked lately; nil when it could
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -65,13 +63,18 @@ func (w *want) call() session.Call {
 	}
 }
 
-// acquire asks Redis for units or a place in the queue, under an id. A refusal
+// Spec implements queue.Contender.
+func (w *want) Spec(id string) queue.Spec[lua.PermitBeat] {
+	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Beat: w.beat(id)}
+}
+
+// Join asks Redis for units or a place in the queue, under an id. A refusal
 // that no waiting would cure is an error.
-func (w *want) acquire(ctx context.Context, id string, try bool) (session.Answer[lua.AcquirePermitsReply], error) {
+func (w *want) Join(ctx context.Context, id string, ticket int64, try bool) (session.Answer[lua.JoinReply], error) {
 	answer, err := session.Do(ctx, w.session, w.call(),
-		func(ctx context.Context, voidAfter lua.Time) (lua.AcquirePermitsReply, error) {
+		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.AcquirePermits(ctx, w.session.Redis, lua.AcquirePermitsParams{
-				Keys: w.luaKeys(), Waiter: w.waiter(id), Lease: w.settings.Lease, Ticket: w.ticket, Try: try,
+				Keys: w.luaKeys(), Waiter: w.waiter(id), Lease: w.settings.Lease, Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, Limit: w.limit, Keep: w.family.keep(w.settings.Lease), Clients: key.ClientPrefix,
 			})
 			if err == nil {
@@ -79,19 +82,19 @@ func (w *want) acquire(ctx context.Context, id string, try bool) (session.Answer
 			}
 			return r, err
 		})
-	r := answer.Value
-	switch {
-	case err != nil:
-	case r.Status == lua.Differs:
-		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Declared: r.Declared}
-	case r.Status == lua.TooMany:
+	switch r := answer.Value; r.Status {
+	case lua.Queued, lua.Busy:
+		w.place = r.Place
+	case lua.Differs:
+		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Declared: r.Place.Declared}
+	case lua.TooMany:
 		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Units: w.units}
 	}
 	return answer, err
 }
 
-// ask beats once for one waiter, until that is answered.
-func (w *want) ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+// Ask beats once for one waiter, until that is answered.
+func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	return session.Do(ctx, w.session, w.call(),
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
 			replies, err := w.family.beats(ctx, []lua.PermitBeat{w.beat(id)})
@@ -124,8 +127,11 @@ func (w *want) release(ctx context.Context, id string) (session.Answer[lua.Relea
 	}
 }
 
-// giveBack releases in the background what may have been, or may yet be, granted or
-// queued under an id. freed is told when there was something; it may be nil.
+// GiveUp releases in the background what may have been, or may yet be, granted or
+// queued under an id.
+func (w *want) GiveUp(id string, strays session.Strays) { w.giveBack(id, strays, nil) }
+
+// giveBack is GiveUp; freed is told when there were units; it may be nil.
 func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) bool {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
@@ -139,13 +145,13 @@ func (w *want) giveBack(id string, strays session.Strays, freed func()) {
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
-func (w *want) begin(id string, g queue.Grant, strays session.Strays) *acquisition.Hold {
-	w.family.granted(id, permit{units: w.units})
+func (w *want) begin(g queue.Grant) *acquisition.Hold {
+	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
 		Name: w.keys.Name, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
-		ID: id, Sent: g.Sent, First: g.First, Strays: strays, Owner: w.owner, Settings: &w.settings,
+		ID: g.ID, Sent: g.Sent, First: g.First, Strays: g.Strays, Owner: w.owner, Settings: &w.settings,
 	}, w.site)
-	w.family.granted(id, permit{h.A, w.units})
+	w.family.granted(g.ID, permit{h.A, w.units})
 	return h
 }
 
@@ -162,88 +168,41 @@ func (w *want) permit(ctx context.Context, h *acquisition.Hold, err error) (*Per
 	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
 }
 
-// late reports whether the trust in a grant of a whole lease was over when it
+// Late reports whether the trust in a grant of a whole lease was over when it
 // arrived. It is asked for again then, which extends it.
-func (w *want) late(sent time.Time) bool {
+func (w *want) Late(sent time.Time) bool {
 	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
 }
 
 // try asks Redis once.
 func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
-	id := w.session.NewAcquisition()
-	answer, err := w.acquire(ctx, id, true)
-	r := answer.Value
+	g, granted, err := w.family.desk.Try(ctx, w)
 	switch {
-	case err != nil:
-	case r.Status == lua.Granted && !w.late(answer.Sent):
-		return w.begin(id, queue.Grant{Sent: answer.Sent}, answer.Strays), nil
-	default:
-		w.place = r.Place
+	case granted:
+		return w.begin(g), nil
+	case err == nil:
 		err = w.refusal(nil)
-	}
-	if answer.Strays.Any() || r.Status == lua.Granted {
-		w.giveBack(id, answer.Strays, nil)
 	}
 	return nil, err
 }
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
 func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
-	for {
-		h, err := w.contendOnce(ctx)
-		if !errors.Is(err, queue.ErrGone) {
-			return h, err
-		}
-		// The server lost its data, or took this waiter for dead, or the limit was
-		// lowered. Its id is never used again. The ticket is.
-		w.again = true
-	}
-}
-
-func (w *want) contendOnce(ctx context.Context) (*acquisition.Hold, error) {
-	id := w.session.NewAcquisition()
-	q := w.family.desk.Enter(queue.Spec[lua.PermitBeat]{
-		Acquisition: id, Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Beat: w.beat(id),
+	g, err := w.family.desk.Contend(ctx, w, queue.Wait{
+		Confirm: !w.settings.Renew || w.settings.MaxHold > 0, Place: w.tell,
 	})
-	defer q.Leave()
-	var strays session.Strays
-	for {
-		answer, err := w.acquire(ctx, id, false)
-		strays = strays.And(answer.Strays)
-		r := answer.Value
-		switch {
-		case err != nil:
-			if strays.Any() {
-				w.giveBack(id, strays, nil)
-			}
-			return nil, w.explained(ctx, err)
-		case r.Status == lua.Granted && !w.late(answer.Sent):
-			return w.begin(id, queue.Grant{Sent: answer.Sent}, strays), nil
-		case r.Status == lua.Granted:
-			continue // asked for again, which extends it
-		}
-		w.ticket, w.place = r.Ticket, r.Place
-		g, err := q.Wait(ctx, answer.Sent, r.Place, queue.Wait{
-			Ask:     func(ctx context.Context) (session.Answer[lua.BeatReply], error) { return w.ask(ctx, id) },
-			Confirm: !w.settings.Renew || w.settings.MaxHold > 0,
-			Late:    w.late,
-			Place:   w.tell,
-		})
-		if err == nil {
-			return w.begin(id, g, strays), nil
-		}
-		w.giveBack(id, strays, nil)
+	if err != nil {
 		return nil, w.explained(ctx, err)
 	}
+	return w.begin(g), nil
 }
 
 // tell notes where this one stands, and tells the user.
-func (w *want) tell(p lua.Place) {
+func (w *want) tell(p lua.Place, again bool) {
 	w.place = p
 	if notice := w.settings.Notice; notice != nil {
-		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Again: w.again})
+		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Again: again})
 	}
-	w.again = false
 }
 
 // refusal says what is in use, and where in the queue this one stands.
@@ -254,11 +213,11 @@ func (w *want) refusal(cause error) error {
 	}
 }
 
-// explained is the error, for users, of a wait that ended; ErrGone stays.
+// explained is the error, for users, of a wait that ended.
 func (w *want) explained(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
 	switch {
-	case errors.Is(err, queue.ErrGone), errors.As(err, &limits):
+	case errors.As(err, &limits):
 		return err
 	case errors.Is(err, queue.ErrRemoved):
 		return w.refusal(lockerr.ErrRemoved)

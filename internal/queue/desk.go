@@ -26,7 +26,7 @@ type Desk[B any] struct {
 	beats   Beats[B]
 
 	mu      sync.Mutex
-	waiters map[string]*Waiter[B] // by acquisition
+	waiters map[string]*waiter[B] // by acquisition
 	queued  int                   // how many of them need to hear
 	ear     *wake.Subscription    // nil while none does
 }
@@ -34,7 +34,7 @@ type Desk[B any] struct {
 // NewDesk makes the desk of one kind. channel is the client's own, on which it
 // hears of grants.
 func NewDesk[B any](s *session.Session, kind session.Kind, channel string, beats Beats[B]) *Desk[B] {
-	d := &Desk[B]{session: s, kind: kind, channel: channel, beats: beats, waiters: make(map[string]*Waiter[B])}
+	d := &Desk[B]{session: s, kind: kind, channel: channel, beats: beats, waiters: make(map[string]*waiter[B])}
 	s.Keep(kind, d.renew)
 	return d
 }
@@ -46,7 +46,7 @@ func (d *Desk[B]) Len() int {
 	return len(d.waiters)
 }
 
-func (d *Desk[B]) find(acquisition string) *Waiter[B] {
+func (d *Desk[B]) find(acquisition string) *waiter[B] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.waiters[acquisition]
@@ -55,7 +55,7 @@ func (d *Desk[B]) find(acquisition string) *Waiter[B] {
 // beating finds a waiter that still has to beat. One that was granted has not: it
 // begins to hold at once. Where it cannot, because its user's notice blocks, the
 // grant must not be kept for ever: it ends, and goes on to the next.
-func (d *Desk[B]) beating(acquisition string) *Waiter[B] {
+func (d *Desk[B]) beating(acquisition string) *waiter[B] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w := d.waiters[acquisition]; w != nil && w.status != lua.Granted {
@@ -108,7 +108,7 @@ func (d *Desk[B]) unlisten() {
 
 // isFirst reports whether no other waiter of this client is before this one in the
 // same queue.
-func (d *Desk[B]) isFirst(w *Waiter[B]) bool {
+func (d *Desk[B]) isFirst(w *waiter[B]) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, other := range d.waiters {
@@ -123,13 +123,13 @@ func (d *Desk[B]) isFirst(w *Waiter[B]) bool {
 // granted, is not sent, and counts as answered.
 func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(requests))
-	waiters := make([]*Waiter[B], 0, len(requests))
+	waiters := make([]*waiter[B], 0, len(requests))
 	places := make([]int, 0, len(requests))
 	batch := make([]B, 0, len(requests))
 	for i, r := range requests {
 		answers[i] = watchdog.Held
 		if w := d.beating(r.ID); w != nil {
-			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.beat)
+			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.spec.Beat)
 		}
 	}
 	if len(batch) == 0 {

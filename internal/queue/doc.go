@@ -3,13 +3,13 @@
 // learns that it was granted, and when it has to ask; what is granted, and by
 // which scripts, is its users' business.
 //
-//	Enter ──▶ join ──▶ Queued ──▶ beats, in batches, by the watchdog
+//	enter ──▶ join ──▶ Queued ──▶ beats, in batches, by the watchdog
 //	                      │
 //	                      ├── message "<acquisition> <fence>" ─▶ granted, with what is left of the heartbeat
 //	                      ├── a beat's answer ─────────────────▶ granted, with the whole lease; or no place any more
 //	                      ├── the holder's lease has ended, or no beat was answered
 //	                      │   for a heartbeat ───────────────▶ ask, and see
-//	                      └── ctx, closing ────────────────────▶ Leave; its user gives up the place in Redis
+//	                      └── ctx, closing ────────────────────▶ leave; the contender gives up the place in Redis
 //
 // # Why a message may carry the grant
 //

@@ -5,59 +5,57 @@ import (
 	"errors"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
 
 // How a wait can end without a grant.
 var (
-	ErrGone        = errors.New("the place in the queue is gone")
+	errGone        = errors.New("the place in the queue is gone")
 	ErrRemoved     = errors.New("removed from the queue")
 	ErrInterrupted = errors.New("the wait was interrupted")
 )
 
-// Wait is what a waiter needs to know while it waits.
+// Wait is how to wait.
 type Wait struct {
-	// Ask beats once for this waiter alone, until that is answered.
-	Ask func(ctx context.Context) (session.Answer[lua.BeatReply], error)
 	// Confirm has a grant that came by message asked for before it is used: the
 	// lock is not renewed, or not for long, and needs its whole lease.
 	Confirm bool
-	// Late reports whether the whole lease, asked for at that instant, is over.
-	Late func(sent time.Time) bool
-	// Place is told where the waiter stands, whenever that has changed; may be nil.
-	Place func(lua.Place)
+	// Place is told where the waiter stands, whenever that has changed, and whether it
+	// had lost its place and queues again.
+	Place func(place lua.Place, again bool)
 	// Interrupt ends the wait with ErrInterrupted.
 	Interrupt <-chan struct{}
 	// Check is called when Suspect fires.
 	Suspect <-chan time.Time
 	Check   func()
+
+	again bool
 }
 
-// Wait waits after a join that was answered "queued": until the waiter is
-// granted, or has no place any more, or ctx ends. Its errors are ErrGone,
-// ErrRemoved, ErrInterrupted, those of Ask, the end of ctx, and
-// lockerr.ErrClosed. Afterwards Leave.
-func (w *Waiter[B]) Wait(ctx context.Context, joined time.Time, place lua.Place, o Wait) (Grant, error) {
+// wait waits after a join that was answered "queued": until the waiter is
+// granted, or has no place any more, or ctx ends. Its errors are errGone, and those
+// of Contend.
+func (w *waiter[B]) wait(ctx context.Context, joined time.Time, place lua.Place, o Wait) (Grant, error) {
 	w.answered(lua.BeatReply{Status: lua.Queued, Place: place}, joined)
 	w.keepAlive(joined)
 	ask, err := w.subscribe(ctx)
 	var shown lua.Place
 	for err == nil {
 		if ask {
-			err = w.ask(ctx, o)
+			err = w.ask(ctx)
 			if err != nil {
 				break
 			}
 		}
 		now := w.look()
-		if o.Place != nil && now.status == lua.Queued && differs(now.place, shown) {
+		if now.status == lua.Queued && differs(now.place, shown) {
 			shown = now.place
-			o.Place(shown)
+			o.Place(shown, o.again)
+			o.again = false
 		}
 		switch {
 		case now.status == lua.Gone:
-			return Grant{}, ErrGone
+			return Grant{}, errGone
 		case now.status == lua.Removed:
 			return Grant{}, ErrRemoved
 		case now.status == lua.Granted && w.worth(now.grant, o):
@@ -73,7 +71,7 @@ func (w *Waiter[B]) Wait(ctx context.Context, joined time.Time, place lua.Place,
 
 // subscribe listens, and waits until that is confirmed or known not to be; then
 // beats have to do. It reports whether a message may have been missed.
-func (w *Waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
+func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	w.ear = w.desk.listen()
 	if w.ear == w.before && w.ear.Live() {
 		return false, nil
@@ -82,9 +80,9 @@ func (w *Waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 }
 
 // ask learns the truth, and begins the heartbeat anew.
-func (w *Waiter[B]) ask(ctx context.Context, o Wait) error {
+func (w *waiter[B]) ask(ctx context.Context) error {
 	doubted := w.look().status == lua.Granted
-	answer, err := o.Ask(ctx)
+	answer, err := w.by.Ask(ctx, w.id)
 	if err != nil {
 		return err
 	}
@@ -106,9 +104,9 @@ func (w *Waiter[B]) ask(ctx context.Context, o Wait) error {
 // worth reports whether a grant can be begun as it is. One that came by message
 // is when a third of the heartbeat is left, for the first renewal and its
 // repetition.
-func (w *Waiter[B]) worth(g Grant, o Wait) bool {
+func (w *waiter[B]) worth(g Grant, o Wait) bool {
 	if g.First == 0 {
-		return !o.Late(g.Sent)
+		return !w.by.Late(g.Sent)
 	}
 	left := time.Until(g.Sent.Add(g.First))
 	return !o.Confirm && left >= w.spec.Heartbeat/3 && w.lease.Trusted()
@@ -118,12 +116,12 @@ func (w *Waiter[B]) worth(g Grant, o Wait) bool {
 // lease, or of the first to end: nobody tells of that. One of each client does, and only when that end is
 // near: while it is not, the next beat comes before it. It may not be the first of
 // the queue, for behind waiters that died nobody knows that it is the first.
-func (w *Waiter[B]) looks(p lua.Place) bool {
+func (w *waiter[B]) looks(p lua.Place) bool {
 	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && (p.Handing() || w.desk.isFirst(w))
 }
 
 // sleep waits for news, or until it is time to ask.
-func (w *Waiter[B]) sleep(ctx context.Context, now look, o Wait) (ask bool, err error) {
+func (w *waiter[B]) sleep(ctx context.Context, now look, o Wait) (ask bool, err error) {
 	var end <-chan time.Time
 	if p := now.place; w.looks(p) {
 		timer := time.NewTimer(time.Until(now.at.Add(p.Remaining + time.Millisecond)))

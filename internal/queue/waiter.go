@@ -11,25 +11,18 @@ import (
 
 // Spec says who waits.
 type Spec[B any] struct {
-	Acquisition string        // which the waiter will become
-	Key         string        // what it waits for; for the watchdog
-	Slot        int           // beats of one slot share a command
-	Heartbeat   time.Duration // how long Redis takes it for living without a beat
-	Beat        B
+	Key       string        // what it waits for; for the watchdog
+	Slot      int           // beats of one slot share a command
+	Heartbeat time.Duration // how long Redis takes it for living without a beat
+	Beat      B
 }
 
-// Grant is what a waiter got.
-type Grant struct {
-	Fence int64
-	Sent  time.Time     // from when trust counts
-	First time.Duration // how long it lasts at first; 0: the whole lease, less its margin
-}
-
-// Waiter is one that waits, or is about to. Its methods are for one goroutine.
-type Waiter[B any] struct {
+// waiter is one that waits, or is about to. Its methods are for one goroutine.
+type waiter[B any] struct {
 	desk *Desk[B]
+	id   string // of the acquisition that it will become
+	by   Contender[B]
 	spec Spec[B]
-	beat B
 	news chan struct{} // capacity 1: something below has changed
 
 	// Of the goroutine that waits.
@@ -46,24 +39,24 @@ type Waiter[B any] struct {
 	lapsed bool // no beat was answered for a heartbeat
 }
 
-// Enter announces a waiter, before it asks for a place: from now on a message for
-// it finds it. Leave ends it.
-func (d *Desk[B]) Enter(spec Spec[B]) *Waiter[B] {
-	w := &Waiter[B]{desk: d, spec: spec, beat: spec.Beat, news: make(chan struct{}, 1)}
+// enter announces a waiter, before it asks for a place: from now on a message for
+// it finds it. leave ends it.
+func (d *Desk[B]) enter(id string, c Contender[B]) *waiter[B] {
+	w := &waiter[B]{desk: d, id: id, by: c, spec: c.Spec(id), news: make(chan struct{}, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waiters[spec.Acquisition] = w
+	d.waiters[id] = w
 	if d.ear != nil && d.ear.Live() {
 		w.before = d.ear
 	}
 	return w
 }
 
-// Leave ends the waiting here; what stands in Redis is its user's to give up. A
+// leave ends the waiting here; what stands in Redis is the contender's to give up. A
 // beat that is under way finds the waiter gone.
-func (w *Waiter[B]) Leave() {
+func (w *waiter[B]) leave() {
 	w.desk.mu.Lock()
-	delete(w.desk.waiters, w.spec.Acquisition)
+	delete(w.desk.waiters, w.id)
 	w.desk.mu.Unlock()
 	if w.lease != nil {
 		w.lease.Stop(atOnce())
@@ -81,26 +74,26 @@ func atOnce() context.Context {
 }
 
 // margin is the distance that trust keeps from the end of the heartbeat.
-func (w *Waiter[B]) margin() time.Duration {
+func (w *waiter[B]) margin() time.Duration {
 	return min(max(w.spec.Heartbeat/10, 10*time.Millisecond), time.Second)
 }
 
 // keepAlive has the heartbeat kept, from a command on that was sent at that
 // instant and answered "queued".
-func (w *Waiter[B]) keepAlive(sent time.Time) {
+func (w *waiter[B]) keepAlive(sent time.Time) {
 	if w.lease != nil {
 		w.lease.Stop(atOnce())
 	}
 	h := w.spec.Heartbeat
 	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
-		Key: w.spec.Key, ID: w.spec.Acquisition, Group: w.desk.kind.Group(w.spec.Slot),
+		Key: w.spec.Key, ID: w.id, Group: w.desk.kind.Group(w.spec.Slot),
 		Lease: h, Margin: w.margin(), Every: h / 3, Renew: true, Sent: sent,
 		Ended: func(watchdog.Reason) { w.change(func() { w.lapsed = true }) },
 	})
 }
 
 // change changes the state and tells the goroutine that waits.
-func (w *Waiter[B]) change(f func()) {
+func (w *waiter[B]) change(f func()) {
 	w.desk.mu.Lock()
 	f()
 	w.desk.mu.Unlock()
@@ -112,7 +105,7 @@ func (w *Waiter[B]) change(f func()) {
 
 // told is the message that it was granted. It may overtake the answer that says
 // "queued": then the trust it brings counts from that one.
-func (w *Waiter[B]) told(fence int64) {
+func (w *waiter[B]) told(fence int64) {
 	w.change(func() {
 		if w.status == 0 || w.status == lua.Queued {
 			w.status = lua.Granted
@@ -122,7 +115,7 @@ func (w *Waiter[B]) told(fence int64) {
 }
 
 // removed is the message that an operator took it out of the queue.
-func (w *Waiter[B]) removed() {
+func (w *waiter[B]) removed() {
 	w.change(func() {
 		if w.status == 0 || w.status == lua.Queued {
 			w.status = lua.Removed
@@ -133,7 +126,7 @@ func (w *Waiter[B]) removed() {
 // answered takes in what a beat, sent at that instant, said; and tells it to the
 // watchdog. A grant of the whole lease is worth more than one that a message
 // brought, and the server's word that there is nothing ends both.
-func (w *Waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
+func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
 	answer := watchdog.Renewed
 	w.change(func() {
 		switch r.Status {
@@ -166,7 +159,7 @@ type look struct {
 	lapsed bool
 }
 
-func (w *Waiter[B]) look() look {
+func (w *waiter[B]) look() look {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
 	return look{w.status, w.grant, w.place, w.at, w.lapsed}
