@@ -159,8 +159,8 @@ active proctype Client()
 	if
 	:: flying ->
 		atomic { guess(t); t = strays - t + now }; /* strays.go: a timer for what is left */
-		if
-end:		:: now > t
+end:		if
+		:: now > t
 #ifdef FIRST_LANDING
 		:: landed[0] || landed[1]
 #else
