@@ -393,6 +393,41 @@ func TestAShortTurnAfterAMessageIsNotRenewed(t *testing.T) {
 	})
 }
 
+// Who waits tries to enter again when its chain gets the lock by another call. Where
+// that one has given it back by then, it has not left its place, and it is its turn.
+func TestWhoCannotEnterAgainKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		inVirtualTime(t, func(s *stage) {
+			holder, a, b := s.actor(), s.actor(), s.actor()
+			h := holder.lockFair("door")
+			chain := redlatch.WithOwner(a.ctx)
+			var mu sync.Mutex
+			var order []string
+			var all sync.WaitGroup
+			for i, who := range []string{"first", "second", "b1", "b2", "b3"} {
+				ctx, by := chain, a
+				if who[0] == 'b' {
+					ctx, by = b.ctx, b
+				}
+				all.Go(func() {
+					h, err := by.FairMutex("door").Lock(ctx)
+					require.NoError(s, err)
+					mu.Lock()
+					order = append(order, who)
+					mu.Unlock()
+					s.unlock(h)
+				})
+				s.queued("door", int64(i)+1)
+			}
+			s.unlock(h)
+			all.Wait()
+			require.Equal(s, []string{"first", "second", "b1", "b2", "b3"}, order)
+			s.nothingRemains()
+		})
+	}
+}
+
 // lateHook holds commands up for a moment, while it is told to.
 type lateHook struct{ on *atomic.Bool }
 

@@ -52,7 +52,8 @@ func doingAt(h history.History, b blow) string {
 
 // withExpiry makes expiry an operation, so that histories with it can be judged. A
 // release that was told of a loss says that the lock became free at some point since
-// the grant. One whose outcome nobody knows, or that never came because its process
+// the grant, at the latest a lease after it was told: a renewal that nobody heard the
+// answer of may have been the last word of a process that was stopped then. One whose outcome nobody knows, or that never came because its process
 // died, says that it may have become free since then. A waiter whose process was
 // stopped or killed may have lost its place since then; so may one that was told so,
 // for processes that are not stopped may have to wait for the machine.
@@ -74,6 +75,7 @@ func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 		case op.Kind == history.Release:
 			if op.Outcome == history.Lost {
 				op.Kind, op.Outcome, op.Call = history.Free, history.Done, open[op.Acquisition].Return
+				op.Return += workerLease.Nanoseconds()
 			} else if op.Outcome == history.Unknown {
 				op.Kind = history.Free
 			}
@@ -151,17 +153,23 @@ func TestWhatIsExcusedByBlows(t *testing.T) {
 	first, second := acquired(1, "a", 4, 90, 20), queued(11, acquired(2, "b", 10, 50, 15))
 	rest := released(second, 60, 70)
 	stopped := []blow{{client: 1, at: 5, until: 80}}
+	lost := released(holder, 20, 21)
+	lost.Outcome = history.Lost
+	much := workerLease.Nanoseconds()
 	for name, c := range map[string]struct {
 		blows   []blow
 		ops     []history.Op
 		excused bool
 	}{
-		"granted while it stood, and again at once":     {stopped, []history.Op{first, second, rest}, true},
-		"granted while it stood, and queued after that": {stopped, []history.Op{queued(55, first), second, rest}, true},
-		"stopped just as it asked":                      {[]blow{{client: 1, at: 3, until: 80}}, []history.Op{first, second, rest}, true},
-		"told of its place, which it lost as it stood":  {stopped, []history.Op{holder, queued(5, first), second, released(holder, 12, 13), rest}, true},
-		"nobody was stopped":                            {nil, []history.Op{first, second, rest}, false},
-		"two at one time":                               {stopped, []history.Op{first, second, acquired(3, "c", 55, 56, 17), rest}, false},
+		"granted while it stood, and again at once":       {stopped, []history.Op{first, second, rest}, true},
+		"granted while it stood, and queued after that":   {stopped, []history.Op{queued(55, first), second, rest}, true},
+		"stopped just as it asked":                        {[]blow{{client: 1, at: 3, until: 80}}, []history.Op{first, second, rest}, true},
+		"told of its place, which it lost as it stood":    {stopped, []history.Op{holder, queued(5, first), second, released(holder, 12, 13), rest}, true},
+		"nobody was stopped":                              {nil, []history.Op{first, second, rest}, false},
+		"two at one time":                                 {stopped, []history.Op{first, second, acquired(3, "c", 55, 56, 17), rest}, false},
+		"told of the loss, of what its last renewal kept": {nil, []history.Op{holder, lost, queued(23, acquired(1, "a2", 22, 30, 20))}, true},
+		"behind what was lost a lease ago": {nil,
+			[]history.Op{holder, lost, queued(much+23, acquired(1, "a2", much+22, much+30, 20))}, false},
 		"one that was not stopped is passed over": {stopped,
 			[]history.Op{holder, first, queued(4, acquired(4, "d", 3, 95, 25)), second, released(holder, 12, 13), rest}, false},
 	} {

@@ -21,6 +21,7 @@ type want struct {
 
 	family *Family
 	keys   key.Fair
+	ticket int64 // 0 until it has one
 	place  lua.Place
 	now    lua.Time // when the place was last heard of
 }
@@ -39,8 +40,8 @@ func (w *want) Spec(id string) queue.Spec[lua.Beat] {
 }
 
 // Join asks Redis for the lock or a place in the queue, under an id.
-func (w *want) Join(ctx context.Context, id string, ticket int64, try bool) (session.Answer[lua.JoinReply], error) {
-	s := w.Session
+func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
+	s, ticket := w.Session, w.ticket
 	answer, err := session.Do(ctx, s, w.Call("lock", false),
 		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, s.Redis, lua.JoinParams{
@@ -52,7 +53,8 @@ func (w *want) Join(ctx context.Context, id string, ticket int64, try bool) (ses
 			}
 			return r, err
 		})
-	if r := answer.Value; r.Status == lua.Queued || r.Status == lua.Busy {
+	if r := answer.Value; err == nil && r.Status != lua.Granted {
+		w.ticket = r.Ticket
 		w.heard(r.Place, r.Now)
 	}
 	return answer, err
@@ -130,8 +132,9 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 	return nil, err
 }
 
-// contend joins the queue, and waits in it until the lock comes or ctx ends. Its
-// errors are for users, but for ErrOwnChain.
+// contend joins the queue, and waits in it until the lock comes, also by another call
+// of the chain, or ctx ends. Its errors are for users, but for ErrOwnChain: the chain
+// has the lock, or had it a moment ago.
 func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 	suspect := w.Suspect()
 	defer suspect.Stop()
@@ -141,15 +144,21 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 		return nil, mutex.ErrOwnChain
 	}
 	suspect.Begin()
+	var entered *acquisition.Hold
+	var failed error
+	enter := func() (has bool) {
+		entered, has, failed = w.Reenter(ctx)
+		return has
+	}
 	g, err := w.family.desk.Contend(ctx, w, queue.Wait{
 		Confirm: !w.Settings.Renew || w.Settings.MaxHold > 0, Place: w.tell,
-		Interrupt: own, Suspect: suspect.C, Check: suspect.Check,
+		Interrupt: own, Ends: enter, Suspect: suspect.C, Check: suspect.Check,
 	})
 	switch {
 	case err == nil:
 		return w.begin(g), nil
 	case errors.Is(err, queue.ErrInterrupted):
-		return nil, mutex.ErrOwnChain
+		return entered, failed
 	case errors.Is(err, queue.ErrRemoved):
 		return nil, w.removed()
 	}

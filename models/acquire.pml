@@ -34,6 +34,7 @@ bool granted[TRIES]; /* and says so, with this fence */
 byte fenceOf[TRIES];
 bool left[TRIES];    /* the client waits for that reply no more */
 bool landed[TRIES];  /* and has heard it after all */
+byte over[TRIES];    /* or else takes it for void after that: strays.go, a timer for each */
 
 bool held;  /* the client has a hold */
 byte fence; /* and this is its fence */
@@ -109,7 +110,12 @@ end:	do
 }
 
 /* Strays.flying, for the attempts before n, all of which were left behind */
-#define FLYING ((n > 0 && !landed[0]) || (n > 1 && !landed[1]))
+#define FLIES(i) (!landed[i] && now <= over[i])
+#ifdef LAST_ONLY
+#define FLYING (n > 0 && FLIES(n - 1))
+#else
+#define FLYING ((n > 0 && FLIES(0)) || (n > 1 && FLIES(1)))
+#endif
 
 /* Somebody else wants the lock once. */
 active proctype Other()
@@ -128,7 +134,7 @@ end:	do
 /* session.Do under want.contend, and what becomes of it */
 active proctype Client()
 {
-	byte n, t, strays; /* Answer.Strays, the end of the last copy */
+	byte n, t;
 	bool flying;
 	do
 	:: n < TRIES && now <= LAST ->
@@ -136,12 +142,8 @@ active proctype Client()
 		if
 		:: atomic { granted[n] -> /* lua/flight.go once: what was answered has no copies */
 			sent[n] = false; held = true; fence = fenceOf[n] }; break
-		/* unanswered: Do leaves it behind, and notes the latest end */
-#ifdef LAST_END
-		:: atomic { strays = until[n]; left[n] = true; n++ }
-#else
-		:: atomic { strays = (until[n] > strays -> until[n] : strays); left[n] = true; n++ }
-#endif
+		/* unanswered: Do leaves it behind, with a timer for what is left of it */
+		:: atomic { guess(t); over[n] = until[n] - t + now; left[n] = true; n++ }
 		fi
 	:: n > 0 || now > LAST -> break /* the context has ended */
 	od;
@@ -154,19 +156,15 @@ active proctype Client()
 	flying = FLYING; /* what was answered meanwhile may have been granted after the release */
 #endif
 #ifndef ONE_RELEASE
-	/* giveback.go: once more, when all that were unanswered before have been answered,
-	 * or when no copy can be granted any more. */
+	/* giveback.go: once more, when each that was unanswered before has been answered, or
+	 * can be granted no more. */
 	if
 	:: flying ->
-		atomic { guess(t); t = strays - t + now }; /* strays.go: a timer for what is left */
-end:		if
-		:: now > t
 #ifdef FIRST_LANDING
-		:: landed[0] || landed[1]
+end:		!FLIES(0) || (n > 1 && !FLIES(1));
 #else
-		:: !FLYING
+end:		!FLYING;
 #endif
-		fi;
 		atomic { release() }
 	:: else -> skip
 	fi;

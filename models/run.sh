@@ -25,7 +25,7 @@ acquire -                                          nothing
 acquire NO_END                                     lock_stays
 acquire ONE_RELEASE                                lock_stays
 acquire EARLY_GUESS                                lock_stays
-acquire LAST_END                                   lock_stays
+acquire LAST_ONLY                                  lock_stays
 acquire FIRST_LANDING                              lock_stays
 acquire FLYING_AFTER                               lock_stays
 acquire COUNTS_UP                                  lock_stays

@@ -31,8 +31,9 @@ type want struct {
 	owner   *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
 	site    acquisition.Site
 
-	place lua.Place
-	fault error // why Redis could not be asked lately; nil when it could
+	ticket int64 // 0 until it has one
+	place  lua.Place
+	fault  error // why Redis could not be asked lately; nil when it could
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -70,7 +71,8 @@ func (w *want) Spec(id string) queue.Spec[lua.PermitBeat] {
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal
 // that no waiting would cure is an error.
-func (w *want) Join(ctx context.Context, id string, ticket int64, try bool) (session.Answer[lua.JoinReply], error) {
+func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
+	ticket := w.ticket
 	answer, err := session.Do(ctx, w.session, w.call(),
 		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.AcquirePermits(ctx, w.session.Redis, lua.AcquirePermitsParams{
@@ -82,13 +84,14 @@ func (w *want) Join(ctx context.Context, id string, ticket int64, try bool) (ses
 			}
 			return r, err
 		})
-	switch r := answer.Value; r.Status {
-	case lua.Queued, lua.Busy:
-		w.place = r.Place
-	case lua.Differs:
+	switch r := answer.Value; {
+	case err != nil, r.Status == lua.Granted:
+	case r.Status == lua.Differs:
 		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Declared: r.Place.Declared}
-	case lua.TooMany:
+	case r.Status == lua.TooMany:
 		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Units: w.units}
+	default:
+		w.ticket, w.place = r.Ticket, r.Place
 	}
 	return answer, err
 }

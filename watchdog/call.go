@@ -169,7 +169,7 @@ func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
 			l.hurry(w.offset) // suspended on the way: sent before, heard after
 		}
 	default:
-		l.next = later(now, backoff(c.lane.every, int(l.tries)))
+		l.next = later(now, backoff(pace(c.lane.every, time.Duration(l.trust.mono-now)), int(l.tries)))
 		l.tries = min(l.tries+1, 100)
 	}
 	w.replace(l)

@@ -42,7 +42,7 @@ func wallClock(t time.Time) int64 { return t.Round(0).UnixNano() }
 
 // shortDelay is how long after it was heard of a short first lease, of which so much
 // is left, is asked for: not at once, or work of a moment would cost a renewal each
-// time; and so early that there is time to repeat it many times.
+// time; and so early that there is time to ask again.
 func shortDelay(left time.Duration) time.Duration { return left / coalesce }
 
 // firstDelay is how long after its grant a lease is asked for first. Half the
@@ -56,6 +56,13 @@ func firstDelay(every time.Duration) time.Duration {
 // everything is asked at once, does not leave everything in step for ever.
 func delay(every time.Duration) time.Duration {
 	return every - rand.N(every/coalesce+1)
+}
+
+// pace is what repetitions go by: the interval, and with less trust left than that,
+// what is left; but no less than an eighth of it, so that an outage does not end in a
+// storm of questions.
+func pace(every, left time.Duration) time.Duration {
+	return max(min(every, left), every/8)
 }
 
 // backoff is how long after no answer the lease is asked for again: from a

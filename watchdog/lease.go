@@ -53,7 +53,8 @@ type Spec struct {
 
 	// First is how long trust lasts from Sent, its margin taken off, where the
 	// server granted less than Lease at first: the lease is then renewed when a
-	// tenth of what is left has passed, and not at all when it is stopped before.
+	// tenth of what is left has passed, or Every if that is less, and not at all when
+	// it is stopped before.
 	// 0: the server granted all of it.
 	First time.Duration
 

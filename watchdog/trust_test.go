@@ -68,6 +68,36 @@ func TestAShortFirstLeaseIsRenewedSoon(t *testing.T) {
 	})
 }
 
+// However long the first lease is, nobody waits longer than the interval to hear that
+// it is gone.
+func TestAFirstLeaseOfHoursIsAskedForInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		s := spec("a", nil)
+		s.First = 10 * time.Hour
+		w.Watch(s)
+		sleep(every)
+		require.Equal(t, 1, srv.count())
+	})
+}
+
+// Repetitions go by what is left of it, and not by the interval.
+func TestAShortFirstLeaseIsAskedForAgainInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			if srv.count() <= 2 {
+				return nil, errDown
+			}
+			return yes(b), nil
+		})
+		var n news
+		s := spec("a", &n)
+		s.First = 400 * time.Millisecond
+		w.Watch(s)
+		sleep(lease)
+		require.Empty(t, n.heard())
+	})
+}
+
 // Work of a moment is not renewed.
 func TestAShortFirstLeaseThatIsStoppedSoonIsNotRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {

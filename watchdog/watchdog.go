@@ -153,7 +153,7 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 	if s.First > 0 {
 		l.trust = sent.add(s.First)
 		now := w.stamp(time.Now()).mono
-		l.next = later(now, shortDelay(time.Duration(l.trust.mono-now)))
+		l.next = later(now, min(shortDelay(time.Duration(l.trust.mono-now)), firstDelay(s.Every)))
 	}
 	if s.MaxHold > 0 {
 		l.maxHold = later(sent.mono, s.MaxHold)

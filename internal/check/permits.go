@@ -21,6 +21,9 @@ type PermitState struct {
 	// maybe is the same of those who were told nothing: their request may arrive at any
 	// time. Leaving open when it does would cost a search too much.
 	maybe int
+	// again is the resizes that may take effect once more, until they return: one that
+	// is not answered is sent again.
+	again set
 }
 
 // Permits is a semaphore of so many units: they go to nobody past one who is known
@@ -57,8 +60,7 @@ func withPlaces(ops []history.Op) (parts []history.Op) {
 			op.Return = op.Call // from then on it may arrive
 		}
 		parts = append(parts, op)
-		if op.Kind == history.Resize { // sent again when its answer is lost, it may take effect again
-			op.Outcome = history.Unknown
+		if op.Kind == history.Resize && op.Outcome == history.Unknown { // twice, that is
 			parts = append(parts, op)
 		}
 	}
@@ -80,7 +82,33 @@ func othersWait(ops []history.Op, op history.Op) bool {
 	})
 }
 
-func (s PermitState) step(op history.Op) []PermitState {
+func (s PermitState) step(op history.Op) (next []PermitState) {
+	for _, before := range s.resizedAgain(op.Call) {
+		next = append(next, before.take(op)...)
+	}
+	return next
+}
+
+// resizedAgain is what there may be when what was asked at that instant takes effect:
+// the same, or what it is after a resize has taken effect again. Those that returned
+// before that instant do so no more.
+func (s PermitState) resizedAgain(asked int64) []PermitState {
+	open, all := s.again, []PermitState{s}
+	for _, w := range s.again.words() {
+		until, limit := readPlace(w)
+		all = append(all, s.limited(limit))
+		if until < asked {
+			open = open.without(w)
+		}
+	}
+	for i := range all {
+		all[i].again = open
+	}
+	return all
+}
+
+// take is what op makes of it.
+func (s PermitState) take(op history.Op) []PermitState {
 	switch {
 	case op.Kind == history.Release, op.Kind == history.Free:
 		return s.release(op)
@@ -147,20 +175,26 @@ func (s PermitState) refuse(op history.Op) []PermitState {
 }
 
 func (s PermitState) resize(op history.Op) []PermitState {
-	after := s
-	after.limit = op.Units
-	for _, w := range s.waiting.words() {
-		if _, units := readPlace(w); units > after.limit { // is sent away, and may come back
-			after.waiting = after.waiting.without(w)
-		}
-	}
+	after := s.limited(op.Units)
 	switch op.Outcome {
 	case history.Done:
+		after.again = after.again.with(fmt.Sprintf("%d@%d", op.Return, op.Units))
 		return []PermitState{after}
 	case history.Unknown:
 		return []PermitState{s, after}
 	}
 	return nil
+}
+
+// limited is with another limit.
+func (s PermitState) limited(limit int) PermitState {
+	s.limit = limit
+	for _, w := range s.waiting.words() {
+		if _, units := readPlace(w); units > limit { // is sent away, and may come back
+			s.waiting = s.waiting.without(w)
+		}
+	}
+	return s
 }
 
 // release is of one permit, asked for or by the end of its lease: its units come back
@@ -181,6 +215,7 @@ func place(op history.Op) string {
 	return fmt.Sprintf("%d@%d@%s", op.Queued, op.Units, op.Acquisition)
 }
 
+// readPlace reads the first two parts of a word: an instant, and how many.
 func readPlace(word string) (by int64, units int) {
 	part := strings.SplitN(word, "@", 3)
 	by, _ = strconv.ParseInt(part[0], 10, 64)

@@ -97,6 +97,15 @@ var possiblePermits = histories{
 		units(5, 5, resize, 1, 8, done), units(1, 5, try, 2, 3, done), units(6, 2, resize, 4, 5, done), units(2, 3, try, 6, 7, tooMany),
 		units(1, 5, release, 9, 10, done), units(2, 5, try, 11, 12, done),
 	},
+	"resized three times after others, for its answer was lost each time": {
+		units(5, 5, resize, 1, 20, done), units(1, 5, try, 2, 3, done), units(1, 5, release, 4, 5, done),
+		units(6, 2, resize, 6, 7, done), units(1, 5, try, 8, 9, done), units(1, 5, release, 10, 11, done),
+		units(6, 2, resize, 12, 13, done), units(2, 3, try, 14, 15, tooMany), func() history.Op {
+			op := units(2, 5, try, 16, 17, done)
+			op.Acquisition = "another"
+			return op
+		}(),
+	},
 	"raised or not": {units(5, 5, resize, 1, never, unknown), units(1, 4, try, 3, 4, tooMany), units(1, 4, try, 5, 6, done)},
 	"what never reached the server": {
 		units(1, 3, acquire, 1, 2, done), units(2, 1, acquire, 3, 4, nothing), units(5, 9, resize, 5, 6, nothing),
@@ -188,6 +197,9 @@ var impossiblePermits = histories{
 	"sent away while there are enough": {units(1, 3, acquire, 1, 2, tooMany)},
 	"sent away though it was raised":   {units(5, 5, resize, 1, 2, done), units(1, 4, try, 3, 4, tooMany)},
 	"as if it was not lowered":         {units(5, 1, resize, 1, 2, done), units(1, 2, try, 3, 4, done)},
+	"resized again after it returned": {
+		units(5, 5, resize, 1, 2, done), units(6, 2, resize, 3, 4, done), units(1, 5, try, 5, 6, done),
+	},
 	"lowered by taking permits away": {
 		units(1, 3, acquire, 1, 2, done), units(5, 1, resize, 3, 4, done), units(2, 1, try, 5, 6, done),
 	},

@@ -76,14 +76,21 @@ func (w *Want) Handle(ctx context.Context, h *acquisition.Hold, err error) (*loc
 }
 
 // Reenter adds a hold if the chain has the lock. It reports whether it has: not
-// so when it was released meanwhile, and a fresh lock is wanted.
+// so when it was released meanwhile, and a fresh lock is wanted. There is none any
+// more while the client closes, which releases without the consent of the chain.
 func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
 	a := w.Record.HeldBy(w.Owner)
 	if a == nil {
 		return nil, false, nil
 	}
 	h, err = a.Reenter(ctx, w.Site)
-	return h, !errors.Is(err, acquisition.ErrEnded), err
+	switch {
+	case !errors.Is(err, acquisition.ErrEnded):
+		return h, true, err
+	case w.Session.IsClosing():
+		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
+	}
+	return nil, false, nil
 }
 
 // NewID is an id for a fresh grant.

@@ -14,9 +14,9 @@ import (
 type Contender[B any] interface {
 	// Spec says who waits, under an id.
 	Spec(id string) Spec[B]
-	// Join asks, under an id, for what is wanted; where others are in the way, for a
-	// place in the queue, with the ticket from an earlier one or 0, unless it is a try.
-	Join(ctx context.Context, id string, ticket int64, try bool) (session.Answer[lua.JoinReply], error)
+	// Join asks, under an id, for what is wanted; unless it is a try, for a place in the
+	// queue where others are in the way, with the ticket of the place it had before.
+	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
 	// Ask beats once for one waiter alone, until that is answered.
 	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
 	// Late reports whether the trust in a grant of a whole lease, asked for at that
@@ -40,7 +40,7 @@ type Grant struct {
 // nothing is left behind.
 func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted bool, err error) {
 	id := d.session.NewAcquisition()
-	answer, err := c.Join(ctx, id, 0, true)
+	answer, err := c.Join(ctx, id, true)
 	got := answer.Value.Status == lua.Granted
 	if err == nil && got && !c.Late(answer.Sent) {
 		return Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, Strays: answer.Strays}, true, nil
@@ -56,9 +56,8 @@ func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted boo
 // ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled when
 // the client closes.
 func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, error) {
-	var ticket int64
 	for {
-		g, err := d.contendOnce(ctx, c, &ticket, o)
+		g, err := d.contendOnce(ctx, c, o)
 		if !errors.Is(err, errGone) {
 			return g, err
 		}
@@ -70,7 +69,7 @@ func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, e
 }
 
 // contendOnce contends under one id, until it has no place any more.
-func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], ticket *int64, o Wait) (g Grant, err error) {
+func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Grant, err error) {
 	id := d.session.NewAcquisition()
 	w := d.enter(id, c)
 	defer w.leave()
@@ -82,15 +81,14 @@ func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], ticket *int64
 		}
 	}()
 	for {
-		answer, err := c.Join(ctx, id, *ticket, false)
+		answer, err := c.Join(ctx, id, false)
 		strays = strays.And(answer.Strays)
 		if err != nil {
 			return Grant{}, err
 		}
 		has = true
 		switch r := answer.Value; {
-		case r.Status == lua.Queued:
-			*ticket = r.Ticket
+		case r.Status != lua.Granted:
 			g, err = w.wait(ctx, answer.Sent, r.Place, o)
 		case c.Late(answer.Sent):
 			continue // asked for again, which extends it

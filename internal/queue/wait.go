@@ -23,8 +23,10 @@ type Wait struct {
 	// Place is told where the waiter stands, whenever that has changed, and whether it
 	// had lost its place and queues again.
 	Place func(place lua.Place, again bool)
-	// Interrupt ends the wait with ErrInterrupted.
+	// Interrupt has Ends called, which may end the wait with ErrInterrupted. It may
+	// block, as long as its user would: the place is kept meanwhile.
 	Interrupt <-chan struct{}
+	Ends      func() bool
 	// Check is called when Suspect fires.
 	Suspect <-chan time.Time
 	Check   func()
@@ -137,7 +139,10 @@ func (w *waiter[B]) sleep(ctx context.Context, now look, o Wait) (ask bool, err 
 		o.Check()
 		return false, nil
 	case <-o.Interrupt:
-		return false, ErrInterrupted
+		if o.Ends() {
+			return false, ErrInterrupted
+		}
+		return false, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
 	case <-w.desk.session.Closing():
