@@ -17,7 +17,8 @@ MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 # busy, and what takes a millisecond took a second. What failed is told last: in the order of
 # the packages it would stand above all that went well.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
-GO_TEST := go run $(GOTESTSUM) --format=pkgname -- -shuffle=on -parallel 3 -timeout 20m
+PARALLEL = 3
+GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -shuffle=on -parallel $(PARALLEL) -timeout 20m
 
 # The clock of a server is set by a library that is compiled for it.
 CHAOS = scripts/servers.sh >/dev/null && scripts/need.sh gcc 'gcc libc6-dev' && \
@@ -36,8 +37,10 @@ test: ## find or install redis-server, then run every test of every module and l
 		(cd $$module && $(GO_TEST) -race ./...); \
 	done
 
-# What differs between servers is neither a race nor found where no server is.
+# What differs between servers is neither a race nor found where no server is. Without
+# the detector, which is what kept the cores busy, more tests wait at one time.
 .PHONY: test-servers
+test-servers: PARALLEL = 6
 test-servers: ## run the tests on the oldest and the newest server too, fetched into .cache; without the race detector
 	@servers=$$(scripts/servers.sh --others); \
 	packages=$$(go list ./... | grep -v -e /simulation -e /mutants -e /watchdog -e /interop); \

@@ -422,7 +422,8 @@ func TestWhoCannotEnterAgainKeepsItsPlace(t *testing.T) {
 			}
 			s.unlock(h)
 			all.Wait()
-			require.Equal(s, []string{"first", "second", "b1", "b2", "b3"}, order)
+			require.ElementsMatch(s, []string{"first", "second"}, order[:2], "in this order, or inside of the first")
+			require.Equal(s, []string{"b1", "b2", "b3"}, order[2:])
 			s.nothingRemains()
 		})
 	}

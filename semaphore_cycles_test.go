@@ -219,8 +219,11 @@ func (m *mill) settled(bites int) {
 	_, err := sem.Resize(context.Background(), millLimit)
 	require.NoError(m.t, err)
 	// Where nobody asked after them, those that died in the queue are taken for living
-	// once more, and granted: see queue_grace.lua.
-	time.Sleep(millLease)
+	// once more, and granted as far as there is room: see queue_grace.lua. After that
+	// heartbeat, and before the next grace, whoever asks drops the rest.
+	time.Sleep(millLease * 2 / 3)
+	_, err = sem.Resize(context.Background(), millLimit)
+	require.NoError(m.t, err)
 	info := inUse(m.t, sem)
 	require.Zero(m.t, info.InUse, "leaked: %+v", info)
 	require.Zero(m.t, info.Waiting)

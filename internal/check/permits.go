@@ -90,14 +90,23 @@ func (s PermitState) step(op history.Op) (next []PermitState) {
 }
 
 // resizedAgain is what there may be when what was asked at that instant takes effect:
-// the same, or what it is after a resize has taken effect again. Those that returned
+// the same, or what it is after resizes have taken effect again. Of several the last
+// counts, and the least, which sends waiters away: so two say all. Those that returned
 // before that instant do so no more.
 func (s PermitState) resizedAgain(asked int64) []PermitState {
 	open, all := s.again, []PermitState{s}
+	for range 2 {
+		for _, before := range all {
+			for _, w := range s.again.words() {
+				_, limit := readPlace(w)
+				if after := before.limited(limit); !slices.Contains(all, after) {
+					all = append(all, after)
+				}
+			}
+		}
+	}
 	for _, w := range s.again.words() {
-		until, limit := readPlace(w)
-		all = append(all, s.limited(limit))
-		if until < asked {
+		if until, _ := readPlace(w); until < asked {
 			open = open.without(w)
 		}
 	}

@@ -106,6 +106,11 @@ var possiblePermits = histories{
 			return op
 		}(),
 	},
+	"resized twice after others, and who waited was sent away in between": {
+		units(5, 2, resize, 1, 30, done), units(6, 5, resize, 2, 30, done), units(7, 3, resize, 5, 6, done),
+		units(1, 1, try, 7, 8, done), queued(10, units(2, 3, acquire, 9, 40, done)),
+		units(3, 4, try, 11, 12, done), units(3, 4, release, 13, 14, done), units(1, 1, release, 15, 16, done),
+	},
 	"raised or not": {units(5, 5, resize, 1, never, unknown), units(1, 4, try, 3, 4, tooMany), units(1, 4, try, 5, 6, done)},
 	"what never reached the server": {
 		units(1, 3, acquire, 1, 2, done), units(2, 1, acquire, 3, 4, nothing), units(5, 9, resize, 5, 6, nothing),

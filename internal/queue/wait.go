@@ -24,7 +24,8 @@ type Wait struct {
 	// had lost its place and queues again.
 	Place func(place lua.Place, again bool)
 	// Interrupt has Ends called, which may end the wait with ErrInterrupted. It may
-	// block, as long as its user would: the place is kept meanwhile.
+	// block: the place is kept meanwhile. A grant that comes then has to wait for it,
+	// and ends with the heartbeat where that takes longer.
 	Interrupt <-chan struct{}
 	Ends      func() bool
 	// Check is called when Suspect fires.
