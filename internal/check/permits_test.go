@@ -107,9 +107,10 @@ var possiblePermits = histories{
 		}(),
 	},
 	"resized twice after others, and who waited was sent away in between": {
-		units(5, 2, resize, 1, 30, done), units(6, 5, resize, 2, 30, done), units(7, 3, resize, 5, 6, done),
-		units(1, 1, try, 7, 8, done), queued(10, units(2, 3, acquire, 9, 40, done)),
-		units(3, 4, try, 11, 12, done), units(3, 4, release, 13, 14, done), units(1, 1, release, 15, 16, done),
+		units(5, 2, resize, 1, 60, done), units(8, 3, try, 3, 4, tooMany),
+		units(6, 5, resize, 5, 60, done), units(9, 5, try, 6, 7, done), units(9, 5, release, 8, 9, done),
+		units(7, 3, resize, 10, 11, done), units(1, 1, try, 12, 13, done), queued(15, units(2, 3, acquire, 14, 80, done)),
+		units(3, 4, try, 16, 17, done), units(3, 4, release, 18, 19, done), units(1, 1, release, 20, 21, done),
 	},
 	"raised or not": {units(5, 5, resize, 1, never, unknown), units(1, 4, try, 3, 4, tooMany), units(1, 4, try, 5, 6, done)},
 	"what never reached the server": {
