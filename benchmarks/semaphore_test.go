@@ -126,7 +126,8 @@ func BenchmarkSemaphoreShared(b *testing.B) {
 			if c.poll == 0 {
 				l = semaphores{newOurs(b, rdb).locks, limit}
 			}
-			trip, nap := roundTrip(b, rdb, 0), asleep(work)
+			trip, _ := bare(b, rdb, connect(b), 0)
+			nap := asleep(work)
 			before := commands(b, rdb)
 			turns := race(b, goroutines, func(int) { use(b, l, work) })
 			ideal := time.Duration(b.N) * (nap + trip) / limit
