@@ -105,8 +105,8 @@ func (w *waiter[B]) ask(ctx context.Context) error {
 }
 
 // worth reports whether a grant can be begun as it is. One that came by message
-// is when a third of the heartbeat is left, for the first renewal and its
-// repetition.
+// is when a third of the heartbeat is left, for the first renewal; one that hangs may
+// take all of that.
 func (w *waiter[B]) worth(g Grant, o Wait) bool {
 	if g.First == 0 {
 		return !w.by.Late(g.Sent)
