@@ -197,6 +197,37 @@ func TestUnlockThatGaveUpIsFinishedInTheBackground(t *testing.T) {
 	})
 }
 
+// An Unlock that gave up while another command of the acquisition hung is finished
+// when that one has ended, however late: a hold that nobody comes back for would be
+// renewed for ever.
+func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+		h := s.lock(context.Background())
+		hang := s.proxy.Inject(redistest.Rule{
+			Match:  func(cmd []string) bool { return aReentry(cmd) || anInnerOne(cmd) },
+			Action: redistest.SilenceBoth(),
+		})
+		short := func(op func(ctx context.Context) error) error {
+			ctx, cancel := context.WithTimeout(h.Context(), time.Millisecond)
+			defer cancel()
+			return op(ctx)
+		}
+		err := short(func(ctx context.Context) error { _, err := s.mu.Lock(ctx); return err })
+		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+		synctest.Wait() // its number is being put right, in the background, for up to a lease
+		require.ErrorIs(t, short(h.Unlock), redlatch.ErrIndeterminate)
+		time.Sleep(lossLease - 2*time.Millisecond)
+		require.True(t, h.Trusted(), "the renewals come through")
+		hang.Disarm()
+		time.Sleep(lossLease)
+		synctest.Wait()
+		s.free()
+		require.NoError(t, h.Unlock(context.Background()), "released, and not by anybody else")
+		s.nothingLeft()
+	})
+}
+
 // Redis that cannot be asked is not a lock that somebody has.
 func TestOutageIsToldApartFromContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

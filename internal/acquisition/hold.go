@@ -75,6 +75,11 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		return err
 	}
 	defer h.A.giveTurn()
+	return h.unlock(ctx)
+}
+
+// unlock is Unlock in the acquisition's turn.
+func (h *Hold) unlock(ctx context.Context) error {
 	left, err := h.close()
 	switch {
 	case errors.Is(err, errUnlockedLater):
@@ -90,15 +95,26 @@ func (h *Hold) Unlock(ctx context.Context) error {
 
 // unlockLater finishes an Unlock whose context ended while another command of
 // the acquisition was under way: nobody may come again, and what nobody gives
-// back is renewed for ever.
+// back is renewed for ever. So it waits for its turn however long that takes;
+// within what the lease has left, as a caller waits, a command that hangs would
+// outlast it.
 func (h *Hold) unlockLater() {
 	h.A.mu.Lock()
 	first := !h.later
 	h.later = true
 	h.A.mu.Unlock()
-	if first {
-		h.A.session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+	if !first {
+		return
 	}
+	h.A.session.Background(func(ctx context.Context) {
+		if h.A.takeTurn(ctx, "unlock") != nil {
+			return // the client has closed, and the acquisition with it
+		}
+		defer h.A.giveTurn()
+		ctx, cancel := h.A.unlockContext(ctx)
+		defer cancel()
+		_ = h.unlock(ctx)
+	})
 }
 
 // unlockContext bounds an unlock by the caller's context while that lives, and in
