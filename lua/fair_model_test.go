@@ -105,6 +105,7 @@ func (m *fairMachine) run(t *rapid.T) {
 	}
 	lose, pass := actions["remove"], actions["time"]
 	actions["remove"] = func(t *rapid.T) { m.lose(t, lose) }
+	actions["remove 2"] = actions["remove"]
 	actions["time"] = func(t *rapid.T) { pass(t); m.expire() }
 	for _, name := range []string{"late 1", "late 2", "late 3"} {
 		actions[name] = m.late
@@ -118,13 +119,14 @@ func (m *fairMachine) run(t *rapid.T) {
 	for _, name := range []string{"leave 1", "leave 2"} {
 		actions[name] = func(t *rapid.T) { m.do(t, m.drawWaiter(t, "leave")) }
 	}
-	actions["time 2"] = actions["time"]
+	actions["time 2"], actions["time 3"] = actions["time"], actions["time"]
 	actions["force fair"] = func(t *rapid.T) {
 		o := m.drawForce(t)
 		o.verb = "force fair"
 		m.do(t, o)
 	}
 	actions["remove waiter"] = func(t *rapid.T) { m.do(t, m.drawWaiter(t, "remove waiter")) }
+	actions["remove waiter 2"] = actions["remove waiter"]
 	actions[""] = m.compare
 	t.Repeat(actions)
 }
@@ -546,7 +548,8 @@ func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 
 // What happens to the queue besides.
 
-// late writes a heartbeat that has ended, or is about to; or the end of a note.
+// late writes a heartbeat that has ended, or is about to, or that a clock wrote which
+// was ahead; or the end of a note.
 func (m *fairMachine) late(t *rapid.T) {
 	lock := m.drawBusy(t)
 	q := m.queues[lock]
@@ -555,7 +558,7 @@ func (m *fairMachine) late(t *rapid.T) {
 		t.Skip("nobody waits")
 	}
 	who := rapid.SampledFrom(ids).Draw(t, "who")
-	end := serverTime(t, m.b.rdb).UnixMilli() + rapid.SampledFrom([]int64{-120, -30, 20}).Draw(t, "minutes")*60_000
+	end := serverTime(t, m.b.rdb).UnixMilli() + rapid.SampledFrom([]int64{-120, -30, 20, 90}).Draw(t, "minutes")*60_000
 	if q.alive[who].hi < 0 {
 		end = -end
 	}
@@ -570,7 +573,7 @@ func member(who string) string { return who + " 1 3600000 host-1" }
 func (m *fairMachine) lose(t *rapid.T, plain func(t *rapid.T)) {
 	ctx, lock := context.Background(), m.drawBusy(t)
 	q := m.queues[lock]
-	switch rapid.SampledFrom([]string{"queue", "alive", "both", "plain", "plain", "plain"}).Draw(t, "which") {
+	switch rapid.SampledFrom([]string{"queue", "alive", "alive", "both", "plain", "plain"}).Draw(t, "which") {
 	case "queue":
 		require.NoError(t, m.b.rdb.Del(ctx, m.keys(lock).Queue).Err())
 		q.waiters = nil

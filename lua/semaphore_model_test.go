@@ -392,6 +392,7 @@ func (m *permitMachine) run(t *rapid.T) {
 		"loss": func(t *rapid.T) { m.lose(t) },
 		"":     func(t *rapid.T) { require.Equal(t, m.content(), m.stored(t)) },
 	}
+	actions["ends 2"] = actions["ends"]
 	for i, verb := range []string{"acquire", "acquire", "acquire", "beat", "beat", "release", "release", "renew", "resize", "force"} {
 		actions[fmt.Sprintf("%s %d", verb, i)] = func(t *rapid.T) {
 			for range 2 {
