@@ -53,9 +53,9 @@ test-servers: ## run the tests on the oldest and the newest server too, fetched 
 	if [ -n "$$failed" ]; then echo "failed on$$failed"; exit 1; fi
 
 # Of each test and primitive.
-SCHEDULES := 5000
+SCHEDULES := 6000
 .PHONY: simulation
-simulation: ## run 15,000 simulated schedules of each primitive, for which the race detector is too slow; SCHEDULES=17000 for 51,000
+simulation: ## play 18,000 simulated schedules of each primitive, for which the race detector is too slow; SCHEDULES=20000 for 60,000 of each
 	go test -count=1 -v -timeout 40m ./internal/simulation -rapid.checks=$(SCHEDULES)
 
 # Maven leaves the classes and the jars it fetched; what a build was interrupted in

@@ -72,6 +72,17 @@ func Runs(cmd []string) string {
 	return names()[cmd[1]]
 }
 
+// Texts are all scripts as they are sent, in no order: what to SCRIPT LOAD on a
+// server that is to know them before the first command.
+func Texts() (texts []string) {
+	for text := range names() {
+		if strings.Contains(text, "\n") { // and not a hash
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
 // names has every script by its text and by its hash.
 var names = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}

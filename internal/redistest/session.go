@@ -86,7 +86,7 @@ func (s *session) reset() {
 
 // requests passes commands to the server until either side ends.
 func (s *session) requests() {
-	r := bufio.NewReader(s.client)
+	r := bufio.NewReaderSize(s.client, 1024)
 	for {
 		cmd, err := readCommand(r)
 		if err != nil {
@@ -193,7 +193,7 @@ func (s *session) forward(x *exchange) {
 
 // replies passes replies and messages to the client until either side ends.
 func (s *session) replies() {
-	r := bufio.NewReader(s.server)
+	r := bufio.NewReaderSize(s.server, 1024)
 	for {
 		f, err := readFrame(r)
 		if err != nil {

@@ -18,7 +18,7 @@ func schedules() int {
 	if raceDetector {
 		return 250
 	}
-	return 5_000
+	return 6_000
 }
 
 func TestMain(m *testing.M) {

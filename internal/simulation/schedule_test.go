@@ -22,6 +22,7 @@ type schedule struct {
 	expires      bool // leases may end by themselves
 	turns        int
 	slow         bool // the wire takes time, and clients differ in it
+	warm         bool // the server knows the scripts
 	clients      [][][]workload.Step
 	faults       []wireFault
 	events       []event
@@ -115,6 +116,7 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		expires:   h.expires,
 		turns:     rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
 		slow:      rapid.Bool().Draw(t, "slow wire"),
+		warm:      rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, "warm server"),
 	}
 	crowds := rapid.SampledFrom([][]int{{1, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 2}, {1, 1, 1}, {3, 1}, {1, 1, 1, 1}}).Draw(t, "goroutines of clients")
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, p, h) }), 1, 2)

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // primitive is a lock under simulation.
@@ -102,7 +102,11 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 			m.link.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayRequest(delay)})
 		}
 	}
-	w.server.Server.Server().SetPreHook(w.setClock)
+	var loaded []string
+	if s.warm {
+		loaded = lua.Texts()
+	}
+	w.server.KeepLua(w.setClock, loaded...)
 	return w
 }
 
@@ -149,11 +153,10 @@ func (w *world) nextActor(m *machine) int {
 
 // setClock makes the server's clock run with its offset. Scripts call commands
 // from inside, where the clock cannot be set.
-func (w *world) setClock(_ *server.Peer, cmd string, _ ...string) bool {
-	if w.skewed.Load() && strings.HasPrefix(cmd, "EVAL") {
+func (w *world) setClock() {
+	if w.skewed.Load() {
 		w.server.Server.SetTime(time.Now().Add(time.Duration(w.offset.Load())))
 	}
-	return false
 }
 
 // run lets everybody do what was drawn. The error is one who waits for ever.

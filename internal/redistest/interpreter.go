@@ -1,0 +1,247 @@
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha1" // by which Redis names scripts
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// KeepLua makes the server run scripts in Lua states that are kept. miniredis makes
+// one with all of its libraries for each run, which is half of what a simulated
+// schedule costs; commands, and what is answered, stay its own. Of the module redis
+// there is what scripts of locks need, and nothing keeps a script from making
+// globals: other tests run the same scripts in miniredis' way. before is called
+// ahead of each script; loaded are the texts that the server knows from the start.
+func (v *Virtual) KeepLua(before func(), loaded ...string) {
+	k := &keptLua{m: v.Server, srv: v.Server.Server(), loaded: map[string]*lua.FunctionProto{}}
+	k.nested = contextOfScripts(k.srv)
+	for _, text := range loaded {
+		s := compile(text)
+		k.loaded[s.name] = s.proto
+	}
+	k.srv.SetPreHook(func(peer *server.Peer, cmd string, args ...string) (done bool) {
+		if cmd != "EVAL" && cmd != "EVALSHA" {
+			return false
+		}
+		before()
+		return k.eval(peer, cmd, args)
+	})
+}
+
+// contextOfScripts is what miniredis gives to commands that a script calls, by which
+// they know that its mutex is held. It is the same for every server, and cannot be
+// made here, only caught.
+func contextOfScripts(srv *server.Server) any {
+	caught.Lock()
+	defer caught.Unlock()
+	if caught.context == nil {
+		srv.SetPreHook(func(peer *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "PING" {
+				caught.context = peer.Ctx
+			}
+			return false
+		})
+		srv.Dispatch(server.NewPeer(bufio.NewWriter(io.Discard)), []string{"EVAL", "return redis.call('PING')", "0"})
+	}
+	return caught.context
+}
+
+var caught struct {
+	sync.Mutex
+	context any
+}
+
+// keptLua is the scripts of one server.
+type keptLua struct {
+	m      *miniredis.Miniredis
+	srv    *server.Server
+	nested any
+	loaded map[string]*lua.FunctionProto // by name; guarded by m
+}
+
+// eval leaves what it does not know to miniredis: scripts that were never sent, and
+// numbers of keys that are none.
+func (k *keptLua) eval(peer *server.Peer, cmd string, args []string) (done bool) {
+	k.m.Lock()
+	defer k.m.Unlock()
+	s := compiled{name: args[0], proto: k.loaded[args[0]]}
+	if cmd == "EVAL" {
+		s = compile(args[0])
+	}
+	keys, err := strconv.Atoi(args[1])
+	if s.proto == nil || err != nil || keys < 0 || keys > len(args)-2 {
+		return false
+	}
+	i := interpreters.Get().(*interpreter)
+	defer interpreters.Put(i)
+	i.srv, i.peer.Ctx = k.srv, k.nested
+	if i.run(peer, s.proto, args[2:2+keys], args[2+keys:]) {
+		k.loaded[s.name] = s.proto
+	}
+	return true
+}
+
+type compiled struct {
+	name  string
+	proto *lua.FunctionProto
+}
+
+var compiledScripts sync.Map // compiled by text
+
+func compile(text string) compiled {
+	if s, ok := compiledScripts.Load(text); ok {
+		return s.(compiled)
+	}
+	chunk, err := parse.Parse(strings.NewReader(text), "<string>")
+	if err != nil {
+		panic(err)
+	}
+	proto, err := lua.Compile(chunk, "")
+	if err != nil {
+		panic(err)
+	}
+	sum := sha1.Sum([]byte(text))
+	s := compiled{name: hex.EncodeToString(sum[:]), proto: proto}
+	compiledScripts.Store(text, s)
+	return s
+}
+
+var interpreters = sync.Pool{New: func() any { return newInterpreter() }}
+
+// interpreter is one Lua state, and the way from it to the server and back.
+type interpreter struct {
+	lua     *lua.LState
+	srv     *server.Server
+	peer    *server.Peer // to which the server answers what a script asks
+	answers *bufio.Writer
+	answer  *bufio.Reader
+}
+
+func newInterpreter() *interpreter {
+	var between bytes.Buffer
+	i := &interpreter{lua: lua.NewState(), answers: bufio.NewWriter(&between), answer: bufio.NewReader(&between)}
+	i.peer = server.NewPeer(i.answers)
+	module := i.lua.SetFuncs(i.lua.NewTable(), map[string]lua.LGFunction{
+		"call":        func(*lua.LState) int { return i.call(true) },
+		"pcall":       func(*lua.LState) int { return i.call(false) },
+		"error_reply": func(l *lua.LState) int { l.Push(i.field("err", l.CheckString(1))); return 1 },
+	})
+	i.lua.SetGlobal("redis", module)
+	return i
+}
+
+func (i *interpreter) run(client *server.Peer, script *lua.FunctionProto, keys, args []string) (ok bool) {
+	i.lua.SetGlobal("KEYS", i.strings(keys))
+	i.lua.SetGlobal("ARGV", i.strings(args))
+	i.lua.SetTop(0)
+	i.lua.Push(i.lua.NewFunctionFromProto(script))
+	if err := i.lua.PCall(0, 1, nil); err != nil {
+		client.WriteError("ERR Error compiling script (new function): " + err.Error()) // as miniredis has it
+		return false
+	}
+	i.reply(client, i.lua.Get(1))
+	return true
+}
+
+// call is redis.call, which raises errors, or redis.pcall, which returns them.
+func (i *interpreter) call(raises bool) int {
+	args := make([]string, i.lua.GetTop())
+	for n := range args {
+		args[n] = i.lua.CheckString(n + 1)
+	}
+	i.srv.Dispatch(i.peer, args)
+	_ = i.answers.Flush() // into memory
+	answer, err := server.ParseReply(i.answer)
+	switch {
+	case err == nil:
+		i.lua.Push(i.value(answer))
+	case raises:
+		i.lua.Error(lua.LString(err.Error()), 1)
+	default:
+		i.lua.Push(i.field("err", err.Error()))
+	}
+	return 1
+}
+
+// value is what a script gets to see of an answer.
+func (i *interpreter) value(answer any) lua.LValue {
+	switch a := answer.(type) {
+	case nil:
+		return lua.LFalse
+	case int:
+		return lua.LNumber(a)
+	case string:
+		return lua.LString(a)
+	case server.Simple:
+		return i.field("ok", string(a))
+	case []any:
+		t := i.lua.CreateTable(len(a), 0)
+		for _, e := range a {
+			t.Append(i.value(e))
+		}
+		return t
+	}
+	panic(fmt.Sprintf("redistest: an answer of type %T", answer))
+}
+
+// reply sends the client what a script returned.
+func (i *interpreter) reply(client *server.Peer, v lua.LValue) {
+	switch v := v.(type) {
+	case lua.LNumber:
+		client.WriteInt(int(v))
+	case lua.LString:
+		client.WriteBulk(string(v))
+	case *lua.LTable:
+		i.replyTable(client, v)
+	default:
+		if v == lua.LTrue {
+			client.WriteInt(1)
+		} else {
+			client.WriteNull()
+		}
+	}
+}
+
+func (i *interpreter) replyTable(client *server.Peer, t *lua.LTable) {
+	if err := t.RawGetString("err"); err != lua.LNil {
+		client.WriteError(err.String())
+		return
+	}
+	if ok := t.RawGetString("ok"); ok != lua.LNil {
+		client.WriteInline(ok.String())
+		return
+	}
+	items := 0
+	for t.RawGetInt(items+1) != lua.LNil {
+		items++
+	}
+	client.WriteLen(items)
+	for n := range items {
+		i.reply(client, t.RawGetInt(n+1))
+	}
+}
+
+func (i *interpreter) strings(all []string) *lua.LTable {
+	t := i.lua.CreateTable(len(all), 0)
+	for _, s := range all {
+		t.Append(lua.LString(s))
+	}
+	return t
+}
+
+func (i *interpreter) field(name, value string) *lua.LTable {
+	t := i.lua.NewTable()
+	t.RawSetString(name, lua.LString(value))
+	return t
+}
