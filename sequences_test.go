@@ -14,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: sequences of faults, each of which once broke the
@@ -554,6 +556,92 @@ func TestWaiterOfAQueueWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t 
 				outage.Disarm()
 				require.NoError(t, s.locks.Close(context.Background()))
 				require.NoError(t, lock(context.Background(), holder), "what was granted is given back")
+			})
+		})
+	}
+}
+
+// asked runs a function when a context is first asked for a value, as Lock does for
+// the owner after it has seen that the client is open.
+type asked struct {
+	context.Context
+	first func()
+}
+
+func (a *asked) Value(key any) any {
+	if first := a.first; first != nil {
+		a.first = nil
+		first()
+	}
+	return a.Context.Value(key)
+}
+
+// A chain that enters again while its client closes is told so, also between the end
+// of its holds and the release, which waits for a renewal that hangs: it must not ask
+// itself the same question over and over for as long, which in virtual time is for ever.
+func TestFair_ReentryWhileTheClientClosesEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+		fair := s.locks.FairMutex(s.name)
+		h, err := fair.Lock(context.Background())
+		require.NoError(t, err)
+		hangs := s.proxy.Inject(redistest.Rule{Match: aRenewal, Action: redistest.SilenceBoth()})
+		hangs.Await(1)
+		closed := make(chan error, 1)
+		_, err = fair.Lock(&asked{h.Context(), func() {
+			go func() { closed <- s.locks.Close(context.Background()) }()
+			time.Sleep(time.Millisecond)
+		}})
+		require.ErrorIs(t, err, redlatch.ErrClosed)
+		require.NoError(t, <-closed)
+		s.free()
+	})
+}
+
+// Who loses the place in the queue, and gives up while asking for another, is still
+// told what was known: where it stood.
+func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
+	for kind, c := range map[string]struct {
+		script  string
+		queue   func(name string) string
+		acquire func(ctx context.Context, locks *redlatch.Client, name string) error
+	}{
+		"fair mutex": {
+			"fair/join", func(name string) string { return key.ForFair(name).Queue },
+			func(ctx context.Context, locks *redlatch.Client, name string) error {
+				_, err := locks.FairMutex(name).Lock(ctx)
+				return err
+			},
+		},
+		"semaphore": {
+			"semaphore/acquire", func(name string) string { return key.ForSemaphore(name).Queue },
+			func(ctx context.Context, locks *redlatch.Client, name string) error {
+				_, err := locks.Semaphore(name, 1).Acquire(ctx, 1)
+				return err
+			},
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				require.NoError(t, c.acquire(context.Background(), s.locks, s.name))
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				refused := make(chan error, 1)
+				go func() { refused <- c.acquire(ctx, s.locks, s.name) }()
+				synctest.Wait()
+				require.EqualValues(t, 1, s.direct.Del(context.Background(), c.queue(s.name)).Val())
+				silent := s.proxy.Inject(redistest.Rule{
+					Match:  func(cmd []string) bool { return lua.Runs(cmd) == c.script },
+					Action: redistest.Swallow(),
+				})
+				silent.Await(1)
+				cancel()
+				var told *redlatch.NotAcquiredError
+				require.ErrorAs(t, <-refused, &told)
+				require.Equal(t, 1, told.Position)
+				silent.Disarm()
+				s.nothingLeft()
 			})
 		})
 	}
