@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -84,8 +85,12 @@ type garbage struct {
 
 func newGarbage(t *testing.T) *garbage {
 	s := redistest.Shared(t)
+	return newGarbageOn(t, s, s.Client(t))
+}
+
+func newGarbageOn(t *testing.T, s *redistest.Server, rdb *redis.Client) *garbage {
 	g := &garbage{T: t, log: newRecords()}
-	g.locks = locksOn(t, s.Client(t), g.log.option(), redlatch.WithLease(5*time.Second), redlatch.WithRenewal(20*time.Millisecond))
+	g.locks = locksOn(t, rdb, g.log.option(), redlatch.WithLease(5*time.Second), redlatch.WithRenewal(20*time.Millisecond))
 	g.other = locksOn(t, s.Client(t))
 	return g
 }
@@ -145,6 +150,45 @@ func TestHoldWhoseContextIsInUseIsNoGarbage(t *testing.T) {
 			g.gets(lockName)
 		})
 	}
+}
+
+// unlockInVain unlocks for a moment while another command of the acquisition hangs,
+// and forgets the hold.
+//
+//go:noinline
+func unlockInVain(t testing.TB, m *reentrant.Mutex, hang func() *redistest.Fault) {
+	owner := redlatch.WithOwner(context.Background()) // and not the hold's context, which keeps it
+	h := mustLock(t, owner, m)
+	hangs := hang()
+	short := func(op func(ctx context.Context) error) {
+		ctx, cancel := context.WithTimeout(owner, time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, op(ctx), redlatch.ErrIndeterminate)
+	}
+	short(func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
+	hangs.Await(2) // the re-entry, and the number that is put right after it
+	short(h.Unlock)
+}
+
+// A hold whose Unlock is finished in the background was not dropped without one.
+func TestHoldThatIsBeingUnlockedIsNotReported(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	proxy := redistest.NewProxy(t, s.Addr())
+	g := newGarbageOn(t, s, proxy.Client())
+	name := redistest.Name(t)
+	var hang *redistest.Fault
+	unlockInVain(t, g.locks.Mutex(name), func() *redistest.Fault {
+		hang = proxy.Inject(redistest.Rule{
+			Match:  func(cmd []string) bool { return aReentry(cmd) || anInnerOne(cmd) },
+			Action: redistest.SilenceBoth(),
+		})
+		return hang
+	})
+	g.collector()
+	hang.Disarm()
+	g.gets(name)
+	g.collector()
 }
 
 func TestNestedHoldDroppedWhileTheOuterLives(t *testing.T) {

@@ -254,15 +254,20 @@ func (a *Acquisition) stopRenewal(ctx context.Context) {
 	a.lease.Stop(ctx)
 }
 
-// Forget is called when the user's handle has become garbage. A hold that was
-// not released is reported, and no longer counts; when no other hold is left,
+// Forget is called when the user's handle has become garbage. A hold that waits
+// to be released, after an Unlock that gave up, is left to that. One that was not
+// released is reported, and no longer counts; when no other hold is left,
 // the lease is not extended any more, unless the owner enters again. It is not
 // released at once: whoever forgot the handle may still be at work, and has
 // until the lease ends.
 func (h *Hold) Forget() {
 	a := h.A
 	a.mu.Lock()
-	if h.released || a.state != live {
+	switch {
+	case a.state == live && h.later && !h.released:
+		a.mu.Unlock()
+		return
+	case h.released || a.state != live:
 		a.settle(h)
 		a.mu.Unlock()
 		a.endIfDone()
