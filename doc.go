@@ -5,10 +5,12 @@
 // beyond its lease still acts when it goes on, and a failover of Redis to a
 // replica that lacks the last writes forgets locks. In both cases two processes
 // can believe that they have the lock, and only a resource that checks the fence
-// of each write stops the late one. What is promised: at any time at most one
-// owner is inside its trusted window, a hold's loss is told before that window
-// ends, and every fresh grant of a name carries a larger fence than all before
-// it.
+// of each write stops the late one. The same goes for keys that are deleted,
+// flushed, evicted or force-released: who had the lock hears of it at the next
+// renewal. What is promised: as long as Redis keeps what it was told, at most one
+// owner at a time is inside its trusted window, a hold's loss is told before that
+// window ends, and every fresh grant of a name carries a larger fence than all
+// before it.
 //
 //	locks, err := redlatch.New(rdb)        // rdb: any redis.UniversalClient
 //	defer locks.Close(ctx)

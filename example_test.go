@@ -69,7 +69,7 @@ func Example_hold() {
 	defer hold.Unlock(ctx)
 
 	select {
-	case <-hold.Lost(): // it ended without our asking: stop
+	case <-hold.Lost(): // it ended, and not by Unlock: stop
 	default:
 		fmt.Println("trusted:", hold.Trusted(), "fenced:", hold.Fence() > 0)
 	}
@@ -109,15 +109,15 @@ func Example_errors() {
 	}
 	defer held.Unlock(ctx)
 
-	hold, err := locks.Mutex("orders:42").TryLock(ctx) // never waits
+	hold, err := locks.Mutex("orders:42").TryLock(ctx) // waits for nobody
 	var busy *redlatch.NotAcquiredError
 	switch {
 	case err == nil:
 		defer hold.Unlock(ctx)
 	case errors.As(err, &busy):
 		fmt.Println("somebody else has it:", busy.Holder != "")
-	case errors.Is(err, redlatch.ErrUnavailable):
-		fmt.Println("Redis is down")
+	case errors.Is(err, redlatch.ErrUnavailable), errors.Is(err, redlatch.ErrIndeterminate):
+		fmt.Println("Redis is down, or hangs")
 	default:
 		fmt.Println("something else:", err)
 	}
@@ -134,9 +134,11 @@ func Example_fair() {
 	job := locks.FairMutex("nightly", redlatch.WithWaitNotice(func(w lock.Waiting) {
 		fmt.Printf("%d of %d; %s has it\n", w.Position, w.Length, w.Description)
 	}))
-	err := job.Do(ctx, runNightly)
-	fmt.Println(err)
-	// Output: <nil>
+	if err := job.Do(ctx, runNightly); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("done")
+	// Output: done
 }
 
 func renderFrame(context.Context) error { return nil }
@@ -146,8 +148,11 @@ func Example_semaphore() {
 	locks, stop := exampleClient()
 	defer stop()
 
-	render := locks.Semaphore("render", 8) // every program says the same limit; it is kept in Redis
-	err := render.Do(ctx, 1, renderFrame)  // waits for one of eight permits
+	// Every program says the same limit; it is kept in Redis.
+	render := locks.Semaphore("render", 8)
+	if err := render.Do(ctx, 1, renderFrame); err != nil { // waits for one of eight permits
+		log.Fatal(err)
+	}
 
 	permit, err := render.Acquire(ctx, 3) // or three of them, as one
 	if err != nil {

@@ -37,9 +37,9 @@ func (m *Mutex) Name() string { return m.named.Keys.Lock }
 //
 // The order is that of arrival at the server. A waiter shows that it lives by
 // heartbeats; who shows nothing for one is dropped, and all dead ones together
-// delay the others by one heartbeat at most. While the server stands still nobody
-// is dropped. A waiter that lost its place queues again, with its old ticket, and
-// is told so (redlatch.WithWaitNotice).
+// delay the others by one heartbeat at most. While the server stands still, for a
+// minute or less, nobody is dropped. A waiter that lost its place queues again, with
+// its old ticket, and is told so (redlatch.WithWaitNotice).
 //
 // On success the hold is kept alive until Unlock, and the work is to be done with
 // its Context. On failure nothing more is held than before, the place is given up,
