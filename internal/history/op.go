@@ -66,8 +66,9 @@ type Op struct {
 }
 
 // Window is a span in which the library told the holder that the hold may be
-// trusted: from the instant at which the acquire had returned to the first of:
-// Unlock called, loss seen, end of trust as read. Both are inner bounds, so two
+// trusted: from the instant at which the acquire had returned to the first of: Unlock
+// called, end of trust as read, last look before a loss that was told earlier than
+// that. Both are inner bounds, so two
 // windows of different owners that overlap are two holders at one time.
 type Window struct {
 	Client      int    `json:"client"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -49,6 +50,9 @@ type held struct {
 	hold   Hold
 	owner  string
 	window history.Window
+
+	trust int64 // its end, as it was read last
+	lost  bool
 }
 
 // Run does the steps, and in the end gives back what is left of its holds. It
@@ -208,6 +212,7 @@ func (a *Actor) begin(hold Hold, op history.Op) {
 		Client: a.Client, Name: a.Name, Owner: op.Owner, Units: op.Units, Fence: op.Fence, Acquisition: op.Acquisition,
 		Call: op.Call, From: op.Return, Until: op.Return,
 	}})
+	a.sample()
 }
 
 func (a *Actor) resize(ctx context.Context, limit int) {
@@ -271,9 +276,32 @@ func (a *Actor) sleep(ctx context.Context, d time.Duration) {
 		return
 	}
 	for range looks {
-		wait(ctx, d/looks)
+		a.attend(ctx, d/looks)
 		a.sample()
 	}
+}
+
+// attend waits, and looks at once when a hold is lost.
+func (a *Actor) attend(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		waits := []reflect.SelectCase{receive(timer.C), receive(ctx.Done())}
+		over := len(waits)
+		for _, h := range a.holds {
+			if !h.lost {
+				waits = append(waits, receive(h.hold.Lost()))
+			}
+		}
+		if which, _, _ := reflect.Select(waits); which < over {
+			return
+		}
+		a.sample()
+	}
+}
+
+func receive(c any) reflect.SelectCase {
+	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
 }
 
 func wait(ctx context.Context, d time.Duration) {
@@ -285,18 +313,27 @@ func wait(ctx context.Context, d time.Duration) {
 
 // sample takes down that holds are still trusted. A window grows only to an
 // instant at which the hold was not lost afterwards, and no farther than trust
-// reached: it never says more than the library did.
+// reached; if the loss is told when trust ends, up to there: it never says more than
+// the library did. When else a loss was told, or that the client closes, nobody here
+// can say; the window then ends with the look before.
 func (a *Actor) sample() {
+	const hair = time.Millisecond // two clocks are read for the end of trust
 	for i := range a.holds {
 		h := &a.holds[i]
-		now := a.Recorder.Now()
-		until := min(now, now+time.Until(h.hold.TrustedUntil()).Nanoseconds())
+		if h.lost {
+			continue
+		}
+		now, left := a.Recorder.Now(), time.Until(h.hold.TrustedUntil())
 		select {
 		case <-h.hold.Lost():
-			continue
+			h.lost = true
+			if h.trust > now+hair.Nanoseconds() {
+				continue
+			}
 		default:
+			h.trust = now + left.Nanoseconds()
 		}
-		if until > h.window.Until {
+		if until := min(now, h.trust); until > h.window.Until {
 			h.window.Until = until
 			a.Recorder.Trust(h.window)
 		}

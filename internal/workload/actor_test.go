@@ -143,6 +143,8 @@ func TestWindowsEndWithTrust(t *testing.T) {
 	require.InDelta(t, 4*time.Second, lost[0].Until, float64(time.Millisecond), "the last look before the loss")
 	over := play(t, &answers{trust: 2500 * time.Millisecond}, sleeps...).Windows
 	require.InDelta(t, 2500*time.Millisecond, over[0].Until, float64(time.Millisecond))
+	told := play(t, &answers{trust: 10 * time.Second}, sleeps...).Windows
+	require.InDelta(t, 10*time.Second, told[0].Until, float64(time.Millisecond), "the loss that is told when trust ends, between two looks")
 	require.Equal(t, int64(7), over[0].Fence)
 }
 
