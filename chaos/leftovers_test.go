@@ -34,14 +34,17 @@ func (p primitive) leftoverRows() []row {
 func (c *course) leftOver(p primitive) {
 	s := c.stand()
 	goroutines, connections := runtime.NumGoroutine(), s.counted("clients", "connected_clients")
+	var locks []workload.Lock
+	for range 2 {
+		client := s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(poll))
+		for i := range 16 {
+			locks = append(locks, p.lock(client, fmt.Sprintf("left %d", i%8)))
+		}
+	}
 	var cycles, cancels atomic.Int64
 	var g sync.WaitGroup
-	wantCycles, wantCancels := c.of(100_000, 200), c.of(1000, 20)
-	reconnects := c.of(100, 2)
-	for range 2 {
-		locks := s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(poll))
-		for i := range 16 {
-			l := p.lock(locks, fmt.Sprintf("left %d", i%8))
+	contend := func(wantCycles, wantCancels int) {
+		for _, l := range locks {
 			g.Go(func() {
 				for int(cycles.Load()) < wantCycles || int(cancels.Load()) < wantCancels {
 					one, given := c.cycle(l, rand.N(20) == 0)
@@ -51,6 +54,16 @@ func (c *course) leftOver(p primitive) {
 			})
 		}
 	}
+	// What a client has at work when nobody uses it, once it has been used: without the
+	// goroutines of the proxy, three for each connection.
+	idle := func() int { return runtime.NumGoroutine() - 3*s.proxy.Open() }
+	contend(100, 1)
+	g.Wait()
+	s.settled("subscriptions", 0, s.channels)
+	unused := idle()
+	wantCycles, wantCancels := c.of(100_000, 200), c.of(1000, 20)
+	reconnects := c.of(100, 2)
+	contend(wantCycles, wantCancels)
 	cut := 0
 	for range reconnects {
 		before := s.proxy.Accepted()
@@ -71,6 +84,7 @@ func (c *course) leftOver(p primitive) {
 	c.enough("cycles", int(cycles.Load()), wantCycles)
 	s.settled("subscriptions", 0, s.channels)
 	s.settled("keys", 0, s.lockKeys)
+	s.settled("goroutines of clients in use", unused, idle)
 	for _, end := range s.ends {
 		end()
 	}
@@ -83,8 +97,9 @@ func (c *course) cycle(l workload.Lock, hasty bool) (cycles, cancels int) {
 	ctx := context.Background()
 	if hasty {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, rand.N(time.Millisecond))
+		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
+		defer time.AfterFunc(rand.N(5*time.Millisecond), cancel).Stop()
 	}
 	h, err := l.Lock(ctx)
 	switch {
@@ -113,15 +128,14 @@ func (s *stand) settled(what string, start int, now func() int) {
 
 func (s *stand) channels() int {
 	channels, err := s.server.Control().PubSubChannels(context.Background(), "*").Result()
-	if err != nil {
-		return -1
-	}
+	s.ifBroken(err)
 	return len(channels)
 }
 
 // lockKeys counts the keys that are neither last fences nor limits, which are kept.
 func (s *stand) lockKeys() (n int) {
-	keys, _ := s.server.Control().Keys(context.Background(), "*").Result()
+	keys, err := s.server.Control().Keys(context.Background(), "*").Result()
+	s.ifBroken(err)
 	for _, key := range keys {
 		if !strings.HasPrefix(key, "redisson_lock_token:") && !strings.HasPrefix(key, "redlatch:permits:") {
 			n++

@@ -122,7 +122,8 @@ var (
 var permitOperations = []operation{
 	{"acquire", takesPermits, func(v *victim) error {
 		v.lose()
-		return v.permitted(permitLimit, func(p *semaphore.Permit) error { return v.hasPermits(p) })
+		p, err := v.semaphore().TryAcquire(context.Background(), permitLimit) // as of acquiring
+		return v.kept(p, err, func(p *semaphore.Permit) error { return v.hasPermits(p) })
 	}},
 	{"release", givesPermits, func(v *victim) error {
 		return v.permitted(2, func(*semaphore.Permit) error { v.lose(); return nil })
@@ -184,6 +185,10 @@ func (v *victim) semaphore() *semaphore.Semaphore {
 // permitted does something with a permit, and gives it back.
 func (v *victim) permitted(units int, then func(p *semaphore.Permit) error) error {
 	p, err := v.semaphore().Acquire(context.Background(), units)
+	return v.kept(p, err, then)
+}
+
+func (v *victim) kept(p *semaphore.Permit, err error, then func(p *semaphore.Permit) error) error {
 	if err != nil {
 		return err
 	}

@@ -84,10 +84,10 @@ func (k *keptLua) eval(peer *server.Peer, cmd string, args []string) (done bool)
 		return false
 	}
 	i := interpreters.Get().(*interpreter)
-	defer interpreters.Put(i)
 	i.srv, i.peer.Ctx = k.srv, k.nested
 	if i.run(peer, s.proto, args[2:2+keys], args[2+keys:]) {
 		k.loaded[s.name] = s.proto
+		interpreters.Put(i) // and not one in which something went wrong
 	}
 	return true
 }
