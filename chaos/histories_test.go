@@ -34,19 +34,23 @@ func (p primitive) historyRows() (rows []row) {
 // historiesEach of the families makes more than a thousand in all.
 var historiesEach = 1000/len(troubles) + 1
 
-// histories has clients contend for locks until there are enough histories and the
-// fault has bitten, and judges each.
+// together are the histories that are made at one time, all of which a blow meets.
+const together = 3
+
+// histories has clients contend for locks until there are enough histories, and the
+// fault has bitten as often as it takes to meet all of them, and judges each.
 func (c *course) histories(p primitive, f fault) {
 	s := c.stand(f.args...)
 	want := c.of(historiesEach, 2)
+	blows := (want + together - 1) / together
 	clients := s.clients(3, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
 	t := f.begin(s)
 	var begun, done atomic.Int64
 	var g sync.WaitGroup
-	for range min(3, want) { // at one time
+	for range min(together, want) {
 		g.Go(func() {
-			// Past the count it goes on while nothing has bitten, but not for ever.
-			for n := begun.Add(1); int(n) <= want || t.bitten() == 0 && int(n) <= 20*want; n = begun.Add(1) {
+			// Past the count it goes on while too little has bitten, but not for ever.
+			for n := begun.Add(1); int(n) <= want || t.bitten() < blows && int(n) <= 20*want; n = begun.Add(1) {
 				c.history(p, clients, fmt.Sprintf("history %d", n))
 				done.Add(1)
 			}
@@ -54,6 +58,9 @@ func (c *course) histories(p primitive, f fault) {
 	}
 	g.Wait()
 	c.bit(f.bites, t.bitten())
+	if n := t.bitten(); n < blows {
+		c.miss("only %d %s of %d", n, f.bites, blows)
+	}
 	t.end()
 	c.enough("histories", int(done.Load()), want)
 }
@@ -79,11 +86,13 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	g.Wait()
 	h := rec.History()
 	c.count("operations", len(h.Ops))
-	if ctx.Err() != nil || len(h.Ops) < operationsEach {
+	nothing := with(history.Nothing, h.Ops) // of which nothing can be judged
+	if ctx.Err() != nil || len(h.Ops)-nothing < operationsEach {
 		c.forbid("not ended", 1)
 		return
 	}
-	c.count("of them with an outcome nobody knows", unknown(h.Ops))
+	c.count("of them with an outcome nobody knows", with(history.Unknown, h.Ops))
+	c.count("that said nothing", nothing)
 	c.never("not linearizable", p.linearizable(h.Ops))
 	c.never("overlaps", check.Overlaps(h.Windows, check.Limit(p.units(), h.Ops...)))
 	if p.fenced() {
@@ -96,14 +105,15 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 const (
 	operationsEach = 200 // steps of each client, and operations of all that count
 	// patience is more than any fault needs. A lock that nobody can get is refused
-	// after it, which the checker does not accept.
+	// after it, which the checker does not accept of one that names a holder, and
+	// which is not counted as an operation where it names none.
 	patience = 20 * time.Second
 	longest  = time.Minute // of a history
 )
 
-func unknown(ops []history.Op) (n int) {
+func with(outcome history.Outcome, ops []history.Op) (n int) {
 	for _, op := range ops {
-		if op.Outcome == history.Unknown {
+		if op.Outcome == outcome {
 			n++
 		}
 	}

@@ -102,7 +102,8 @@ func (c *course) campaign(p primitive) *campaign {
 	c.Helper()
 	k := &campaign{course: c, p: p, server: redistest.Start(c.T), resources: redistest.Start(c.T), dir: c.TempDir(), met: map[string]int{}}
 	k.proxy = redistest.NewProxy(c.T, k.server.Addr())
-	// Releases take a while, so that they are met.
+	// Releases take a while, so that they are met: half of them before they are executed.
+	k.proxy.Inject(redistest.Rule{Match: some(.5, gives), Action: redistest.DelayRequest(workerLease / 8)})
 	k.proxy.Inject(redistest.Rule{Match: gives, Action: redistest.DelayReply(workerLease / 8)})
 	return k
 }
