@@ -89,6 +89,7 @@ type ordeal struct {
 	p     primitive
 	clock *clock
 	names []string
+	wrote map[string]*protected // by name
 
 	mu     sync.Mutex
 	losses []loss
@@ -120,8 +121,10 @@ func (c *course) expire(p primitive, e expiry) {
 	} else {
 		o.stand = c.stand(e.args...)
 	}
+	o.wrote = map[string]*protected{}
 	for i := range expiryNames {
-		o.names = append(o.names, fmt.Sprintf("trust %d", i))
+		name := fmt.Sprintf("trust %d", i)
+		o.names, o.wrote[name] = append(o.names, name), p.protected()
 	}
 	if e.strike != nil {
 		e.blow, e.gap = func(*stand) int { return e.strike(o) }, max(e.gap, expiryLease)
@@ -173,7 +176,7 @@ func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Reco
 		for range actorsEach {
 			var actors []*workload.Actor
 			for _, name := range o.names {
-				actors = append(actors, p.actor(locks, &workload.Actor{Client: len(all), Name: name, Recorder: rec}))
+				actors = append(actors, p.actor(locks, &workload.Actor{Client: len(all), Name: name, Recorder: rec, Resources: o.wrote[name].resources()}))
 			}
 			all = append(all, actors)
 		}
@@ -207,6 +210,8 @@ func (o *ordeal) judge(h history.History) {
 		o.never("overlaps", check.Overlaps(part.Windows, check.Limit(o.p.units())))
 		if o.p.fenced() {
 			o.never("fences gone back", check.Fences(part.Ops))
+			o.wrote[name].judge(o.course)
+			o.count("updates lost without", int(o.wrote[name].unchecked.audit().Lost()))
 		}
 	}
 	o.enough("grants", grants(h.Ops), o.of(grantsEach, leastGrants))
@@ -269,7 +274,7 @@ func turn(p primitive) []workload.Step {
 	case r < 30:
 		d = rand.N(expiryLease / 2)
 	}
-	return []workload.Step{{Verb: workload.Acquire, For: 4 * expiryLease, Units: p.some()}, {Verb: workload.Sleep, For: d}}
+	return []workload.Step{{Verb: workload.Acquire, For: 4 * expiryLease, Units: p.some()}, {Verb: workload.Work, For: d}}
 }
 
 // around is a time about the lease: shorter, so that holders survive, or longer, so

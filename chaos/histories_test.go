@@ -79,8 +79,11 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	var g sync.WaitGroup
+	protected := p.protected()
 	for i := range 4 + rand.N(3) {
-		a := p.actor(clients[i%len(clients)], &workload.Actor{Client: i, Name: name, Recorder: rec, Rest: 100 * time.Millisecond})
+		a := p.actor(clients[i%len(clients)], &workload.Actor{
+			Client: i, Name: name, Recorder: rec, Rest: 100 * time.Millisecond, Resources: protected.resources(),
+		})
 		g.Go(func() { a.Run(ctx, p.drawn(operationsEach)) })
 	}
 	g.Wait()
@@ -97,6 +100,8 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 	c.never("overlaps", check.Overlaps(h.Windows, check.Limit(p.units(), h.Ops...)))
 	if p.fenced() {
 		c.never("fences gone back", check.Fences(h.Ops))
+		protected.judge(c)
+		c.forbid("updates lost without fence check", int(protected.unchecked.audit().Lost())) // nothing expires
 	} else {
 		c.never("not whole again", whole(clients[0], name))
 	}
@@ -148,7 +153,7 @@ func (p primitive) drawn(operations int) (plan []workload.Step) {
 			holds++
 		}
 		if rand.N(10) == 0 {
-			plan = append(plan, workload.Step{Verb: workload.Sleep, For: rand.N(2 * time.Millisecond)})
+			plan = append(plan, workload.Step{Verb: workload.Work, For: rand.N(2 * time.Millisecond)})
 		}
 	}
 	return plan
