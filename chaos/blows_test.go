@@ -50,13 +50,10 @@ func doingAt(h history.History, b blow) string {
 	return last
 }
 
-// withExpiry makes expiry an operation, so that histories with it can be judged. A
-// release that was told of a loss says that the lock became free at some point since
-// the grant, at the latest a lease after it was told: a renewal that nobody heard the
-// answer of may have been the last word of a process that was stopped then. One whose outcome nobody knows, or that never came because its process
-// died, says that it may have become free since then. A waiter whose process was
-// stopped or killed may have lost its place since then; so may one that was told so,
-// for processes that are not stopped may have to wait for the machine.
+// withExpiry is check.Expiring, and what blows do besides. What a process had that
+// died may have become free since then. A waiter whose process was stopped or killed may
+// have lost its place since then; so may one that was told so, for processes that are
+// not stopped may have to wait for the machine.
 func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 	open := map[string]history.Op{} // grants without release
 	for _, op := range ops {
@@ -73,12 +70,6 @@ func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 				open[op.Acquisition] = op
 			}
 		case op.Kind == history.Release:
-			if op.Outcome == history.Lost {
-				op.Kind, op.Outcome, op.Call = history.Free, history.Done, open[op.Acquisition].Return
-				op.Return += workerLease.Nanoseconds()
-			} else if op.Outcome == history.Unknown {
-				op.Kind = history.Free
-			}
 			delete(open, op.Acquisition)
 		}
 		out = append(out, op)
@@ -90,7 +81,7 @@ func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 			}
 		}
 	}
-	return out
+	return check.Expiring(out, workerLease)
 }
 
 // lostPlace is since when a waiter may have lost its place in a queue; 0: it has not.

@@ -1,0 +1,56 @@
+package check
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/history"
+)
+
+// Expiring makes the end of a lease an operation, so that histories in which leases
+// end can be judged. A release that was told of a loss says that the lock became free
+// at some point since the grant, at the latest a lease after it was told: a renewal
+// that nobody heard the answer of may have been the last word. One whose outcome nobody
+// knows says that it may have become free since then. A re-entry that was told of a
+// loss says nothing: the release will.
+func Expiring(ops []history.Op, lease time.Duration) (out []history.Op) {
+	granted := map[string]int64{} // when, by acquisition
+	for _, op := range ops {
+		switch {
+		case op.Kind != history.Release && op.Outcome == history.Lost:
+			continue
+		case op.Kind != history.Release && op.Outcome == history.Done:
+			granted[op.Acquisition] = op.Return
+		case op.Kind == history.Release && op.Outcome == history.Lost:
+			op.Kind, op.Outcome, op.Call = history.Free, history.Done, granted[op.Acquisition]+1
+			op.Return += lease.Nanoseconds()
+		case op.Kind == history.Release && op.Outcome == history.Unknown:
+			op.Kind = history.Free
+		}
+		out = append(out, op)
+	}
+	return out
+}
+
+// Abandoned adds, for holds that nobody has given back, that they may end at any time.
+func Abandoned(ops []history.Op) []history.Op {
+	open := map[string]int{} // holds, by acquisition
+	last := map[string]history.Op{}
+	for _, op := range ops {
+		switch {
+		case op.Kind == history.Release:
+			open[op.Acquisition]--
+		case op.Outcome == history.Done:
+			open[op.Acquisition]++
+			last[op.Acquisition] = op
+		}
+	}
+	out := slices.Clone(ops)
+	for acquisition, op := range last {
+		if open[acquisition] > 0 {
+			op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, op.Return+1, history.Never
+			out = append(out, op)
+		}
+	}
+	return out
+}

@@ -1,0 +1,41 @@
+package check_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+)
+
+// The end of a lease excuses a second holder only if somebody was told of it, or never
+// gave back what he had.
+func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
+	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
+	first, second := held(told("a", acquire, 1, 2, done, 10)), held(told("b", acquire, 20, 21, done, 20))
+	again, reentry := held(told("a", acquire, 3, 4, done, 10)), held(told("a", acquire, 30, 31, done, 10))
+	lostAgain := held(told("a", acquire, 30, 31, lost))
+	given := func(from, to int64, o history.Outcome) history.Op { return held(told("a", release, from, to, o)) }
+	for name, c := range map[string]struct {
+		ops  []history.Op
+		fine bool
+	}{
+		"told of the loss":             {[]history.Op{first, second, given(50, 51, lost)}, true},
+		"told that it gave it back":    {[]history.Op{first, second, given(50, 51, done)}, false},
+		"nobody knows, while it asks":  {[]history.Op{first, given(10, 30, unknown), second}, true},
+		"nobody knows, but later":      {[]history.Op{first, second, given(50, 60, unknown)}, false},
+		"never given back":             {[]history.Op{first, second}, true},
+		"one of two given back":        {[]history.Op{first, again, given(5, 6, done), second}, true},
+		"both given back":              {[]history.Op{first, again, given(5, 6, done), second, given(50, 51, done)}, false},
+		"entered again after the next": {[]history.Op{first, second, reentry, given(50, 51, lost), given(52, 53, lost)}, false},
+		"a re-entry told of the loss":  {[]history.Op{first, second, lostAgain, given(50, 51, lost)}, true},
+		"refused within a lease after": {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 120, 121, refused))}, true},
+		"refused a lease after":        {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 160, 161, refused))}, false},
+		"a smaller fence":              {[]history.Op{first, held(told("b", acquire, 20, 21, done, 5)), given(50, 51, lost)}, false},
+	} {
+		err := check.Linearizable(check.Expiring(check.Abandoned(c.ops), 100*time.Nanosecond), check.ReentrantMutex())
+		require.Equal(t, c.fine, err == nil, "%s: %v", name, err)
+	}
+}
