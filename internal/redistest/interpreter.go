@@ -31,7 +31,7 @@ func (v *Virtual) KeepLua(before func(), loaded ...string) {
 		k.loaded[s.name] = s.proto
 	}
 	k.srv.SetPreHook(func(peer *server.Peer, cmd string, args ...string) (done bool) {
-		if cmd != "EVAL" && cmd != "EVALSHA" {
+		if cmd != "EVAL" && cmd != "EVALSHA" || len(args) < 2 {
 			return false
 		}
 		before()

@@ -74,3 +74,17 @@ func TestNothingComesBetweenTheCommandsOfAKeptScript(t *testing.T) {
 		}
 	})
 }
+
+// What the server knows from the start needs no EVAL, and what is no call is refused as
+// miniredis refuses it.
+func TestAKeptServerKnowsWhatWasLoaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		const text = "return ARGV[1]"
+		v.KeepLua(func() {}, text)
+		rdb := v.Client()
+		require.Equal(t, "a", rdb.EvalSha(ctx, redis.NewScript(text).Hash(), nil, "a").Val())
+		require.ErrorContains(t, rdb.EvalSha(ctx, redis.NewScript("return 1").Hash(), nil).Err(), "NOSCRIPT")
+		require.ErrorContains(t, rdb.Do(ctx, "EVALSHA", "x").Err(), "wrong number of arguments")
+	})
+}

@@ -134,7 +134,7 @@ func checks() int {
 	if err != nil {
 		panic(err)
 	}
-	if testing.Short() {
+	if testing.Short() { // as rapid does
 		n /= 5
 	}
 	return n
