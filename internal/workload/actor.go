@@ -160,7 +160,7 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	}
 	a.doubt = a.doubt || err != nil
 	a.sample()
-	if op.Outcome == history.Unknown && a.Rest > 0 {
+	if a.Rest > 0 && (op.Outcome == history.Unknown || errors.Is(err, lockerr.ErrRefused)) {
 		a.sleep(ctx, a.Rest)
 	}
 }
@@ -327,7 +327,8 @@ func (a *Actor) sample() {
 		select {
 		case <-h.hold.Lost():
 			h.lost = true
-			if h.trust > now+hair.Nanoseconds() {
+			closed := h.hold.TrustedUntil().IsZero()
+			if closed || h.trust > now+hair.Nanoseconds() {
 				continue
 			}
 		default:

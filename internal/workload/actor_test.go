@@ -24,6 +24,7 @@ type answers struct {
 	unlocks []error
 	lost    chan struct{}
 	trust   time.Duration
+	closes  bool               // the client does, and nothing else loses what is held
 	waits   func(lock.Waiting) // of the actor
 }
 
@@ -61,9 +62,18 @@ type hold struct {
 func (hold) Acquisition() string            { return "c:1" }
 func (hold) Fence() int64                   { return 7 }
 func (h hold) Lost() <-chan struct{}        { return h.lost }
-func (h hold) TrustedUntil() time.Time      { return h.until }
 func (h hold) Unlock(context.Context) error { return next(&h.unlocks) }
 
+func (h hold) TrustedUntil() time.Time {
+	select {
+	case <-h.lost:
+		if h.closes {
+			return time.Time{}
+		}
+	default:
+	}
+	return h.until
+}
 func play(t *testing.T, a *answers, plan ...workload.Step) (h history.History) {
 	synctest.Test(t, func(t *testing.T) {
 		a.lost = make(chan struct{})
@@ -145,6 +155,8 @@ func TestWindowsEndWithTrust(t *testing.T) {
 	require.InDelta(t, 2500*time.Millisecond, over[0].Until, float64(time.Millisecond))
 	told := play(t, &answers{trust: 10 * time.Second}, sleeps...).Windows
 	require.InDelta(t, 10*time.Second, told[0].Until, float64(time.Millisecond), "the loss that is told when trust ends, between two looks")
+	closed := play(t, &answers{trust: 10 * time.Second, closes: true}, sleeps...).Windows
+	require.InDelta(t, 4*time.Second, closed[0].Until, float64(time.Millisecond), "a client that closes as trust ends")
 	require.Equal(t, int64(7), over[0].Fence)
 }
 
