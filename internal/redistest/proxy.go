@@ -19,6 +19,7 @@ type Proxy struct {
 	dial func() (net.Conn, error)
 
 	discarded atomic.Int64
+	unheard   atomic.Int64
 	running   sync.WaitGroup
 
 	mu        sync.Mutex
@@ -97,6 +98,9 @@ func (p *Proxy) Heal() { p.setHole(noTraffic) }
 
 // Discarded counts the commands and replies that fell into a black hole.
 func (p *Proxy) Discarded() int { return int(p.discarded.Load()) }
+
+// Unheard counts the published messages among them.
+func (p *Proxy) Unheard() int { return int(p.unheard.Load()) }
 
 // KillAll closes every connection.
 func (p *Proxy) KillAll() { p.Kill(AllTraffic) }

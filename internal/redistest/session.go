@@ -201,6 +201,9 @@ func (s *session) replies() {
 			return
 		}
 		if s.isSilenced() {
+			if s.isMessage(f) && f.firstWord() == "message" {
+				s.proxy.unheard.Add(1)
+			}
 			continue
 		}
 		s.pass(f, s.answered(f))
