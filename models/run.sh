@@ -49,6 +49,8 @@ fair    NO_REQUEUE                                 waits_for_ever
 fair    NO_GRANT_IN_HEARTBEAT                      waits_for_ever
 '
 
+[ -z "${1:-}" ] || [ -e "$1.pml" ] || { echo "no model $1"; exit 1; }
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
