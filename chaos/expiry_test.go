@@ -208,9 +208,9 @@ func (o *ordeal) judge(h history.History) {
 			}
 		}
 		o.never("overlaps", check.Overlaps(part.Windows, check.Limit(o.p.units())))
+		o.never("histories not linearizable", o.p.whileLeasesEnd(check.Expiring(part.Ops, expiryLease)))
 		if o.p.fenced() {
 			o.never("fences gone back", check.Fences(part.Ops))
-			o.never("histories not linearizable", check.Linearizable(check.Expiring(part.Ops, expiryLease), check.ReentrantMutex())) // places in queues may be lost
 			o.wrote[name].judge(o.course)
 			o.count("updates lost without", int(o.wrote[name].unchecked.audit().Lost()))
 		}

@@ -125,7 +125,9 @@ var troubles = []fault{
 	{name: "command connections killed", bites: "connections killed", gap: 10 * time.Millisecond, blow: killing("normal")},
 	{name: "subscribers killed", bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
 	{name: "black-holed subscriber", bites: "messages swallowed", gap: 100 * time.Millisecond, blow: deafening},
-	{name: "channels denied", bites: "commands denied", gap: 50 * time.Millisecond, blow: denying},
+	{name: "channels denied", bites: "commands denied", gap: 50 * time.Millisecond, blow: denying("resetchannels", "allchannels", 50*time.Millisecond)},
+	{name: "keys denied", bites: "commands denied", gap: 300 * time.Millisecond, blow: denying("resetkeys", "allkeys", 30*time.Millisecond)},
+	{name: "scripts denied", bites: "commands denied", gap: 300 * time.Millisecond, blow: denying("-evalsha", "+evalsha", 30*time.Millisecond)},
 	{name: "CLIENT PAUSE", bites: "pauses", gap: 300 * time.Millisecond, blow: pausing},
 	{name: "SCRIPT FLUSH", bites: "NOSCRIPT", gap: 5 * time.Millisecond, blow: flushingScripts},
 	{name: "BUSY", bites: "BUSY", args: []string{"--lua-time-limit", "5"}, gap: 300 * time.Millisecond, blow: occupying},
@@ -145,20 +147,23 @@ func killing(kind string) func(*stand) int {
 
 // deafening swallows what subscribers should hear, for longer than a poll.
 func deafening(s *stand) int {
-	before := s.proxy.Discarded()
+	before := s.proxy.Unheard()
 	s.proxy.BlackHole(redistest.SubscriberTraffic)
 	defer s.proxy.Heal()
 	time.Sleep(3 * poll)
-	return s.proxy.Discarded() - before
+	return s.proxy.Unheard() - before
 }
 
-// denying takes the right to all channels, which ends subscriptions too.
-func denying(s *stand) int {
-	before := s.refusals("NOPERM")
-	s.tell("ACL", "SETUSER", "default", "resetchannels")
-	time.Sleep(50 * time.Millisecond)
-	s.tell("ACL", "SETUSER", "default", "allchannels")
-	return s.refusals("NOPERM") - before
+// denying takes a right of the user for a while. Without that to channels,
+// subscriptions end too.
+func denying(deny, allow string, d time.Duration) func(*stand) int {
+	return func(s *stand) int {
+		before := s.refusals("NOPERM")
+		s.tell("ACL", "SETUSER", "default", deny)
+		time.Sleep(d)
+		s.tell("ACL", "SETUSER", "default", allow)
+		return s.refusals("NOPERM") - before
+	}
 }
 
 // pausing counts the pauses that a write really had to wait for.

@@ -51,7 +51,7 @@ func (c *course) histories(p primitive, f fault) {
 		g.Go(func() {
 			// Past the count it goes on while too little has bitten, but not for ever.
 			for n := begun.Add(1); int(n) <= want || t.bitten() < blows && int(n) <= 20*want; n = begun.Add(1) {
-				c.history(p, clients, fmt.Sprintf("history %d", n))
+				c.history(p, clients, historyName(int(n)))
 				done.Add(1)
 			}
 		})
@@ -62,8 +62,15 @@ func (c *course) histories(p primitive, f fault) {
 		c.miss("only %d %s of %d", n, f.bites, blows)
 	}
 	t.end()
+	for n := range int(done.Load()) {
+		if !p.fenced() {
+			c.never("not whole again", whole(clients[0], historyName(n+1)))
+		}
+	}
 	c.enough("histories", int(done.Load()), want)
 }
+
+func historyName(n int) string { return fmt.Sprintf("history %d", n) }
 
 func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.Client) {
 	for range n {
@@ -102,8 +109,6 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 		c.never("fences gone back", check.Fences(h.Ops))
 		protected.judge(c)
 		c.forbid("updates lost without fence check", int(protected.unchecked.audit().Lost())) // nothing expires
-	} else {
-		c.never("not whole again", whole(clients[0], name))
 	}
 }
 

@@ -22,7 +22,10 @@ type primitive struct {
 	of   func(c *redlatch.Client, name string, options ...redlatch.LockOption) locker
 	// linearizable judges a history in which nothing expires.
 	linearizable func(ops []history.Op) error
-	permits      func(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock // instead of of
+	// whileLeasesEnd judges one in which the end of a hold is an operation, and places in
+	// queues may be lost.
+	whileLeasesEnd func(ops []history.Op) error
+	permits        func(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock // instead of of
 	// operations are its commands and how to provoke them, for replies that are cut.
 	operations []operation
 	// waitedFor reports whether somebody waits for each name, and listens.
@@ -81,17 +84,19 @@ var primitives = []primitive{{
 	of: func(c *redlatch.Client, name string, options ...redlatch.LockOption) locker {
 		return c.Mutex(name, options...)
 	},
-	linearizable: func(ops []history.Op) error { return check.Linearizable(ops, check.ReentrantMutex()) },
-	operations:   mutexOperations,
-	waitedFor:    (*stand).listenedFor,
+	linearizable:   func(ops []history.Op) error { return check.Linearizable(ops, check.ReentrantMutex()) },
+	whileLeasesEnd: func(ops []history.Op) error { return check.Linearizable(ops, check.ReentrantMutex()) },
+	operations:     mutexOperations,
+	waitedFor:      (*stand).listenedFor,
 }, {
 	name: "fair mutex",
 	of: func(c *redlatch.Client, name string, options ...redlatch.LockOption) locker {
 		return c.FairMutex(name, options...)
 	},
-	linearizable: func(ops []history.Op) error { return check.Linearizable(ops, check.FairMutex()) },
-	operations:   fairOperations,
-	waitedFor:    (*stand).queuedFor,
+	linearizable:   func(ops []history.Op) error { return check.Linearizable(ops, check.FairMutex()) },
+	whileLeasesEnd: func(ops []history.Op) error { return check.Linearizable(ops, check.ReentrantMutex()) },
+	operations:     fairOperations,
+	waitedFor:      (*stand).queuedFor,
 }, permits}
 
 // actor gives an actor its lock, which tells it when it waits in a queue.

@@ -196,7 +196,7 @@ func (k *campaign) judge(h history.History, what string) (rejected int) {
 		k.count("grants", grants(part.Ops))
 		k.never("overlaps", check.Overlaps(part.Windows, check.Limit(k.p.units())))
 		if !k.p.fenced() {
-			k.never("histories not linearizable", k.p.linearizable(withExpiry(unjudged(part.Ops), k.blows)))
+			k.never("histories not linearizable", k.p.linearizable(withExpiry(check.Grants(part.Ops), k.blows)))
 			continue
 		}
 		k.never("histories not linearizable", k.p.linearizable(withExpiry(withUnheard(part.Ops, k.blows), k.blows)))

@@ -31,6 +31,9 @@ var permits = primitive{
 	linearizable: func(ops []history.Op) error {
 		return check.Linearizable(ops, check.Permits(permitLimit))
 	},
+	whileLeasesEnd: func(ops []history.Op) error {
+		return check.Linearizable(check.Grants(ops), check.Permits(permitLimit))
+	},
 	operations: permitOperations,
 	waitedFor: func(s *stand, names []string) bool {
 		return s.channels() > 0 && !slices.ContainsFunc(names, func(name string) bool {
@@ -268,17 +271,4 @@ func (v *victim) hasPermits(p *semaphore.Permit) error {
 		return fmt.Errorf("%w: %q, want %q", errDrift, stored, want)
 	}
 	return nil
-}
-
-// unjudged takes refusals and places out of a history in which leases end: what a dead
-// waiter was granted was in use, and nobody was told.
-func unjudged(ops []history.Op) []history.Op {
-	ops = slices.Clone(ops)
-	for i := range ops {
-		ops[i].Queued = 0
-		if ops[i].Outcome == history.Refused {
-			ops[i].Outcome = history.Nothing
-		}
-	}
-	return ops
 }

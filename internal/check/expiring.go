@@ -54,3 +54,16 @@ func Abandoned(ops []history.Op) []history.Op {
 	}
 	return out
 }
+
+// Grants takes refusals and places in queues out of a history in which leases end and
+// permits are shared: what a dead waiter was granted was in use, and nobody was told.
+func Grants(ops []history.Op) []history.Op {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		ops[i].Queued = 0
+		if ops[i].Outcome == history.Refused {
+			ops[i].Outcome = history.Nothing
+		}
+	}
+	return ops
+}
