@@ -30,7 +30,7 @@ func (c *course) calls(p primitive) {
 	server := c.stand()
 	var mu sync.Mutex
 	var late []time.Duration
-	unheard, answered := 0, 0
+	unheard, answered, swallowed := 0, 0, 0
 	for done := 0; done < c.of(2000, 2*together); {
 		s := server.apart()
 		ends := s.inBlackHole(p, together)
@@ -40,7 +40,7 @@ func (c *course) calls(p primitive) {
 			g.Go(func() {
 				d := 50*time.Millisecond + rand.N(200*time.Millisecond)
 				ctx, cancel := context.WithTimeout(context.Background(), d)
-				if i%2 == 0 {
+				if i/4%2 == 0 { // as many of each kind of call
 					cancel()
 					ctx, cancel = context.WithCancel(context.Background())
 					time.AfterFunc(d, cancel)
@@ -60,8 +60,10 @@ func (c *course) calls(p primitive) {
 			})
 		}
 		g.Wait()
+		swallowed += s.proxy.Discarded()
 		s.over()
 	}
+	c.bit("commands swallowed", swallowed)
 	c.bit("calls ended by their context", unheard)
 	c.forbid("calls answered all the same", answered)
 	c.within("late", late, 100, 50*time.Millisecond)

@@ -64,6 +64,9 @@ func TestChaos(t *testing.T) {
 			rows = append(rows, r)
 		}
 	}
+	if len(rows)+len(leftOut) == 0 {
+		t.Fatalf("-rows=%s: no row has such a name", *rowsFlag)
+	}
 	done := make([]result, len(rows))
 	perform := func(i int) { done[i] = rows[i].perform(t, size) }
 	var together errgroup.Group

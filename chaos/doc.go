@@ -2,7 +2,7 @@
 // real server and real processes to which real faults happen. There is nothing in
 // it but tests.
 //
-//	go test ./...       rows that measure no time and search no history, at a tiny scale
+//	go test ./...       rows that measure no time and take little, at a tiny scale
 //	make chaos-short    the same and those that take long, at a small scale
 //	make chaos          every row, those that measure time too, at the scale of the targets: under an hour
 //

@@ -88,6 +88,9 @@ func (c *course) lostWakes(p primitive) {
 		s.over()
 	}
 	c.bit("messages swallowed", swallowed)
+	if swallowed < len(took) {
+		c.miss("only %d messages of %d were swallowed", swallowed, len(took))
+	}
 	c.within("served after", took, 100, bound)
 }
 
@@ -139,6 +142,9 @@ func (s *stand) wait(p primitive, locks *redlatch.Client, names []string) func(s
 	return func(since []time.Time) (took []time.Duration) {
 		served.Wait()
 		for i, t := range at {
+			if t.Before(since[i]) {
+				s.miss("a waiter was served before the lock was free")
+			}
 			took = append(took, t.Sub(since[i]))
 		}
 		return took
