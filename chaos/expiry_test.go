@@ -27,6 +27,7 @@ import (
 type expiry struct {
 	fault
 	stepped bool // the server's clock can be set
+	back    bool // and is set back, so that leases that nobody renews last longer
 	// loses: Redis forgets locks that are held. Then no library can exclude others
 	// until the holder looks again, and none is promised to; see the row's target.
 	loses    bool
@@ -78,7 +79,7 @@ var expiries = []expiry{
 	{fault: fault{name: "FLUSHALL", bites: "locks flushed"}, loses: true, strike: flushing},
 	{fault: fault{name: "eviction", bites: "locks evicted", args: []string{"--maxmemory-policy", "volatile-lru"}}, loses: true, strike: evicting},
 	{fault: fault{name: "clock forward", bites: "steps"}, stepped: true, loses: true, strike: forward},
-	{fault: fault{name: "clock back", bites: "steps"}, stepped: true, strike: back},
+	{fault: fault{name: "clock back", bites: "steps"}, stepped: true, back: true, strike: back},
 	{fault: fault{name: "OOM", bites: "OOM"}, strike: starving},
 	{fault: fault{name: "MISCONF", bites: "MISCONF", args: []string{"--save", "3600 1"}}, strike: refusingWrites},
 }
@@ -87,6 +88,7 @@ var expiries = []expiry{
 type ordeal struct {
 	*stand
 	p     primitive
+	back  bool // as of expiry
 	clock *clock
 	names []string
 	wrote map[string]*protected // by name
@@ -115,7 +117,7 @@ func (o *ordeal) during(name string, do func() (forgot bool)) {
 
 // expire has clients contend for locks while leases end.
 func (c *course) expire(p primitive, e expiry) {
-	o := &ordeal{p: p}
+	o := &ordeal{p: p, back: e.back}
 	if e.stepped {
 		o.stand, o.clock = c.steppedStand(e.args...)
 	} else {
@@ -200,15 +202,15 @@ func (o *ordeal) judge(h history.History) {
 	var longest time.Duration
 	for _, name := range o.names {
 		part := h.ByName()[name]
-		asked := called(part.Ops)
+		asked, given := called(part.Ops), o.given(part.Ops)
 		for i := range part.Windows {
 			w := &part.Windows[i]
-			if longer := o.cut(w, asked[w.Acquisition]); longer > 0 {
+			if longer := o.cut(w, asked[w.Acquisition], given[w.Acquisition]); longer > 0 {
 				unawares, longest = unawares+1, max(longest, longer)
 			}
 		}
 		o.never("overlaps", check.Overlaps(part.Windows, check.Limit(o.p.units())))
-		o.never("histories not linearizable", o.p.whileLeasesEnd(check.Expiring(part.Ops, expiryLease)))
+		o.never("histories not linearizable", o.p.whileLeasesEnd(o.expiring(part.Ops)))
 		if o.p.fenced() {
 			o.never("fences gone back", check.Fences(part.Ops))
 			o.wrote[name].judge(o.course)
@@ -229,10 +231,24 @@ func (o *ordeal) judge(h history.History) {
 	}
 }
 
+// expiring makes the end of a lease an operation. By how much a clock that is set back
+// again and again stretches the lease of what is lost already, nobody can say: those
+// who are refused meanwhile are not judged.
+func (o *ordeal) expiring(ops []history.Op) []history.Op {
+	if o.back {
+		ops = check.Grants(ops)
+	}
+	return check.Expiring(ops, expiryLease)
+}
+
 // cut ends a window where Redis forgot the lock, and says how much of it lay behind.
 // A grant whose answer was under way at that moment may be from before or after: it
-// counts for nothing.
-func (o *ordeal) cut(w *history.Window, called int64) (longer time.Duration) {
+// counts for nothing. What was there to be given back was never forgotten: granted
+// after that, or extended by a script in the midst of which the clock was set.
+func (o *ordeal) cut(w *history.Window, called int64, given bool) (longer time.Duration) {
+	if given {
+		return 0
+	}
 	for _, l := range o.losses {
 		switch {
 		case l.name != "" && l.name != w.Name:
@@ -244,6 +260,20 @@ func (o *ordeal) cut(w *history.Window, called int64) (longer time.Duration) {
 		}
 	}
 	return longer
+}
+
+// given are the acquisitions that an Unlock gave back while Redis forgot nothing: then
+// they were there. An Unlock that is sent again finds nothing, and cannot know.
+func (o *ordeal) given(ops []history.Op) map[string]bool {
+	there := map[string]bool{}
+	for _, op := range ops {
+		if op.Kind == history.Release && op.Outcome == history.Done {
+			there[op.Acquisition] = !slices.ContainsFunc(o.losses, func(l loss) bool {
+				return op.Call < l.until && l.from < op.Return
+			})
+		}
+	}
+	return there
 }
 
 // called is when grants were asked for, by acquisition.
@@ -382,15 +412,28 @@ func (o *ordeal) step(loses bool, d time.Duration) int {
 	control := o.server.Control()
 	before, began := control.Time(context.Background()).Val(), time.Now()
 	if loses {
-		o.during("", func() bool { o.clock.step(d); return true })
+		o.during("", func() bool { o.set(d); return true })
 	} else {
-		o.clock.step(d)
+		o.set(d)
 	}
 	jump := control.Time(context.Background()).Val().Sub(before) - time.Since(began)
 	if (jump - d).Abs() > expiryLease/8 {
 		return 0
 	}
 	return 1
+}
+
+// set sets the clock while the server is busy with nothing. One that is set in the
+// midst of a script may let it find a lease that has not ended, and extend it.
+func (o *ordeal) set(d time.Duration) {
+	busy := make(chan struct{})
+	go func() {
+		defer close(busy)
+		o.try("EVAL", "for i = 1, 5e6 do end", 0)
+	}()
+	time.Sleep(10 * time.Millisecond)
+	o.clock.step(d)
+	<-busy
 }
 
 func starving(o *ordeal) int {
