@@ -187,7 +187,7 @@ func play(t *rapid.T, p primitive, s schedule, sum *tally) (o outcome, err error
 		err = errors.Join(err, w.idle(p), w.remains(p), w.end())
 		ctx := context.Background()
 		o.lease, o.disturbed, o.deleted = s.lease, w.disturbed(), w.bites["delete"] > 0
-		o.late = slices.ContainsFunc(s.faults, func(f wireFault) bool { return slices.Contains(late, f.action) })
+		o.late = w.late()
 		o.history = w.recorder.History()
 		o.checked, _ = w.checked.Audit(ctx)
 		o.unchecked, _ = w.unchecked.Audit(ctx)

@@ -17,7 +17,7 @@ import (
 // which nothing bites does not pass for one that was survived.
 type tally struct {
 	mu                                          sync.Mutex
-	schedules, bitten                           int
+	schedules, bitten, late                     int
 	bites                                       map[string]int
 	grants, reentries, refusals, unknowns, lost int
 	overwritten, rejected, accepted, ops        int
@@ -43,6 +43,9 @@ func (s *tally) add(w *world, o outcome) {
 	}
 	if bites > 0 {
 		s.bitten++
+	}
+	if o.late {
+		s.late++
 	}
 	s.overwritten += int(o.unchecked.Lost())
 	s.rejected += int(o.checked.Rejected)
@@ -92,8 +95,8 @@ func (s *tally) count(ops []history.Op) {
 // report prints the sums, and fails the test if a kind of fault never bit: what
 // is drawn and never happens is not tested.
 func (s *tally) report(t *testing.T, p primitive, h hardship) {
-	line := fmt.Sprintf("%s: %d schedules, of which %d met a fault; %d calls: %d grants, %d re-entries, %d refusals, %d unknown, %d lost; ",
-		t.Name(), s.schedules, s.bitten, s.ops, s.grants, s.reentries, s.refusals, s.unknowns, s.lost)
+	line := fmt.Sprintf("%s: %d schedules, of which %d met a fault, in %d something came late; %d calls: %d grants, %d re-entries, %d refusals, %d unknown, %d lost; ",
+		t.Name(), s.schedules, s.bitten, s.late, s.ops, s.grants, s.reentries, s.refusals, s.unknowns, s.lost)
 	line += fmt.Sprintf("%d writes accepted, %d rejected, %d overwritten where nobody looked at fences\n", s.accepted, s.rejected, s.overwritten)
 	if p.queued {
 		line += fmt.Sprintf("  queued: %d waits, of which %d were given up, %d lost their place, %d had a link without faults\n", s.queued, s.left, s.again, s.kept)

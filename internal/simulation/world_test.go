@@ -211,10 +211,10 @@ func (w *world) happen(e event) {
 	case "kill subscriber":
 		bite = m.link.Kill(redistest.SubscriberTraffic) > 0
 	case "deafen":
-		bite = m.hole(redistest.SubscriberTraffic, e.wait)
+		bite = m.hole(redistest.SubscriberTraffic, e.wait, m.link.Unheard)
 	case "black hole":
 		// Not the handshakes: go-redis reads those of its PubSub under a mutex.
-		bite = m.hole(redistest.CommandTraffic, e.wait)
+		bite = m.hole(redistest.CommandTraffic, e.wait, m.link.Discarded)
 	case "cut off":
 		bite = m.link.Open() > 0
 		m.link.Down()
@@ -258,12 +258,12 @@ func (w *world) happen(e event) {
 	}
 }
 
-func (m *machine) hole(traffic redistest.Traffic, d time.Duration) (bite bool) {
-	before := m.link.Discarded()
+func (m *machine) hole(traffic redistest.Traffic, d time.Duration, fell func() int) (bite bool) {
+	before := fell()
 	m.link.BlackHole(traffic)
 	time.Sleep(d)
 	m.link.Heal()
-	return m.link.Discarded() > before
+	return fell() > before
 }
 
 // forget takes down that a number of units which a resize has set may be forgotten:
@@ -291,6 +291,16 @@ func (w *world) disturbed() map[int]bool {
 		}
 	}
 	return actors
+}
+
+// late reports whether a command came late, or came again.
+func (w *world) late() bool {
+	for i, f := range w.s.faults {
+		if slices.Contains(late, f.action) && w.faults[i].Bites() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (w *world) hit(link int) bool {
