@@ -22,8 +22,8 @@ GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -shuffle=on -parallel $(PARALL
 
 # Races are looked for in all that is ours. In ./rivals other people's libraries have
 # their connections killed, and a race in one of them is no fault of this repository:
-# rueidis v1.0.79, rarely, hands a command out again that its writer still reads. The
-# rig and redlatch, all there is of ours in it, are raced by ./chaos.
+# rueidis v1.0.79, rarely, hands a command out again that its writer still reads. What
+# is ours in it, but for the rows themselves, is raced by the tests of this module.
 RACE = $(if $(filter ./rivals,$(1)),,-race)
 
 # The clock of a server is set by a library that is compiled for it.
