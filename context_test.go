@@ -3,11 +3,13 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
@@ -80,6 +82,45 @@ func TestCallsReturnWithTheirContextInABlackHole(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// An Unlock by a context of its chain, and a Release by any, do not simply end with that
+// context: it may be the one that ends because of them. Why they gave up is told all
+// the same. In real time: in a bubble their deadline and its are one instant.
+func TestUnlockByAContextOfItsChainSaysWhyItGaveUp(t *testing.T) {
+	s := redistest.Start(t)
+	for ending, begin := range endings {
+		t.Run(ending, func(t *testing.T) {
+			proxy := redistest.NewProxy(t, s.Addr())
+			locks := locksOn(t, proxy.Client())
+			outer := mustLock(t, context.Background(), locks.Mutex(redistest.Name(t)))
+			unlocks := map[string]func(context.Context) error{}
+			for i := range 10 {
+				name := fmt.Sprintf("%s %d", redistest.Name(t), i)
+				unlocks["lock "+name] = mustLock(t, outer.Context(), locks.Mutex(name)).Unlock
+				permit, err := locks.Semaphore(name, 1).Acquire(context.Background(), 1)
+				require.NoError(t, err)
+				unlocks["permit "+name] = permit.Release
+			}
+			proxy.BlackHole(redistest.AllTraffic)
+			defer proxy.KillAll()
+			defer proxy.Heal()
+			var g errgroup.Group
+			for what, unlock := range unlocks {
+				g.Go(func() error {
+					ctx, cancel := begin(outer.Context())
+					defer cancel()
+					err := unlock(ctx)
+					<-ctx.Done() // its timer may be the later one, by a hair
+					if !errors.Is(err, ctx.Err()) {
+						return fmt.Errorf("%s: %w", what, err)
+					}
+					return nil
+				})
+			}
+			require.NoError(t, g.Wait())
+		})
 	}
 }
 

@@ -49,6 +49,7 @@ func (c *course) calls(p primitive) {
 				end := time.Now().Add(d) // or somewhat earlier
 				err := call(ctx)
 				over := time.Since(end)
+				<-ctx.Done() // where the library has a timer of its own, it may be earlier by a hair
 				mu.Lock()
 				defer mu.Unlock()
 				if errors.Is(err, ctx.Err()) && ctx.Err() != nil {

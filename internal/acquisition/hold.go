@@ -144,7 +144,8 @@ func (a *Acquisition) insistsUntil() time.Time {
 
 // unlockContextWithin is unlockContext for a context that may be the one of the
 // hold, which ends because of the unlock and before Redis is asked: that is no
-// reason to give up.
+// reason to give up. Its deadline is one of the result, too, and left to it: a caller
+// who ran out of time is told that, and not of a cancel.
 func (a *Acquisition) unlockContextWithin(ctx context.Context) (context.Context, context.CancelFunc) {
 	end := a.insistsUntil()
 	if d, ok := ctx.Deadline(); ok && d.Before(end) {
@@ -152,7 +153,7 @@ func (a *Acquisition) unlockContextWithin(ctx context.Context) (context.Context,
 	}
 	detached, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	stop := context.AfterFunc(ctx, func() {
-		if !errors.Is(context.Cause(ctx), errReleased) {
+		if ctx.Err() == context.Canceled && !errors.Is(context.Cause(ctx), errReleased) {
 			cancel()
 		}
 	})
