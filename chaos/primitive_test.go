@@ -94,7 +94,7 @@ var primitives = []primitive{{
 		return c.FairMutex(name, options...)
 	},
 	linearizable:   func(ops []history.Op) error { return check.Linearizable(ops, check.FairMutex()) },
-	whileLeasesEnd: func(ops []history.Op) error { return check.Linearizable(ops, check.ReentrantMutex()) },
+	whileLeasesEnd: func(ops []history.Op) error { return check.Linearizable(check.Grants(ops), check.ReentrantMutex()) },
 	operations:     fairOperations,
 	waitedFor:      (*stand).queuedFor,
 }, permits}

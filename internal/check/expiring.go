@@ -55,8 +55,9 @@ func Abandoned(ops []history.Op) []history.Op {
 	return out
 }
 
-// Grants takes refusals and places in queues out of a history in which leases end and
-// permits are shared: what a dead waiter was granted was in use, and nobody was told.
+// Grants takes refusals and places in queues out of a history in which leases end: what
+// a waiter was granted and never heard of was in use, and nobody was told; when that
+// has ended, it may be granted anew, and the call that returns is the same.
 func Grants(ops []history.Op) []history.Op {
 	ops = slices.Clone(ops)
 	for i := range ops {

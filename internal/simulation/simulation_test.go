@@ -27,7 +27,7 @@ var primitives = map[string]primitive{
 			return check.Linearizable(ops, check.ReentrantMutex())
 		},
 		whileLeasesEnd: func(ops []history.Op) error {
-			return check.Linearizable(ops, check.ReentrantMutex())
+			return check.Linearizable(check.Grants(ops), check.ReentrantMutex())
 		},
 		fenced: true, units: 1, keys: []string{name},
 		commands: map[string]func(cmd []string) bool{
@@ -51,7 +51,7 @@ var primitives = map[string]primitive{
 			return check.Linearizable(ops, check.FairMutex())
 		},
 		whileLeasesEnd: func(ops []history.Op) error {
-			return check.Linearizable(ops, check.ReentrantMutex())
+			return check.Linearizable(check.Grants(ops), check.ReentrantMutex())
 		},
 		queued: true, fenced: true, units: 1, keys: []string{name},
 		commands: map[string]func(cmd []string) bool{
