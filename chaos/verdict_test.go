@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/history"
 )
 
 // A row is green if its fault has bitten, and nothing that is forbidden happened, and
@@ -35,5 +37,30 @@ func TestVerdictsOfRows(t *testing.T) {
 		var out result
 		out.judge(c)
 		require.Equal(t, r.want, out.verdict, name)
+	}
+}
+
+// What Redis forgot counts up to then, what may have been granted before counts for
+// nothing, and what was there to be given back counts whole.
+func TestWindowsAreCutWhereRedisForgot(t *testing.T) {
+	o := &ordeal{losses: []loss{{name: "n", from: 100, until: 110}}}
+	release := func(from, to int64) map[string]bool {
+		return o.given([]history.Op{{Kind: history.Release, Outcome: history.Done, Acquisition: "a", Call: from, Return: to}})
+	}
+	for name, c := range map[string]struct {
+		from, until, asked int64
+		given              map[string]bool
+		want               int64
+	}{
+		"held when it was forgotten":      {50, 300, 40, nil, 100},
+		"answered after that":             {120, 300, 40, nil, 120},
+		"asked after that":                {130, 300, 120, nil, 300},
+		"there to be given back":          {120, 300, 40, release(300, 301), 300},
+		"given back as it was forgotten":  {50, 105, 40, release(105, 120), 100},
+		"extended while it was forgotten": {50, 300, 40, release(300, 301), 300},
+	} {
+		w := history.Window{Name: "n", Acquisition: "a", From: c.from, Until: c.until}
+		o.cut(&w, c.asked, c.given["a"])
+		require.Equal(t, c.want, w.Until, name)
 	}
 }

@@ -39,3 +39,22 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 		require.Equal(t, c.fine, err == nil, "%s: %v", name, err)
 	}
 }
+
+// Without its refusals a history still says who had what at one time.
+func TestGrantsAreJudgedWithoutRefusals(t *testing.T) {
+	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
+	first, second := held(told("a", acquire, 10, 11, done, 10)), held(told("b", acquire, 20, 21, done, 20))
+	unjustified := by("x", told("b", try, 1, 2, refused))
+	given := held(told("a", release, 15, 16, done))
+	for name, c := range map[string]struct {
+		ops  []history.Op
+		fine bool
+	}{
+		"refused because of nobody": {[]history.Op{unjustified, first, given, second}, true},
+		"two at one time":           {[]history.Op{unjustified, first, second}, false},
+	} {
+		require.Equal(t, c.fine, check.Linearizable(check.Grants(c.ops), check.ReentrantMutex()) == nil, name)
+	}
+	require.Error(t, check.Linearizable([]history.Op{unjustified, first, given, second}, check.ReentrantMutex()), "with them")
+	require.Equal(t, history.Refused, unjustified.Outcome)
+}

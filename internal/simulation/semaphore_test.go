@@ -30,7 +30,7 @@ var permits = primitive{
 		return check.Linearizable(ops, check.Permits(limit))
 	},
 	whileLeasesEnd: func(ops []history.Op) error {
-		return check.Linearizable(check.Grants(ops), check.Permits(limit))
+		return check.Linearizable(ops, check.Permits(limit))
 	},
 	units: limit, resizes: []int{1, 2, limit, 5},
 	keys: []string{permitKeys.Permits, permitKeys.Queue, permitKeys.Alive, permitKeys.Holders},

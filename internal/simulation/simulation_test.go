@@ -27,7 +27,7 @@ var primitives = map[string]primitive{
 			return check.Linearizable(ops, check.ReentrantMutex())
 		},
 		whileLeasesEnd: func(ops []history.Op) error {
-			return check.Linearizable(check.Grants(ops), check.ReentrantMutex())
+			return check.Linearizable(ops, check.ReentrantMutex())
 		},
 		fenced: true, units: 1, keys: []string{name},
 		commands: map[string]func(cmd []string) bool{
@@ -51,7 +51,7 @@ var primitives = map[string]primitive{
 			return check.Linearizable(ops, check.FairMutex())
 		},
 		whileLeasesEnd: func(ops []history.Op) error {
-			return check.Linearizable(check.Grants(ops), check.ReentrantMutex())
+			return check.Linearizable(ops, check.ReentrantMutex())
 		},
 		queued: true, fenced: true, units: 1, keys: []string{name},
 		commands: map[string]func(cmd []string) bool{
@@ -100,7 +100,7 @@ func (p primitive) expires(o outcome) error {
 	if o.late {
 		return nil
 	}
-	return p.whileLeasesEnd(check.Expiring(check.Abandoned(o.history.Ops), o.lease))
+	return p.whileLeasesEnd(check.Expiring(check.Abandoned(check.Grants(o.history.Ops)), o.lease))
 }
 
 // excludes says whether never more was trusted in those windows than there is.
