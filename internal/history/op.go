@@ -12,7 +12,7 @@ const (
 	Acquire Kind = iota + 1 // waits; by an owner that holds, a re-entry
 	Try                     // does not wait; else the same
 	Release                 // of one hold
-	Free                    // of all holds of the owner at once, as closing a client does; and of its place in a queue
+	Free                    // of all holds of the owner at once, as the end of a lease is; and of its place in a queue
 	Join                    // of a queue: package check makes it out of an Acquire that waited
 	Resize                  // of what a semaphore has: Units is the new limit
 )

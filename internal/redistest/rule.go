@@ -87,9 +87,6 @@ const (
 // need it to have run let such an answer pass and wait for the next match,
 // which is the client's EVAL. HoldBack cannot know: load the scripts first.
 
-// Pass forwards the command and its reply: a rule that only counts.
-func Pass() Action { return Action{kind: actPass} }
-
 // CutReply lets the command run, drops the reply and closes the connection.
 func CutReply() Action { return Action{kind: actCutReply} }
 

@@ -119,8 +119,6 @@ func (a *Actor) do(ctx context.Context, s Step) {
 		a.unlock(dead, last)
 	case Work:
 		a.work(ctx, s.For)
-	case Drop:
-		a.drop(last)
 	}
 }
 
@@ -240,20 +238,11 @@ func (a *Actor) unlock(ctx context.Context, i int) {
 		if op.Outcome == history.Nothing { // it is tried on in the background
 			op.Outcome = history.Unknown
 		}
-		if a.over { // closing may have given it back before
+		if op.Outcome == history.Unknown { // the client that closes, or its lease, may have ended it before
 			op.Call = h.window.Until
 		}
 	})
 	a.doubt = a.doubt || err != nil
-}
-
-// drop forgets a hold. Its lease ends some time after that.
-func (a *Actor) drop(i int) {
-	a.sample()
-	a.Recorder.Begin(a.release(a.holds[i]))
-	a.seen = slices.DeleteFunc(a.seen, func(h Hold) bool { return h == a.holds[i].hold })
-	a.holds = slices.Delete(a.holds, i, i+1)
-	a.doubt = true
 }
 
 // work updates what the lock protects. That it is refused, or undone by others,

@@ -176,6 +176,22 @@ func TestClosingIsTakenDownForWhatWasHeld(t *testing.T) {
 	require.Equal(t, 2, released)
 }
 
+// Of what an Unlock whose outcome nobody knows was to give back, nobody knows either
+// what became of it before: the client may have closed, and given it back.
+func TestUnlockOfUnknownOutcomeIsTakenDownFromTheLastLook(t *testing.T) {
+	unlocked := func(a *answers, after time.Duration) history.Op {
+		a.unlocks = []error{&lockerr.OpError{Kind: lockerr.ErrIndeterminate}}
+		h := play(t, a, step(workload.Acquire), step(workload.Sleep, 4*time.Second), step(workload.Sleep, after), step(workload.Unlock))
+		require.Len(t, h.Ops, 2)
+		require.Equal(t, history.Unknown, h.Ops[1].Outcome)
+		return h.Ops[1]
+	}
+	held := unlocked(&answers{}, 4*time.Second)
+	require.InDelta(t, 8*time.Second, held.Call, float64(time.Millisecond))
+	closed := unlocked(&answers{closes: true}, 40*time.Second)
+	require.InDelta(t, 4*time.Second, closed.Call, float64(time.Millisecond), "the last look before it closed")
+}
+
 // units is a lock of units that notes what it is asked for.
 type units struct {
 	answers

@@ -18,7 +18,6 @@ const (
 	UnlockAll                   // every hold
 	Sleep                       // holding or not
 	Work                        // read what is protected, think for For, write it
-	Drop                        // forget the newest hold, as a bug in a program would
 	Resize                      // to Units, of a lock that has them
 )
 
@@ -30,7 +29,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "drop", "resize"}
+	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "resize"}
 	text := names[s.Verb]
 	if s.Units != 0 {
 		text += fmt.Sprintf(" %d", s.Units)
