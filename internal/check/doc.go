@@ -3,7 +3,9 @@
 //
 //   - [Linearizable]: what clients were told is what one lock, asked by one client
 //     after the other, could have told them. Refusals have to be justified too.
-//     For histories in which nothing expires. Of a [FairMutex] the order is a part.
+//     Of a [FairMutex] the order is a part. For histories in which nothing expires, or
+//     those of which [Expiring] has made the end of a lease an operation; [Unheard] and
+//     [Grants] excuse there what no client could know.
 //   - [Order]: nobody passed over one that waited. Bears expiry, and excuses those
 //     who could not be heard of.
 //   - [Prompt]: a lock that is given back is not free while somebody waits for it.

@@ -55,9 +55,36 @@ func Abandoned(ops []history.Op) []history.Op {
 	return out
 }
 
-// Grants takes refusals and places in queues out of a history in which leases end: what
-// a waiter was granted and never heard of was in use, and nobody was told; when that
-// has ended, it may be granted anew, and the call that returns is the same.
+// Unheard adds, for refusals that name what the waiting call of another was granted in
+// the end, that it may have had it before: it never heard of that, the lease ended, and
+// it was granted anew, as the same acquisition. Or as another: then the refusal names
+// one that nobody was ever told of. Deaf are those to whom that may have happened.
+func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
+	told := map[string]bool{}
+	for _, op := range ops {
+		told[op.Acquisition] = true
+	}
+	out := slices.Clone(ops)
+	for _, r := range ops {
+		begun := int64(history.Never)
+		for _, op := range ops {
+			asks := op.Kind == history.Acquire || op.Kind == history.Try
+			named := op.Acquisition == r.Holder || !told[r.Holder]
+			if asks && named && op.Owner != r.Owner && op.Return > r.Call && deaf(op) {
+				begun = min(begun, op.Call)
+			}
+		}
+		if r.Outcome == history.Refused && begun < r.Return {
+			out = append(out, history.Op{
+				Client: r.Client, Name: r.Name, Owner: r.Holder, Kind: history.Acquire, Outcome: history.Unknown, Call: begun, Return: r.Return,
+			})
+		}
+	}
+	return out
+}
+
+// Grants takes refusals and places in queues out of a history in which leases end, for
+// locks whose refusals would say too much about what nobody heard of: see Unheard.
 func Grants(ops []history.Op) []history.Op {
 	ops = slices.Clone(ops)
 	for i := range ops {

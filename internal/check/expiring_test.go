@@ -40,6 +40,33 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 	}
 }
 
+// What nobody heard of excuses refusals that name it while its call is under way, and
+// no others.
+func TestWhatAWaiterNeverHeardOfExcuses(t *testing.T) {
+	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
+	waited := held(told("a", acquire, 1, 50, done, 20))
+	first, given := held(told("b", acquire, 20, 21, done, 10)), held(told("b", release, 22, 23, done))
+	left := held(told("a", release, 52, 53, done))
+	all, nobody := func(history.Op) bool { return true }, func(history.Op) bool { return false }
+	refusal := func(holder string, from, to int64) history.Op { return by(holder, told("c", try, from, to, refused)) }
+	for name, c := range map[string]struct {
+		refused []history.Op
+		fine    bool
+	}{
+		"named while it waits":  {[]history.Op{refusal("a", 10, 11)}, true},
+		"again, when b is gone": {[]history.Op{refusal("a", 10, 11), refusal("a", 30, 31)}, true},
+		"before it asked":       {[]history.Op{refusal("a", -5, -4)}, false},
+		"as another, of before": {[]history.Op{refusal("x", 10, 11)}, true},
+		"when nobody waits":     {[]history.Op{refusal("x", 60, 61)}, false},
+	} {
+		ops := append([]history.Op{waited, first, given, left}, c.refused...)
+		require.Equal(t, c.fine, check.Linearizable(check.Unheard(ops, all), check.ReentrantMutex()) == nil, name)
+		require.Error(t, check.Linearizable(check.Unheard(ops, nobody), check.ReentrantMutex()), "without it")
+	}
+	over := []history.Op{held(told("a", acquire, 1, 5, done, 20)), held(told("a", release, 6, 7, done)), by("a", told("c", try, 10, 11, refused))}
+	require.Error(t, check.Linearizable(check.Unheard(over, all), check.ReentrantMutex()), "named when it had been given back")
+}
+
 // Without its refusals a history still says who had what at one time.
 func TestGrantsAreJudgedWithoutRefusals(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"testing"
@@ -33,7 +34,8 @@ func TestMain(m *testing.M) {
 	}
 	// rapid names the seed of a schedule that fails; this is for what ends the
 	// whole process, such as a goroutine that never ends.
-	fmt.Printf("simulation: -rapid.seed=%v\n", flag.Lookup("rapid.seed").Value)
+	fmt.Printf("simulation: GOMAXPROCS=%d -test.run=%v -test.skip=%v -rapid.seed=%v\n", runtime.GOMAXPROCS(0),
+		flag.Lookup("test.run").Value, flag.Lookup("test.skip").Value, flag.Lookup("rapid.seed").Value)
 	debug.SetGCPercent(800) // schedules leave much behind, and keep nothing
 	redistest.Main(m)
 }

@@ -84,8 +84,8 @@ var nothingExpires = hardship{
 	longest:    time.Minute, // half a lease: who waits for its end has missed a poll
 }
 
-// Leases as short as the faults are long. Answers may come too late to be right;
-// trust must not.
+// Leases as short as the faults are long: holds end by themselves, and what is late may
+// come too late.
 var leasesExpire = hardship{
 	lease: ms(1000), every: ms(0), expires: true,
 	heartbeats: ms(400, 1000),

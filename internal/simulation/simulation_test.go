@@ -95,12 +95,17 @@ func TestFencesGrowWhileKeysVanish(t *testing.T) {
 
 // expires says whether the answers are those of a lock whose holds may end by
 // themselves. The order of waiters is looked at elsewhere. Late copies and originals
-// of a grant may be granted to nobody, until they are void or their lease ends.
+// of a grant may be granted to nobody, until they are void or their lease ends: who is
+// refused meanwhile is not judged. Nor is who is refused by a semaphore, which says how many units
+// are in use, those of waiters included that never heard of them.
 func (p primitive) expires(o outcome) error {
-	if o.late {
-		return nil
+	ops := o.history.Ops
+	if o.late || !p.fenced {
+		ops = check.Grants(ops)
+	} else {
+		ops = check.Unheard(ops, func(op history.Op) bool { return o.disturbed[op.Client] })
 	}
-	return p.whileLeasesEnd(check.Expiring(check.Abandoned(check.Grants(o.history.Ops)), o.lease))
+	return p.whileLeasesEnd(check.Expiring(check.Abandoned(ops), o.lease))
 }
 
 // excludes says whether never more was trusted in those windows than there is.
@@ -149,7 +154,7 @@ func (o outcome) protected() error {
 const soon = 100 * time.Millisecond
 
 // order says whether all who could be heard of kept their places, and got the lock
-// when it was given back.
+// when it was given back, where nothing came late.
 func (o outcome) order(p primitive) error {
 	if !p.queued {
 		return nil
@@ -157,7 +162,11 @@ func (o outcome) order(p primitive) error {
 	excused := func(op history.Op) bool {
 		return o.disturbed[op.Client] || o.deleted && op.Again != 0 // what it had been granted
 	}
-	return errors.Join(check.Order(o.history.Ops, excused), check.Prompt(o.history.Ops, soon, excused))
+	err := check.Order(o.history.Ops, excused)
+	if o.late { // what nobody asks for any more may be granted first, until it counts as dead
+		return err
+	}
+	return errors.Join(err, check.Prompt(o.history.Ops, soon, excused))
 }
 
 func simulate(t *testing.T, h hardship, verdict func(primitive, outcome) error) {

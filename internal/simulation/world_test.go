@@ -31,8 +31,7 @@ type primitive struct {
 	// outlives is how long what a client had in Redis may outlive it.
 	outlives     func(s schedule) time.Duration
 	linearizable func(ops []history.Op) error
-	// whileLeasesEnd judges the grants of a history in which the end of a hold is an
-	// operation.
+	// whileLeasesEnd judges a history in which the end of a hold is an operation.
 	whileLeasesEnd func(ops []history.Op) error
 	// queued: those who have to wait stand in a queue, whose order is judged too.
 	queued  bool
