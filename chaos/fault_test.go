@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,7 +126,9 @@ var troubles = []fault{
 	{name: "command connections killed", bites: "connections killed", gap: 10 * time.Millisecond, blow: killing("normal")},
 	{name: "subscribers killed", bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
 	{name: "black-holed subscriber", bites: "messages swallowed", gap: 100 * time.Millisecond, blow: deafening},
-	{name: "channels denied", bites: "commands denied", gap: 50 * time.Millisecond, blow: denying("resetchannels", "allchannels", 50*time.Millisecond)},
+	{name: "subscribers that read too slowly", bites: "subscribers dropped", gap: 50 * time.Millisecond, blow: flooding,
+		args: []string{"--client-output-buffer-limit", "pubsub 8kb 0 0"}},
+	{name: "channels denied", bites: "commands denied", gap: 300 * time.Millisecond, blow: denying("resetchannels", "allchannels", 50*time.Millisecond)},
 	{name: "keys denied", bites: "commands denied", gap: 300 * time.Millisecond, blow: denying("resetkeys", "allkeys", 30*time.Millisecond)},
 	{name: "scripts denied", bites: "commands denied", gap: 300 * time.Millisecond, blow: denying("-evalsha", "+evalsha", 30*time.Millisecond)},
 	{name: "CLIENT PAUSE", bites: "pauses", gap: 300 * time.Millisecond, blow: pausing},
@@ -134,6 +137,7 @@ var troubles = []fault{
 	{name: "LOADING", bites: "LOADING", gap: time.Second, blow: reloading,
 		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},
 	{name: "READONLY", bites: "READONLY", gap: 300 * time.Millisecond, blow: demoting},
+	{name: "NOREPLICAS", bites: "NOREPLICAS", gap: 300 * time.Millisecond, blow: unreplicated},
 	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding},
 }
 
@@ -152,6 +156,33 @@ func deafening(s *stand) int {
 	defer s.proxy.Heal()
 	time.Sleep(3 * poll)
 	return s.proxy.Unheard() - before
+}
+
+// flooding sends subscribers more at one time than the server keeps for them.
+func flooding(s *stand) (dropped int) {
+	channels, _ := s.server.Control().PubSubChannels(context.Background(), "*").Result()
+	before := s.subscribers()
+	for _, channel := range channels {
+		s.try("PUBLISH", channel, strings.Repeat("x", 64<<10))
+	}
+	after := s.subscribers()
+	for id := range before {
+		if !after[id] {
+			dropped++
+		}
+	}
+	return dropped
+}
+
+// subscribers are the connections that listen, by their names in CLIENT LIST.
+func (s *stand) subscribers() map[string]bool {
+	all, _ := s.server.Control().Do(context.Background(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	ids := map[string]bool{}
+	for line := range strings.Lines(all) {
+		id, _, _ := strings.Cut(line, " ")
+		ids[id] = true
+	}
+	return ids
 }
 
 // denying takes a right of the user for a while. Without that to channels,
@@ -219,6 +250,15 @@ func demoting(s *stand) int {
 	time.Sleep(30 * time.Millisecond)
 	s.tell("REPLICAOF", "NO", "ONE")
 	return s.refusals("READONLY") - before
+}
+
+// unreplicated has the server take no writes, because too few replicas would have them.
+func unreplicated(s *stand) int {
+	before := s.refusals("NOREPLICAS")
+	s.tell("CONFIG", "SET", "min-replicas-to-write", 1)
+	time.Sleep(30 * time.Millisecond)
+	s.tell("CONFIG", "SET", "min-replicas-to-write", 0)
+	return s.refusals("NOREPLICAS") - before
 }
 
 // crowding leaves no room for those who come back.

@@ -29,6 +29,10 @@ func (c *course) fences(p primitive) {
 	s := c.stand()
 	want, restarts, flushes := c.of(100_000, 500), c.of(50, 2), c.of(20, 1)
 	rec := history.InMemory(history.Monotonic)
+	var wrote [4]*protected
+	for n := range wrote {
+		wrote[n] = p.protected()
+	}
 	var given counter
 	var g sync.WaitGroup
 	for i, locks := range s.clients(4, redlatch.WithLease(2*time.Second), redlatch.WithPoll(poll)) {
@@ -36,7 +40,7 @@ func (c *course) fences(p primitive) {
 			g.Go(func() {
 				for n := 0; given.below(want); n++ {
 					name := fmt.Sprintf("fence %d", n%4) // each is passed around
-					given.add(c.grant(rec, p.of(locks, name), history.Op{
+					given.add(c.grant(rec, p.of(locks, name), wrote[n%4], history.Op{
 						Client: 4*i + j, Name: name, Owner: fmt.Sprintf("%d.%d", 4*i+j, n), Kind: history.Acquire,
 					}))
 				}
@@ -59,11 +63,15 @@ func (c *course) fences(p primitive) {
 	for _, part := range h.ByName() {
 		c.never("fences gone back", check.Fences(part.Ops))
 	}
+	for _, resource := range wrote {
+		resource.judge(c)
+	}
 	c.enough("grants", grants(h.Ops), want)
 }
 
-// grant takes a lock and gives it back, and says how often it was given.
-func (c *course) grant(rec *history.Recorder, l locker, op history.Op) int {
+// grant takes a lock, writes to what it protects and gives it back, and says how often
+// it was given.
+func (c *course) grant(rec *history.Recorder, l locker, wrote *protected, op history.Op) int {
 	call := rec.Begin(op)
 	h, err := l.Lock(context.Background())
 	call.End(func(op *history.Op) {
@@ -74,6 +82,9 @@ func (c *course) grant(rec *history.Recorder, l locker, op history.Op) int {
 	if err != nil {
 		c.miss("lock: %v", err)
 		return 1 // or it would try for ever
+	}
+	for _, r := range wrote.resources() {
+		_ = check.Increment(context.Background(), r, h.Fence(), func() {}) // the resource counts what it refuses
 	}
 	if err := h.Unlock(context.Background()); err != nil && !errors.Is(err, lockerr.ErrLost) {
 		c.miss("unlock: %v", err)

@@ -83,7 +83,7 @@ func (c *course) leftOver(p primitive) {
 	c.bit("times all connections were cut", cut)
 	c.enough("cycles", int(cycles.Load()), wantCycles)
 	s.settled("subscriptions", 0, s.channels)
-	s.settled("keys", 0, s.lockKeys)
+	s.settled("keys", 0, func() int { return s.lockKeys("") })
 	s.settled("goroutines of clients in use", unused, idle)
 	for _, end := range s.ends {
 		end()
@@ -132,9 +132,10 @@ func (s *stand) channels() int {
 	return len(channels)
 }
 
-// lockKeys counts the keys that are neither last fences nor limits, which are kept.
-func (s *stand) lockKeys() (n int) {
-	keys, err := s.server.Control().Keys(context.Background(), "*").Result()
+// lockKeys counts the keys of locks with such names that are neither last fences nor
+// limits, which are kept.
+func (s *stand) lockKeys(names string) (n int) {
+	keys, err := s.server.Control().Keys(context.Background(), "*"+names+"*").Result()
 	s.ifBroken(err)
 	for _, key := range keys {
 		if !strings.HasPrefix(key, "redisson_lock_token:") && !strings.HasPrefix(key, "redlatch:permits:") {

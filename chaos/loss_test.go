@@ -18,12 +18,12 @@ import (
 // lossRows: the holder is told before the server's lease ends, whatever keeps its
 // renewals from being confirmed.
 func (p primitive) lossRows() []row {
-	nothing := func(*stand) {}
+	nothing := func(*stand) (slow *redistest.Fault) { return nil }
 	swallow := redistest.Rule{Match: renewals, Action: redistest.Swallow()}
 	var rows []row
 	for _, cut := range []struct {
 		name   string
-		before func(s *stand) // while the locks are taken
+		before func(s *stand) (slow *redistest.Fault) // while the locks are taken
 		sever  func(s *stand)
 	}{
 		{"all traffic black-holed", nothing, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
@@ -32,8 +32,8 @@ func (p primitive) lossRows() []row {
 		{"replies of renewals cut", nothing, func(s *stand) {
 			s.proxy.Inject(redistest.Rule{Match: renewals, Action: redistest.CutReply()})
 		}},
-		{"all replies slow", func(s *stand) { // by more than the margin, and less than a connection is given up after
-			s.proxy.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayReply(lossLease * 15 / 100)})
+		{"all replies slow", func(s *stand) *redistest.Fault { // by more than the margin, and less than a connection is given up after
+			return s.proxy.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayReply(lossLease * 15 / 100)})
 		}, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
 	} {
 		rows = append(rows, row{
@@ -56,13 +56,13 @@ const lossLease = time.Second
 // toldInTime severs holders from the server. When one is told, what is left of its
 // lease is asked of the server, past the fault; the asking takes some of it, so the
 // lead was longer than what is measured.
-func (c *course) toldInTime(p primitive, before, sever func(*stand)) {
+func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, sever func(*stand)) {
 	runs := c.of(500, 20)
 	leads := leads{c: c}
 	server := c.stand()
 	for began := 0; began < runs; began += 20 {
 		s := server.apart()
-		before(s)
+		slow := before(s)
 		locks := s.client(redlatch.WithLease(lossLease))
 		look := s.server.Client(s.T)
 		_ = look.Ping(context.Background()) // connected by now
@@ -83,6 +83,9 @@ func (c *course) toldInTime(p primitive, before, sever func(*stand)) {
 		time.Sleep(rand.N(lossLease)) // at some point between two renewals
 		sever(s)
 		told.Wait()
+		if slow != nil {
+			c.bit("replies delayed", slow.Bites())
+		}
 		s.over()
 	}
 	c.bit("holds lost", len(leads.all)+leads.late)
@@ -142,8 +145,9 @@ func (c *course) toldOfDeletion(p primitive) {
 					return
 				}
 				time.Sleep(rand.N(every))
-				s.try("DEL", p.key(name))
+				gone, _ := s.server.Control().Del(context.Background(), p.key(name)).Result()
 				deleted := time.Now()
+				c.bit("locks deleted", int(gone))
 				if !s.lost(h) {
 					return
 				}
@@ -154,7 +158,6 @@ func (c *course) toldOfDeletion(p primitive) {
 		})
 	}
 	g.Wait()
-	c.bit("locks deleted", len(took))
 	c.within("told after", took, 99, every+50*time.Millisecond)
 }
 
