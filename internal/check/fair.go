@@ -28,8 +28,9 @@ const mayBeGone = "~"
 func FairMutex() Model[FairState] { return Model[FairState]{Prepare: takenApart, Step: fairStep} }
 
 // takenApart makes two of each acquire that waited: the first says that it joined,
-// the second what became of that. And it has refusals name the owner who had the
-// lock, or one that nobody was told of.
+// the second what became of that. One of which nobody knows may have had a place twice:
+// what it sent last may arrive after what gave that up. And it has refusals name the
+// owner who had the lock, or one that nobody was told of.
 func takenApart(ops []history.Op) (parts []history.Op) {
 	owners := map[string]string{}
 	for _, op := range ops {
@@ -49,6 +50,9 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 			continue
 		case op.Kind == history.Acquire:
 			op.Holder = "" // the last it heard of, and perhaps not when it gave up
+			if op.Outcome == history.Unknown {
+				parts = append(parts, op)
+			}
 			if op.Queued != 0 {
 				op.Call = max(op.Queued, op.GaveUp)
 			}

@@ -65,6 +65,9 @@ var inOrder = histories{
 		queued(4, granted("b", acquire, 3, 20, 11)), granted("a", try, 5, 6, 10), freed("a", 7, 8), freed("a", 9, 10)),
 	"nobody knows what became of one that waited": held(
 		queued(4, told("b", acquire, 3, never, unknown)), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 7, 10)),
+	"nobody knows what became of one, which had it, and had it again": held(
+		told("b", acquire, 3, never, unknown), freed("a", 7, 8),
+		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17), by("ghost", told("d", try, 18, 19, refused))),
 	"could not be asked any more, and was granted": held(
 		queued(4, told("b", acquire, 3, 9, nothing)), freed("a", 7, 10), by("ghost", told("c", try, 11, 12, refused)), granted("c", acquire, 13, 14, 11)),
 	"nobody knows whether it came, and those behind it": {
@@ -113,6 +116,10 @@ var outOfOrder = histories{
 	"passed over before it lost its place": held(
 		queued(4, granted("b", acquire, 3, 40, 12)), queued(7, granted("c", acquire, 6, 20, 11)),
 		freed("a", 10, 11), freed("c", 21, 22), told("b", free, 30, never, unknown)),
+	"nobody knows what became of one, which had it thrice": held(
+		told("b", acquire, 3, never, unknown), freed("a", 7, 8),
+		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17),
+		queued(19, granted("d", acquire, 18, 20, 12)), freed("d", 21, 22), by("ghost", told("c", try, 23, 24, refused))),
 	"refused its own lock":              held(told("a", acquire, 3, 4, refused)),
 	"entered again under another fence": held(granted("a", acquire, 3, 4, 11)),
 	"released by one that only waits":   held(queued(4, told("b", acquire, 3, never, unknown)), freed("b", 5, 6)),
