@@ -34,46 +34,53 @@ func (p primitive) historyRows() (rows []row) {
 // historiesEach of the families makes more than a thousand in all.
 var historiesEach = 1000/len(troubles) + 1
 
-// together are the histories that are made at one time.
-const together = 3
-
 // histories has clients contend for locks, and judges each history, until there are
-// enough of those during which the fault has bitten: one of the histories of that time.
+// enough of those during which the fault has bitten.
 func (c *course) histories(p primitive, f fault) {
 	s := c.stand(f.args...)
 	want := c.of(historiesEach, 2)
-	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
 	t := f.begin(s)
-	var begun, met, done atomic.Int64
+	done, met := meet(want, t.bitten, func(n int) { s.history(p, historyName(n)) })
+	c.bit(f.bites, t.bitten())
+	t.end()
+	if !p.fenced() {
+		aside := s.aside(redlatch.WithPoll(poll))
+		for n := range done {
+			c.never("not whole again", whole(aside, historyName(n+1)))
+		}
+	}
+	c.count("histories", done)
+	c.enough("of them that met it", met, want)
+}
+
+// together are the histories that are made at one time.
+const together = 3
+
+// meet makes histories, each with its number, until so many have met what bites: one of
+// those that are made at one time. It gives up when that is one in twenty, or less.
+func meet(want int, bitten func() int, one func(n int)) (done, met int) {
+	var begun, bit atomic.Int64
 	var g sync.WaitGroup
 	for range min(together, want) {
 		g.Go(func() {
-			for n := int(begun.Add(1)); int(met.Load()) < want && n <= 20*want; n = int(begun.Add(1)) {
-				before := t.bitten()
-				c.history(p, clients, historyName(n))
-				if t.bitten() > before {
-					met.Add(1)
+			for int(bit.Load()) < want {
+				n := int(begun.Add(1))
+				if n > 20*want {
+					return
 				}
-				done.Add(1)
+				before := bitten()
+				one(n)
+				if bitten() > before {
+					bit.Add(1)
+				}
 			}
 		})
 	}
 	g.Wait()
-	c.bit(f.bites, t.bitten())
-	t.end()
-	for n := range int(begun.Load()) {
-		if !p.fenced() {
-			c.never("not whole again", whole(clients[0], historyName(n+1)))
-		}
-	}
-	s.settled("locks", 0, func() int { return s.lockKeys(ofHistories) }) // of a hold that nobody knows of, which the search lets pass
-	c.count("histories", int(done.Load()))
-	c.enough("of them that met it", int(met.Load()), want)
+	return min(int(begun.Load()), 20*want), int(bit.Load())
 }
 
-const ofHistories = "history "
-
-func historyName(n int) string { return fmt.Sprintf("%s%d", ofHistories, n) }
+func historyName(n int) string { return fmt.Sprintf("history %d.", n) }
 
 func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.Client) {
 	for range n {
@@ -83,8 +90,13 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 }
 
 // history is what five or six actors are told of one lock. Those beyond the fourth share
-// a client with another, so that the lock is also handed over inside.
-func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
+// a client with another, so that the lock is also handed over inside. The clients are new:
+// one whose subscriber was cut again and again pauses for seconds, and would meet little
+// after that.
+func (s *stand) history(p primitive, name string) {
+	c, team := s.course, s.team()
+	defer team.end()
+	clients := team.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
 	rec := history.InMemory(history.Monotonic)
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
@@ -97,6 +109,7 @@ func (c *course) history(p primitive, clients []*redlatch.Client, name string) {
 		g.Go(func() { a.Run(ctx, p.drawn(operationsEach)) })
 	}
 	g.Wait()
+	s.settled("locks", 0, func() int { return s.lockKeys(name) }) // of a hold that nobody knows of, which the search lets pass
 	h := rec.History()
 	c.count("operations", len(h.Ops))
 	nothing := with(history.Nothing, h.Ops) // of which nothing can be judged

@@ -36,10 +36,20 @@ func (s *stand) apart() *stand {
 	return &stand{course: s.course, server: s.server, proxy: redistest.NewProxy(s.T, s.server.Addr())}
 }
 
+// team is the same server behind the same proxy, for clients that end before others.
+func (s *stand) team() *stand {
+	return &stand{course: s.course, server: s.server, proxy: s.proxy}
+}
+
 // over ends the clients of the stand, whatever is left of its fault. The server stays.
 func (s *stand) over() {
 	s.proxy.Heal()
 	s.proxy.Down()
+	s.end()
+}
+
+// end ends the clients of the stand.
+func (s *stand) end() {
 	for _, end := range s.ends {
 		end()
 	}
