@@ -149,8 +149,12 @@ func killing(kind string) func(*stand) int {
 	}
 }
 
-// deafening swallows what subscribers should hear, for longer than a poll.
+// deafening swallows what subscribers should hear, for longer than a poll. A wire that is
+// silent before anybody listens would only keep the subscriptions away.
 func deafening(s *stand) int {
+	for n := 0; n < 100 && s.channels() == 0; n++ {
+		time.Sleep(time.Millisecond)
+	}
 	before := s.proxy.Unheard()
 	s.proxy.BlackHole(redistest.SubscriberTraffic)
 	defer s.proxy.Heal()

@@ -34,50 +34,37 @@ func (p primitive) historyRows() (rows []row) {
 // historiesEach of the families makes more than a thousand in all.
 var historiesEach = 1000/len(troubles) + 1
 
-// histories has clients contend for locks, and judges each history, until there are
-// enough of those during which the fault has bitten.
-func (c *course) histories(p primitive, f fault) {
-	s := c.stand(f.args...)
-	want := c.of(historiesEach, 2)
-	t := f.begin(s)
-	done, met := meet(want, t.bitten, func(n int) { s.history(p, historyName(n)) })
-	c.bit(f.bites, t.bitten())
-	t.end()
-	if !p.fenced() {
-		aside := s.aside(redlatch.WithPoll(poll))
-		for n := range done {
-			c.never("not whole again", whole(aside, historyName(n+1)))
-		}
-	}
-	c.count("histories", done)
-	c.enough("of them that met it", met, want)
-}
-
-// together are the histories that are made at one time.
+// together are the histories that are made at one time, each on a server of its own:
+// what bites there has bitten that history.
 const together = 3
 
-// meet makes histories, each with its number, until so many have met what bites: one of
-// those that are made at one time. It gives up when that is one in twenty, or less.
-func meet(want int, bitten func() int, one func(n int)) (done, met int) {
-	var begun, bit atomic.Int64
+// histories has clients contend for locks, and judges each history, until there are
+// enough during which the fault has bitten.
+func (c *course) histories(p primitive, f fault) {
+	want := c.of(historiesEach, together)
 	var g sync.WaitGroup
-	for range min(together, want) {
+	var met atomic.Int64
+	for range together {
+		s := c.stand(f.args...)
 		g.Go(func() {
-			for int(bit.Load()) < want {
-				n := int(begun.Add(1))
-				if n > 20*want {
-					return
-				}
-				before := bitten()
-				one(n)
-				if bitten() > before {
-					bit.Add(1)
-				}
-			}
+			made, bitten := meet((want+together-1)/together, func(n int) (bites int) { return s.history(p, f, historyName(n)) })
+			c.count("histories", made)
+			met.Add(int64(bitten))
 		})
 	}
 	g.Wait()
-	return min(int(begun.Load()), 20*want), int(bit.Load())
+	c.enough("of them that met it", int(met.Load()), want)
+}
+
+// meet makes histories, each with its number, until so many were bitten. It gives up when
+// that is one in twenty, or less.
+func meet(want int, one func(n int) (bites int)) (made, bitten int) {
+	for ; bitten < want && made < 20*want; made++ {
+		if one(made) > 0 {
+			bitten++
+		}
+	}
+	return made, bitten
 }
 
 func historyName(n int) string { return fmt.Sprintf("history %d.", n) }
@@ -89,42 +76,59 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 	return clients
 }
 
-// history is what five or six actors are told of one lock. Those beyond the fourth share
-// a client with another, so that the lock is also handed over inside. The clients are new:
-// one whose subscriber was cut again and again pauses for seconds, and would meet little
-// after that.
-func (s *stand) history(p primitive, name string) {
-	c, team := s.course, s.team()
-	defer team.end()
-	clients := team.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
+// history is what some actors are told of one lock while the fault happens, and what is
+// left of it afterwards. The clients are new: one whose subscriber was cut again and
+// again pauses for seconds, and would meet little after that.
+func (s *stand) history(p primitive, f fault, name string) (bites int) {
+	defer s.end()
+	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
+	wrote := p.protected()
+	t := f.begin(s)
+	h, ended := contend(p, clients, name, wrote)
+	t.end()
+	s.bit(f.bites, t.bitten())
+	s.settled("locks", 0, func() int { return s.lockKeys(name) }) // of a hold that nobody knows of, which the search lets pass
+	if !p.fenced() {
+		s.never("not whole again", whole(s.aside(), name))
+	}
+	if ended {
+		s.judge(p, h, wrote)
+	} else {
+		s.forbid("not ended", 1)
+	}
+	return t.bitten()
+}
+
+// contend is what five or six actors are told. Those beyond the fourth share a client
+// with another, so that the lock is also handed over inside. Ended says whether all
+// were told enough.
+func contend(p primitive, clients []*redlatch.Client, name string, wrote *protected) (h history.History, ended bool) {
 	rec := history.InMemory(history.Monotonic)
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	var g sync.WaitGroup
-	protected := p.protected()
 	for i := range 5 + rand.N(2) {
 		a := p.actor(clients[i%len(clients)], &workload.Actor{
-			Client: i, Name: name, Recorder: rec, Rest: 100 * time.Millisecond, Resources: protected.resources(),
+			Client: i, Name: name, Recorder: rec, Rest: 100 * time.Millisecond, Resources: wrote.resources(),
 		})
 		g.Go(func() { a.Run(ctx, p.drawn(operationsEach)) })
 	}
 	g.Wait()
-	s.settled("locks", 0, func() int { return s.lockKeys(name) }) // of a hold that nobody knows of, which the search lets pass
-	h := rec.History()
+	h = rec.History()
+	return h, ctx.Err() == nil && len(h.Ops)-with(history.Nothing, h.Ops) >= operationsEach
+}
+
+// judge judges a history in which nothing expires.
+func (c *course) judge(p primitive, h history.History, wrote *protected) {
 	c.count("operations", len(h.Ops))
-	nothing := with(history.Nothing, h.Ops) // of which nothing can be judged
-	if ctx.Err() != nil || len(h.Ops)-nothing < operationsEach {
-		c.forbid("not ended", 1)
-		return
-	}
 	c.count("of them with an outcome nobody knows", with(history.Unknown, h.Ops))
-	c.count("that said nothing", nothing)
+	c.count("that said nothing", with(history.Nothing, h.Ops))
 	c.never("not linearizable", p.linearizable(h.Ops))
 	c.never("overlaps", check.Overlaps(h.Windows, check.Limit(p.units(), h.Ops...)))
 	if p.fenced() {
 		c.never("fences gone back", check.Fences(h.Ops))
-		protected.judge(c)
-		c.forbid("updates lost without fence check", int(protected.unchecked.audit().Lost())) // nothing expires
+		wrote.judge(c)
+		c.forbid("updates lost without fence check", int(wrote.unchecked.audit().Lost())) // nothing expires
 	}
 }
 

@@ -36,11 +36,6 @@ func (s *stand) apart() *stand {
 	return &stand{course: s.course, server: s.server, proxy: redistest.NewProxy(s.T, s.server.Addr())}
 }
 
-// team is the same server behind the same proxy, for clients that end before others.
-func (s *stand) team() *stand {
-	return &stand{course: s.course, server: s.server, proxy: s.proxy}
-}
-
 // over ends the clients of the stand, whatever is left of its fault. The server stays.
 func (s *stand) over() {
 	s.proxy.Heal()
@@ -48,11 +43,12 @@ func (s *stand) over() {
 	s.end()
 }
 
-// end ends the clients of the stand.
+// end ends the clients that there are.
 func (s *stand) end() {
 	for _, end := range s.ends {
 		end()
 	}
+	s.ends = nil
 }
 
 // impatient notices a silent connection soon. The default of go-redis is seconds,
