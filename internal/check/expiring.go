@@ -9,20 +9,21 @@ import (
 
 // Expiring makes the end of a lease an operation, so that histories in which leases
 // end can be judged. A release that was told of a loss says that the lock became free
-// at some point since the grant, at the latest a lease after it was told: a renewal
+// at some point after the grant, which may be before that was answered: who was stopped
+// hears of it late. And at the latest a lease after the release was told: a renewal
 // that nobody heard the answer of may have been the last word. One whose outcome nobody
 // knows says that it may have become free since then. A re-entry that was told of a
 // loss says nothing: the release will.
 func Expiring(ops []history.Op, lease time.Duration) (out []history.Op) {
-	granted := map[string]int64{} // when, by acquisition
+	asked := map[string]int64{} // when the last grant was, by acquisition
 	for _, op := range ops {
 		switch {
 		case op.Kind != history.Release && op.Outcome == history.Lost:
 			continue
 		case op.Kind != history.Release && op.Outcome == history.Done:
-			granted[op.Acquisition] = op.Return
+			asked[op.Acquisition] = op.Call
 		case op.Kind == history.Release && op.Outcome == history.Lost:
-			op.Kind, op.Outcome, op.Call = history.Free, history.Done, granted[op.Acquisition]+1
+			op.Kind, op.Outcome, op.Call = history.Free, history.Done, asked[op.Acquisition]+1
 			op.Return += lease.Nanoseconds()
 		case op.Kind == history.Release && op.Outcome == history.Unknown:
 			op.Kind = history.Free

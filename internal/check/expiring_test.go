@@ -16,13 +16,16 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	first, second := held(told("a", acquire, 1, 2, done, 10)), held(told("b", acquire, 20, 21, done, 20))
 	again, reentry := held(told("a", acquire, 3, 4, done, 10)), held(told("a", acquire, 30, 31, done, 10))
+	late, gone := held(told("a", acquire, 1, 140, done, 10)), held(told("b", release, 142, 143, done))
 	lostAgain := held(told("a", acquire, 30, 31, lost))
-	given := func(from, to int64, o history.Outcome) history.Op { return held(told("a", release, from, to, o)) }
+	given := func(from, to int64, o history.Outcome) history.Op { return held(told("a", release, from, to, o, 10)) }
 	for name, c := range map[string]struct {
 		ops  []history.Op
 		fine bool
 	}{
 		"told of the loss":             {[]history.Op{first, second, given(50, 51, lost)}, true},
+		"ended before it was answered": {[]history.Op{late, second, gone, given(150, 151, lost)}, true},
+		"answered late, and held":      {[]history.Op{late, second, gone, given(150, 151, done)}, false},
 		"told that it gave it back":    {[]history.Op{first, second, given(50, 51, done)}, false},
 		"nobody knows, while it asks":  {[]history.Op{first, given(10, 30, unknown), second}, true},
 		"nobody knows, but later":      {[]history.Op{first, second, given(50, 60, unknown)}, false},
@@ -35,8 +38,11 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 		"refused a lease after":        {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 160, 161, refused))}, false},
 		"a smaller fence":              {[]history.Op{first, held(told("b", acquire, 20, 21, done, 5)), given(50, 51, lost)}, false},
 	} {
-		err := check.Linearizable(check.Expiring(check.Abandoned(c.ops), 100*time.Nanosecond), check.ReentrantMutex())
+		ops := check.Expiring(check.Abandoned(c.ops), 100*time.Nanosecond)
+		err := check.Linearizable(ops, check.ReentrantMutex())
 		require.Equal(t, c.fine, err == nil, "%s: %v", name, err)
+		err = check.Linearizable(ops, check.FairMutex())
+		require.Equal(t, c.fine, err == nil, "%s, in order: %v", name, err)
 	}
 }
 

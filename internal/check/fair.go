@@ -89,6 +89,8 @@ func fairStep(s FairState, op history.Op) []FairState {
 	switch {
 	case op.Kind == history.Join:
 		return s.join(op)
+	case op.Kind == history.Free && op.Outcome == history.Done && !s.lock.told(op):
+		return nil
 	case op.Kind == history.Free && !mine:
 		return s.leave(op.Owner, mayBeGone+op.Owner)
 	case mine && op.Outcome == history.Nothing:

@@ -90,7 +90,7 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 		if mine {
 			return []MutexState{after}
 		}
-		if op.Kind == history.Free { // whatever there was: nothing is fine too
+		if op.Kind == history.Free && s.told(op) { // whatever there was: nothing is fine too
 			return []MutexState{s}
 		}
 	case history.Unknown:
@@ -101,6 +101,9 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 	}
 	return nil // lost, though nothing expires, or of somebody else
 }
+
+// told reports whether the grant that op ends has been made.
+func (s MutexState) told(op history.Op) bool { return op.Fence <= s.highest }
 
 // leftovers are the grants that waiters who gave up have left behind for a moment:
 // they had asked once more, or stood in the line of their own process, and left as it
