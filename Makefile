@@ -89,7 +89,7 @@ dialogue: $(DRIVER) ## write anew what Redisson sends, into interop/dialogue
 	$(INTEROP) -run TestRedissonSpeaksAsRecorded -update
 
 .PHONY: chaos
-chaos: ## hold the promises against a real server and real processes in trouble, about an hour on a quiet machine
+chaos: ## hold the promises against a real server and real processes in trouble, just under an hour on a quiet machine
 	$(CHAOS) -timeout 2h -scale=full -report=$(CURDIR)/chaos.md
 
 .PHONY: chaos-short

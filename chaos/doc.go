@@ -4,7 +4,7 @@
 //
 //	go test ./...       rows that measure no time and take little, at a tiny scale
 //	make chaos-short    the same and those that take long, at a small scale
-//	make chaos          every row, those that measure time too, at the scale of the targets: about an hour
+//	make chaos          every row, those that measure time too, at the scale of the targets: just under an hour
 //
 // A row has a target, figures, and bites: how often its fault really happened, as
 // counted where it happened (by the server, the proxy, the kernel), not where it
