@@ -80,8 +80,34 @@ func TestCloseMayBeRepeatedAndConcurrent(t *testing.T) {
 		close(slow.gate)
 		require.NoError(t, <-first)
 		others.Wait()
-		require.NoError(t, a.Close(a.ctx))
+		for range 100 { // the context that is over changes nothing now
+			require.NoError(t, a.Close(impatient))
+		}
 		s.nothingRemains()
+	})
+}
+
+// Somebody deleted the lock, and Close ends the hold before the answer to an inner Unlock
+// says so.
+func TestAnUnlockThatCloseOvertakesSaysClosed(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		outer := a.lock("door")
+		inner, err := a.Mutex("door").Lock(outer.Context())
+		require.NoError(t, err)
+		slow := newSlowScript()
+		a.rdb.AddHook(slow)
+		slow.arm()
+		require.NoError(t, s.admin.Del(a.ctx, "door").Err())
+		unlocked, closed := make(chan error, 1), make(chan error, 1)
+		go func() { unlocked <- inner.Unlock(a.ctx) }()
+		<-slow.reached
+		go func() { closed <- a.Close(a.ctx) }()
+		<-outer.Lost()
+		close(slow.gate)
+		require.ErrorIs(t, <-unlocked, redlatch.ErrClosed)
+		require.NoError(t, <-closed)
 	})
 }
 

@@ -73,6 +73,7 @@ func TestCallsReturnWithTheirContextInABlackHole(t *testing.T) {
 					defer cancel()
 					start := time.Now()
 					err := c.call(s, held, ctx)
+					require.Error(t, ctx.Err(), "it has ended")
 					require.LessOrEqual(t, time.Since(start), 100*time.Millisecond+prompt)
 					require.NotZero(t, swallow.Bites())
 					require.ErrorIs(t, err, ctx.Err())
@@ -112,7 +113,6 @@ func TestUnlockByAContextOfItsChainSaysWhyItGaveUp(t *testing.T) {
 					ctx, cancel := begin(outer.Context())
 					defer cancel()
 					err := unlock(ctx)
-					<-ctx.Done() // its timer may be the later one, by a hair
 					if !errors.Is(err, ctx.Err()) {
 						return fmt.Errorf("%s: %w", what, err)
 					}
@@ -249,17 +249,20 @@ func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 			Match:  func(cmd []string) bool { return aReentry(cmd) || anInnerOne(cmd) },
 			Action: redistest.SilenceBoth(),
 		})
-		short := func(op func(ctx context.Context) error) error {
-			ctx, cancel := context.WithTimeout(h.Context(), time.Millisecond)
+		within := func(d time.Duration, op func(ctx context.Context) error) error {
+			ctx, cancel := context.WithTimeout(h.Context(), d)
 			defer cancel()
 			return op(ctx)
 		}
-		err := short(func(ctx context.Context) error { _, err := s.mu.Lock(ctx); return err })
-		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
-		synctest.Wait() // its number is being put right, in the background, for up to a lease
-		require.ErrorIs(t, short(h.Unlock), redlatch.ErrIndeterminate)
+		reentered := make(chan error, 1)
+		go func() {
+			reentered <- within(lossLease, func(ctx context.Context) error { _, err := s.mu.Lock(ctx); return err })
+		}()
+		synctest.Wait()
+		require.ErrorIs(t, within(time.Millisecond, h.Unlock), redlatch.ErrIndeterminate)
 		time.Sleep(lossLease - 2*time.Millisecond)
 		require.True(t, h.Trusted(), "the renewals come through")
+		require.ErrorIs(t, <-reentered, redlatch.ErrIndeterminate)
 		hang.Disarm()
 		time.Sleep(lossLease)
 		synctest.Wait()

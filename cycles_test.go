@@ -27,7 +27,7 @@ func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 	rdb.AddHook(wire)
 	// The lease is long, because a busy machine must not end holds here; the
 	// interval is what is tested.
-	locks := locksOn(t, rdb, redlatch.WithLease(time.Minute), redlatch.WithRenewal(5*time.Millisecond))
+	locks := locksOn(t, rdb, redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond))
 
 	var g sync.WaitGroup
 	for n := range atOnce {

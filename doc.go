@@ -21,10 +21,19 @@
 //
 // # Owners
 //
-// A lock belongs to an owner, one chain of calls, that travels in the context;
-// never to a goroutine. WithOwner starts a chain. A lock taken with a context
-// of the chain, or with the context of a hold, can be taken again; each acquire
-// needs its own release, and after one of several the lock is still held.
+// A lock belongs to a hold that travels in the context, never to a goroutine. A lock can
+// be acquired again ("re-entered") with the context of its hold, the one that Do gives
+// its function or Hold.Context returns, and with every context derived from it. Each
+// acquire needs its own release; after one of several the lock is still held. With any
+// other context, Lock waits for the holder, also with the context that the holder itself
+// called Lock with.
+//
+// So goroutines that are started under a lock exclude each other from all other locks,
+// although they share a context. They do not exclude each other from the lock that they
+// were started under: its context re-enters it in all of them.
+//
+// WithOwner makes one owner of a whole call chain instead, whose contexts re-enter all
+// its locks. Goroutines of such a chain do not exclude each other at all.
 //
 // # Leases and trust
 //

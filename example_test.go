@@ -76,20 +76,40 @@ func Example_hold() {
 	// Output: trusted: true fenced: true
 }
 
-func Example_owner() {
+func Example_reentry() {
 	locks, stop := exampleClient()
 	defer stop()
+	ctx := context.Background()
 
-	// At the edge of the program, once for each request:
-	ctx := redlatch.WithOwner(context.Background())
-
-	// Anywhere below it, as deep as it goes:
 	outer, err := locks.Mutex("orders:42").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer outer.Unlock(ctx)
-	inner, err := locks.Mutex("orders:42").Lock(ctx) // the same owner: one hold more
+
+	// As deep below it as you like, with the context of the hold:
+	inner, err := locks.Mutex("orders:42").Lock(outer.Context())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer inner.Unlock(ctx)
+
+	fmt.Println("one grant:", outer.Fence() == inner.Fence())
+	// Output: one grant: true
+}
+
+func ExampleWithOwner() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	// All locks of this context and of contexts derived from it have one owner.
+	ctx := redlatch.WithOwner(context.Background())
+	outer, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer outer.Unlock(ctx)
+	inner, err := locks.Mutex("orders:42").Lock(ctx) // not outer.Context()
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -122,6 +123,69 @@ func TestFailoverThatForgetsALockIsTold(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
+// The clients are sent to a replica that lacks the lock, and is not promoted. It does
+// not know that the lock is gone, so no hold ends; on the master it goes on.
+func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	name := redistest.Name(t)
+	replica := p.replica.Control()
+	require.NoError(t, replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // nobody: it stays as it is
+	m := p.locks(redlatch.WithLease(time.Minute), redlatch.WithRenewal(100*time.Millisecond)).Mutex(name)
+	outer := mustLock(t, t.Context(), m)
+	inner := mustLock(t, outer.Context(), m)
+	before := evals(t, replica)
+	p.move(p.master, p.replica)
+
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(outer.Context(), 200*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	require.Eventually(t, func() bool { return evals(t, replica) > before+3 }, guard, time.Millisecond, "renewals reach the replica")
+	stillHeld(t, outer)
+	_, reentry := m.Lock(soon())
+	for what, err := range map[string]error{"re-entry": reentry, "inner": inner.Unlock(soon()), "outer": outer.Unlock(soon())} {
+		require.Error(t, err, what)
+		require.NotErrorIs(t, err, redlatch.ErrLost, what)
+	}
+	notLost(t, outer)
+
+	p.move(p.replica, p.master)
+	require.NoError(t, outer.Unlock(t.Context()))
+	notLost(t, outer)
+	require.Zero(t, p.master.Control().Exists(t.Context(), name).Val())
+}
+
+func notLost(t *testing.T, h *lock.Hold) {
+	t.Helper()
+	select {
+	case <-h.Lost():
+		require.Fail(t, "a loss that never was")
+	default:
+	}
+}
+
+// evals is how many scripts a server was sent.
+func evals(t *testing.T, rdb *redis.Client) (n int64) {
+	t.Helper()
+	info, err := rdb.InfoMap(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	for _, cmd := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
+		var calls int64
+		_, _ = fmt.Sscanf(info["Commandstats"][cmd], "calls=%d", &calls) // nothing when there was none
+		n += calls
+	}
+	return n
+}
+
+// move sends all clients from one server to the other, as a proxy or a name does.
+func (p *pair) move(from, to *redistest.Server) {
+	p.Helper()
+	p.lead(to)
+	require.NoError(p, from.Control().Do(p.Context(), "CLIENT", "KILL", "TYPE", "normal").Err())
+}
+
 // line is waiters of clients of their own, behind a holder, on servers that a
 // sentinel watches.
 type line struct {
@@ -179,7 +243,7 @@ func (l *line) got(i int) {
 func (l *line) queued(s *redistest.Server, n int) {
 	l.Helper()
 	require.Eventually(l, func() bool {
-		return s.Control().ZCard(l.Context(), key.ForFair(l.name).Queue).Val() == int64(n)
+		return s.Control().ZCard(l.Context(), key.ForMutex(l.name).Queue).Val() == int64(n)
 	}, guard, time.Millisecond)
 }
 
@@ -215,7 +279,8 @@ func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 	replica := l.replica.Control()
 	require.NoError(t, replica.ConfigSet(t.Context(), "replica-read-only", "no").Err())
 	require.NoError(t, replica.FlushAll(t.Context()).Err())
-	require.NoError(t, replica.HSet(t.Context(), l.name, "somebody:1", 1).Err())
+	const somebody = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:1"
+	require.NoError(t, replica.HSet(t.Context(), l.name, somebody, 1).Err())
 	l.master.Kill()
 	within(t, l.holder.Lost(), "the holder is told")
 	require.ErrorIs(t, l.holder.Unlock(t.Context()), redlatch.ErrLost)
@@ -233,6 +298,6 @@ func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 	}, guard, time.Millisecond, "all are told")
 	victim, err := l.fair().ForceRelease(t.Context(), "")
 	require.NoError(t, err)
-	require.Equal(t, "somebody:1", victim)
+	require.Equal(t, somebody, victim)
 	l.endsInOrder()
 }

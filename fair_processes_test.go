@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
 )
@@ -131,7 +132,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 		w.say()
 	}
 	admin := s.Client(t)
-	require.Eventually(t, func() bool { return admin.ZCard(t.Context(), "redlatch:queue:{"+name+"}").Val() > 100 }, guard, time.Millisecond)
+	require.Eventually(t, func() bool { return admin.ZCard(t.Context(), key.ForMutex(name).Queue).Val() > 100 }, guard, time.Millisecond)
 	require.NoError(t, first.Unlock(t.Context()))
 
 	var turns []turn
@@ -164,7 +165,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 func nothingOf(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		n, err := rdb.Exists(t.Context(), name, "redlatch:queue:{"+name+"}", "redlatch:alive:{"+name+"}").Result()
+		n, err := rdb.Exists(t.Context(), name, key.ForMutex(name).Queue, key.ForMutex(name).Alive).Result()
 		return err == nil && n == 0
 	}, guard, 5*time.Millisecond)
 }
@@ -185,7 +186,7 @@ func TestKilledWaitersAreDroppedTogether(t *testing.T) {
 		w.say()
 		victims = append(victims, w)
 	}
-	standing := func() int64 { return admin.ZCard(t.Context(), "redlatch:queue:{"+name+"}").Val() }
+	standing := func() int64 { return admin.ZCard(t.Context(), key.ForMutex(name).Queue).Val() }
 	require.Eventually(t, func() bool { return standing() == 2*350*4/5 }, guard, time.Millisecond, "those who give up have gone")
 	behind := standing()
 	type result struct {

@@ -3,17 +3,22 @@ package redlatch_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: what a queue promises beyond what every lock does, with
@@ -35,14 +40,14 @@ func (a *actor) beginFair(ctx context.Context, name string, options ...redlatch.
 func (s *stage) queued(name string, n int64) {
 	s.Helper()
 	s.await(fmt.Sprintf("%d wait", n), func() bool {
-		return s.admin.ZCard(context.Background(), "redlatch:queue:{"+name+"}").Val() == n
+		return s.admin.ZCard(context.Background(), key.ForMutex(name).Queue).Val() == n
 	})
 }
 
 // line has as many waiters queue, one after the other, each of the next actor.
 func (s *stage) line(name string, n int, actors ...*actor) (all []*asking) {
 	s.Helper()
-	had := s.admin.ZCard(context.Background(), "redlatch:queue:{"+name+"}").Val()
+	had := s.admin.ZCard(context.Background(), key.ForMutex(name).Queue).Val()
 	for i := range n {
 		a := actors[i%len(actors)]
 		all = append(all, a.beginFair(a.ctx, name))
@@ -104,7 +109,7 @@ func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const waiters, slow = 1000, time.Hour // each is asked for three times in it
-		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(slow))
+		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(slow), redlatch.WithLease(slow))
 		h := holder.lockFair("door")
 		ctx, cancel := context.WithCancel(a.ctx)
 		var all []*asking
@@ -172,7 +177,7 @@ func TestAPlainWaiterBehindVeryManyDeadHearsOfTheRelease(t *testing.T) {
 				had := redis.Z{Score: float64(time.Now().UnixMilli() - 1), Member: "grace"}
 				dead := make([]redis.Z, 2500)
 				for i := range dead {
-					dead[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("dead:%d 1 3600000", i)}
+					dead[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("dead:%d 1 3600000 3600000", i)}
 				}
 				require.NoError(s, s.admin.ZAdd(s.Context(), "redlatch:queue:{door}", dead...).Err())
 				require.NoError(s, s.admin.ZAdd(s.Context(), "redlatch:alive:{door}", append(dead, had)...).Err())
@@ -205,6 +210,26 @@ func TestAWaiterThatDiesWithTheGrantCostsAHeartbeat(t *testing.T) {
 		require.NotZero(s, s.admin.Exists(s.Context(), "door").Val(), "the dead one has it")
 		s.served(next)
 		require.LessOrEqual(s, next[0].at.Sub(granted), heartbeat+10*time.Millisecond)
+		s.nothingRemains()
+	})
+}
+
+// Nor does it cost more than its lease, where that is shorter than the heartbeat: the
+// next beat of the others finds when it ends, or that it has ended.
+func TestAWaiterThatDiesWithTheGrantCostsItsLeaseAtMost(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const lease = 500 * time.Millisecond
+		holder, victim, a := s.actor(), s.actor(redlatch.WithLease(lease)), s.actor()
+		h := holder.lockFair("door")
+		s.line("door", 1, victim)
+		next := s.line("door", 1, a)
+		victim.die()
+		s.unlock(h)
+		granted := time.Now()
+		require.NotZero(s, s.admin.Exists(s.Context(), "door").Val(), "the dead one has it")
+		s.served(next)
+		require.LessOrEqual(s, next[0].at.Sub(granted), max(lease, heartbeat/3+heartbeat/10))
 		s.nothingRemains()
 	})
 }
@@ -315,27 +340,21 @@ func TestAGrantWhoseMessageIsLostComesWithABeat(t *testing.T) {
 	})
 }
 
-// A message says "granted", and the server then says "queued": it lost the grant in
-// a failover, and kept the queue. Who has to ask before it begins, because it does
-// not renew, goes on waiting, and does not ask without a pause.
-func TestAGrantThatTheServerLostIsAskedForOnce(t *testing.T) {
+// A message is only a hint, and anybody may publish it: who waits asks Redis, goes on
+// waiting, and does not ask without a pause.
+func TestAHintThatIsNotTrueIsAskedForOnce(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		holder, a := s.actor(), s.actor(redlatch.WithoutRenewal())
+		holder, a := s.actor(), s.actor()
 		h := holder.lockFair("door")
 		w := s.line("door", 1, a)[0]
-		seen, _, err := holder.FairMutex("door").Queue(s.Context(), 0, 1)
-		require.NoError(s, err)
-		id := seen[0].Acquisition
-		client, _, _ := strings.Cut(id, ":")
-		var slow atomic.Bool
-		a.rdb.AddHook(lateHook{&slow})
-		slow.Store(true) // so that questions without a pause take time, and can be counted
+		channel, id := s.hintTo(holder)
+		time.Sleep(time.Second)
 		s.settle()
 		before := a.scripts.Load()
-		require.EqualValues(s, 1, s.admin.Publish(s.Context(), "redlatch:client:"+client, id+" 5").Val())
-		time.Sleep(time.Second) // less than until the next beat
-		require.LessOrEqual(s, a.scripts.Load()-before, int64(2), "one question, and a beat perhaps")
+		s.sim.Publish(channel, id)
+		s.settle()
+		require.EqualValues(s, 1, a.scripts.Load()-before)
 		require.True(s, w.pending())
 		s.unlock(h)
 		s.unlock(w.got())
@@ -343,38 +362,86 @@ func TestAGrantThatTheServerLostIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// A grant that comes by message is held from that moment, without a question, and
-// trusted no longer than what was left of the heartbeat; then it is renewed to the
-// whole lease, soon.
-func TestAGrantByMessageIsHeldAtOnceAndRenewedSoon(t *testing.T) {
+// hintTo is what a message for the first in the queue looks like.
+func (s *stage) hintTo(a *actor) (channel, acquisition string) {
+	s.Helper()
+	seen, _, err := a.FairMutex("door").Queue(s.Context(), 0, 1)
+	require.NoError(s, err)
+	client, _, _ := strings.Cut(seen[0].Acquisition, ":")
+	return "redlatch:client:" + client, seen[0].Acquisition
+}
+
+// A flood of messages on the channel does not make the waiter flood Redis, and the true
+// message among them is heard; after a quiet time at once.
+func TestForgedHintsAreBounded(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
+		const flood = 20 * time.Second
 		holder, a := s.actor(), s.actor()
-		h := holder.lockFair("door")
-		w := a.beginFair(a.ctx, "door")
-		s.queued("door", 1)
-		time.Sleep(time.Minute)
-		s.settle()
-		var slow atomic.Bool
-		a.rdb.AddHook(lateHook{&slow})
-		slow.Store(true) // whatever is asked from now on, takes a while to be sent
-		beats := s.admin.ZRangeWithScores(s.Context(), "redlatch:alive:{door}", 0, -1).Val()
-		ends := time.UnixMilli(int64(beats[0].Score)) // until when Redis will keep the lock, to the millisecond
-		s.unlock(h)
-		h = w.got()
-		require.True(s, h.Trusted(), "held, though nothing was asked")
-		require.False(s, h.TrustedUntil().After(ends.Add(time.Millisecond-heartbeat/10)), "trusted by a margin less than redis keeps it")
-		slow.Store(false)
-		s.await("the whole lease", func() bool { return time.Until(h.TrustedUntil()) > faraway/2 })
-		require.Greater(s, s.admin.PTTL(s.Context(), "door").Val(), faraway/2)
-		s.unlock(h)
+		for _, quiet := range []time.Duration{0, 3 * time.Second} {
+			h := holder.lockFair("door")
+			w := s.line("door", 1, a)[0]
+			channel, id := s.hintTo(holder)
+			before := a.scripts.Load()
+			for start := time.Now(); time.Since(start) < flood; time.Sleep(time.Millisecond) {
+				s.sim.Publish(channel, id)
+			}
+			asked := a.scripts.Load() - before
+			beats := int64(flood/(heartbeat/3)) + 1
+			require.LessOrEqual(s, asked, int64(flood/(100*time.Millisecond))+20+beats, "once each 100 ms, after a few")
+			require.Greater(s, asked, 50+beats, "they are heard")
+			time.Sleep(quiet)
+			freed := time.Now()
+			s.unlock(h)
+			s.unlock(w.got())
+			if quiet == 0 {
+				require.LessOrEqual(s, w.at.Sub(freed), 100*time.Millisecond)
+			} else {
+				require.Zero(s, w.at.Sub(freed))
+			}
+		}
 		s.nothingRemains()
 	})
 }
 
-// Work of a moment, by one who was told that it is its turn, costs the script that
-// gives the lock back, and no renewal.
-func TestAShortTurnAfterAMessageIsNotRenewed(t *testing.T) {
+// A message may overtake the answer to the join. It is heeded when that has come.
+func TestAHintBeforeTheAnswerOfTheJoinIsHeeded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		a, b := locksOn(t, v.Client()), locksOn(t, v.Client())
+		elsewhere, h := mustLockFair(t, a, "elsewhere"), mustLockFair(t, a, "door")
+		waits := make(chan *lock.Hold)
+		go func() { waits <- mustLockFair(t, b, "elsewhere") }() // b listens from now on
+		time.Sleep(time.Second)
+		const late = 500 * time.Millisecond
+		isJoin := func(cmd []string) bool { return lua.Runs(cmd) == "fair/join" }
+		join := v.Inject(redistest.Rule{Match: isJoin, Times: 1, Action: redistest.DelayReply(late)})
+		asked := time.Now()
+		got := make(chan *lock.Hold)
+		go func() { got <- mustLockFair(t, b, "door") }()
+		join.Await(1)
+		require.NoError(t, h.Unlock(t.Context()))
+		h = <-got
+		require.Equal(t, late, time.Since(asked), "neither before it, nor by a beat")
+		require.True(t, h.Trusted())
+		require.NoError(t, h.Unlock(t.Context()))
+		require.NoError(t, elsewhere.Unlock(t.Context()))
+		require.NoError(t, (<-waits).Unlock(t.Context()))
+		time.Sleep(10 * time.Second)
+	})
+}
+
+func mustLockFair(t *testing.T, c *redlatch.Client, name string) *lock.Hold {
+	t.Helper()
+	h, err := c.FairMutex(name).Lock(t.Context())
+	require.NoError(t, err)
+	return h
+}
+
+// Between processes the lock goes on with two round trips: the one command of the
+// release, and the one question of who was told; both have the whole lease then.
+func TestAHandOverCostsTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a := s.actor(), s.actor()
@@ -383,14 +450,19 @@ func TestAShortTurnAfterAMessageIsNotRenewed(t *testing.T) {
 		s.queued("door", 1)
 		time.Sleep(time.Second)
 		s.settle()
-		before := a.scripts.Load()
+		byHolder, byNext := holder.scripts.Load(), a.scripts.Load()
+		unlocked := time.Now()
 		s.unlock(h)
 		h = w.got()
+		require.Equal(s, unlocked, w.at)
+		require.EqualValues(s, 1, holder.scripts.Load()-byHolder)
+		require.EqualValues(s, 1, a.scripts.Load()-byNext)
+		require.Greater(s, s.admin.PTTL(s.Context(), "door").Val(), faraway-time.Second, "the whole lease")
+		require.Greater(s, time.Until(h.TrustedUntil()), faraway-2*time.Second)
 		time.Sleep(10 * time.Millisecond)
 		s.unlock(h)
-		time.Sleep(faraway)
 		s.settle()
-		require.Equal(s, int64(1), a.scripts.Load()-before)
+		require.EqualValues(s, 2, a.scripts.Load()-byNext, "and nothing is renewed")
 		s.nothingRemains()
 	})
 }
@@ -428,24 +500,6 @@ func TestWhoCannotEnterAgainKeepsItsPlace(t *testing.T) {
 			require.Equal(s, []string{"b1", "b2", "b3"}, order[2:])
 			s.nothingRemains()
 		})
-	}
-}
-
-// lateHook holds commands up for a moment, while it is told to.
-type lateHook struct{ on *atomic.Bool }
-
-func (h lateHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h lateHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.on.Load() {
-			time.Sleep(100 * time.Millisecond)
-		}
-		return next(ctx, cmd)
 	}
 }
 
@@ -573,7 +627,7 @@ func TestPlainAndFairMutexAreOneLock(t *testing.T) {
 		s.unlock(inner)
 		waits := b.beginFair(b.ctx, "door")
 		s.queued("door", 1)
-		s.unlock(plain) // tells the queue nothing: a beat finds the lock free
+		s.unlock(plain)
 		fair := waits.got()
 		_, err = a.Mutex("door").TryLock(a.ctx)
 		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
@@ -615,6 +669,8 @@ func TestOperatorsSeeTheQueueAndRemoveAWaiter(t *testing.T) {
 		h := holder.lockFair("door")
 		all := append(s.line("door", 1, a), s.line("door", 1, b)...)
 		admin := s.actor().FairMutex("door")
+		_, _, err := admin.Queue(s.Context(), math.MaxInt, math.MaxInt)
+		require.NoError(s, err)
 		seen, length, err := admin.Queue(s.Context(), 0, 10)
 		require.NoError(s, err)
 		require.Equal(s, 2, length)

@@ -152,6 +152,32 @@ func TestHoldWhoseContextIsInUseIsNoGarbage(t *testing.T) {
 	}
 }
 
+//go:noinline
+func registerOnly(t testing.TB, m *reentrant.Mutex, f func()) (stop func() bool) {
+	return context.AfterFunc(mustLock(t, context.Background(), m).Context(), f)
+}
+
+// A program may keep nothing but a function that is to be called when the lock is lost.
+// It could not be called if the hold were dropped.
+func TestHoldWhoseEndIsWaitedForIsNoGarbage(t *testing.T) {
+	t.Parallel()
+	g := newGarbage(t)
+	lost := make(chan struct{})
+	name := redistest.Name(t)
+	registerOnly(t, g.locks.Mutex(name), func() { close(lost) })
+	g.collector()
+	_, err := g.other.Mutex(name).ForceRelease(t.Context(), "")
+	require.NoError(t, err)
+	within(t, lost, "the function is called")
+
+	name += " stopped"
+	stop := registerOnly(t, g.locks.Mutex(name), func() {})
+	g.collector()
+	require.True(t, stop())
+	stop = nil //nolint:ineffassign,wastedassign // it refers to the context
+	g.log.collected(t, name)
+}
+
 // unlockInVain unlocks for a moment while another command of the acquisition hangs,
 // and forgets the hold.
 //
@@ -267,6 +293,21 @@ func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 		g.gets(name)
 		again := mustLock(t, chain, m)
 		awaitRenewal(t, again)
+		require.NoError(t, again.Unlock(t.Context()))
+		isFree(t, g.other.Mutex(name))
+	})
+	t.Run("though another hold was unlocked twice", func(t *testing.T) {
+		t.Parallel()
+		g := newGarbage(t)
+		name := redistest.Name(t)
+		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name)
+		drop(t, chain, m)
+		other := mustLock(t, chain, m)
+		require.NoError(t, other.Unlock(t.Context()))
+		g.log.collected(t, name)
+		require.ErrorIs(t, other.Unlock(t.Context()), redlatch.ErrNotHeld)
+		again := mustLock(t, chain, m)
+		require.Equal(t, other.Acquisition(), again.Acquisition())
 		require.NoError(t, again.Unlock(t.Context()))
 		isFree(t, g.other.Mutex(name))
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -401,6 +402,53 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	})
 }
 
+// After its turns the process frees the lock and asks again, and then has its
+// turns again: each costs one command, however often that happens.
+func TestTurnsBeginAnewWithEachGrantOfRedis(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const turns, rounds = 3, 4
+		a := s.actor(redlatch.WithTurns(turns))
+		before := a.scripts.Load()
+		hold := a.lock("door")
+		var waits []*asking
+		for range turns*rounds - 1 {
+			waits = append(waits, a.begin(a.ctx, "door"))
+			synctest.Wait()
+		}
+		s.unlock(hold)
+		for _, w := range waits {
+			s.unlock(w.got())
+		}
+		const commands = 1 + (turns - 1) + 1 // an acquire, the transfers, a release
+		require.Equal(t, int64(rounds*commands), a.scripts.Load()-before)
+	})
+}
+
+// The server refuses to hand the lock over, so that it is released instead. The
+// waiter that was chosen is still the first.
+func TestARefusedHandOverKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		first := s.lock(t.Context())
+		var holds []<-chan *lock.Hold
+		for range 3 {
+			hold, _ := s.begin(t.Context())
+			holds = append(holds, hold)
+		}
+		refuse := s.proxy.Inject(redistest.Rule{Match: aTransfer, Times: 1, Action: redistest.Refuse("NOPERM no")})
+		s.unlock(first)
+		require.Equal(t, 1, refuse.Bites())
+		for i, hold := range holds {
+			h := s.soon(hold)
+			require.NotNil(t, h, "waiter %d is overtaken", i)
+			s.unlock(h)
+		}
+		s.nothingLeft()
+	})
+}
+
 func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -419,6 +467,8 @@ func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
 		require.Contains(t, line, "lock=door")
 		require.Contains(t, line, fmt.Sprintf("held_since=%s", outer.site))
 		require.Contains(t, line, "waiting_at=")
+		require.Contains(t, line, "pass on the context of its hold")
+		require.NotContains(t, line, "the same context", "neither call was under a lock")
 		require.NotContains(t, strings.SplitN(line, "waiting_at=", 2)[1], "/reentrant/")
 		time.Sleep(10 * after)
 		synctest.Wait()
@@ -426,6 +476,28 @@ func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
 		cancel()
 		s.withdrawn(waits)
 		s.unlock(outer.Hold)
+	})
+}
+
+// The commonest way to wait for oneself: the holder goes on with the context that it
+// locked with.
+func TestWaitForOneselfWithTheContextOfTheLockCallIsNamed(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		m := r.mutex("inner")
+		err := r.mutex("outer").Do(context.Background(), func(ctx context.Context) error {
+			h, err := m.Lock(ctx)
+			require.NoError(r, err)
+			defer r.unlock(h)
+			bounded, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, err = m.Lock(bounded) // not h.Context()
+			require.ErrorIs(r, err, redlatch.ErrNotAcquired)
+			return nil
+		})
+		require.NoError(r, err)
+		require.Len(r, r.log.lines(), 1)
+		require.Contains(r, r.log.lines()[0], "both calls got the same context")
+		require.Contains(r, r.log.lines()[0], "lock=inner")
 	})
 }
 
@@ -447,7 +519,7 @@ func TestWaitForOneselfIsLoggedOnceQueuedAndLeading(t *testing.T) {
 		require.NoError(t, err)
 		other := b.lock("door")
 		require.ErrorIs(t, first.Unlock(a.ctx), redlatch.ErrLost)
-		waits.asked(2) // it leads now
+		s.settle() // the waiter leads, and has asked
 		require.NoError(t, s.admin.Del(a.ctx, "door").Err())
 		second, err := a.Mutex("door").TryLock(a.ctx)
 		require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/reentrant"
 )
 
@@ -295,6 +296,26 @@ func TestSlowRepliesDoNotStretchTrust(t *testing.T) {
 		require.Greater(t, slow.Bites(), 10)
 		slow.Disarm()
 		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+// A re-entry proves the lease as of the instant in which its command was sent, and
+// not of the instant in which the answer arrived.
+func TestASlowReentryDoesNotStretchTrust(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease, margin, late = 30 * time.Second, time.Second, 1500 * time.Millisecond
+		v := redistest.Bubble(t)
+		m := locksOn(t, v.Client(), redlatch.WithLease(lease)).Mutex("a")
+		outer := mustLock(t, t.Context(), m)
+		time.Sleep(time.Second) // long before the first renewal
+		slow := v.Inject(redistest.Rule{Match: aReentry, Times: 1, Action: redistest.DelayReply(late)})
+		sent := time.Now()
+		inner := mustLock(t, outer.Context(), m)
+		require.Equal(t, 1, slow.Bites())
+		require.Equal(t, sent.Add(lease-margin), inner.TrustedUntil())
+		require.NoError(t, inner.Unlock(t.Context()))
+		require.NoError(t, outer.Unlock(t.Context()))
 	})
 }
 
@@ -597,7 +618,7 @@ func TestNoRenewalOutlivesUnlock(t *testing.T) {
 				if c.model {
 					rdb.AddHook(&modelServer{locks: make(map[string]modelLock)})
 				}
-				unlocksAndRenewals(t, locksOn(t, rdb, redlatch.WithLease(100*time.Millisecond), redlatch.WithRenewal(5*time.Millisecond)), wire, c.cycles)
+				unlocksAndRenewals(t, locksOn(t, rdb, redlatch.WithLease(100*time.Millisecond), redlatch.WithRenewal(10*time.Millisecond)), wire, c.cycles)
 				for _, key := range v.Server.Keys() {
 					require.Contains(t, key, "redisson_lock_token:")
 				}
@@ -618,7 +639,7 @@ func unlocksAndRenewals(t *testing.T, locks *redlatch.Client, wire *renewals, cy
 					return
 				}
 				if i%2 == 0 {
-					time.Sleep(rand.N(6 * time.Millisecond))
+					time.Sleep(rand.N(12 * time.Millisecond))
 				}
 				if !assert.NoError(t, h.Unlock(context.Background())) {
 					return
@@ -656,14 +677,15 @@ func (s *modelServer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func (s *modelServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
+		script := lua.Runs([]string{args[0].(string), args[1].(string)})
 		keys := args[2].(int)
-		cmd.(interface{ SetVal(any) }).SetVal(s.run(args[3:3+keys], args[3+keys:]))
+		cmd.(interface{ SetVal(any) }).SetVal(s.run(script, args[3:3+keys], args[3+keys:]))
 		return nil
 	}
 }
 
-// run tells the scripts by their numbers of arguments: acquire, release, renew.
-func (s *modelServer) run(keys, args []any) []any {
+// run answers acquire, release and renew.
+func (s *modelServer) run(script string, keys, args []any) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, now := keys[0].(string), time.Now()
@@ -672,17 +694,17 @@ func (s *modelServer) run(keys, args []any) []any {
 		held = false
 	}
 	switch {
-	case len(args) == 2*len(keys):
+	case script == "mutex/renew":
 		return s.renew(keys, args)
-	case len(args) == 6 && args[3].(int64) < now.UnixMicro():
+	case script == "mutex/acquire" && args[3].(int64) < now.UnixMicro():
 		return []any{int64(-2), now.UnixMicro()}
-	case len(args) == 6 && !held:
+	case script == "mutex/acquire" && !held:
 		s.fence++
 		s.locks[name] = modelLock{args[0].(string), now.Add(time.Duration(args[1].(int64)) * time.Millisecond)}
 		return []any{int64(1), s.fence, now.UnixMicro()}
-	case len(args) == 4 && held && l.holder == args[0]:
+	case script == "mutex/release" && held && l.holder == args[0]:
 		delete(s.locks, name)
-		return []any{int64(1), int64(0)}
+		return []any{int64(1), int64(0), int64(0)}
 	}
 	return []any{int64(0), time.Until(l.ends).Milliseconds(), l.holder, "", now.UnixMicro()}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -45,8 +46,22 @@ func requireBad(t testing.TB, err error, what string, value any) {
 	require.NotEmpty(t, bad.Why)
 	require.Contains(t, err.Error(), what)
 	require.Less(t, len(err.Error()), 600, "a bad value does not flood the log")
-	require.NotContains(t, err.Error(), "\x00")
-	require.NotContains(t, err.Error(), "\n")
+	requireShowable(t, err)
+}
+
+// requireShowable asserts that an error is one line that does nothing to a terminal.
+func requireShowable(t testing.TB, err error) {
+	t.Helper()
+	for _, r := range err.Error() {
+		require.True(t, unicode.IsPrint(r), "%q in %q", r, err)
+	}
+}
+
+// unseen are texts that would not be shown as they are stored.
+var unseen = []string{
+	"nul\x00", "line\nfeed", "return\r", "tab\t", "escape\x1b[2J", "delete\x7f", "next line\u0085", "no utf-8 \xff", "half a rune \xe2\x80",
+	"override \u202e", "isolate \u2066", "mark \u200e", "zero width \u200b", "variation \ufe0f", "variation \U000e0100", "mongolian \u180b", "braille \u2800", "joiner \u200d", "non-joiner \u200c", "word joiner \u2060",
+	"byte order \ufeff", "soft hyphen \u00ad", "line \u2028", "paragraph \u2029", "filler \u3164", "grapheme joiner \u034f", "tag \U000e0041",
 }
 
 // unused is a client that must not be asked: nobody listens there.
@@ -81,10 +96,10 @@ func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 	t.Parallel()
 	locks, err := redlatch.New(unused(t))
 	require.NoError(t, err)
-	for _, name := range []string{
-		"", strings.Repeat("x", 513), strings.Repeat("🔒", 129), "nul\x00", "line\nfeed", "tab\t", "escape\x1b[2J", "delete\x7f",
-		"no utf-8 \xff", "{}", "a{}b", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}",
-	} {
+	for _, name := range append([]string{
+		"", strings.Repeat("x", 513), strings.Repeat("🔒", 129), "{}", "a{}b", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}",
+		"redisson_lock_token:{a}", "redlatch:queue:{a}", "redlatch:permits-alive::a{b}",
+	}, unseen...) {
 		mu := locks.Mutex(name)
 		for use, err := range map[string]error{
 			"Lock":         func() error { _, err := mu.Lock(t.Context()); return err }(),
@@ -103,6 +118,18 @@ func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 	require.NoError(t, err)
 	_, err = prefixed.Mutex(strings.Repeat("x", 509)).TryLock(t.Context())
 	requireBad(t, err, "lock name", "svc:"+strings.Repeat("x", 509))
+	require.NoError(t, prefixed.Close(t.Context()))
+
+	// A name is checked with its prefix, so that one which begins like the library's own
+	// keys reaches none of them.
+	prefixed, err = redlatch.New(unused(t), redlatch.WithPrefix("redlatch:"))
+	require.NoError(t, err)
+	for _, name := range []string{"queue:{a}", "alive::{a}b", "permits:{a}", "holders:{a}", "permits-queue:{a}", "permits-alive:{a}"} {
+		_, err = prefixed.Mutex(name).TryLock(t.Context())
+		requireBad(t, err, "lock name", "redlatch:"+name)
+		_, err = prefixed.Semaphore(name, 1).TryAcquire(t.Context(), 1)
+		requireBad(t, err, "lock name", "redlatch:"+name)
+	}
 	require.NoError(t, prefixed.Close(t.Context()))
 }
 
@@ -143,12 +170,18 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithLease(time.Second + time.Microsecond)), "lease", time.Second + time.Microsecond},
 		{with(redlatch.WithLease(366 * 24 * time.Hour)), "lease", 366 * 24 * time.Hour},
 		{with(redlatch.WithLease(1<<63 - 1)), "lease", time.Duration(1<<63 - 1)},
-		{with(redlatch.WithRenewal(0)), what, nil},
+		{with(redlatch.WithRenewal(0)), what, time.Duration(0)},
+		{with(redlatch.WithRenewal(10)), what, time.Duration(10)}, // milliseconds were meant
+		{with(redlatch.WithRenewal(10*time.Millisecond - 1)), what, 10*time.Millisecond - 1},
 		{with(redlatch.WithRenewal(-time.Second)), what, -time.Second},
 		{with(redlatch.WithRenewal(15*time.Second + time.Nanosecond)), what, 15*time.Second + time.Nanosecond},
 		{with(redlatch.WithLease(time.Second), redlatch.WithRenewal(time.Second)), what, time.Second},
 		{with(redlatch.WithPoll(0)), "poll bound", time.Duration(0)},
 		{with(redlatch.WithPoll(-1)), "poll bound", time.Duration(-1)},
+		{with(redlatch.WithPoll(2000)), "poll bound", time.Duration(2000)},
+		{with(redlatch.WithPoll(10*time.Millisecond - 1)), "poll bound", 10*time.Millisecond - 1},
+		{with(redlatch.WithMaxHold(3600)), "maximum hold time", time.Duration(3600)},
+		{with(redlatch.WithSelfWaitWarning(60)), "self-wait warning", time.Duration(60)},
 		{with(redlatch.WithTurns(0)), "turns in a row", 0},
 		{with(redlatch.WithTurns(-3)), "turns in a row", -3},
 		{with(redlatch.WithMaxHold(-1)), "maximum hold time", time.Duration(-1)},
@@ -161,11 +194,6 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		locks, err := redlatch.New(unused(t), forClient...)
 		require.Nil(t, locks)
 		require.Error(t, err, c.what)
-		if c.value == nil { // a zero that was asked for is not the zero of "not set"
-			requireOnly(t, redlatch.ErrConfig, err)
-			require.ErrorContains(t, err, c.what)
-			continue
-		}
 		requireBad(t, err, c.what, c.value)
 
 		locks, err = redlatch.New(unused(t))
@@ -184,9 +212,13 @@ func TestSettingsAtTheirBoundsAreAccepted(t *testing.T) {
 		{redlatch.WithLease(100 * time.Millisecond)},
 		{redlatch.WithLease(365 * 24 * time.Hour)},
 		{redlatch.WithLease(time.Second), redlatch.WithRenewal(500 * time.Millisecond)},
-		{redlatch.WithPoll(1), redlatch.WithTurns(1), redlatch.WithMaxHold(0), redlatch.WithSelfWaitWarning(0)},
+		{redlatch.WithRenewal(10 * time.Millisecond), redlatch.WithPoll(10 * time.Millisecond), redlatch.WithMaxHold(100 * time.Millisecond)},
+		{redlatch.WithSelfWaitWarning(10 * time.Millisecond), redlatch.WithTurns(1), redlatch.WithMaxHold(0), redlatch.WithSelfWaitWarning(0)},
 		{redlatch.WithDescription(""), redlatch.WithFenceRetention(0), redlatch.WithPrefix("")},
+		{redlatch.WithFenceRetention(time.Second)},
 		{redlatch.WithDescription(strings.Repeat("x", 256))},
+		{redlatch.WithDescription("Büro 3, 日本語 🔒"), redlatch.WithPrefix("Büro 🔒:")},
+		{redlatch.WithPrefix(strings.Repeat("x", 511))}, {redlatch.WithPrefix("{svc}:")}, {redlatch.WithPrefix("redlatch:")},
 	} {
 		_, err := redlatch.New(unused(t), options...)
 		require.NoError(t, err)
@@ -217,8 +249,84 @@ func TestBadClientsAreRefused(t *testing.T) {
 		requireOnly(t, redlatch.ErrConfig, err, what)
 		require.ErrorContains(t, err, what)
 	}
-	_, err := redlatch.New(unused(t), redlatch.WithFenceRetention(time.Microsecond))
-	requireBad(t, err, "fence retention", time.Microsecond)
+	for _, brief := range []time.Duration{time.Microsecond, 999 * time.Millisecond, time.Second + time.Microsecond} {
+		_, err := redlatch.New(unused(t), redlatch.WithFenceRetention(brief))
+		requireBad(t, err, "fence retention", brief)
+	}
+}
+
+func TestBadPrefixesAndDescriptionsAreRefusedByNew(t *testing.T) {
+	t.Parallel()
+	for _, text := range unseen {
+		_, err := redlatch.New(unused(t), redlatch.WithPrefix(text))
+		requireBad(t, err, "prefix", text)
+		_, err = redlatch.New(unused(t), redlatch.WithDescription(text))
+		requireBad(t, err, "description", text)
+	}
+	for _, prefix := range []string{
+		strings.Repeat("x", 512), "{", "}", "{}", "{svc:", "svc}:", "{a}{b}", "redisson_lock_token:", "redlatch:queue:", "redlatch:permits:{a",
+	} {
+		_, err := redlatch.New(unused(t), redlatch.WithPrefix(prefix))
+		requireBad(t, err, "prefix", prefix)
+	}
+}
+
+// Errors show text that others have stored as one line of visible characters.
+func TestForeignDescriptionsAreQuotedInErrors(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		const holder = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7"
+		for _, text := range append([]string{strings.Repeat("long", 1000)}, unseen...) {
+			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
+			require.NoError(s, s.admin.HSet(s.Context(), "door", holder, 1, "redlatch:about", text).Err())
+			for _, try := range []func() error{
+				func() error { _, err := a.Mutex("door").TryLock(a.ctx); return err },
+				func() error { _, err := a.FairMutex("door").TryLock(a.ctx); return err },
+			} {
+				err := try()
+				requireOnly(s, redlatch.ErrNotAcquired, err)
+				requireShowable(s, err)
+				require.ErrorContains(s, err, holder)
+				require.Less(s, len(err.Error()), 500)
+				var busy *redlatch.NotAcquiredError
+				require.ErrorAs(s, err, &busy)
+				require.Equal(s, text, busy.Description, "the field is what is stored")
+			}
+		}
+	})
+}
+
+// A hash that is no lock is not deleted, though it counts something.
+func TestForceReleaseSparesWhatIsNoLock(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(s *stage) {
+		a := s.actor()
+		for _, fields := range [][]any{
+			{"visits", 5, "errors", 7}, {"visits", 5}, {"product:55", 2}, {"page:1", 3, "page:2", 4}, {"12:30", 1}, {"2026-11-22:7", 1},
+			{"a:1", 1, "mode", "write"}, {"redlatch:about", "x", "product:55", 2},
+			{"5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11", 1}, {"5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7:write", 1},
+		} {
+			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
+			require.NoError(s, s.admin.HSet(s.Context(), "door", fields...).Err())
+			before := s.admin.HGetAll(s.Context(), "door").Val()
+			for _, expected := range []string{"", fmt.Sprint(fields[0])} {
+				_, err := a.Mutex("door").ForceRelease(a.ctx, expected)
+				requireOnly(s, redlatch.ErrRefused, err, "%v", fields)
+				_, err = a.FairMutex("door").ForceRelease(a.ctx, expected)
+				requireOnly(s, redlatch.ErrRefused, err, "%v", fields)
+			}
+			require.Equal(s, before, s.admin.HGetAll(s.Context(), "door").Val())
+		}
+		// What Redisson has may be ended.
+		const javas = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:-7"
+		require.NoError(s, s.admin.Del(s.Context(), "door").Err())
+		require.NoError(s, s.admin.HSet(s.Context(), "door", javas, 2).Err())
+		had, err := a.Mutex("door").ForceRelease(a.ctx, "")
+		require.NoError(s, err)
+		require.Equal(s, javas, had)
+		require.Empty(s, s.keys())
+	})
 }
 
 // A server that will not do it says why, once, and nothing is written.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
@@ -44,22 +46,32 @@ func describeProcess() string {
 	if err != nil {
 		host = "unknown host"
 	}
+	if key.CheckDescription(host) != nil {
+		host = strconv.QuoteToASCII(host) // a host may have any name
+	}
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
 func (c *config) check() error {
-	const longest = 256
+	if err := key.CheckDescription(c.description); err != nil {
+		return err
+	}
+	if err := key.CheckPrefix(c.prefix); err != nil {
+		return err
+	}
 	switch {
 	case c.log == nil:
 		return &lockerr.ConfigError{What: "logger", Value: c.log, Why: "must not be nil"}
-	case len(c.description) > longest:
-		return &lockerr.ConfigError{What: "description", Value: c.description, Why: "must not be longer than 256 bytes"}
-	case c.keepFence < 0 || c.keepFence%time.Millisecond != 0:
-		return &lockerr.ConfigError{What: "fence retention", Value: c.keepFence, Why: "must be whole milliseconds and not negative"}
+	case c.keepFence != 0 && c.keepFence < minRetention || c.keepFence%time.Millisecond != 0:
+		return &lockerr.ConfigError{What: "fence retention", Value: c.keepFence, Why: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
 	}
 	set := c.lock // checked as it is: an interval that was not set follows the lease of each lock
 	return set.Complete()
 }
+
+// minRetention is longer than the steps by which a time service usually corrects a
+// clock: that is what the kept fence guards against.
+const minRetention = time.Second
 
 type option func(*config)
 
@@ -80,18 +92,11 @@ func WithLease(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Lease = d })
 }
 
-// WithRenewal sets the time between renewals. At most half the lease. Defaults to
-// a third of the lease, so that two renewals may fail before trust ends.
+// WithRenewal sets the time between renewals. At least 10 ms and at most half the
+// lease. Defaults to a third of the lease, so that two renewals may fail before trust
+// ends.
 func WithRenewal(every time.Duration) LockOption {
-	return lockOption(func(s *settings.Lock) { s.Every = orInvalid(every) })
-}
-
-// orInvalid keeps a zero that was asked for from meaning "not set".
-func orInvalid(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1
-	}
-	return d
+	return lockOption(func(s *settings.Lock) { s.Every = every })
 }
 
 // WithoutRenewal ends a hold with its lease: the watchdog only looks whether the
@@ -100,55 +105,63 @@ func WithoutRenewal() LockOption {
 	return lockOption(func(s *settings.Lock) { s.Renew = false })
 }
 
-// WithMaxHold sets a time after which a hold is not renewed any more, so that a
-// holder that hangs, but whose process lives, ends within that time and a lease.
-// Defaults to 0, no such end.
+// WithMaxHold sets a time after which the watchdog stops renewing a hold. It bounds a
+// holder that hangs in a live process: the hold ends at most one lease after that time.
+// At least 100 ms. Defaults to 0, which means no bound.
 func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.MaxHold = d })
 }
 
-// WithPoll sets the longest time that a waiter goes without asking Redis. Waiters
-// are woken by messages; the poll is for those that are lost, and for servers
-// that allow none. Shorter finds a lost release sooner and costs one command
-// each time, for each process and name. Defaults to 2 s.
+// WithPoll sets the longest time that a waiter of a plain mutex goes without asking
+// Redis. Normally a message wakes the waiter. Polling is for lost messages, and for
+// servers that do not allow pub/sub. With a shorter poll, a waiter finds a missed release
+// sooner. Each poll costs one command per client and name. At least 10 ms. Defaults to
+// 2 s.
 func WithPoll(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Poll = d })
 }
 
-// WithTurns sets how many grants in a row may go to goroutines of one process
-// before the lock is released for others too. More give more throughput, since
-// handing over inside a process costs one command and no message; fewer let
-// other processes wait less. At least 1. Defaults to 8.
+// WithTurns sets how many grants of a plain mutex in a row may go to one client before
+// it releases the lock for other clients. More grants in a row give more throughput,
+// because a local handoff costs one command and no message. Fewer let other clients wait
+// less. At least 1. Defaults to 8.
 func WithTurns(n int) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Turns = n })
 }
 
-// WithSelfWaitWarning sets how long a wait for a lock that this very client holds
-// may last before it is logged, once, with where the lock was acquired. The
-// usual cause is a context without the owner: the program waits for itself. 0
-// turns it off. Defaults to 10 s.
+// WithSelfWaitWarning sets when the client logs the self-deadlock warning: after a wait
+// this long for a lock that the same client holds. The client logs each such wait once,
+// and says where the lock was acquired. Usually the program waits for itself: it holds
+// the lock and locks it again with a context other than that of its hold. To fix that,
+// pass on the context of the hold ([lock.Hold.Context], or the one that Do gives), or make
+// one owner of the whole call chain ([WithOwner]). The client also logs goroutines that
+// wait for each other. 0 turns the warning off; otherwise at least 10 ms. Defaults to 10 s.
 func WithSelfWaitWarning(after time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Suspect = after })
 }
 
-// WithHeartbeat sets how long a waiter of a queue is taken for living without a
-// sign of it, and so how long those that died while they waited delay the others,
-// all of them together. A waiter gives a sign every third of it: longer bears
-// longer outages without a word to the user, shorter passes over the dead sooner
-// and costs more. All who wait for one name should have the same: beside a much
-// longer one, an outage of the server cannot be told from the death of those with
-// the shorter, and they queue again. At least 100 ms, in whole milliseconds.
-// Defaults to 5 s.
+// WithHeartbeat sets how long a waiter in a queue counts as alive after its last
+// heartbeat. Crashed waiters delay the others by at most this time in total. A waiter
+// sends a heartbeat every third of it, or of its lease if that is shorter. With a longer
+// heartbeat, waiters keep their places through longer outages. With a shorter one,
+// crashed waiters are dropped sooner, at the cost of more commands.
+//
+// All waiters of one name should have the same heartbeat. If one is much longer than
+// the others, the server cannot distinguish its own outage from the death of the waiters
+// with shorter heartbeats. Those waiters then lose their places and queue again.
+//
+// At least 100 ms, in whole milliseconds. Defaults to 5 s.
 func WithHeartbeat(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Heartbeat = d })
 }
 
-// WithWaitNotice has notice called by a Lock that waits in a queue: when it has
-// got its place, and when the place, the length or the holder have changed, as
-// its heartbeats bring it to light. It is called by the goroutine that waits and
-// must return soon: the lock may come meanwhile. A grant that finds it blocked ends
-// after a heartbeat, or a lease at most, and goes on to the next; the waiter queues
-// again when notice returns. Plain mutexes have no queue and call nothing.
+// WithWaitNotice sets a function that Lock calls while it waits in a queue. Lock calls it
+// when it gets its place, and when a heartbeat shows that the position, the length of the
+// queue or the holder has changed. The waiting goroutine calls notice, so Lock does not
+// return while notice runs, and notice must return soon. If the lock is granted while
+// notice blocks, the grant ends after at most one heartbeat and the lock goes to the next
+// waiter. The blocked waiter queues again when notice returns. Plain mutexes have no
+// queue and do not call notice.
 func WithWaitNotice(notice func(lock.Waiting)) LockOption {
 	return lockOption(func(s *settings.Lock) {
 		s.Notice = nil
@@ -159,31 +172,37 @@ func WithWaitNotice(notice func(lock.Waiting)) LockOption {
 }
 
 // WithPrefix puts a prefix before the names of all locks, for instance to give a
-// service its own part of the keyspace by ACL. Java clients need the same.
-// Defaults to none.
+// service its own part of the keyspace by ACL. Java clients need the same. The rules
+// are those of a name; braces in it must form a {tag} of its own. Defaults to none.
 func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
-// WithLogger sets where the rare things are logged that nobody is told by an
-// error. Defaults to slog.Default.
+// WithLogger sets the logger for rare events that no error reports. A handler may block:
+// no call of this client waits for it but Close, and that only until its context ends. But
+// the runtime reports holds that were dropped, and a handler that blocks then keeps all
+// cleanups of the process. A handler that calls Close must pass a context that ends.
+// Defaults to slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) { c.log = log })
 }
 
-// WithDescription sets what a holder says of itself, to be shown by inspection
-// and in refusals; empty for nothing. At most 256 bytes; no secrets. Defaults to
-// the name of the host and the process id.
+// WithDescription sets the description of this client's holders and waiters. Inspect,
+// Queue and NotAcquiredError show it, so it must not contain secrets. Empty means no
+// description. At most 256 bytes of text, without control characters or invisible
+// characters. Defaults to the host name and the process id.
 func WithDescription(text string) Option {
 	return option(func(c *config) { c.description = text })
 }
 
-// WithFenceRetention sets how long the last fence of a lock is kept in Redis
-// after its last use; 0 keeps it for ever. Fences also grow when it is gone,
-// because they are never below the server's clock; what is kept guards against
-// a clock that is set back. Set 0 where Redisson's RFencedLock uses the same
-// names: Java counts from what is kept. A fence that is kept for ever already,
-// by Redisson or an earlier setting, stays so. Defaults to 7 days.
+// WithFenceRetention sets how long Redis keeps the last fence of a lock after its last
+// use; 0 keeps it for ever. New fences grow even without the stored one, because they are
+// never below the server's clock. The stored fence protects against a clock that is set
+// back. Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the
+// stored fence. If Redisson or an earlier setting keeps a fence for ever, it stays so. If
+// clients of one lock have different retentions, the longest one counts. Redis keeps the
+// limit of a semaphore for the same time, and at least until its last permit ends. At
+// least 1 s, in whole milliseconds. Defaults to 7 days.
 func WithFenceRetention(d time.Duration) Option {
 	return option(func(c *config) { c.keepFence = d })
 }

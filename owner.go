@@ -6,14 +6,20 @@ import (
 	"github.com/redlatch/redlatch/internal/owner"
 )
 
-// WithOwner starts a call chain: locks taken with the returned context, or with
-// one derived from it, belong to one owner, who may take each of them again. A
-// middleware would call it once for each request. A ctx that belongs to a chain
-// already is taken out of it: work that is handed to another goroutine and must
-// not share the locks of its starter begins so.
+// WithOwner makes one owner of a whole call chain: it owns all locks that are acquired
+// with the returned context, or with one derived from it, and re-enters each of them
+// with any of these contexts.
 //
-// Without it, each acquire is a chain of its own, which only the context of its
-// hold continues.
+// Without WithOwner, a lock is re-entered only with the context of its hold, or with one
+// derived from it. That is enough for most programs. Use WithOwner where a lock has to
+// be re-entered by code that does not get the context of the hold.
+//
+// The price: goroutines with contexts of one chain do not exclude each other, from no
+// lock. All of them can be inside at the same time. Start a chain of its own in each
+// goroutine that must wait for the others.
+//
+// If ctx re-enters locks already, the returned context does not: work that must not
+// share the locks of its starter begins with WithOwner too.
 func WithOwner(ctx context.Context) context.Context {
 	return owner.With(ctx, owner.New())
 }

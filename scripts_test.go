@@ -17,10 +17,10 @@ func anyScript(cmd []string) bool {
 }
 
 var (
-	anAcquire  = func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] == "1" }
-	aReentry   = func(cmd []string) bool { return script(cmd, 2, 6) && cmd[7] != "1" }
+	anAcquire  = func(cmd []string) bool { return script(cmd, 3, 6) && cmd[8] == "1" }
+	aReentry   = func(cmd []string) bool { return script(cmd, 3, 6) && cmd[8] != "1" }
 	aTransfer  = func(cmd []string) bool { return script(cmd, 2, 5) }
-	anInnerOne = func(cmd []string) bool { return script(cmd, 1, 4) && cmd[5] != "0" }
-	aLastOne   = func(cmd []string) bool { return script(cmd, 1, 4) && cmd[5] == "0" }
+	anInnerOne = func(cmd []string) bool { return script(cmd, 2, 4) && cmd[6] != "0" }
+	aLastOne   = func(cmd []string) bool { return script(cmd, 2, 4) && cmd[6] == "0" }
 	aRenewal   = func(cmd []string) bool { return script(cmd, 1, 2) && cmd[5] != "0" }
 )

@@ -140,7 +140,7 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 			rule = append(rule, further...)
 			s.setUser(rule)
 			long := redlatch.WithHeartbeat(2 * time.Second)
-			a, b := s.actorOf(rule, long), s.actorOf(rule, long)
+			a, b := s.actorOf(rule, long, redlatch.WithFenceRetention(0)), s.actorOf(rule, long)
 			require.NoError(t, everythingOfSemaphores(a, b, "pool"))
 			require.Empty(t, denials(s))
 			require.Empty(t, complaints(a, b))
@@ -156,13 +156,30 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 			aclStage(t, func(s *stage, rule []string) {
 				rule = append(rule, further...)
 				s.setUser(rule)
-				a, b := s.actorOf(rule, short), s.actorOf(rule, short)
+				a, b := s.actorOf(rule, short, redlatch.WithFenceRetention(0)), s.actorOf(rule, short)
 				s.setUser(rule, "-"+command)
 				_ = everythingOfSemaphores(a, b, "pool") // refused, or it ends with a lease
 				require.Contains(t, fmt.Sprint(denials(s)), command, "not needed")
 			})
 		})
 	}
+}
+
+// Each pattern of the rule for tagged names is used by one of the three kinds.
+func TestTheDocumentedACLOfTaggedNamesIsEnough(t *testing.T) {
+	t.Parallel()
+	aclStage(t, func(s *stage, rule []string) {
+		rule = append(rule, fairACL(t)...)
+		rule = append(rule, furtherACL(t, "And semaphores, besides the first rule:")...)
+		rule = append(rule, furtherACL(t, "They need besides:")...)
+		s.setUser(rule)
+		a, b := s.actorOf(rule), s.actorOf(rule)
+		require.NoError(t, everything(s, a, b, "a{door}"))
+		require.NoError(t, everythingFair(s, a, b, "{door}a"))
+		require.NoError(t, everythingOfSemaphores(a, b, "{pool}"))
+		require.Empty(t, denials(s))
+		require.Empty(t, complaints(a, b))
+	})
 }
 
 // everythingFair uses what a fair mutex does beyond others.
@@ -271,6 +288,74 @@ func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Another tenant of the server, with the same rights to names of its own, knows the id
+// of the victim's client, and may publish to it whatever it likes: nobody is granted
+// anything by that, and nobody is removed from a queue.
+func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
+	t.Parallel()
+	aclStage(t, func(s *stage, rule []string) {
+		rule = append(append(rule, fairACL(t)...), furtherACL(t, "And semaphores, besides the first rule:")...)
+		s.setUser(rule)
+		theirs := strings.Split(strings.ReplaceAll(strings.Join(rule, " "), "svc:", "evil:"), " ")
+		theirs[0] = "evil"
+		s.setUser(theirs)
+		evil := s.newClient(&wires{}, []func(*redis.Options){func(o *redis.Options) { o.Username, o.Password = "evil", "SECRET" }})
+
+		long := redlatch.WithHeartbeat(30 * time.Second) // no beat is to help
+		a, b := s.actorOf(rule, long), s.actorOf(rule, long)
+		ctx := t.Context()
+		h, err := a.FairMutex("door").Lock(ctx)
+		require.NoError(t, err)
+		p, err := a.Semaphore("pool", 1).Acquire(ctx, 1)
+		require.NoError(t, err)
+		locked, acquired := make(chan *lock.Hold, 1), make(chan *semaphore.Permit, 1)
+		failed := make(chan error, 2)
+		go func() {
+			h, err := b.FairMutex("door").Lock(ctx)
+			failed <- err
+			locked <- h
+		}()
+		go func() {
+			p, err := b.Semaphore("pool", 1).Acquire(ctx, 1)
+			failed <- err
+			acquired <- p
+		}()
+		s.queued("svc:door", 1)
+		s.await("it waits for permits", func() bool {
+			return s.admin.ZCard(ctx, "redlatch:permits-queue:{svc:pool}").Val() == 1
+		})
+
+		require.ErrorContains(t, evil.HGetAll(ctx, "svc:door").Err(), "NOPERM")
+		require.ErrorContains(t, evil.ZRange(ctx, "redlatch:queue:{svc:door}", 0, -1).Err(), "NOPERM")
+		var channels []string
+		s.await("the victim subscribes, which it does once it has a place", func() bool {
+			channels = s.admin.PubSubChannels(ctx, "redlatch:client:*").Val()
+			return len(channels) > 0
+		})
+		for _, channel := range channels {
+			client := strings.TrimPrefix(channel, "redlatch:client:")
+			for n := range 100 {
+				id := fmt.Sprintf("%s:%d", client, n)
+				for _, payload := range []string{id, id + " 9223372036854775807", id + " 1", id + " 0", id + " -1", id + " ", client, "", id + "\x00"} {
+					require.NoError(t, evil.Publish(ctx, channel, payload).Err())
+				}
+			}
+		}
+		// Behind all of these on the same connection.
+		s.unlock(h)
+		next := <-locked
+		require.Greater(t, next.Fence(), h.Fence())
+		require.Less(t, next.Fence(), time.Now().Add(time.Hour).UnixMicro(), "from the server's clock")
+		require.Empty(t, acquired)
+		require.NoError(t, p.Release(ctx))
+		q := <-acquired
+		require.NoError(t, <-failed)
+		require.NoError(t, <-failed)
+		require.NoError(t, q.Release(ctx))
+		s.unlock(next)
+	})
 }
 
 // complaints is what clients log, but for renewals that a busy machine answered late.

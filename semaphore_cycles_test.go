@@ -157,7 +157,7 @@ func (m *mill) cycle() {
 	if err != nil {
 		var limits *redlatch.LimitError
 		known := errors.As(err, &limits)
-		for _, kind := range []error{redlatch.ErrNotAcquired, redlatch.ErrUnavailable, redlatch.ErrIndeterminate, redlatch.ErrRefused, context.DeadlineExceeded} {
+		for _, kind := range []error{redlatch.ErrNotAcquired, redlatch.ErrUnavailable, redlatch.ErrIndeterminate, redlatch.ErrClosed, context.DeadlineExceeded} {
 			known = known || errors.Is(err, kind)
 		}
 		assert.True(m.t, known, "%v", err)

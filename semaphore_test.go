@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,7 +83,7 @@ func TestSemaphoreGivesNoMoreThanItsLimit(t *testing.T) {
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, &redlatch.NotAcquiredError{Name: name, InUse: 3, Limit: 3, Position: 1}, busy)
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		require.EqualError(t, err, fmt.Sprintf("redlatch: semaphore %q not acquired: 3 of 3 in use; place 1, queue of 0", name))
+		require.EqualError(t, err, fmt.Sprintf("redlatch: semaphore %q not acquired: 3 of 3 in use; nobody waits", name))
 
 		info := inUse(t, sem)
 		require.Equal(t, 3, info.InUse)
@@ -340,6 +341,45 @@ func TestANoticeOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
 	})
 }
 
+// A notice that blocks costs its own waiter the units, and the others a heartbeat.
+func TestANoticeOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		sem := locksOn(t, v.Client()).Semaphore("render", 1)
+		shown, blocked, again := make(chan struct{}, 100), make(chan struct{}), atomic.Bool{}
+		slow := locksOn(t, v.Client()).Semaphore("render", 1, redlatch.WithWaitNotice(func(w lock.Waiting) {
+			again.Store(again.Load() || w.Again)
+			shown <- struct{}{}
+			<-blocked
+		}))
+		p := mustAcquire(t, sem, 1)
+		first, _ := acquires(t.Context(), slow, 1)
+		<-shown
+		bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		next, failed := acquires(bounded, sem, 1)
+		time.Sleep(time.Second)
+		freed := time.Now()
+		require.NoError(t, p.Release(t.Context()))
+		select {
+		case p = <-next:
+		case err := <-failed:
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, time.Since(freed), heartbeat+10*time.Millisecond)
+		close(blocked)
+		for !again.Load() { // the place may be shown once more before its loss is
+			<-shown
+		}
+		require.Empty(t, first)
+		require.NoError(t, p.Release(t.Context()))
+		p = <-first
+		require.NoError(t, p.Release(t.Context()))
+		time.Sleep(10 * time.Second)
+	})
+}
+
 // The units of a holder that died come back with its lease, also to one that waits
 // for more than one holder's.
 func TestUnitsOfTheDeadComeBack(t *testing.T) {
@@ -393,6 +433,127 @@ func TestDeadWaitersForPermitsCostOneHeartbeat(t *testing.T) {
 		time.Sleep(time.Minute)
 		onlyLimitOf(t, v.Client(), "render")
 	})
+}
+
+// They cost no more where they are more than one command drops: the first that lives
+// asks again at once until all are gone.
+func TestVeryManyDeadWaitersForPermitsCostNothingMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 9 * time.Second
+		v := redistest.Bubble(t)
+		dies, admin := v.Client(), v.Client()
+		held := mustAcquire(t, locksOn(t, dies, redlatch.WithLease(lease)).Semaphore("render", 1), 1)
+		got, _ := acquires(t.Context(), locksOn(t, v.Client()).Semaphore("render", 1), 1)
+		time.Sleep(time.Minute)
+		require.NoError(t, dies.Close())
+		left := time.Until(held.TrustedUntil())
+		time.Sleep(left)
+		dead := make([]redis.Z, 1800)
+		for i := range dead {
+			dead[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("dead:%d 1 5000 5000", i)}
+		}
+		require.NoError(t, admin.ZAdd(t.Context(), "redlatch:permits-queue:{render}", dead...).Err())
+		require.NoError(t, admin.ZAdd(t.Context(), "redlatch:permits-alive:{render}", dead...).Err())
+		planted := time.Now()
+		p := within(t, got, "it is served")
+		require.LessOrEqual(t, time.Since(planted), lease/10+50*time.Millisecond, "the rest of the lease")
+		require.NoError(t, p.Release(context.Background()))
+		time.Sleep(time.Minute)
+		onlyLimitOf(t, admin, "render")
+	})
+}
+
+// A dead waiter that does not fit blocks the others until its heartbeat ends, and not
+// until one of them beats after that.
+func TestADeadWaiterThatDoesNotFitCostsItsHeartbeat(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const heartbeat = 6 * time.Second
+		for phase := range 6 {
+			v := redistest.Bubble(t)
+			dies := v.Client()
+			sem := locksOn(t, v.Client(), redlatch.WithHeartbeat(heartbeat)).Semaphore("render", 3)
+			p := mustAcquire(t, sem, 2)
+			acquires(t.Context(), locksOn(t, dies, redlatch.WithHeartbeat(heartbeat)).Semaphore("render", 3), 3)
+			time.Sleep(time.Duration(phase) * 400 * time.Millisecond)
+			got, _ := acquires(t.Context(), sem, 1)
+			time.Sleep(time.Minute + time.Duration(phase)*300*time.Millisecond)
+			require.NoError(t, dies.Close())
+			died := time.Now()
+			next := within(t, got, "it is served")
+			require.LessOrEqual(t, time.Since(died), heartbeat+10*time.Millisecond)
+			require.NoError(t, next.Release(context.Background()))
+			require.NoError(t, p.Release(context.Background()))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// The key of the permits outlives all of them, whatever the one that wrote last is set
+// to: what a waiter was granted counts until its end.
+func TestPermitsOutliveTheRetentionOfOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const heartbeat = 20 * time.Second
+		v := redistest.Bubble(t)
+		dies := v.Client()
+		brief := []redlatch.Option{redlatch.WithFenceRetention(time.Second), redlatch.WithHeartbeat(heartbeat)}
+		a := locksOn(t, v.Client(), append(brief, redlatch.WithLease(200*time.Millisecond))...).Semaphore("render", 1)
+		b := locksOn(t, dies, brief...).Semaphore("render", 1)
+		p := mustAcquire(t, a, 1)
+		acquires(t.Context(), b, 1)
+		time.Sleep(time.Second)
+		require.NoError(t, dies.Close()) // it might live and trust its grant, and only be cut off
+		require.NoError(t, p.Release(t.Context()))
+		for until := time.Now().Add(heartbeat / 2); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+			_, err := a.TryAcquire(t.Context(), 1)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// 8 units are waited for, then 5; the limit goes from 10 to 5 and back. Whoever waits
+// for 8 is told of the limit of 5, or keeps its place before the other.
+func TestResizeDownAndUpKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	for name, pause := range map[string]time.Duration{"told": time.Second, "too quick to be told": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				sem := locksOn(t, v.Client()).Semaphore("render", 10)
+				deaf := locksOn(t, v.Client()).Semaphore("render", 10)
+				if pause == 0 {
+					v.Inject(redistest.Rule{Match: redistest.Command("subscribe"), Action: redistest.Refuse("NOPERM no channels")})
+				}
+				held := mustAcquire(t, sem, 10)
+				large, failed := acquires(t.Context(), deaf, 8)
+				time.Sleep(time.Second)
+				small, _ := acquires(t.Context(), sem, 5)
+				time.Sleep(10 * time.Second)
+				_, err := sem.Resize(t.Context(), 5)
+				require.NoError(t, err)
+				time.Sleep(pause)
+				if pause > 0 {
+					require.Equal(t, &redlatch.LimitError{Name: "render", Said: 10, Limit: 5, Units: 8}, within(t, failed, "it hears of the limit"))
+				}
+				_, err = sem.Resize(t.Context(), 10)
+				require.NoError(t, err)
+				require.NoError(t, held.Release(t.Context()))
+				if pause == 0 {
+					p := within(t, large, "it keeps its place")
+					require.Empty(t, small)
+					require.NoError(t, p.Release(t.Context()))
+				}
+				p := within(t, small, "the other is served")
+				require.NoError(t, p.Release(t.Context()))
+				time.Sleep(time.Minute)
+				onlyLimitOf(t, v.Client(), "render")
+			})
+		})
+	}
 }
 
 func TestResizeServesAndTakesNothingAway(t *testing.T) {
@@ -513,6 +674,30 @@ func TestCloseReleasesPermitsAndEndsWaiters(t *testing.T) {
 	})
 }
 
+// The server grants units to a client that has begun to close, and whose caller
+// still waits. Close may have looked for permits before that.
+func TestAcquireDuringCloseGivesNoPermit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		locks := locksOn(t, v.Client())
+		sem := locks.Semaphore("render", 3)
+		require.NoError(t, mustAcquire(t, sem, 1).Release(t.Context())) // the server knows the script
+		slow := v.Inject(redistest.Rule{Match: runs("semaphore/acquire"), Action: redistest.DelayReply(time.Second)})
+		permit, failed := acquires(t.Context(), sem, 2)
+		time.Sleep(time.Millisecond)
+		require.NoError(t, locks.Close(t.Context()))
+		require.Equal(t, 1, slow.Bites())
+		select {
+		case <-permit:
+			t.Error("a closed client has a permit")
+		case err := <-failed:
+			require.ErrorIs(t, err, redlatch.ErrClosed)
+		}
+		onlyLimitOf(t, v.Client(), "render")
+	})
+}
+
 // The chain of calls goes on under a permit: it is no owner of its own.
 func TestPermitKeepsTheOwnerOfItsChain(t *testing.T) {
 	t.Parallel()
@@ -619,5 +804,24 @@ func TestRemovedWaiterForPermitsIsTold(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, removed)
 		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+// What is left behind of a ForceRelease that was given up changes nothing of its
+// caller's; the race detector sees it.
+func TestSemaphore_AForceReleaseThatIsGivenUpSharesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		p, err := s.locks.Semaphore("gate", 2).Acquire(context.Background(), 2)
+		require.NoError(t, err)
+		slow := s.proxy.Inject(redistest.Rule{Match: runs("semaphore/force_release"), Action: redistest.DelayReply(time.Second)})
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		units, err := s.locks.Semaphore("gate", 2).ForceRelease(ctx, p.ID())
+		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, slow.Bites())
+		require.Zero(t, units)
+		require.ErrorIs(t, p.Release(context.Background()), redlatch.ErrLost)
 	})
 }

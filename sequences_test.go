@@ -156,7 +156,7 @@ func TestForceReleaseRunTwiceEndsOneHolder(t *testing.T) {
 			second <- h
 		}()
 		time.Sleep(100 * time.Millisecond)
-		f := s.proxy.Inject(redistest.Rule{Match: func(c []string) bool { return anyScript(c) && script(c, 1, 3) }, Times: 1, Action: redistest.CutReply()})
+		f := s.proxy.Inject(redistest.Rule{Match: func(c []string) bool { return anyScript(c) && script(c, 2, 3) }, Times: 1, Action: redistest.CutReply()})
 		who, err := s.mu.ForceRelease(context.Background(), "")
 		require.NoError(t, err)
 		require.Equal(t, 1, f.Bites())
@@ -397,8 +397,9 @@ func TestReentryThatFailedIsMended(t *testing.T) {
 	})
 }
 
-// Nothing was executed, the lease ended, and another has the lock.
-func TestRetriedUnlockAfterALossSaysSo(t *testing.T) {
+// No release was executed before the lease ended, and another has the lock. Its first
+// Unlock came in time, so that nothing was lost; the other one's lock is left alone.
+func TestRetriedUnlockAfterTheLeaseEndedIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		h := s.lock(context.Background())
@@ -411,7 +412,8 @@ func TestRetriedUnlockAfterALossSaysSo(t *testing.T) {
 		s.free() // expired
 		require.NoError(t, s.direct.HSet(context.Background(), s.name, "somebody:1", 1).Err())
 		f.Disarm()
-		require.ErrorIs(t, h.Unlock(context.Background()), redlatch.ErrLost)
+		require.NoError(t, h.Unlock(context.Background()))
+		require.Equal(t, map[string]string{"somebody:1": "1"}, s.stored())
 	})
 }
 
@@ -428,6 +430,21 @@ func TestRefusedHandOverReleases(t *testing.T) {
 		begin := time.Now()
 		s.unlock(first)
 		require.Less(t, time.Since(begin), time.Second)
+	})
+}
+
+// A server that loads its data for a while is asked less and less often.
+func TestALoadingServerIsNotAskedAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		loading := s.proxy.Inject(redistest.Rule{Match: anyScript, Action: redistest.Refuse("LOADING Redis is loading")})
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err := s.mu.Lock(ctx)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		// At least a quarter of a second apart, from the eighth on.
+		require.Less(t, loading.Bites(), 8+4*60)
+		require.Greater(t, loading.Bites(), 60, "and no less often than each second")
 	})
 }
 
@@ -607,7 +624,7 @@ func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
 		acquire func(ctx context.Context, locks *redlatch.Client, name string) error
 	}{
 		"fair mutex": {
-			"fair/join", func(name string) string { return key.ForFair(name).Queue },
+			"fair/join", func(name string) string { return key.ForMutex(name).Queue },
 			func(ctx context.Context, locks *redlatch.Client, name string) error {
 				_, err := locks.FairMutex(name).Lock(ctx)
 				return err
@@ -645,4 +662,65 @@ func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A re-entry or an inner Unlock that was answered at its second attempt, while the first
+// was still on its way, is put right when that has arrived.
+func TestALateCopyLeavesTheNumberOfHoldsRight(t *testing.T) {
+	cases := map[string]struct {
+		match func([]string) bool
+		late  func(s *scene, h *lock.Hold) // sends what is late
+		holds int
+	}{
+		"re-entry": {aReentry, func(s *scene, h *lock.Hold) {
+			inner, err := s.mu.Lock(h.Context())
+			require.NoError(s.t, err)
+			s.unlock(inner)
+		}, 1},
+		"inner unlock": {anInnerOne, func(s *scene, h *lock.Hold) {
+			inner, err := s.mu.Lock(h.Context())
+			require.NoError(s.t, err)
+			s.unlock(inner)
+			_, err = s.mu.Lock(h.Context())
+			require.NoError(s.t, err)
+		}, 2},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := hasty(t)
+				h := s.lock(context.Background())
+				kept := s.holdBack(c.match)
+				c.late(s, h)
+				require.Equal(t, 1, kept.Bites())
+				s.settle()
+				s.letGo(kept)
+				time.Sleep(5 * time.Second)
+				s.holds(h, c.holds)
+				s.unlock(h)
+			})
+		})
+	}
+}
+
+// A hold that was unlocked is over: what becomes of the others is no loss of its.
+func TestAnUnlockedHoldIsNotLostLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		outer := s.lock(context.Background())
+		inner, err := s.mu.Lock(outer.Context())
+		require.NoError(t, err)
+		asked := inner.Lost()
+		s.unlock(inner)
+		require.NoError(t, s.direct.Del(context.Background(), s.name).Err())
+		<-outer.Lost()
+		for _, lost := range []<-chan struct{}{asked, inner.Lost()} {
+			select {
+			case <-lost:
+				require.Fail(t, "it was unlocked, and not lost")
+			default:
+			}
+		}
+		require.ErrorIs(t, outer.Unlock(context.Background()), redlatch.ErrLost)
+	})
 }

@@ -26,6 +26,7 @@ import (
 type scene struct {
 	t      *testing.T
 	proxy  *redistest.Proxy
+	client *redis.Client // of locks
 	direct *redis.Client
 	locks  *redlatch.Client
 	mu     *reentrant.Mutex
@@ -38,7 +39,7 @@ func newScene(t *testing.T, proxy *redistest.Proxy, client, direct *redis.Client
 	locks, err := redlatch.New(client, options...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	s := &scene{t: t, proxy: proxy, direct: direct, locks: locks, name: redistest.Name(t), settle: func() {}}
+	s := &scene{t: t, proxy: proxy, client: client, direct: direct, locks: locks, name: redistest.Name(t), settle: func() {}}
 	s.mu = locks.Mutex(s.name)
 	return s
 }
@@ -46,6 +47,8 @@ func newScene(t *testing.T, proxy *redistest.Proxy, client, direct *redis.Client
 // inBubble is a scene in a bubble.
 func inBubble(t *testing.T, options ...redlatch.Option) *scene {
 	t.Helper()
+	// Last of all: go-redis dials in the background, and pauses in between.
+	t.Cleanup(func() { time.Sleep(15 * time.Second) })
 	server := redistest.Bubble(t)
 	direct := server.Client(func(o *redis.Options) {
 		o.Dialer = func(context.Context, string, string) (net.Conn, error) { return server.Server.Dial() }

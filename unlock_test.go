@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // Handing over needs a new fence; releasing does not. Where there can be none,
@@ -64,5 +65,104 @@ func TestUnlockThatIsRefusedToTheEndSaysSo(t *testing.T) {
 			require.NotEmpty(t, s.stored(), "its lease has not ended")
 			time.Sleep(lease) // now it has
 		}
+	})
+}
+
+// hold is what the tests below need of a hold and of a permit.
+type held interface {
+	Lost() <-chan struct{}
+	Context() context.Context
+}
+
+// kinds take what there is of one kind, and have the script that gives it back.
+var kinds = map[string]struct {
+	release string
+	take    func(c *redlatch.Client, ctx context.Context) (h held, release func(context.Context) error, err error)
+}{
+	"mutex": {"mutex/release", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
+		h, err := c.Mutex("orders").Lock(ctx)
+		return h, h.Unlock, err
+	}},
+	"fair": {"fair/leave", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
+		h, err := c.FairMutex("orders").Lock(ctx)
+		return h, h.Unlock, err
+	}},
+	"semaphore": {"semaphore/release", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
+		p, err := c.Semaphore("orders", 1).Acquire(ctx, 1)
+		return p, p.Release, err
+	}},
+}
+
+// runs matches the commands that run a script.
+func runs(script string) func([]string) bool {
+	return func(cmd []string) bool { return lua.Runs(cmd) == script }
+}
+
+// An Unlock fails, the background releases the lock, and the user unlocks again: the
+// lock was released and not lost, whatever the first error was, and also when nobody
+// heard that the background had done it.
+func TestUnlockTriedAgainAfterTheBackgroundReleasedSucceeds(t *testing.T) {
+	failures := map[string]struct {
+		fault redistest.Action
+		kind  error
+	}{
+		"not available": {redistest.Refuse("LOADING Redis is loading the dataset in memory"), redlatch.ErrUnavailable},
+		"refused":       {redistest.Refuse("NOPERM this user has no permissions"), redlatch.ErrRefused},
+		"not answered":  {redistest.CutRequest(), redlatch.ErrIndeterminate},
+	}
+	backgrounds := map[string]redistest.Action{
+		"answered": {},
+		"cut":      redistest.CutReply(),
+		"late":     redistest.DelayReply(time.Hour),
+	}
+	for kind, k := range kinds {
+		for failure, first := range failures {
+			for background, then := range backgrounds {
+				t.Run(kind+"/"+failure+", the background "+background, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := inBubble(t)
+						ctx := context.Background()
+						h, release, err := k.take(s.locks, ctx)
+						require.NoError(t, err)
+						lost := h.Lost()
+
+						broken := s.proxy.Inject(redistest.Rule{Match: runs(k.release), Action: first.fault})
+						bounded, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+						defer cancel()
+						require.ErrorIs(t, release(bounded), first.kind)
+						require.NotZero(t, broken.Bites())
+						done := s.proxy.Inject(redistest.Rule{Match: runs(k.release), Times: 1, Action: then})
+						broken.Disarm()
+						time.Sleep(5 * time.Second)
+						require.Equal(t, 1, done.Bites(), "the background has released")
+
+						require.NoError(t, release(ctx))
+						select {
+						case <-lost:
+							require.Fail(t, "Lost is closed, and nothing was lost")
+						default:
+						}
+						require.ErrorIs(t, release(ctx), redlatch.ErrNotHeld)
+					})
+				})
+			}
+		}
+	}
+}
+
+// The context of an outer hold ends when that is released. An Unlock with it that is
+// under way goes on.
+func TestUnlockWithTheContextOfAnyHoldIsFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		outer := s.lock(context.Background())
+		inner := mustLock(t, outer.Context(), s.locks.Mutex("inner"))
+		late := s.proxy.Inject(redistest.Rule{Match: aLastOne, Times: 1, Action: redistest.DelayReply(time.Second)})
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- inner.Unlock(outer.Context()) }()
+		late.Await(1)
+		s.unlock(outer)
+		require.NoError(t, <-unlocked)
+		s.nothingLeft()
 	})
 }

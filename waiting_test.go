@@ -21,6 +21,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 // With messages a hand-over takes no time; without any it takes a poll, and
@@ -266,7 +267,7 @@ func TestLockOfADeadHolderIsFoundAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
-// Whoever floods the channel does not make the waiter flood Redis, and the true
+// A flood of messages on the channel does not make the waiter flood Redis, and the true
 // message among them is heard.
 func TestForgedWakesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -511,6 +512,7 @@ type asking struct {
 	before int64
 	done   chan struct{}
 	hold   *lock.Hold
+	permit *semaphore.Permit // where it asks for one
 	err    error
 	at     time.Time // when it returned
 }

@@ -116,7 +116,7 @@ func (s *stand) queuedFor(names []string) bool {
 
 // queued is the length of the queue for a lock.
 func (s *stand) queued(name string) int {
-	return int(s.server.Control().ZCard(context.Background(), key.ForFair(name).Queue).Val())
+	return int(s.server.Control().ZCard(context.Background(), key.ForMutex(name).Queue).Val())
 }
 
 // wait has each of the names waited for, and returns when all calls have begun. The

@@ -168,10 +168,10 @@ func runs(script string) func(cmd []string) bool {
 }
 
 var (
-	acquires = func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] == "1" }
-	reenters = func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[7] != "1" }
-	counts   = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] != "0" }
-	releases = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[5] == "0" }
+	acquires = func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[8] == "1" }
+	reenters = func(cmd []string) bool { return runs("mutex/acquire")(cmd) && cmd[8] != "1" }
+	counts   = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[6] != "0" }
+	releases = func(cmd []string) bool { return runs("mutex/release")(cmd) && cmd[6] == "0" }
 	transfer = runs("mutex/transfer")
 	renewals = anyOf(runs("mutex/renew"), keepsPermits)
 	joins    = runs("fair/join")

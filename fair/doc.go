@@ -1,18 +1,24 @@
-// Package fair has the mutex that is given in order of arrival: across
-// goroutines, processes and hosts, and however long the holders take.
+// Package fair provides a mutex that is granted in order of arrival, across goroutines,
+// processes and hosts, however long each holder keeps it.
 //
-// It does not promise an order among those who come within a round trip of each
-// other; and where the server loses its data, the queue goes too: those who wait
-// queue again, with the tickets that they had, and are told so.
+// The order is not promised among requests that arrive within a round trip of each other.
+// If the server loses its data, it loses the queue too. The waiters then queue again with
+// their old tickets and are notified (see redlatch.WithWaitNotice).
 //
-// It guards the same key as the re-entrant mutex of the name, and excludes it; but
-// who waits there has no place in the queue. It is for jobs that are long enough
-// to wait for in order: a release costs a few commands more inside of Redis, and
-// each waiter a share in a command every third of its heartbeat.
+// The fair mutex and the plain mutex of one name use the same key, so they exclude each
+// other. A waiter of the plain mutex has no place in the queue and goes behind all
+// waiters that have one. There are two exceptions. A client that holds the plain mutex
+// may first hand it to its own waiters, until it has had WithTurns grants in a row.
+// Redisson's clients do not know the queue and may get ahead of it.
 //
-// The queue stands in Redis: a sorted set of waiters by ticket, and one of when
-// their heartbeats end. A release gives the lock to the first that lives, and tells
-// its client, and nobody else:
+// Use the fair mutex for jobs that are long enough to wait for in order. A release runs
+// a few more commands inside Redis. Each waiter sends a heartbeat every third of its
+// heartbeat interval or of its lease, whichever is shorter; the heartbeats of one client
+// share a command.
+//
+// The queue is in Redis. One sorted set orders the waiters by ticket; another stores when
+// each heartbeat ends. A release grants the lock to the first live waiter and notifies
+// only the client of that waiter:
 //
 //	Lock ── the owner has it ────────────▶ re-enter: one command
 //	  │

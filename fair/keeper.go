@@ -19,11 +19,11 @@ type keeper struct {
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.leave(ctx, a.ID)
 	if err != nil {
-		k.giveBack(a.ID, session.Strays{}, a.Freed)
+		k.GiveUp(a.ID, session.Strays{})
 		return err
 	}
 	if answer.Value.Heard < 0 {
-		k.want.Session.PublishDenied(k.keys.Channel)
+		k.want.Session.PublishDenied(k.want.Keys.Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
 		return acquisition.ErrGone

@@ -7,6 +7,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/queue"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
@@ -14,26 +15,35 @@ import (
 
 // Mutex is a re-entrant lock on one name that is given in order of arrival. It is
 // a cheap value without state of its own: make it where it is needed, and share it
-// or not. Its methods may be called concurrently.
+// or not. Its methods may be called concurrently. Methods of a nil Mutex, or of one
+// that no client made, return a *lockerr.ConfigError.
 type Mutex struct {
 	family *Family
 	named  mutex.Named
-	keys   key.Fair
 }
 
 // Mutex returns the mutex of a name. What is wrong with the name or the
 // settings is told by every use of it.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, named: f.book.Lock(name, st), keys: key.ForFair(name)}
+	return &Mutex{family: f, named: f.book.Lock(name, st)}
 }
 
 // Name is the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.named.Keys.Lock }
+func (m *Mutex) Name() string { return m.orUnmade().Keys.Lock }
 
-// Lock waits until the owner in ctx has the lock, or ctx ends: behind all that
-// came before, of whatever process. An owner that has it already gets one hold
-// more, under the lease and the renewal of its first one, and does not wait; a ctx
-// without owner is a new owner. ctx bounds the wait and nothing else.
+// orUnmade is the lock by its name; for a nil mutex, a lock that no client made.
+func (m *Mutex) orUnmade() *mutex.Named {
+	if m == nil {
+		return new(mutex.Named)
+	}
+	return &m.named
+}
+
+// Lock waits until it has the lock, or ctx ends: behind all that came before, of
+// whatever process. With the context of a hold of the lock, or one derived from it, it
+// re-enters: it adds another hold at once, under the lease and the renewal of the first
+// one. With any other context it waits, also for locks of the same goroutine. ctx bounds
+// the wait and nothing else.
 //
 // The order is that of arrival at the server. A waiter shows that it lives by
 // heartbeats; who shows nothing for one is dropped, and all dead ones together
@@ -52,7 +62,7 @@ func (m *Mutex) Name() string { return m.named.Keys.Lock }
 //     not answer. Without such an end Lock waits for Redis as it does for the
 //     lock: for ever.
 //   - the error of ctx, and none of the others, when it had ended before.
-//   - lockerr.ErrLost when the owner had the lock and lost it. It is not
+//   - lockerr.ErrLost when the hold of ctx was lost. The lock is not
 //     acquired anew before the lost holds are unlocked: the work under them
 //     would not know.
 //   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed,
@@ -61,10 +71,11 @@ func (m *Mutex) Name() string { return m.named.Keys.Lock }
 // A free lock costs one round trip, as does each re-entry; one more when the
 // server does not know the script yet. Who has to wait sends one command more, if
 // nobody of the client was waiting before, and then its heartbeats, a hundred
-// waiters in one command. The grant comes by message: the release of the holder
-// and that message are all there is between its Unlock and the next one's work.
+// waiters in one command. The release of the holder grants the lock to the first
+// waiter and sends its client a message, upon which the waiter asks Redis: two round
+// trips from an Unlock to the next one's work.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.named.Want(ctx)
+	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -83,22 +94,22 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 }
 
 // TryLock acquires the lock if that needs no waiting: if it is free and nobody
-// waits. It never gets ahead of the queue, and has no place in it. An owner that
-// has the lock already gets one hold more. On failure nothing more is held than
+// waits. It never gets ahead of the queue, and has no place in it. It
+// re-enters like [Mutex.Lock]. On failure nothing more is held than
 // before. Errors are those of Lock; the *lockerr.NotAcquiredError says who has the
 // lock, since when, how long the queue is, and which place in it would have been
 // this one's.
 //
 // It costs one round trip. When Redis does not answer, TryLock tries on until ctx
-// ends, but no longer than a few seconds.
+// ends, but no longer than a few seconds, or the lease if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.named.Want(ctx)
+	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer shared.End()
 	w := m.want(shared)
-	bounded, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
 	if h, has, err := w.Reenter(bounded); has {
 		return w.Handle(ctx, h, err)
@@ -108,15 +119,16 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 }
 
 func (m *Mutex) want(shared *mutex.Want) *want {
-	return &want{Want: shared, family: m.family, keys: m.keys}
+	return &want{Want: shared, family: m.family}
 }
 
 // Do runs fn under the lock: it waits for the lock like [Mutex.Lock], calls fn,
 // and unlocks, also when fn panics.
 //
-// The context that fn gets is a child of ctx. It carries the owner, so that fn
-// and what it calls may lock the same name again, and it ends when the lock is
-// lost, with a *lockerr.LostError as its cause; fn decides what to do about that.
+// The context that fn gets is a child of ctx. With it, fn and what it calls may lock the
+// same name again. Goroutines that fn starts with it may do so all at once; from other
+// locks they exclude each other. It ends when the lock is lost, with a
+// *lockerr.LostError as its cause; fn decides what to do about that.
 //
 // Do returns the error of Lock, or that of fn. When the lock was lost while fn
 // ran, or could not be released, the error also matches that (lockerr.ErrLost
@@ -129,22 +141,22 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 // round trip and changes nothing. It is for people and dashboards: what it says
 // may be over before it is read. Errors: lockerr.ErrUnavailable, ErrRefused,
 // ErrConfig.
-func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.named.Inspect(ctx) }
+func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
 
 // Queue reads who waits, in order: as many as asked for, after those to skip; and
 // the length of the whole queue. Dead waiters are in it until somebody passes over
 // them. It costs one round trip and changes nothing. Errors are those of Inspect.
 func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
-	if m.named.Err != nil {
-		return nil, 0, m.named.Err
+	if err := m.orUnmade().Check(ctx); err != nil {
+		return nil, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	return m.line().Show(ctx, skip, show)
 }
 
 func (m *Mutex) line() queue.Line {
-	return queue.Line{Session: m.family.session, Name: m.keys.Lock, Queue: m.keys.Queue, Alive: m.keys.Alive}
+	return queue.Line{Session: m.family.session, Name: m.named.Keys.Lock, Queue: m.named.Keys.Queue, Alive: m.named.Keys.Alive}
 }
 
 // RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
@@ -153,10 +165,10 @@ func (m *Mutex) line() queue.Line {
 // waiter; one that has been granted meanwhile keeps the lock. It costs one round
 // trip for each thousand waiters before it, and one more.
 func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
-	if m.named.Err != nil {
-		return false, m.named.Err
+	if err := m.orUnmade().Check(ctx); err != nil {
+		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	return m.line().Remove(ctx, acquisition)
 }
@@ -171,13 +183,13 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 // acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
 // was changed. It costs one round trip, and one more to learn whom to expect.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
-	s := m.family.session
-	return m.named.ForceRelease(ctx, expected,
+	return m.orUnmade().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
+			s := m.family.session
 			p := lua.ForceReleaseFairParams{
-				Keys:     lua.FairKeys{Lock: m.keys.Lock, Fence: m.keys.Fence, Queue: m.keys.Queue, Alive: m.keys.Alive},
-				Expected: target, Channel: m.keys.Channel,
-				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster,
+				Keys:     mutex.FairKeys(m.named.Keys),
+				Expected: target, Channel: m.named.Keys.Channel,
+				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			}
 			reply, err := lua.ForceReleaseFair(ctx, rdb, p)
 			// The lock is free by now; that the dead cannot be dropped must not make that an error.

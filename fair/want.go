@@ -20,32 +20,40 @@ type want struct {
 	*mutex.Want
 
 	family *Family
-	keys   key.Fair
 	ticket int64 // 0 until it has one
 	place  lua.Place
 	now    lua.Time // when the place was last heard of
 }
 
-func (w *want) fairKeys() lua.FairKeys {
-	return lua.FairKeys{Lock: w.keys.Lock, Fence: w.keys.Fence, Queue: w.keys.Queue, Alive: w.keys.Alive}
-}
-
 func (w *want) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, About: w.Session.About}
+	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, About: w.Session.About}
 }
 
 // Spec implements queue.Contender.
 func (w *want) Spec(id string) queue.Spec[lua.Beat] {
-	return queue.Spec[lua.Beat]{Key: w.keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Beat: w.beat(id)}
+	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Beat: w.beat(id)}
+}
+
+// call is how a command of the wait is sent. After the server stood still, the waiter
+// shows within a heartbeat that it lives.
+func (w *want) call() session.Call {
+	call := w.Call("lock", false)
+	call.Pause = w.Settings.Heartbeat / 3
+	return call
 }
 
 // Join asks Redis for the lock or a place in the queue, under an id.
 func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
 	s, ticket := w.Session, w.ticket
-	answer, err := session.Do(ctx, s, w.Call("lock", false),
+	call := w.call()
+	call.Window = w.Settings.QueueWindow()
+	if try {
+		call.Window = w.Settings.Window()
+	}
+	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, s.Redis, lua.JoinParams{
-				Keys: w.fairKeys(), Waiter: w.waiter(id), Lease: w.Settings.Lease, Ticket: ticket, Try: try,
+				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
@@ -57,18 +65,20 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 		w.ticket = r.Ticket
 		w.heard(r.Place, r.Now)
 	}
+	w.Expired(err)
 	return answer, err
 }
 
 func (w *want) beat(id string) lua.Beat {
-	return lua.Beat{Keys: w.fairKeys(), Waiter: w.waiter(id), Lease: w.Settings.Lease}
+	return lua.Beat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
 }
 
-// Ask beats once for one waiter, until that is answered.
+// Ask beats once for one waiter, which takes what it was granted, until that is
+// answered.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
-	return session.Do(ctx, w.Session, w.Call("lock", false),
+	return session.Do(ctx, w.Session, w.call(),
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.beats(ctx, []lua.Beat{w.beat(id)})
+			replies, err := w.family.beats(ctx, []lua.Beat{w.beat(id)}, true)
 			if err != nil {
 				return lua.BeatReply{}, err
 			}
@@ -78,17 +88,21 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 
 // leave gives up what an id has: the lock, which goes to the next, or the place in
 // the queue. It is sent again while dead waiters are being dropped, and also when
-// Redis refuses it, for a permission may come back before the lease ends.
+// Redis refuses it, for a permission may come back before the lease ends. The answer
+// has the status of the first command, and the unanswered attempts of all of them.
 func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
+	var unanswered session.Strays
 	for first := lua.Status(0); ; {
 		answer, err := session.Do(ctx, s, w.Call("unlock", true),
 			func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
 				return lua.Leave(ctx, s.Redis, lua.LeaveParams{
-					Keys: w.fairKeys(), Waiter: w.waiter(id), Channel: w.keys.Channel,
-					KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster,
+					Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
+					KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 				})
 			})
+		unanswered = unanswered.And(answer.Strays)
+		answer.Strays = unanswered
 		if first != 0 {
 			answer.Value.Status = first
 		}
@@ -101,20 +115,17 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 
 // GiveUp leaves in the background what may have been, or may yet be, granted or
 // queued under an id.
-func (w *want) GiveUp(id string, strays session.Strays) { w.giveBack(id, strays, nil) }
-
-// giveBack is GiveUp; freed is told when there was the lock; it may be nil.
-func (w *want) giveBack(id string, strays session.Strays, freed func()) {
-	w.GiveBack(strays, func(ctx context.Context) (lua.Status, error) {
-		answer, err := w.leave(ctx, id)
-		return answer.Value.Status, err
-	}, freed)
+func (w *want) GiveUp(id string, strays session.Strays) {
+	w.GiveBack(strays, func(ctx context.Context) error {
+		_, err := w.leave(ctx, id)
+		return err
+	})
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
 func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
-	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.First, g.Strays)
+	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.Strays)
 	w.Record.Granted(h.A)
 	return h
 }
@@ -151,8 +162,7 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 		return has
 	}
 	g, err := w.family.desk.Contend(ctx, w, queue.Wait{
-		Confirm: !w.Settings.Renew || w.Settings.MaxHold > 0, Place: w.tell,
-		Interrupt: own, Ends: enter, Suspect: suspect.C, Check: suspect.Check,
+		Place: w.tell, Interrupt: own, Ends: enter, Suspect: suspect.C, Check: suspect.Check,
 	})
 	switch {
 	case err == nil:
@@ -183,7 +193,7 @@ func (w *want) tell(p lua.Place, again bool) {
 // refusal says who has the lock, and where in the queue this one stands.
 func (w *want) refusal() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
-		Name: w.keys.Lock, Holder: w.place.Holder, Description: w.place.About, Remaining: w.place.Remaining,
+		Name: w.Keys.Lock, Holder: w.place.Holder, Description: w.place.About, Remaining: w.place.Remaining,
 		Since: mutex.Since(w.place.Fence, w.now.Add(time.Second)), Position: w.place.Position, Length: w.place.Length,
 	}
 }

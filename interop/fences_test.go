@@ -84,7 +84,7 @@ func TestGoNeverGivesJavasTokenAnEnd(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	service := r.open(t, server.Addr()).thread("a")
-	m := locksOn(t, rdb, redlatch.WithFenceRetention(100*time.Millisecond)).Mutex(redistest.Name(t))
+	m := locksOn(t, rdb, redlatch.WithFenceRetention(time.Second)).Mutex(redistest.Name(t))
 
 	token := service.number("fenced.lock", m.Name())
 	service.unlock(m.Name())
@@ -125,7 +125,7 @@ func TestRetentionAlsoEndsJavasTokens(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	service := r.open(t, server.Addr()).thread("a")
-	m := locksOn(t, rdb, redlatch.WithFenceRetention(200*time.Millisecond)).Mutex(redistest.Name(t))
+	m := locksOn(t, rdb, redlatch.WithFenceRetention(time.Second)).Mutex(redistest.Name(t))
 	h := mustLock(t, t.Context(), m)
 	unlock(t, h)
 	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), tokenOf(m.Name())).Val() == 0 }, guard, time.Millisecond)

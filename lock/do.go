@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/redlatch/redlatch/internal/joined"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -18,7 +19,7 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	defer func() {
 		// Here and not behind fn, so that it also runs when fn panics.
 		if unlockErr := h.finish(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
-			err = errors.Join(err, unlockErr)
+			err = joined.Errors(err, unlockErr)
 		}
 	}()
 	return fn(keepAlive{h.inner.Derive(ctx), h})

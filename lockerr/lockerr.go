@@ -6,13 +6,24 @@
 // ([ErrNotAcquired]), Redis did not do its part ([ErrUnavailable],
 // [ErrRefused], [ErrIndeterminate]), and the caller's context ended, which is
 // always visible beside the other two through errors.Is.
+//
+// The text of every error is one line. Control characters in the text of others, such as
+// that of a cause, show as in a Go string.
+//
+// A context may end because of an error of redlatch: its cause is the error of another
+// call, or says that another lock was lost. Errors show the text of such a cause.
+// errors.Is and errors.As find what the program has put into it, but none of the errors
+// of this package: those say what happened to the lock of the call itself.
 package lockerr
 
 import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/joined"
 )
 
 var (
@@ -34,7 +45,8 @@ var (
 	ErrNotHeld = errors.New("redlatch: not held")
 
 	// ErrIndeterminate says that a command was sent and its outcome was not
-	// learned in time. What it may have left is cleaned up in the background.
+	// learned in time, or not from the answer. What it may have left is cleaned up
+	// in the background.
 	ErrIndeterminate = errors.New("redlatch: outcome unknown")
 
 	// ErrUnavailable says that Redis could not be asked in time: not reached,
@@ -46,7 +58,8 @@ var (
 	// out of memory.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
-	// ErrClosed says that the client was closed.
+	// ErrClosed says that the client was closed; with redis.ErrClosed beside it,
+	// that the go-redis client under it was.
 	ErrClosed = errors.New("redlatch: client is closed")
 
 	// ErrConfig says that a name or a setting is not usable. Nothing was changed
@@ -59,7 +72,7 @@ var (
 type NotAcquiredError struct {
 	Name        string        // the lock
 	Holder      string        // the acquisition that has it; empty if the wait ended behind others of this process, before Redis was asked
-	Description string        // what the holder says of itself; empty if nothing
+	Description string        // what the holder says of itself, as it stands in Redis: quote it before you print it; empty if nothing
 	Remaining   time.Duration // of the holder's lease; 0 if not known, negative if it has no end
 	Err         error         // why the wait ended; nil for a try
 
@@ -79,9 +92,9 @@ func (e *NotAcquiredError) Error() string {
 		msg = fmt.Sprintf("redlatch: semaphore %q not acquired: %d of %d in use", e.Name, e.InUse, e.Limit)
 	}
 	if e.Holder != "" {
-		msg += fmt.Sprintf(": held by %s", e.Holder)
+		msg += ": held by " + visible(e.Holder)
 		if e.Description != "" {
-			msg += fmt.Sprintf(" (%s)", e.Description)
+			msg += " (" + visible(e.Description) + ")"
 		}
 		switch {
 		case e.Remaining < 0:
@@ -90,11 +103,19 @@ func (e *NotAcquiredError) Error() string {
 			msg += fmt.Sprintf(" for %v more unless renewed", e.Remaining)
 		}
 	}
-	if e.Position > 0 {
+	switch {
+	case e.Position == 0:
+	case e.Position <= e.Length:
 		msg += fmt.Sprintf("; place %d, queue of %d", e.Position, e.Length)
+	case e.Length == 0: // of a try, which has no place
+		msg += "; nobody waits"
+	case e.Length == 1:
+		msg += "; 1 waits"
+	default:
+		msg += fmt.Sprintf("; %d wait", e.Length)
 	}
 	if e.Err != nil {
-		msg += ": " + e.Err.Error()
+		msg += ": " + joined.Line(e.Err.Error())
 	}
 	return msg
 }
@@ -138,7 +159,7 @@ func (e *OpError) Error() string {
 		msg = "redlatch: " + msg
 	}
 	if e.Err != nil {
-		msg += ": " + e.Err.Error()
+		msg += ": " + joined.Line(e.Err.Error())
 	}
 	return msg
 }
@@ -187,6 +208,16 @@ func (e *LimitError) Unwrap() error { return ErrConfig }
 
 func withCause(kind, cause error) []error {
 	return slices.DeleteFunc([]error{kind, cause}, func(err error) bool { return err == nil })
+}
+
+// visible is text that others have stored in Redis, quoted where it could damage a log
+// or is long.
+func visible(text string) string {
+	const long = 256 // what we store ourselves is shorter
+	if quoted := strconv.Quote(text); len(text) > long || quoted != `"`+text+`"` {
+		return printable(text)
+	}
+	return text
 }
 
 // printable shows a bad value without letting it damage a log: text is quoted

@@ -27,26 +27,31 @@ type Waiter struct {
 	Acquisition string        // which it will become; never used for two
 	Units       int           // how much it wants: 1 of a mutex
 	Heartbeat   time.Duration // whole milliseconds
+	Lease       time.Duration // of the grant, all its life; whole milliseconds
 	About       string        // what it says of itself
 }
 
 // member is how the waiter stands in the queue: for people too.
 func (w Waiter) member() string {
-	return strings.TrimRight(fmt.Sprintf("%s %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.About), " ")
+	return strings.TrimRight(fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.About), " ")
 }
 
 // readWaiter is the inverse of member. What is no waiter becomes one that has
 // only an acquisition.
 func readWaiter(member string) Waiter {
-	part := strings.SplitN(member, " ", 4)
-	if len(part) < 3 {
+	part := strings.SplitN(member, " ", 5)
+	if len(part) < 4 {
 		return Waiter{Acquisition: member}
 	}
 	units, _ := strconv.Atoi(part[1])
 	heartbeat, _ := strconv.ParseInt(part[2], 10, 64)
-	w := Waiter{Acquisition: part[0], Units: units, Heartbeat: time.Duration(heartbeat) * time.Millisecond}
-	if len(part) == 4 {
-		w.About = part[3]
+	lease, _ := strconv.ParseInt(part[3], 10, 64)
+	w := Waiter{
+		Acquisition: part[0], Units: units,
+		Heartbeat: time.Duration(heartbeat) * time.Millisecond, Lease: time.Duration(lease) * time.Millisecond,
+	}
+	if len(part) == 5 {
+		w.About = part[4]
 	}
 	return w
 }
@@ -56,8 +61,10 @@ type Place struct {
 	Position int // 1 is next
 	Length   int // of the queue
 
-	// Remaining is until the lease of the holder ends, or of a semaphore the
-	// first of them; negative: without end, or there is none.
+	// Remaining is until a waiter should ask again: until the lease of the holder
+	// ends, or of a semaphore the first of them, or until its first waiter, which
+	// does not fit, counts as dead; 0 while more is to be dropped than one call may;
+	// negative: without end, or there is none.
 	Remaining time.Duration
 
 	// Of a mutex.
@@ -74,9 +81,6 @@ type Place struct {
 	Declared int
 }
 
-// Handing says that the lock is free, and not handed on yet.
-func (p Place) Handing() bool { return p.Holder == "" && p.Limit == 0 }
-
 func (r *reply) place(i int) Place {
 	return Place{
 		Position: int(r.int(i)), Length: int(r.int(i + 1)), Remaining: r.millis(i + 2),
@@ -88,9 +92,8 @@ func (r *reply) place(i int) Place {
 type JoinParams struct {
 	Keys      FairKeys
 	Waiter    Waiter
-	Lease     time.Duration // whole milliseconds
-	Ticket    int64         // from before; 0: a new one
-	Try       bool          // never queue
+	Ticket    int64 // from before; 0: a new one
+	Try       bool  // never queue
 	VoidAfter Time
 	KeepFence time.Duration // 0: for ever
 	Clients   string        // what the channel of every client begins with
@@ -113,7 +116,7 @@ func Join(ctx context.Context, rdb Redis, p JoinParams) (JoinReply, error) {
 	if p.Try {
 		ticket = -1
 	}
-	v, err := joinScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Lease.Milliseconds(), ticket,
+	v, err := joinScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), ticket,
 		int64(p.VoidAfter), p.KeepFence.Milliseconds(), p.Clients)
 	r := readReply(joinScript, v, err)
 	var out JoinReply
@@ -136,28 +139,29 @@ func Join(ctx context.Context, rdb Redis, p JoinParams) (JoinReply, error) {
 type Beat struct {
 	Keys   FairKeys
 	Waiter Waiter
-	Lease  time.Duration // whole milliseconds
 }
 
 // BeatReply is what [Beats] says of one waiter: Granted with a fence, Queued with
-// the place, Gone, Removed, or Denied.
+// the place, Gone, Removed, or Denied; of permits also TooMany, for Place.Limit is
+// below the units.
 type BeatReply struct {
 	Status Status
 	Fence  int64
 	Place  Place
 }
 
-// Beats notes that waiters of one slot live, and tells each how it stands. One
-// round trip.
-func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, batch []Beat) ([]BeatReply, error) {
+// Beats notes that waiters of one slot live, and tells each how it stands. Those that
+// were granted the lock have it for their whole lease then if they take it, and else
+// for as long as before. One round trip.
+func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, take bool, batch []Beat) ([]BeatReply, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
 	keys := make([]string, 0, 4*len(batch))
-	args := append(make([]any, 0, 2+2*len(batch)), keepFence.Milliseconds(), clients)
+	args := append(make([]any, 0, 3+len(batch)), keepFence.Milliseconds(), clients, flag(take))
 	for _, b := range batch {
 		keys = append(keys, b.Keys.all()...)
-		args = append(args, b.Waiter.member(), b.Lease.Milliseconds())
+		args = append(args, b.Waiter.member())
 	}
 	v, err := beatScript.run(ctx, rdb, keys, args...)
 	return readBeats(beatScript, v, err, len(batch), func(one *reply) int64 { return one.int(1) }, (*reply).place)
@@ -182,6 +186,8 @@ func readBeats(s *script, v any, err error, n int, fence func(*reply) int64, pla
 			answers[i] = BeatReply{Status: Gone}
 		case 3:
 			answers[i] = BeatReply{Status: Removed}
+		case 4:
+			answers[i] = BeatReply{Status: TooMany, Place: Place{Limit: int(one.int(1))}}
 		case -1:
 			answers[i] = BeatReply{Status: Denied}
 		default:

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -39,7 +40,8 @@ func TestFairScriptsBehaveLikeTheModel(t *testing.T) {
 			"a plain lock beside a queue", "a transfer beside a queue", "a release beside a queue", "copy",
 		}
 		if !raceDetector { // which the few runs then may not come to
-			want = append(want, "a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back")
+			want = append(want, "a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back",
+				"the clock was set back in a grace", "a grant for a lease shorter than the heartbeat", "more dead than one call drops")
 		}
 		for _, what := range want {
 			if all[what] == 0 {
@@ -89,6 +91,7 @@ func newFairMachine(t *rapid.T, b *backend, bite *bites) *fairMachine {
 	m.verbs = map[string]func(*rapid.T, op){
 		"join": m.join, "beat": m.beat, "leave": m.leave, "force fair": m.forceFair, "remove waiter": m.removeWaiter,
 	}
+	m.hasQueue = func(lock int) bool { return len(m.queues[lock].waiters) > 0 }
 	return m
 }
 
@@ -127,6 +130,7 @@ func (m *fairMachine) run(t *rapid.T) {
 	}
 	actions["remove waiter"] = func(t *rapid.T) { m.do(t, m.drawWaiter(t, "remove waiter")) }
 	actions["remove waiter 2"] = actions["remove waiter"]
+	actions["crowd"] = m.crowd
 	actions[""] = m.compare
 	t.Repeat(actions)
 }
@@ -156,13 +160,13 @@ func (m *fairMachine) drawWaiter(t *rapid.T, verb string) op {
 		}
 	}
 	slices.Sort(ids)
-	return op{verb: verb, lock: lock, who: rapid.SampledFrom(ids).Draw(t, "who"), keep: m.drawKeep(t), lease: m.drawLease(t)}
+	return op{verb: verb, lock: lock, who: rapid.SampledFrom(ids).Draw(t, "who"), keep: m.drawKeep(t)}
 }
 
 func (m *fairMachine) drawJoin(t *rapid.T) op {
 	o := op{
 		verb: "join", lock: m.drawBusy(t), who: rapid.SampledFrom([]string{"a:1", "a:2", "a:12", "b:1", "b:2", "d:1", "d:2"}).Draw(t, "who"),
-		lease: m.drawLease(t), end: m.drawEnd(t), keep: m.drawKeep(t), ticket: rapid.SampledFrom([]int64{0, 0, 0, 5, 7}).Draw(t, "ticket"),
+		end: m.drawEnd(t), keep: m.drawKeep(t), ticket: rapid.SampledFrom([]int64{0, 0, 0, 5, 7}).Draw(t, "ticket"),
 	}
 	if rapid.IntRange(0, 2).Draw(t, "in time") > 0 {
 		o.end = never
@@ -178,12 +182,12 @@ func (m *fairMachine) drawBeat(t *rapid.T) op {
 	for range rapid.IntRange(1, 4).Draw(t, "batch") {
 		o.batch = append(o.batch, m.drawWaiter(t, ""))
 	}
-	o.lock = o.batch[0].lock
+	o.lock, o.take = o.batch[0].lock, rapid.Bool().Draw(t, "take")
 	return o
 }
 
 func (m *fairMachine) keys(lock int) lua.FairKeys {
-	k := key.ForFair(m.locks[lock].Lock)
+	k := key.ForMutex(m.locks[lock].Lock)
 	return lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}
 }
 
@@ -250,24 +254,26 @@ func (q *storedQueue) forgetKeys() {
 // giveGrace says until when nobody counts as dead.
 func (m *fairMachine) giveGrace(q *storedQueue, now span) span {
 	grace := q.alive["grace"]
-	ids := slices.SortedFunc(maps.Keys(q.alive), func(a, b string) int {
-		return cmp.Or(cmp.Compare(q.alive[a].lo, q.alive[b].lo), strings.Compare(a, b))
-	})
-	if len(ids) == 0 {
-		return grace
+	var freshest span
+	for id, end := range q.alive {
+		if id != "grace" && end.lo > freshest.lo {
+			freshest = end
+		}
 	}
-	last := ids[len(ids)-1]
-	freshest := q.alive[last]
 	switch {
-	case last == "grace", freshest.lo <= 0:
-	case freshest.lo > now.hi+hourMS:
+	case freshest.lo <= 0:
+	case max(freshest.lo, grace.lo) > now.hi+hourMS:
 		m.bite.hit("the clock was set back")
+		if grace.lo > now.hi+hourMS {
+			m.bite.hit("the clock was set back in a grace")
+		}
 		for id, end := range q.alive {
 			if end.lo > now.hi+hourMS {
 				q.alive[id] = now.add(hourMS)
 			}
 		}
-	case freshest.lo-now.lo < hourMS/2 && now.lo >= grace.lo+hourMS:
+		grace = q.alive["grace"]
+	case freshest.lo > grace.lo && freshest.lo-now.lo < hourMS/2 && now.lo >= grace.lo+hourMS:
 		m.bite.hit("a grace")
 		grace = now.add(hourMS)
 		q.alive["grace"] = grace
@@ -302,7 +308,7 @@ func (m *fairMachine) head(q *storedQueue, now, grace span) (id string, left spa
 			q.unqueue(id)
 			continue
 		}
-		atMost := func(ms int64) int64 { return max(min(ms, hourMS), 1) * 1000 }
+		atMost := func(ms int64) int64 { return max(min(ms, hourMS, leaseOf(id).Milliseconds()), 1) * 1000 }
 		return id, span{lo: atMost(max(end.lo, grace.lo) - now.hi), hi: atMost(max(end.hi, grace.hi) - now.lo)}
 	}
 	return "", span{}
@@ -315,6 +321,9 @@ func (m *fairMachine) grantNext(o op, q *storedQueue, now lua.Time, nowMS, durin
 		return
 	}
 	m.bite.hit("granted to the next")
+	if left.lo == leaseOf(id).Microseconds() && leaseOf(id) < hour {
+		m.bite.hit("a grant for a lease shorter than the heartbeat")
+	}
 	q.unqueue(id)
 	m.grant(o, now, during)
 	m.held[o.lock] = &storedLock{
@@ -352,7 +361,9 @@ func (m *fairMachine) standing(t *rapid.T, lock int, who string, got *lua.Place,
 // extend is a grant that is found by who has it.
 func (m *fairMachine) extend(o op, now lua.Time, during span) int64 {
 	l := m.held[o.lock]
-	l.end = l.end.extended(during, o.lease)
+	if !o.untaken {
+		l.end = l.end.renewed(during, leaseOf(o.who))
+	}
 	if m.fences[o.lock] == nil {
 		m.grant(o, now, during)
 	}
@@ -364,7 +375,7 @@ func (m *fairMachine) extend(o op, now lua.Time, during span) int64 {
 func (m *fairMachine) join(t *rapid.T, o op) {
 	at := m.begin(t)
 	got, err := lua.Join(context.Background(), m.b.rdb, lua.JoinParams{
-		Keys: m.keys(o.lock), Waiter: waiter(o.who), Lease: o.lease, Ticket: o.ticket, Try: o.try,
+		Keys: m.keys(o.lock), Waiter: fairWaiter(o.who), Ticket: o.ticket, Try: o.try,
 		VoidAfter: o.end, KeepFence: o.keep, Clients: key.ClientPrefix,
 	})
 	require.NoError(t, err)
@@ -395,7 +406,7 @@ func (m *fairMachine) joined(t *rapid.T, o op, at moment, got *lua.JoinReply, du
 				q.unqueue(first)
 			}
 			fence := m.grant(o, now, during)
-			m.held[o.lock] = &storedLock{holder: o.who, about: "host-1", holds: 1, end: during.plus(o.lease)}
+			m.held[o.lock] = &storedLock{holder: o.who, about: "host-1", holds: 1, end: during.plus(leaseOf(o.who))}
 			require.Equal(t, lua.JoinReply{Status: lua.Granted, Fence: fence, Now: now}, *got)
 			return
 		}
@@ -432,9 +443,9 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 	at := m.begin(t)
 	var batch []lua.Beat
 	for _, b := range o.batch {
-		batch = append(batch, lua.Beat{Keys: m.keys(b.lock), Waiter: waiter(b.who), Lease: b.lease})
+		batch = append(batch, lua.Beat{Keys: m.keys(b.lock), Waiter: fairWaiter(b.who)})
 	}
-	got, err := lua.Beats(context.Background(), m.b.rdb, o.keep, key.ClientPrefix, batch)
+	got, err := lua.Beats(context.Background(), m.b.rdb, o.keep, key.ClientPrefix, o.take, batch)
 	require.NoError(t, err)
 	now, during := at.clockMS(), at.leases()
 
@@ -442,7 +453,7 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 	want := make([]*lua.BeatReply, len(batch))
 	graces, judged := map[int]span{}, map[int]bool{}
 	for i, b := range o.batch {
-		b.keep = o.keep
+		b.keep, b.untaken = o.keep, !o.take
 		q := m.queues[b.lock]
 		end, known := q.alive[b.who]
 		switch {
@@ -463,7 +474,7 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 		}
 	}
 	for i, b := range o.batch {
-		b.keep = o.keep
+		b.keep, b.untaken = o.keep, !o.take
 		q := m.queues[b.lock]
 		if want[i] == nil && !judged[b.lock] {
 			judged[b.lock] = true
@@ -488,7 +499,7 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 func (m *fairMachine) leave(t *rapid.T, o op) {
 	at := m.begin(t)
 	got, err := lua.Leave(context.Background(), m.b.rdb, lua.LeaveParams{
-		Keys: m.keys(o.lock), Waiter: waiter(o.who), Channel: m.locks[o.lock].Channel, KeepFence: o.keep, Clients: key.ClientPrefix,
+		Keys: m.keys(o.lock), Waiter: fairWaiter(o.who), Channel: m.locks[o.lock].Channel, KeepFence: o.keep, Clients: key.ClientPrefix,
 	})
 	require.NoError(t, err)
 	q := m.queues[o.lock]
@@ -519,6 +530,7 @@ func (m *fairMachine) forceFair(t *rapid.T, o op) {
 	q := m.queues[o.lock]
 	defer q.forgetKeys()
 	want := m.force(o)
+	want.Queue = false // it is handed on in the same step
 	if m.held[o.lock] == nil && len(q.waiters) > 0 {
 		m.passOn(o, at)
 	}
@@ -529,7 +541,7 @@ func (m *fairMachine) forceFair(t *rapid.T, o op) {
 func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 	at := m.begin(t)
 	k := m.keys(o.lock)
-	got, err := lua.Remove(context.Background(), m.b.rdb, k.Queue, k.Alive, waiter(o.who), key.ClientPrefix)
+	got, err := lua.Remove(context.Background(), m.b.rdb, k.Queue, k.Alive, fairWaiter(o.who), key.ClientPrefix)
 	require.NoError(t, err)
 	q := m.queues[o.lock]
 	if q.place(o.who) < 0 {
@@ -548,8 +560,42 @@ func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 
 // What happens to the queue besides.
 
+// crowd has very many waiters die: more than one call drops. Somebody lives, so that
+// nobody gets a grace; a free lock goes to the first that lives, by the second beat.
+func (m *fairMachine) crowd(t *rapid.T) {
+	lock := m.drawBusy(t)
+	q, now := m.queues[lock], serverTime(t, m.b.rdb).UnixMilli()
+	held := m.held[lock]
+	living := slices.IndexFunc(q.waiters, func(w queued) bool {
+		left := q.alive[w.id].lo - now
+		has := held != nil && held.holder == w.id // a beat of the holder looks at no queue
+		return left > hourMS/2 && left <= hourMS && !has
+	})
+	if living < 0 || q.alive["grace"].lo > now || rapid.IntRange(0, 4).Draw(t, "crowd") > 0 {
+		t.Skip("nobody lives, or all do")
+	}
+	for _, end := range q.alive {
+		if end.lo <= now && end.lo >= -now || end.lo > now+hourMS {
+			t.Skip("others are dead, or the clock was set back")
+		}
+	}
+	var dead []redis.Z
+	for i := range 750 {
+		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("x:%d 1 3600000 60000", i)})
+	}
+	k, o := m.keys(lock), op{verb: "beat", lock: lock, who: q.waiters[living].id}
+	o.batch = []op{o}
+	require.NoError(t, m.b.rdb.ZAdd(context.Background(), k.Queue, dead...).Err())
+	require.NoError(t, m.b.rdb.ZAdd(context.Background(), k.Alive, dead...).Err())
+	got, err := lua.Beats(context.Background(), m.b.rdb, 0, key.ClientPrefix, true, []lua.Beat{{Keys: k, Waiter: fairWaiter(o.who)}})
+	require.NoError(t, err)
+	require.Equal(t, m.held[lock] == nil, got[0].Status == lua.Queued && got[0].Place.Holder == "" && got[0].Place.Remaining == 0, "%+v", got[0])
+	m.bite.hit("more dead than one call drops")
+	m.do(t, o)
+}
+
 // late writes a heartbeat that has ended, or is about to, or that a clock wrote which
-// was ahead; or the end of a note.
+// was ahead; or the end of a note, or of a grace.
 func (m *fairMachine) late(t *rapid.T) {
 	lock := m.drawBusy(t)
 	q := m.queues[lock]
@@ -557,17 +603,37 @@ func (m *fairMachine) late(t *rapid.T) {
 	if len(ids) == 0 {
 		t.Skip("nobody waits")
 	}
+	if len(q.waiters) > 0 {
+		ids = append(ids, "grace")
+	}
 	who := rapid.SampledFrom(ids).Draw(t, "who")
 	end := serverTime(t, m.b.rdb).UnixMilli() + rapid.SampledFrom([]int64{-120, -30, 20, 90}).Draw(t, "minutes")*60_000
 	if q.alive[who].hi < 0 {
 		end = -end
 	}
 	z := redis.Z{Score: float64(end), Member: member(who)}
-	require.NoError(t, m.b.rdb.ZAddXX(context.Background(), m.keys(lock).Alive, z).Err())
+	if who == "grace" {
+		z.Member = who
+	}
+	require.NoError(t, m.b.rdb.ZAdd(context.Background(), m.keys(lock).Alive, z).Err())
 	q.alive[who] = span{lo: end, hi: end}
 }
 
-func member(who string) string { return who + " 1 3600000 host-1" }
+func member(who string) string {
+	return fmt.Sprintf("%s 1 3600000 %d host-1", who, leaseOf(who).Milliseconds())
+}
+
+// leaseOf is the lease of an acquisition, the same all its life; some are shorter than
+// the heartbeat.
+func leaseOf(who string) time.Duration {
+	return map[string]time.Duration{"a:1": 20 * time.Minute, "a:2": hour, "b:1": 90 * time.Minute, "d:2": 30 * time.Minute}[who] + time.Minute
+}
+
+func fairWaiter(who string) lua.Waiter {
+	w := waiter(who)
+	w.Lease = leaseOf(who)
+	return w
+}
 
 // lose is an eviction, an operator, a FLUSHALL.
 func (m *fairMachine) lose(t *rapid.T, plain func(t *rapid.T)) {

@@ -17,7 +17,7 @@ import (
 var fairKeys = lua.FairKeys{Lock: names.Lock, Fence: names.Fence, Queue: names.Queue, Alive: names.Alive}
 
 func waiter(who string) lua.Waiter {
-	return lua.Waiter{Acquisition: who, Units: 1, Heartbeat: hour, About: "host-1"}
+	return lua.Waiter{Acquisition: who, Units: 1, Heartbeat: hour, Lease: 4 * hour, About: "host-1"}
 }
 
 func showPlace(p lua.Place) string {
@@ -32,7 +32,7 @@ type joinOption func(*lua.JoinParams)
 
 func join(who string, options ...joinOption) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
-		p := lua.JoinParams{Keys: fairKeys, Waiter: waiter(who), Lease: 4 * hour, VoidAfter: never, Clients: key.ClientPrefix}
+		p := lua.JoinParams{Keys: fairKeys, Waiter: waiter(who), VoidAfter: never, Clients: key.ClientPrefix}
 		for _, o := range options {
 			o(&p)
 		}
@@ -57,9 +57,9 @@ func beat(who ...string) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
 		var batch []lua.Beat
 		for _, w := range who {
-			batch = append(batch, lua.Beat{Keys: fairKeys, Waiter: waiter(w), Lease: 4 * hour})
+			batch = append(batch, lua.Beat{Keys: fairKeys, Waiter: waiter(w)})
 		}
-		r, err := lua.Beats(ctx, rdb, 0, key.ClientPrefix, batch)
+		r, err := lua.Beats(ctx, rdb, 0, key.ClientPrefix, true, batch)
 		var all []string
 		for _, a := range r {
 			switch a.Status {
@@ -186,6 +186,9 @@ func TestJoinGrantsOnlyWhoseTurnItIs(t *testing.T) {
 		{"free, the clock was set back: a grant lasts a heartbeat at most", with(free, []string{"ZADD @Q 5 b:1/w", "ZADD @A +9h b:1/w"}), join("d:1"),
 			"queued 1 of 1, held by b:1 for 1h 5000000000000001 host-1",
 			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h d:1=clock; alive 11h d:1=1h"},
+		{"free, the first has a lease shorter than its heartbeat", with(free, []string{"ZADD @Q 5 b:1/s", "ZADD @A +9h b:1/s"}), join("d:1"),
+			"queued 1 of 1, held by b:1 for 2h 5000000000000001 host-1",
+			"lock 2h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h d:1=clock; alive 11h d:1=1h"},
 		{"too late", nil, join("a:1", tooLate), "void", ""},
 		{"too late, held", with(heldFair, bcQueued), join("d:1", tooLate), "void", stillHeld + bcWait},
 		{"lock of another type", []string{"SET @L x"}, join("a:1"), "WRONGTYPE", "lock forever x"},
@@ -209,8 +212,8 @@ func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
 			stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
 		{"granted, and the message was lost", heldFair, beat("a:1"), "granted 5000000000000000",
 			"lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"},
-		{"granted, never shortened", []string{"HSET @L a:1 1", "PEXPIRE @L 36000000", "SET @F 5000000000000000"}, beat("a:1"),
-			"granted 5000000000000000", "lock 10h a:1:1; fence forever 5000000000000000"},
+		{"granted, stretched by the clock", []string{"HSET @L a:1 1", "PEXPIRE @L 36000000", "SET @F 5000000000000000"}, beat("a:1"),
+			"granted 5000000000000000", "lock 4h a:1:1; fence forever 5000000000000000"},
 		{"neither: never queued again", heldFair, beat("b:1"), "gone", stillHeld},
 		{"neither, nobody has it: never granted", nil, beat("b:1"), "gone", ""},
 		{"an id that begins with the holder's", heldFair, beat("a:12"), "gone", stillHeld},
@@ -231,6 +234,10 @@ func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
 			"lock 4h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7; alive 11h c:1=1h"},
 		{"nobody was heard of for long: all get a grace", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.4h c:1/w"}), beat("c:1"),
 			"2 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=over c:1=1h grace=1h"},
+		{"the clock was set back in a grace: one heartbeat from now", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A +8h b:1/w +9h c:1/w +9.5h grace"}), beat("c:1"),
+			"2 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h grace=1h"},
+		{"only the grace is from before the clock was set back", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.8h c:1/w +9.5h grace"}), beat("c:1"),
+			"2 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=over c:1=1h grace=1h"},
 		{"no second grace within two heartbeats", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.4h c:1/w -0.5h grace"}), beat("c:1"),
 			"1 of 1, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h c:1=7; alive 11h c:1=1h grace=over"},
 		{"removed by an operator", with(heldFair, []string{"ZADD @A -5000000000001 b:1/w"}), beat("b:1"), "removed",
@@ -247,6 +254,8 @@ func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
 func TestLeaveHandsOnWhatWasItsOwn(t *testing.T) {
 	runRows(t, []row{
 		{"nobody waits", heldFair, leave("a:1"), "freed, heard by 0", seededOnly},
+		{"one waits whose lease is shorter than its heartbeat", with(heldFair, []string{"ZADD @Q 5 b:1/s", "ZADD @A +9h b:1/s"}), leave("a:1"), "freed, heard by 0",
+			"lock 2h b:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
 		{"others wait", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0",
 			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"the last of the queue is granted: nothing of it is left", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w -3h grace"}), leave("a:1"),
@@ -310,13 +319,13 @@ func TestQueueSeesAndChangesNothing(t *testing.T) {
 	})
 }
 
-// manyDead has a:1 hold the lock, and 2500 in the queue that are dead and had their grace.
-func manyDead(t *testing.T, b *backend) {
+// manyDead has a:1 hold the lock, and so many in the queue that are dead and had their grace.
+func manyDead(t *testing.T, b *backend, n int) {
 	t.Helper()
 	prepare(t, b.rdb, append([]string{"FLUSHALL"}, heldFair...)...)
 	var dead []redis.Z
-	for i := range 2500 {
-		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 1 3600000", i)})
+	for i := range n {
+		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 1 3600000 3600000", i)})
 	}
 	require.NoError(t, b.rdb.ZAdd(t.Context(), names.Queue, dead...).Err())
 	require.NoError(t, b.rdb.ZAdd(t.Context(), names.Alive, dead...).Err())
@@ -333,16 +342,16 @@ func (b *backend) play(t *testing.T, steps ...row) {
 	}
 }
 
-// A thousand dead ones are dropped by one call; more by the next.
+// Five hundred dead ones are dropped by one call; more by the next.
 func TestVeryManyDeadAreDroppedInPieces(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		for _, freed := range [][]row{
-			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: join("c:1"), reply: "queued 502 of 502, free"},
+			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: join("c:1"), reply: "queued 252 of 252, free"},
 				{call: leave("a:1"), reply: "gone, heard by 0"}},
-			{{call: forceFair("a:1"), reply: "freed a:1, more"}, {call: join("c:1"), reply: "queued 502 of 502, free"},
+			{{call: forceFair("a:1"), reply: "freed a:1, more"}, {call: join("c:1"), reply: "queued 252 of 252, free"},
 				{call: forceFair("a:1"), reply: "nobody"}},
 		} {
-			manyDead(t, b)
+			manyDead(t, b, 1250)
 			prepare(t, b.rdb, "ZADD @Q 9000 b:1/w", "ZADD @A +1h b:1/w", "ZREM @A grace")
 			b.play(t, freed...)
 			require.Equal(t, "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=clock; alive 11h c:1=1h", keyspace(t, b.rdb))
@@ -358,12 +367,13 @@ func TestThoseWithoutAQueueAreToldBehindVeryManyDead(t *testing.T) {
 		_, err := sub.Receive(t.Context())
 		require.NoError(t, err)
 		for _, freed := range [][]row{
-			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: leave("a:1"), reply: "gone, heard by 0, more"},
+			{{call: leave("a:1"), reply: "freed, heard by 0, more"},
 				{call: leave("a:1"), reply: "gone, heard by 1"}, {call: leave("a:1"), reply: "gone, heard by 0"}},
-			{{call: forceFair("a:1"), reply: "freed a:1, more"}, {call: forceFair("a:1"), reply: "nobody, more"},
+			{{call: forceFair("a:1"), reply: "freed a:1, more"},
 				{call: forceFair("a:1"), reply: "nobody"}},
 		} {
-			manyDead(t, b)
+			// A whole number of calls: the last has to know that it is the last.
+			manyDead(t, b, 1000)
 			b.play(t, freed...)
 			require.Equal(t, seededOnly, keyspace(t, b.rdb))
 			m, err := sub.ReceiveMessage(t.Context())
@@ -400,8 +410,8 @@ func TestOneClientHearsOfAGrant(t *testing.T) {
 			heard = append(heard, strings.TrimPrefix(m.Channel, key.ClientPrefix)+": "+m.Payload)
 		}
 		require.Equal(t, []string{
-			"b: b:1 5000000000000001", "c: c:1 5000000000000002", names.Channel + ": 0",
-			"c: c:2 0", names.Channel + ": 0", names.Channel + ": end",
+			"b: b:1", "c: c:1", names.Channel + ": 0",
+			"c: c:2", names.Channel + ": 0", names.Channel + ": end",
 		}, heard)
 	})
 }
@@ -412,8 +422,8 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 		for _, about := range []string{"", "1 2 3", "grace", " leads and trails ", "a\x00\r\n🔒", "%s %d .*", "'\"; return 1 --"} {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
 			prepare(t, b.rdb, heldFair...)
-			w := lua.Waiter{Acquisition: "b:1", Units: 3, Heartbeat: hour, About: about}
-			_, err := lua.Join(ctx, b.rdb, lua.JoinParams{Keys: fairKeys, Waiter: w, Lease: hour, VoidAfter: never, Clients: "c"})
+			w := lua.Waiter{Acquisition: "b:1", Units: 3, Heartbeat: hour, Lease: 2 * hour, About: about}
+			_, err := lua.Join(ctx, b.rdb, lua.JoinParams{Keys: fairKeys, Waiter: w, VoidAfter: never, Clients: "c"})
 			require.NoError(t, err)
 			shown, err := lua.Queue(ctx, b.rdb, names.Queue, names.Alive, 0, 1)
 			require.NoError(t, err)
@@ -429,18 +439,42 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 	})
 }
 
+// Beats alone keep no grant: one whose waiter does not take it ends with the heartbeat.
+func TestABeatThatTakesNothingExtendsNoGrant(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		prepare(t, b.rdb, with(heldFair, bcQueued)...)
+		_, err := leave("a:1")(ctx, b.rdb)
+		require.NoError(t, err)
+		first := b.rdb.PTTL(ctx, fairKeys.Lock).Val()
+		require.LessOrEqual(t, first, hour)
+		for _, take := range []bool{false, true} {
+			got, err := lua.Beats(ctx, b.rdb, 0, "c", take, []lua.Beat{{Keys: fairKeys, Waiter: waiter("b:1")}})
+			require.NoError(t, err)
+			require.Equal(t, lua.Granted, got[0].Status)
+			require.Positive(t, got[0].Fence)
+			left := b.rdb.PTTL(ctx, fairKeys.Lock).Val()
+			if take {
+				require.Equal(t, "4h", hours(left))
+			} else {
+				require.LessOrEqual(t, left, first)
+			}
+		}
+	})
+}
+
 func TestBeatsOfManyLocksAnswerEach(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		var batch []lua.Beat
 		for i := range 100 {
-			k := key.ForFair(fmt.Sprintf("{x}%d", i))
-			batch = append(batch, lua.Beat{Keys: lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}, Waiter: waiter("b:1"), Lease: hour})
+			k := key.ForMutex(fmt.Sprintf("{x}%d", i))
+			batch = append(batch, lua.Beat{Keys: lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}, Waiter: waiter("b:1")})
 			if i%2 == 0 {
 				prepare(t, b.rdb, "HSET "+k.Lock+" a:1 1", "ZADD "+k.Queue+" 5 b:1/w", "ZADD "+k.Alive+" +1h b:1/w")
 			}
 		}
-		got, err := lua.Beats(ctx, b.rdb, 0, "c", batch)
+		got, err := lua.Beats(ctx, b.rdb, 0, "c", true, batch)
 		require.NoError(t, err)
 		for i, a := range got {
 			if i%2 == 0 {
@@ -449,9 +483,81 @@ func TestBeatsOfManyLocksAnswerEach(t *testing.T) {
 				require.Equal(t, lua.Gone, a.Status)
 			}
 		}
-		got, err = lua.Beats(ctx, b.rdb, 0, "c", nil)
+		got, err = lua.Beats(ctx, b.rdb, 0, "c", true, nil)
 		require.NoError(t, err)
 		require.Empty(t, got)
+	})
+}
+
+// All locks of one call share what it may do for others: a hundred of them, with a
+// hundred dead each, cost no more than one does. Whoever waits for a lock that is free,
+// and not handed on yet, is told so.
+func TestOneCallDropsNoMoreForManyLocks(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())
+		var fair []lua.Beat
+		var permits []lua.PermitBeat
+		var queues []string
+		for i := range 20 {
+			f, s := key.ForMutex(fmt.Sprintf("{x}%d", i)), key.ForSemaphore(fmt.Sprintf("{x}%d", i))
+			fair = append(fair, lua.Beat{Keys: lua.FairKeys{Lock: f.Lock, Fence: f.Fence, Queue: f.Queue, Alive: f.Alive}, Waiter: waiter("b:1")})
+			keys := lua.SemaphoreKeys{Permits: s.Permits, Holders: s.Holders, Queue: s.Queue, Alive: s.Alive}
+			permits = append(permits, lua.PermitBeat{Keys: keys, Waiter: waiter("b:1"), Limit: 8})
+			pipe := b.rdb.Pipeline()
+			for _, k := range [][2]string{{f.Queue, f.Alive}, {s.Queue, s.Alive}} {
+				queues = append(queues, k[0])
+				living := redis.Z{Score: now + float64(hour.Milliseconds()), Member: "b:1 1 3600000 14400000 host-1"}
+				dead := make([]redis.Z, 100)
+				for d := range dead {
+					dead[d] = redis.Z{Score: float64(d + 1), Member: fmt.Sprintf("d:%d 1 3600000 3600000", d)}
+				}
+				pipe.ZAdd(ctx, k[0], append(dead, living)...)
+				pipe.ZAdd(ctx, k[1], append(dead, living)...)
+			}
+			_, err := pipe.Exec(ctx)
+			require.NoError(t, err)
+		}
+		waiting := func() (n int) {
+			for _, k := range queues {
+				n += int(b.rdb.ZCard(ctx, k).Val())
+			}
+			return n
+		}
+		before := waiting()
+		answers, err := lua.Beats(ctx, b.rdb, 0, "c", true, fair)
+		require.NoError(t, err)
+		for i, a := range answers {
+			if a.Status == lua.Granted {
+				require.Less(t, i, 5)
+				continue
+			}
+			require.Empty(t, a.Place.Holder)
+			require.Zero(t, a.Place.Remaining)
+		}
+		require.Greater(t, waiting(), before-600)
+		before = waiting()
+		answers, err = lua.BeatPermits(ctx, b.rdb, 0, "c", true, permits)
+		require.NoError(t, err)
+		for i, a := range answers {
+			if a.Status == lua.Granted {
+				require.Less(t, i, 5)
+				continue
+			}
+			require.Zero(t, a.Place.Remaining)
+		}
+		require.Greater(t, waiting(), before-600)
+		for range 20 { // each asks again alone
+			for i := range fair {
+				_, err = lua.Beats(ctx, b.rdb, 0, "c", true, fair[i:i+1])
+				require.NoError(t, err)
+				_, err = lua.BeatPermits(ctx, b.rdb, 0, "c", true, permits[i:i+1])
+				require.NoError(t, err)
+			}
+			if waiting() == 0 {
+				return
+			}
+		}
+		require.Zero(t, waiting(), "all that live have it, and the dead are gone")
 	})
 }
 

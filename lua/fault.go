@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"regexp"
 	"strings"
@@ -21,15 +22,20 @@ const (
 	// NotRun: the script did not run and may be sent again: no connection, or
 	// the server is loading, busy, failing over.
 	NotRun
-	// Refused: the server answered that it will not do this. Sending again
-	// changes nothing; the scripts meet refusals before their first write.
+	// Refused: the server answered that it will not do this, in words that are
+	// known to come before anything was changed. Sending again changes nothing.
 	Refused
+	// Failed: there is an answer, and it does not tell whether the script ran. It
+	// may be of the script, of a proxy, or of a hook in go-redis. Sending again
+	// would most likely be answered the same.
+	Failed
+	// Closed: the go-redis client was closed. Nothing was sent, nor will be.
+	Closed
 )
 
 // Classify says what err leaves open, and for an answer of the server its
-// code. Unknown answers count as refused, so that nothing is sent again for
-// ever; everything that is no answer counts as unanswered, so that nothing is
-// taken for undone.
+// code. Unknown answers count as failed: nothing is sent again for ever, and
+// nothing is taken for undone. Everything that is no answer counts as unanswered.
 func Classify(err error) (Fault, string) {
 	var answer redis.Error
 	var op *net.OpError
@@ -37,9 +43,9 @@ func Classify(err error) (Fault, string) {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &wrong):
-		return Refused, "REPLY"
+		return Failed, "REPLY"
 	case errors.Is(err, redis.ErrClosed):
-		return Refused, "CLOSED"
+		return Closed, "CLOSED"
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return NotRun, ""
 	case errors.As(err, &op) && op.Op == "dial":
@@ -60,20 +66,37 @@ func classifyAnswer(text string) (Fault, string) {
 	case "BUSY", "LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS",
 		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "NOSCRIPT":
 		return NotRun, code
+	case "NOPERM", "NOAUTH", "WRONGPASS", "DENIED", "NOPROTO", "CROSSSLOT",
+		// In a script too: each meets them before its first write, or else at a
+		// write that leaves nothing which anybody could hold or wait with.
+		"OOM", "MISCONF", "WRONGTYPE", "BADFENCE":
+		return Refused, code
 	}
 	text = strings.TrimPrefix(text, "ERR ")
 	switch {
-	case strings.HasPrefix(text, "max number of clients reached"):
+	case strings.HasPrefix(text, "max number of clients"):
 		return NotRun, "MAXCLIENTS"
 	// What a server with a password says to more than ten words from a stranger.
-	case strings.HasPrefix(text, "Protocol error: unauthenticated"):
+	case strings.HasPrefix(text, unauthenticated):
 		return Refused, "NOAUTH"
+	case strings.HasPrefix(text, "unknown command"):
+		return Refused, code
 	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
 	case strings.HasPrefix(text, "The user executing the script"),
 		strings.HasPrefix(text, "ACL failure in script"):
 		return Refused, "NOPERM"
 	}
-	return Refused, code
+	return Failed, code
+}
+
+const unauthenticated = "Protocol error: unauthenticated"
+
+// explained says what a server means that speaks of the protocol, and wants a password.
+func explained(err error) error {
+	if redis.HasErrorPrefix(err, unauthenticated) {
+		return fmt.Errorf("NOAUTH authentication required, and the client has no password: %w", err)
+	}
+	return err
 }
 
 // raised matches what Redis 6.2 puts before an error that ended a script.

@@ -43,6 +43,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{answered("ASK 3999 127.0.0.1:6381"), lua.NotRun, "ASK"},
 		{answered("NOSCRIPT No matching script. Please use EVAL."), lua.NotRun, "NOSCRIPT"},
 		{answered("ERR max number of clients reached"), lua.NotRun, "MAXCLIENTS"},
+		{answered("ERR max number of clients + cluster connections reached"), lua.NotRun, "MAXCLIENTS"},
 		{answered("OOM command not allowed when used memory > 'maxmemory'. script: 0a1b, on @user_script:1."), lua.Refused, "OOM"},
 		{answered("MISCONF Redis is configured to save RDB snapshots"), lua.Refused, "MISCONF"},
 		{answered("WRONGTYPE Operation against a key holding the wrong kind of value"), lua.Refused, "WRONGTYPE"},
@@ -55,9 +56,13 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{answered("BADFENCE the stored fence of this lock cannot be counted up"), lua.Refused, "BADFENCE"},
 		{answered("CROSSSLOT Keys in request don't hash to the same slot"), lua.Refused, "CROSSSLOT"},
 		{answered("ERR unknown command 'EVALSHA'"), lua.Refused, "ERR"},
-		{answered("BUSYGROUP no word is taken for the beginning of another"), lua.Refused, "BUSYGROUP"},
-		{answered("TIMEDOUT never heard of"), lua.Refused, "TIMEDOUT"},
-		{answered(""), lua.Refused, ""},
+		{answered("BUSYGROUP no word is taken for the beginning of another"), lua.Failed, "BUSYGROUP"},
+		{answered("TIMEDOUT never heard of"), lua.Failed, "TIMEDOUT"},
+		{answered("ERR upstream failure"), lua.Failed, "ERR"},
+		{answered("ERR value is not an integer or out of range script: 0a1b, on @user_script:9."), lua.Failed, "ERR"},
+		{answered("ERR Unknown Redis command called from script script: 0a1b, on @user_script:1."), lua.Failed, "ERR"},
+		{answered("DENIED Redis is running in protected mode"), lua.Refused, "DENIED"},
+		{answered(""), lua.Failed, ""},
 
 		// Redis 6.2 says where before it says what.
 		{answered("ERR Error running script (call to f_0a1b): @user_script:4: @user_script: 4: -OOM command not allowed"), lua.Refused, "OOM"},
@@ -71,7 +76,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{fmt.Errorf("traced: %w", answered("OOM command not allowed")), lua.Refused, "OOM"},
 		{fmt.Errorf("traced: %w", redis.ErrPoolTimeout), lua.NotRun, ""},
 
-		{redis.ErrClosed, lua.Refused, "CLOSED"},
+		{redis.ErrClosed, lua.Closed, "CLOSED"},
 		{redis.ErrPoolTimeout, lua.NotRun, ""},
 		{redis.ErrPoolExhausted, lua.NotRun, ""},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, lua.NotRun, ""},
@@ -84,7 +89,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{context.Canceled, lua.Unanswered, ""},
 		{context.DeadlineExceeded, lua.Unanswered, ""},
 		{errors.New("never heard of"), lua.Unanswered, ""},
-		{&lua.ReplyError{Script: "x", Reply: 1}, lua.Refused, "REPLY"},
+		{&lua.ReplyError{Script: "x", Reply: 1}, lua.Failed, "REPLY"},
 	} {
 		fault, code := lua.Classify(c.err)
 		require.Equal(t, c.fault, fault, "%v", c.err)
@@ -155,6 +160,8 @@ func TestWithoutMemoryNothingIsGrantedAndEverythingIsGivenBack(t *testing.T) {
 		{"transfer", heldByA, transfer("a:1", "a:2"), "granted 5000000000000001", "lock 2h a:2:1; fence forever 5000000000000001"},
 		{"copy of a transfer, fence lost", []string{"HSET @L a:2 1", "PEXPIRE @L 3600000"}, transfer("a:1", "a:2"), "granted clock",
 			"lock 2h a:2:1; fence forever clock"},
+		{"re-entry that does not extend, fence lost", []string{"HSET @L a:1 1", "PEXPIRE @L 7200000"}, acquire("a:1", holds(2), lease(0)), "granted clock",
+			"lock 2h a:1:2; fence forever clock"},
 		{"re-entry, fence lost", []string{"HSET @L a:1 1", "PEXPIRE @L 3600000"}, acquire("a:1", holds(2)), "granted clock",
 			"lock 1h a:1:2; fence forever clock"},
 		{"force", heldByA, force(""), "freed a:1", "fence forever 5000000000000000"},
@@ -192,6 +199,82 @@ func TestAReplicaRefusesEverythingAndNothingRan(t *testing.T) {
 	fault, code := lua.Classify(err)
 	require.Equal(t, "MASTERDOWN", code, err)
 	require.Equal(t, lua.NotRun, fault)
+}
+
+// A replica that was made the target of a client, and lacks what its master has: it
+// refuses to write, and so it does not say that anything is gone.
+func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	admin, rdb := dial(t, s.addr, 3, nil), dial(t, s.addr, 3, oneTry)
+	prepare(t, admin, "REPLICAOF 127.0.0.1 1")
+	w := permitWaiter("a:1", permitCall{})
+	for _, c := range []call{
+		{"lock", acquire("a:1")},
+		{"re-entry", acquire("a:1", holds(2))},
+		{"unlock", release("a:1", 0)},
+		{"inner unlock", release("a:1", 1)},
+		{"hand-over", transfer("a:1", "a:2")},
+		{"force unlock", force("a:1")},
+		{"fair leave", leave("a:1")},
+		{"fair beat", beat("a:1")},
+		{"fair join", join("a:1")},
+		{"fair force release", forceFair("")},
+		{"release", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, Clients: "c"})
+		})},
+		{"beat", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			return lua.BeatPermits(ctx, rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+		})},
+		{"acquire", permits(func(ctx context.Context, rdb lua.Redis) (any, error) { return take(ctx, rdb, "a:1", permitCall{}) })},
+		{"force release", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			units, _, err := lua.ForceReleasePermits(ctx, rdb, semaphoreKeys, "a:1", 0, "c")
+			return units, err
+		})},
+	} {
+		got, err := c.run(t.Context(), rdb)
+		require.Error(t, err, "%s: %s", c.name, got)
+		fault, code := lua.Classify(err)
+		require.Equal(t, "READONLY", code, "%s: %v", c.name, err)
+		require.Equal(t, lua.NotRun, fault, c.name)
+	}
+	for lease := range 2 {
+		answer, err := renew("a:1", time.Duration(lease)*hour)(t.Context(), rdb)
+		require.NoError(t, err)
+		require.Equal(t, "refused", answer)
+		answers, err := lua.RenewPermits(t.Context(), rdb, 0, []lua.PermitRenewal{
+			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: time.Duration(lease) * hour},
+		})
+		require.NoError(t, err)
+		require.Equal(t, []lua.RenewAnswer{lua.RenewRefused}, answers)
+	}
+	beats, err := lua.Beats(t.Context(), rdb, 0, "c", true, []lua.Beat{{Keys: fairKeys, Waiter: waiter("a:1")}, {Keys: fairKeys, Waiter: waiter("a:2")}})
+	require.NoError(t, err)
+	for _, a := range beats {
+		require.Equal(t, lua.Denied, a.Status)
+	}
+}
+
+// A replica that lags may have a limit that is over. It does not refuse a request for it.
+func TestAReplicaThatLagsSaysNothingOfLimits(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	admin, rdb := dial(t, s.addr, 3, nil), dial(t, s.addr, 3, oneTry)
+	asked := map[lua.Status]permitCall{lua.Differs: {limit: 8}, lua.TooMany: {limit: 4, units: 5}}
+	_, err := take(t.Context(), rdb, "a:1", permitCall{limit: 4})
+	require.NoError(t, err)
+	for status, call := range asked {
+		reply, err := take(t.Context(), rdb, "a:2", call)
+		require.NoError(t, err)
+		require.Equal(t, status, reply.Status)
+	}
+	prepare(t, admin, "REPLICAOF 127.0.0.1 1")
+	for status, call := range asked {
+		_, err := take(t.Context(), rdb, "a:2", call)
+		fault, code := lua.Classify(err)
+		require.Equal(t, "READONLY", code, "%v: %v", status, err)
+		require.Equal(t, lua.NotRun, fault)
+	}
 }
 
 func TestTooFewReplicasRefuseEveryWrite(t *testing.T) {
@@ -311,7 +394,7 @@ func TestDeniedCommandsKeysAndChannelsAreNamedAndChangeNothing(t *testing.T) {
 		{"hexists", []string{"inner release", "release"}, heldBefore},
 		{"get", []string{"re-entry", "transfer"}, heldBefore},
 		{"pexpire", []string{"re-entry", "transfer"}, heldBefore},
-		{"pttl", []string{"acquire", "re-entry"}, heldBefore},
+		{"pttl", []string{"acquire"}, heldBefore},
 		{"hdel", []string{"inner release"}, heldBefore},
 		{"del", []string{"release", "force"}, heldBefore},
 	} {
@@ -437,7 +520,7 @@ func TestWhatNeverReachedTheServerDidNotRun(t *testing.T) {
 		require.NoError(t, rdb.Close())
 		_, err := acquire("a:1")(t.Context(), rdb)
 		fault, code := lua.Classify(err)
-		require.Equal(t, lua.Refused, fault, "%v", err)
+		require.Equal(t, lua.Closed, fault, "%v", err)
 		require.Equal(t, "CLOSED", code)
 	})
 }

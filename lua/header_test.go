@@ -183,6 +183,8 @@ func placed(t *testing.T, declared []string, code string, found []string) []stri
 			keys = append(keys, strings.TrimSuffix(fmt.Sprintf("4i-%d", 4-i), "-0"))
 		case slices.Contains(declared, "2i"): // renew(2 * i - 2, ...)
 			keys = append(keys, strings.TrimSuffix(fmt.Sprintf("2i-%d", 2-i), "-0"))
+		case slices.Contains(declared, "i"): // renew(i - 1, ...)
+			keys = append(keys, "i")
 		case strings.Contains(code, "(-2"):
 			keys = append(keys, strconv.Itoa(i-2))
 		default:
@@ -296,7 +298,7 @@ func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
 		functions[name] = code
 	}
 	calls := func(code, name string) bool {
-		return regexp.MustCompile(`\b` + name + `\(`).MatchString(code)
+		return regexp.MustCompile(`\b` + name + `[(.]`).MatchString(code)
 	}
 	eachScript(t, func(t *testing.T, _, text string) {
 		_, body := split(text)
@@ -354,21 +356,21 @@ func (r *recorder) Process(_ context.Context, cmd redis.Cmder) error {
 func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 	ctx := t.Context()
 	send := map[string]func(Redis){
-		"mutex/acquire":       func(r Redis) { _, _ = Acquire(ctx, r, AcquireParams{LockKey: "l", FenceKey: "f"}) },
+		"mutex/acquire":       func(r Redis) { _, _ = Acquire(ctx, r, AcquireParams{LockKey: "l", FenceKey: "f", QueueKey: "q"}) },
 		"mutex/release":       func(r Redis) { _, _ = Release(ctx, r, ReleaseParams{LockKey: "l", Channel: "c"}) },
 		"mutex/transfer":      func(r Redis) { _, _ = Transfer(ctx, r, TransferParams{LockKey: "l", FenceKey: "f"}) },
 		"mutex/force_release": func(r Redis) { _, _ = ForceRelease(ctx, r, ForceReleaseParams{LockKey: "l", Channel: "c"}) },
 		"mutex/inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
 		"mutex/renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
 		"fair/join":           func(r Redis) { _, _ = Join(ctx, r, JoinParams{}) },
-		"fair/beat":           func(r Redis) { _, _ = Beats(ctx, r, 0, "c", make([]Beat, 3)) },
+		"fair/beat":           func(r Redis) { _, _ = Beats(ctx, r, 0, "c", true, make([]Beat, 3)) },
 		"fair/leave":          func(r Redis) { _, _ = Leave(ctx, r, LeaveParams{}) },
 		"fair/force_release":  func(r Redis) { _, _ = ForceReleaseFair(ctx, r, ForceReleaseFairParams{}) },
 		"fair/remove":         func(r Redis) { _, _ = Remove(ctx, r, "q", "a", Waiter{}, "c") },
 		"fair/queue":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, 1) },
 
 		"semaphore/acquire":       func(r Redis) { _, _ = AcquirePermits(ctx, r, AcquirePermitsParams{}) },
-		"semaphore/beat":          func(r Redis) { _, _ = BeatPermits(ctx, r, 0, "c", make([]PermitBeat, 3)) },
+		"semaphore/beat":          func(r Redis) { _, _ = BeatPermits(ctx, r, 0, "c", true, make([]PermitBeat, 3)) },
 		"semaphore/release":       func(r Redis) { _, _ = ReleasePermits(ctx, r, ReleasePermitsParams{}) },
 		"semaphore/renew":         func(r Redis) { _, _ = RenewPermits(ctx, r, 0, make([]PermitRenewal, 3)) },
 		"semaphore/resize":        func(r Redis) { _, _ = Resize(ctx, r, ResizeParams{}) },
@@ -386,7 +388,7 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		case "mutex/renew":
 			keys, args = 3*keys, 3*args
 		case "fair/beat", "semaphore/beat":
-			keys, args = 3*keys, 2+3*(args-2)
+			keys, args = 3*keys, 3+3*(args-3)
 		case "semaphore/renew":
 			keys, args = 3*keys, 1+3*(args-1)
 		}
@@ -400,18 +402,18 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 func TestUnitsOfArguments(t *testing.T) {
 	var got recorder
 	_, _ = Acquire(t.Context(), &got, AcquireParams{
-		LockKey: "l", FenceKey: "f", Acquisition: "a", Lease: 30 * time.Second, Holds: 2,
+		LockKey: "l", FenceKey: "f", QueueKey: "q", Acquisition: "a", Lease: 30 * time.Second, Holds: 2,
 		VoidAfter: Time(1_700_000_000_123_456).Add(time.Millisecond), KeepFence: time.Minute, About: "me",
 	})
-	require.Equal(t, []any{"l", "f", "a", int64(30000), 2, int64(1_700_000_000_124_456), int64(60000), "me"}, got.args[3:])
+	require.Equal(t, []any{"l", "f", "q", "a", int64(30000), 2, int64(1_700_000_000_124_456), int64(60000), "me"}, got.args[3:])
 	_, _ = Transfer(t.Context(), &got, TransferParams{LockKey: "l", FenceKey: "f", From: "a", To: "b", Lease: time.Second, VoidAfter: 5})
 	require.Equal(t, []any{"l", "f", "a", "b", int64(1000), int64(5), int64(0)}, got.args[3:])
 	_, _ = Renew(t.Context(), &got, []Renewal{{"l", "a", time.Second}, {"m", "b", 0}})
 	require.Equal(t, []any{"l", "m", "a", int64(1000), "b", int64(0)}, got.args[3:])
-	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", Channel: "c", Acquisition: "a", HoldsLeft: 3})
-	require.Equal(t, []any{"l", "a", 3, "c", 0}, got.args[3:])
-	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", Channel: "c", Acquisition: "a", Cluster: true})
-	require.Equal(t, []any{"l", "a", 0, "c", 1}, got.args[3:])
+	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", QueueKey: "q", Channel: "c", Acquisition: "a", HoldsLeft: 3})
+	require.Equal(t, []any{"l", "q", "a", 3, "c", 0}, got.args[3:])
+	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", QueueKey: "q", Channel: "c", Acquisition: "a", Cluster: true})
+	require.Equal(t, []any{"l", "q", "a", 0, "c", 1}, got.args[3:])
 }
 
 // What Redis 6.2, 7.0, Valkey and the embedded server have in common; and SPUBLISH,
@@ -421,7 +423,7 @@ var (
 		"EXISTS", "HGET", "PERSIST", "ZCOUNT", "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZRANK", "ZRANGE", "ZRANGEBYSCORE"}
 	allowedFunctions = []string{
 		"redis.call", "redis.pcall", "redis.error_reply", "tonumber", "type", "math.max", "math.min", "math.floor",
-		"string.gsub", "string.sub", "string.match", "string.format",
+		"string.gsub", "string.sub", "string.match", "string.format", "unpack",
 	}
 	keyless = []string{"TIME", "PUBLISH", "SPUBLISH"}
 )
@@ -465,7 +467,7 @@ func lint(t *testing.T, code string) []string {
 	t.Helper()
 	chunk, err := parse.Parse(strings.NewReader(code), "script")
 	require.NoError(t, err)
-	l := &linter{known: []map[string]bool{{"KEYS": true, "ARGV": true, "tonumber": true, "type": true}}}
+	l := &linter{known: []map[string]bool{{"KEYS": true, "ARGV": true, "tonumber": true, "type": true, "unpack": true}}}
 	l.block(chunk)
 	return l.complaints
 }

@@ -123,8 +123,9 @@ type machine struct {
 	slack   int64 // how far PTTL may be off, in microseconds
 
 	// Of scripts that stand on these: what sends them, and the keys they leave.
-	verbs map[string]func(t *rapid.T, o op)
-	also  []string
+	verbs    map[string]func(t *rapid.T, o op)
+	also     []string
+	hasQueue func(lock int) bool
 }
 
 type op struct {
@@ -139,6 +140,8 @@ type op struct {
 	batch   []op
 	ticket  int64
 	try     bool
+	take    bool // of a beat
+	untaken bool // of one in its batch
 }
 
 func newMachine(t *rapid.T, b *backend, bite *bites) *machine {
@@ -149,8 +152,10 @@ func newMachine(t *rapid.T, b *backend, bite *bites) *machine {
 		held:   map[int]*storedLock{},
 		fences: map[int]*storedFence{},
 		given:  map[int]int64{},
-		twice:  rapid.IntRange(0, 9).Draw(t, "twice") == 0,
-		slack:  20_000,
+
+		hasQueue: func(int) bool { return false },
+		twice:    rapid.IntRange(0, 9).Draw(t, "twice") == 0,
+		slack:    20_000,
 	}
 	if b.mini != nil {
 		m.slack = 0
@@ -198,10 +203,6 @@ func (m *machine) drawWho(t *rapid.T, lock int) string {
 	return who
 }
 
-func (m *machine) drawLease(t *rapid.T) time.Duration {
-	return time.Duration(rapid.SampledFrom([]int64{60, 90, 3600}).Draw(t, "lease")) * time.Minute
-}
-
 func (m *machine) drawEnd(t *rapid.T) lua.Time {
 	now := serverTime(t, m.b.rdb)
 	ends := []lua.Time{now.Add(hour), now.Add(2 * hour), now.Add(24 * hour), now - 1}
@@ -217,10 +218,14 @@ func (m *machine) drawKeep(t *rapid.T) time.Duration {
 
 func (m *machine) drawAcquire(t *rapid.T, holds int) op {
 	lock := m.drawLock(t)
-	return op{
-		verb: "acquire", lock: lock, who: m.drawWho(t, lock), holds: holds, lease: m.drawLease(t),
+	o := op{
+		verb: "acquire", lock: lock, who: m.drawWho(t, lock), holds: holds,
 		end: m.drawEnd(t), keep: m.drawKeep(t), about: rapid.SampledFrom([]string{"", "me", "you"}).Draw(t, "about"),
 	}
+	if o.lease = leaseOf(o.who); holds > 1 && rapid.Bool().Draw(t, "extends not") {
+		o.lease = 0
+	}
+	return o
 }
 
 func (m *machine) drawRelease(t *rapid.T) op {
@@ -230,9 +235,10 @@ func (m *machine) drawRelease(t *rapid.T) op {
 
 func (m *machine) drawTransfer(t *rapid.T) op {
 	lock := m.drawLock(t)
-	o := op{verb: "transfer", lock: lock, who: m.drawWho(t, lock), lease: m.drawLease(t), end: m.drawEnd(t), keep: m.drawKeep(t)}
+	o := op{verb: "transfer", lock: lock, who: m.drawWho(t, lock), end: m.drawEnd(t), keep: m.drawKeep(t)}
 	// An acquisition is never handed to itself.
 	o.to = rapid.SampledFrom([]string{"a:1", "a:2", "a:3", "b:2"}).Filter(func(s string) bool { return s != o.who }).Draw(t, "to")
+	o.lease = leaseOf(o.to)
 	return o
 }
 
@@ -240,8 +246,8 @@ func (m *machine) drawRenew(t *rapid.T) op {
 	o := op{verb: "renew"}
 	for i := range rapid.IntRange(0, len(m.locks)).Draw(t, "from") + 1 {
 		lock := i % len(m.locks)
-		lease := m.drawLease(t) * time.Duration(rapid.IntRange(0, 2).Draw(t, "times"))
-		o.batch = append(o.batch, op{lock: lock, who: m.drawWho(t, lock), lease: lease})
+		who := m.drawWho(t, lock)
+		o.batch = append(o.batch, op{lock: lock, who: who, lease: leaseOf(who) * time.Duration(rapid.IntRange(0, 1).Draw(t, "extends"))})
 	}
 	return o
 }
@@ -297,13 +303,14 @@ func (m *machine) remove(t *rapid.T) {
 }
 
 // pass moves the clock and, apart from it, the leases: Redis expires keys by
-// the same clock, but it can be stepped.
+// the same clock, but it can be stepped. A step back makes every lease longer.
 func (m *machine) pass(t *rapid.T) {
 	if m.b.mini == nil {
 		t.Skip("a real server's clock runs by itself")
 	}
 	d := time.Duration(rapid.SampledFrom([]int64{0, 1, 59, 60, 90, 180, 660}).Draw(t, "minutes")) * time.Minute
-	switch rapid.IntRange(0, 4).Draw(t, "clock too") {
+	leases := d
+	switch rapid.IntRange(0, 5).Draw(t, "clock too") {
 	case 0, 1:
 		m.clock = m.clock.Add(d)
 		m.b.mini.SetTime(m.clock)
@@ -311,9 +318,14 @@ func (m *machine) pass(t *rapid.T) {
 		m.clock = m.clock.Add(-d)
 		m.b.mini.SetTime(m.clock)
 		m.stepped = m.stepped || d > 0
+	case 3:
+		leases = -d
+		m.clock = m.clock.Add(-d)
+		m.b.mini.SetTime(m.clock)
+		m.stepped = m.stepped || d > 0
 	}
-	m.b.mini.FastForward(d)
-	m.lifted += d.Microseconds()
+	m.b.mini.FastForward(leases)
+	m.lifted += leases.Microseconds()
 	maps.DeleteFunc(m.held, func(_ int, l *storedLock) bool {
 		gone := !l.end.forever && l.end.hi <= m.lifted
 		if gone {
@@ -376,7 +388,7 @@ func (m *machine) once(t *rapid.T, o op) {
 	switch o.verb {
 	case "acquire":
 		got, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
-			LockKey: k.Lock, FenceKey: k.Fence, Acquisition: o.who, Lease: o.lease,
+			LockKey: k.Lock, FenceKey: k.Fence, QueueKey: k.Queue, Acquisition: o.who, Lease: o.lease,
 			Holds: o.holds, VoidAfter: o.end, KeepFence: o.keep, About: o.about,
 		})
 		require.NoError(t, err)
@@ -390,10 +402,10 @@ func (m *machine) once(t *rapid.T, o op) {
 		m.bite.hit("acquire " + statusNames[got.Status])
 	case "release":
 		got, err := lua.Release(ctx, rdb, lua.ReleaseParams{
-			LockKey: k.Lock, Channel: k.Channel, Acquisition: o.who, HoldsLeft: o.holds,
+			LockKey: k.Lock, QueueKey: k.Queue, Channel: k.Channel, Acquisition: o.who, HoldsLeft: o.holds,
 		})
 		require.NoError(t, err)
-		require.Equal(t, lua.ReleaseReply{Status: m.release(o)}, got)
+		require.Equal(t, m.release(o), got)
 		m.bite.hit("release " + statusNames[got.Status])
 	case "transfer":
 		got, err := lua.Transfer(ctx, rdb, lua.TransferParams{
@@ -416,7 +428,7 @@ func (m *machine) once(t *rapid.T, o op) {
 			m.bite.hit("renew " + answerNames[got[i]])
 		}
 	case "force":
-		got, err := lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{LockKey: k.Lock, Channel: k.Channel, Expected: o.who})
+		got, err := lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{LockKey: k.Lock, QueueKey: k.Queue, Channel: k.Channel, Expected: o.who})
 		require.NoError(t, err)
 		require.Equal(t, m.force(o), got)
 		m.bite.hit("force " + statusNames[got.Status])
@@ -450,7 +462,7 @@ func (m *machine) acquire(o op, now lua.Time, during span) lua.AcquireReply {
 		return lua.AcquireReply{Status: lua.Void, Now: now}
 	case l != nil && l.holder == o.who:
 		l.holds = o.holds
-		l.end = l.end.extended(during, o.lease)
+		l.end = l.end.renewed(during, o.lease)
 		if m.fences[o.lock] == nil {
 			m.grant(o, now, during)
 		}
@@ -460,6 +472,8 @@ func (m *machine) acquire(o op, now lua.Time, during span) lua.AcquireReply {
 		return lua.AcquireReply{Status: lua.Gone, Now: now}
 	case l != nil:
 		return lua.AcquireReply{Status: lua.Busy, Holder: l.holder, About: l.about, Now: now}
+	case m.hasQueue(o.lock):
+		return lua.AcquireReply{Status: lua.Behind, Remaining: -time.Millisecond, Now: now}
 	}
 	m.held[o.lock] = &storedLock{holder: o.who, about: o.about, holds: 1, end: during.plus(o.lease)}
 	return lua.AcquireReply{Status: lua.Granted, Fence: m.grant(o, now, during), Now: now}
@@ -480,23 +494,25 @@ func (m *machine) grant(o op, now lua.Time, during span) int64 {
 	m.given[o.lock] = fence
 	end := span{forever: true}
 	if o.keep > 0 && (f == nil || !f.end.forever) {
-		end = during.plus(o.keep)
+		if end = during.plus(o.keep); f != nil {
+			end = f.end.extended(during, o.keep)
+		}
 	}
 	m.fences[o.lock] = &storedFence{value: fence, end: end}
 	return fence
 }
 
-func (m *machine) release(o op) lua.Status {
+func (m *machine) release(o op) lua.ReleaseReply {
 	l := m.held[o.lock]
 	switch {
 	case l == nil || l.holder != o.who:
-		return lua.Gone
+		return lua.ReleaseReply{Status: lua.Gone}
 	case o.holds > 0:
 		l.holds = o.holds
-		return lua.Kept
+		return lua.ReleaseReply{Status: lua.Kept}
 	}
 	delete(m.held, o.lock)
-	return lua.Freed
+	return lua.ReleaseReply{Status: lua.Freed, Queue: m.hasQueue(o.lock)}
 }
 
 func (m *machine) transfer(o op, now lua.Time, during span) lua.TransferReply {
@@ -505,7 +521,7 @@ func (m *machine) transfer(o op, now lua.Time, during span) lua.TransferReply {
 	case now > o.end:
 		return lua.TransferReply{Status: lua.Void, Now: now}
 	case l != nil && l.holder == o.to:
-		l.end = l.end.extended(during, o.lease)
+		l.end = l.end.renewed(during, o.lease)
 		if m.fences[o.lock] == nil {
 			m.grant(o, now, during)
 		}
@@ -525,7 +541,7 @@ func (m *machine) renew(o op, during span) lua.RenewAnswer {
 	case o.lease == 0:
 		return lua.RenewHeld
 	}
-	l.end = l.end.extended(during, o.lease)
+	l.end = l.end.renewed(during, o.lease)
 	return lua.RenewDone
 }
 
@@ -538,11 +554,20 @@ func (m *machine) force(o op) lua.ForceReleaseReply {
 		return lua.ForceReleaseReply{Status: lua.Busy, Holder: l.holder}
 	}
 	delete(m.held, o.lock)
-	return lua.ForceReleaseReply{Status: lua.Freed, Holder: l.holder}
+	return lua.ForceReleaseReply{Status: lua.Freed, Holder: l.holder, Queue: m.hasQueue(o.lock)}
 }
 
 func (s span) plus(d time.Duration) span {
 	return span{lo: s.lo + d.Microseconds(), hi: s.hi + d.Microseconds()}
+}
+
+// renewed is exact: an acquisition has one lease all its life, and one that the clock
+// has stretched is mended.
+func (s span) renewed(during span, lease time.Duration) span {
+	if lease == 0 {
+		return s
+	}
+	return during.plus(lease)
 }
 
 func (s span) extended(during span, lease time.Duration) span {

@@ -31,21 +31,24 @@ const (
 	Denied                    // the server did not let us
 	Differs                   // another limit is known
 	TooMany                   // more units than the limit
+	Behind                    // it is free, and others stand in its queue
 )
 
 // AcquireParams are the arguments of [Acquire].
 type AcquireParams struct {
-	LockKey, FenceKey string
-	Acquisition       string
-	Lease             time.Duration // whole milliseconds
-	Holds             int           // the number meant; above 1 is a re-entry
-	VoidAfter         Time          // the server ignores the command past this
-	KeepFence         time.Duration // 0: for ever
-	About             string        // what the holder says of itself
+	LockKey, FenceKey, QueueKey string
+
+	Acquisition string
+	Lease       time.Duration // whole milliseconds; 0 in a re-entry: it stays as it is
+	Holds       int           // the number meant; above 1 is a re-entry
+	VoidAfter   Time          // the server ignores the command past this
+	KeepFence   time.Duration // 0: for ever
+	About       string        // what the holder says of itself
 }
 
 // AcquireReply is what [Acquire] found: Granted with a fence, Busy with the
-// holder, Gone for a re-entry, or Void.
+// holder, Gone for a re-entry, Behind a queue that it has to be handed on to by
+// [Leave], or Void.
 type AcquireReply struct {
 	Status    Status
 	Fence     int64
@@ -58,7 +61,7 @@ type AcquireReply struct {
 // Acquire gives the lock to one acquisition, or sets the holds of the one that
 // has it. One round trip.
 func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, error) {
-	v, err := acquireScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey},
+	v, err := acquireScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey, p.QueueKey},
 		p.Acquisition, p.Lease.Milliseconds(), p.Holds, int64(p.VoidAfter), p.KeepFence.Milliseconds(), p.About)
 	r := readReply(acquireScript, v, err)
 	var out AcquireReply
@@ -69,6 +72,8 @@ func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, err
 		out = AcquireReply{Status: Busy, Remaining: r.millis(1), Holder: r.text(2), About: r.text(3), Now: r.time(4)}
 	case -1:
 		out = AcquireReply{Status: Gone, Now: r.time(1)}
+	case -3:
+		out = AcquireReply{Status: Behind, Remaining: -time.Millisecond, Now: r.time(1)}
 	case -2:
 		out = AcquireReply{Status: Void, Now: r.time(1)}
 	default:
@@ -79,10 +84,11 @@ func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, err
 
 // ReleaseParams are the arguments of [Release].
 type ReleaseParams struct {
-	LockKey, Channel string
-	Acquisition      string
-	HoldsLeft        int  // 0 frees the lock
-	Cluster          bool // the shard's channel is told as well
+	LockKey, QueueKey, Channel string
+
+	Acquisition string
+	HoldsLeft   int  // 0 frees the lock
+	Cluster     bool // the shard's channel is told as well
 }
 
 // ReleaseReply is what [Release] did: Freed, Kept, or Gone.
@@ -92,18 +98,21 @@ type ReleaseReply struct {
 	// them on a single server, those of one node in a cluster. Negative: the
 	// server does not let us tell.
 	Heard int64
+	// Queue says that the lock is free and others stand in its queue: nobody was told,
+	// and it is to be handed on by [Leave].
+	Queue bool
 }
 
 // Release gives back one hold, or the lock with the last one. One round trip.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
-	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey}, p.Acquisition, p.HoldsLeft, p.Channel, flag(p.Cluster))
+	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, flag(p.Cluster))
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {
 	case 2:
 		out = ReleaseReply{Status: Kept}
 	case 1:
-		out = ReleaseReply{Status: Freed, Heard: r.int(1)}
+		out = ReleaseReply{Status: Freed, Heard: r.int(1), Queue: r.int(2) == 1}
 	case 0:
 		out = ReleaseReply{Status: Gone}
 	default:
@@ -217,9 +226,10 @@ func readRenewed(script *script, v any, err error, n int) ([]RenewAnswer, error)
 
 // ForceReleaseParams are the arguments of [ForceRelease].
 type ForceReleaseParams struct {
-	LockKey, Channel string
-	Expected         string // the acquisition to end; empty: whichever has the lock
-	Cluster          bool   // the shard's channel is told as well
+	LockKey, QueueKey, Channel string
+
+	Expected string // the acquisition to end; empty: whichever has the lock
+	Cluster  bool   // the shard's channel is told as well
 }
 
 // ForceReleaseReply is what [ForceRelease] did: Freed or Busy, both with the
@@ -230,13 +240,17 @@ type ForceReleaseReply struct {
 	// More says that the lock is free and dead waiters are left to be dropped
 	// before it can be handed on: call again. Of fair mutexes only.
 	More bool
+	// Queue is as in [ReleaseReply].
+	Queue bool
 }
 
 // ForceRelease ends a lock whoever has it. One round trip.
 func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceReleaseReply, error) {
-	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey}, p.Expected, p.Channel, flag(p.Cluster))
+	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Expected, p.Channel, flag(p.Cluster))
 	r := readReply(forceReleaseScript, v, err)
-	return r.forced(), r.err
+	out := r.forced()
+	out.Queue = out.Status == Freed && r.int(2) == 1
+	return out, r.err
 }
 
 // forced reads what both kinds of mutex answer.

@@ -17,7 +17,7 @@ type ReplyError struct {
 }
 
 func (e *ReplyError) Error() string {
-	return fmt.Sprintf("redlatch: unexpected reply of script %s: %v", e.Script, e.Reply)
+	return fmt.Sprintf("redlatch: unexpected reply of script %s: %.200q", e.Script, fmt.Sprint(e.Reply))
 }
 
 // reply reads the fields of a script's answer by their place. The first field

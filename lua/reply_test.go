@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -53,6 +54,20 @@ func ask(t *testing.T, value any) map[string]error {
 		require.Nil(t, n)
 	}
 	_, errs["inspect"] = lua.Inspect(ctx, f, "l", "f")
+	j, err := lua.Join(ctx, f, lua.JoinParams{})
+	note("join", j.Status, err, lua.Granted, lua.Queued, lua.Busy, lua.Void)
+	l, err := lua.Leave(ctx, f, lua.LeaveParams{})
+	note("leave", l.Status, err, lua.Freed, lua.Left, lua.Gone)
+	o, err = lua.ForceReleaseFair(ctx, f, lua.ForceReleaseFairParams{})
+	note("force fair", o.Status, err, lua.Freed, lua.Nobody, lua.Busy)
+	j, err = lua.AcquirePermits(ctx, f, lua.AcquirePermitsParams{})
+	note("acquire permits", j.Status, err, lua.Granted, lua.Queued, lua.Busy, lua.Void, lua.Differs, lua.TooMany)
+	p, err := lua.ReleasePermits(ctx, f, lua.ReleasePermitsParams{})
+	note("release permits", p.Status, err, lua.Freed, lua.Left, lua.Gone)
+	z, err := lua.Resize(ctx, f, lua.ResizeParams{})
+	note("resize", z.Status, err, lua.Freed, lua.Void)
+	_, _, errs["force permits"] = lua.ForceReleasePermits(ctx, f, lua.SemaphoreKeys{}, "a:1", 0, "c")
+	_, errs["inspect permits"] = lua.InspectPermits(ctx, f, lua.SemaphoreKeys{}, 10)
 	return errs
 }
 
@@ -61,14 +76,14 @@ func TestAnswersThatNoScriptGivesAreErrors(t *testing.T) {
 	for _, value := range []any{
 		nil, "OK", int64(1), 1.5, true, "", []any{}, []any{nil}, []any{"1"}, []any{int64(7)}, []any{int64(-7), int64(1)},
 		[]any{int64(1)}, []any{1.0, int64(1), int64(1)}, []any{[]any{int64(1)}}, map[any]any{int64(1): int64(2)},
-		[]any{int64(1), errors.New("x")}, []any{int64(-1)}, big.NewInt(1), redis.Nil,
+		[]any{int64(1), errors.New("x")}, []any{int64(-1)}, []any{int64(7), int64(1), int64(1)}, big.NewInt(1), redis.Nil,
 	} {
 		for name, err := range ask(t, value) {
 			var wrong *lua.ReplyError
 			require.ErrorAs(t, err, &wrong, "%s: %#v", name, value)
 			require.NotEmpty(t, wrong.Error())
 			fault, code := lua.Classify(err)
-			require.Equal(t, lua.Refused, fault)
+			require.Equal(t, lua.Failed, fault)
 			require.Equal(t, "REPLY", code)
 		}
 	}
@@ -78,6 +93,158 @@ func TestErrorsOfTheServerStayWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, err := range ask(t, answered("OOM command not allowed")) {
 		require.ErrorIs(t, err, answered("OOM command not allowed"), name)
+	}
+}
+
+// Each place of each answer has a number of its own, which has to come out in the
+// field that is meant.
+func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	place := []any{int64(11), int64(12), int64(13), "a:1", "about", int64(16)}
+	inQueue := lua.Place{Position: 11, Length: 12, Remaining: 13 * time.Millisecond, Holder: "a:1", About: "about", Fence: 16}
+	room := []any{int64(11), int64(12), int64(-13), int64(14), int64(15)}
+	inRoom := lua.Place{Position: 11, Length: 12, Free: -13, Limit: 14, Remaining: 15 * time.Millisecond}
+	list := func(fields ...any) (all []any) {
+		for _, f := range fields {
+			switch f := f.(type) {
+			case int:
+				all = append(all, int64(f))
+			case []any:
+				all = append(all, f...)
+			default:
+				all = append(all, f)
+			}
+		}
+		return all
+	}
+	acquire := func(f fake) (any, error) { return lua.Acquire(ctx, f, lua.AcquireParams{}) }
+	release := func(f fake) (any, error) { return lua.Release(ctx, f, lua.ReleaseParams{}) }
+	transfer := func(f fake) (any, error) { return lua.Transfer(ctx, f, lua.TransferParams{}) }
+	force := func(f fake) (any, error) { return lua.ForceRelease(ctx, f, lua.ForceReleaseParams{}) }
+	inspect := func(f fake) (any, error) { return lua.Inspect(ctx, f, "l", "f") }
+	join := func(f fake) (any, error) { return lua.Join(ctx, f, lua.JoinParams{}) }
+	leave := func(f fake) (any, error) { return lua.Leave(ctx, f, lua.LeaveParams{}) }
+	forceFair := func(f fake) (any, error) { return lua.ForceReleaseFair(ctx, f, lua.ForceReleaseFairParams{}) }
+	queue := func(f fake) (any, error) { return lua.Queue(ctx, f, "q", "a", 0, 10) }
+	take := func(f fake) (any, error) { return lua.AcquirePermits(ctx, f, lua.AcquirePermitsParams{}) }
+	give := func(f fake) (any, error) { return lua.ReleasePermits(ctx, f, lua.ReleasePermitsParams{}) }
+	resize := func(f fake) (any, error) { return lua.Resize(ctx, f, lua.ResizeParams{}) }
+	held := func(f fake) (any, error) { return lua.InspectPermits(ctx, f, lua.SemaphoreKeys{}, 10) }
+	for _, c := range []struct {
+		call  func(fake) (any, error)
+		reply []any
+		want  any
+	}{
+		{acquire, list(1, 11, 12), lua.AcquireReply{Status: lua.Granted, Fence: 11, Now: 12}},
+		{acquire, list(0, 11, "a:1", "about", 14), lua.AcquireReply{
+			Status: lua.Busy, Remaining: 11 * time.Millisecond, Holder: "a:1", About: "about", Now: 14,
+		}},
+		{acquire, list(-1, 11), lua.AcquireReply{Status: lua.Gone, Now: 11}},
+		{acquire, list(-2, 11), lua.AcquireReply{Status: lua.Void, Now: 11}},
+		{release, list(1, 11, 0), lua.ReleaseReply{Status: lua.Freed, Heard: 11}},
+		{release, list(1, 0, 1), lua.ReleaseReply{Status: lua.Freed, Queue: true}},
+		{transfer, list(1, 11, 12), lua.TransferReply{Status: lua.Granted, Fence: 11, Now: 12}},
+		{transfer, list(-1, 11), lua.TransferReply{Status: lua.Gone, Now: 11}},
+		{transfer, list(-2, 11), lua.TransferReply{Status: lua.Void, Now: 11}},
+		{force, list(1, "a:1", 0), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1"}},
+		{force, list(1, "a:1", 1), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1", Queue: true}},
+		{force, list(-1, "a:1"), lua.ForceReleaseReply{Status: lua.Busy, Holder: "a:1"}},
+		{inspect, list("a:1", 11, 12, "about", "14", 15), lua.InspectReply{
+			Holder: "a:1", Holds: 11, Remaining: 12 * time.Millisecond, About: "about", Fence: 14, Now: 15,
+		}},
+		{join, list(1, 11, 12), lua.JoinReply{Status: lua.Granted, Fence: 11, Now: 12}},
+		{join, list(2, place, 17, 18), lua.JoinReply{Status: lua.Queued, Place: inQueue, Ticket: 17, Now: 18}},
+		{join, list(0, place, 17), lua.JoinReply{Status: lua.Busy, Place: inQueue, Now: 17}},
+		{join, list(-2, 11), lua.JoinReply{Status: lua.Void, Now: 11}},
+		{leave, list(1, 11, 1), lua.LeaveReply{Status: lua.Freed, Heard: 11, More: true}},
+		{leave, list(2, 1, 0), lua.LeaveReply{Status: lua.Left, Heard: 1}},
+		{leave, list(0, 1, 0), lua.LeaveReply{Status: lua.Gone, Heard: 1}},
+		{forceFair, list(1, "a:1", 1), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1", More: true}},
+		{forceFair, list(1, "a:1", 0), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1"}},
+		{forceFair, list(0, 1), lua.ForceReleaseReply{Status: lua.Nobody, More: true}},
+		{forceFair, list(0, 0), lua.ForceReleaseReply{Status: lua.Nobody}},
+		{queue, list(11_000, 12, 13, "a:1 2 14 24 about", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Waiters: []lua.Standing{{
+			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, About: "about"},
+			Ticket: 15, Left: 5 * time.Millisecond,
+		}}}},
+		{queue, list(11_000, 12, 18, "a:1 2 14 24", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Waiters: []lua.Standing{{
+			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond},
+			Ticket: 15, Left: 7 * time.Millisecond,
+		}}}},
+		{queue, list(11_000, 12, 13, "odd 1 2", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Waiters: []lua.Standing{{
+			Waiter: lua.Waiter{Acquisition: "odd 1 2"}, Ticket: 15, Left: 5 * time.Millisecond,
+		}}}},
+		{take, list(1, 11), lua.JoinReply{Status: lua.Granted, Now: 11}},
+		{take, list(2, room, 16, 17), lua.JoinReply{Status: lua.Queued, Place: inRoom, Ticket: 16, Now: 17}},
+		{take, list(0, room, 16), lua.JoinReply{Status: lua.Busy, Place: inRoom, Now: 16}},
+		{take, list(-2, 11), lua.JoinReply{Status: lua.Void, Now: 11}},
+		{take, list(-3, 11, 12, 13), lua.JoinReply{Status: lua.Differs, Place: lua.Place{Limit: 11, Declared: 12}, Now: 13}},
+		{take, list(-4, 11, 12), lua.JoinReply{Status: lua.TooMany, Place: lua.Place{Limit: 11}, Now: 12}},
+		{give, list(1, 1), lua.ReleasePermitsReply{Status: lua.Freed, More: true}},
+		{give, list(2, 0), lua.ReleasePermitsReply{Status: lua.Left}},
+		{give, list(0, 0), lua.ReleasePermitsReply{Status: lua.Gone}},
+		{resize, list(1, 11, 1, 13), lua.ResizeReply{Status: lua.Freed, Before: 11, More: true, Now: 13}},
+		{resize, list(-2, 11), lua.ResizeReply{Status: lua.Void, Now: 11}},
+		{held, list(11, 12, 13, 14, 15, "a:1", 16, 17, "18 x about", "a:1", 19, 20, ""), lua.InspectPermitsReply{
+			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
+			Held: []lua.HeldPermit{{Acquisition: "a:1", Units: 16 + 19, Left: 17 * time.Millisecond, Since: 18, About: "about"}},
+		}},
+	} {
+		got, err := c.call(fake{c.reply})
+		require.NoError(t, err, "%v", c.reply)
+		require.Equal(t, c.want, got, "%v", c.reply)
+	}
+}
+
+// What a batch is answered has one part for each of its members.
+func TestBatchesAreAnsweredOneByOne(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	one, two, three := []any{int64(1)}, []any{int64(2), int64(-1)}, []any{int64(0), int64(1), int64(2)}
+	beat := func(codes ...int64) (all []any) {
+		for _, code := range codes {
+			all = append(all, []any{code, int64(11)})
+		}
+		return all
+	}
+	renew := func(f fake) (any, error) { return lua.Renew(ctx, f, make([]lua.Renewal, 2)) }
+	renewPermits := func(f fake) (any, error) { return lua.RenewPermits(ctx, f, 0, make([]lua.PermitRenewal, 2)) }
+	beats := func(f fake) (any, error) { return lua.Beats(ctx, f, 0, "c", true, make([]lua.Beat, 2)) }
+	beatPermits := func(f fake) (any, error) { return lua.BeatPermits(ctx, f, 0, "c", true, make([]lua.PermitBeat, 2)) }
+	renewed := []lua.RenewAnswer{lua.RenewDone, lua.RenewRefused}
+	for name, c := range map[string]struct {
+		call  func(fake) (any, error)
+		right []any
+		want  any
+		wrong [][]any
+	}{
+		"renew":         {renew, two, renewed, [][]any{one, three}},
+		"renew permits": {renewPermits, two, renewed, [][]any{one, three}},
+		"beats": {beats, beat(1, 3), []lua.BeatReply{{Status: lua.Granted, Fence: 11}, {Status: lua.Removed}},
+			[][]any{beat(1), beat(1, 0, 0), beat(1, 9), {[]any{int64(1)}, []any{int64(0)}}}},
+		"beat permits": {beatPermits, beat(0, -1), []lua.BeatReply{{Status: lua.Gone}, {Status: lua.Denied}},
+			[][]any{beat(1), beat(1, 0, 0), beat(1, 9)}},
+		"beat permits, too many": {beatPermits, beat(4, 1), []lua.BeatReply{{Status: lua.TooMany, Place: lua.Place{Limit: 11}}, {Status: lua.Granted}},
+			[][]any{{[]any{int64(4)}, []any{int64(0)}}}},
+	} {
+		got, err := c.call(fake{c.right})
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, got, name)
+		for _, reply := range c.wrong {
+			_, err := c.call(fake{reply})
+			var wrong *lua.ReplyError
+			require.ErrorAs(t, err, &wrong, "%s: %v", name, reply)
+		}
+	}
+	for name, call := range map[string]func(fake) (any, error){
+		"none to renew": func(f fake) (any, error) { return lua.Renew(ctx, f, nil) },
+		"no permits":    func(f fake) (any, error) { return lua.RenewPermits(ctx, f, 0, nil) },
+		"no beats":      func(f fake) (any, error) { return lua.Beats(ctx, f, 0, "c", true, nil) },
+		"no waiters":    func(f fake) (any, error) { return lua.BeatPermits(ctx, f, 0, "c", true, nil) },
+	} {
+		_, err := call(fake{errors.New("asked")})
+		require.NoError(t, err, name)
 	}
 }
 

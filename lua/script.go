@@ -57,7 +57,7 @@ func send(ctx context.Context, rdb Redis, verb, script string, keys []string, ar
 	all = append(all, args...)
 	cmd := newOnce(ctx, all)
 	if err := rdb.Process(ctx, cmd); err != nil {
-		return nil, err
+		return nil, explained(err)
 	}
 	return cmd.Result()
 }

@@ -58,7 +58,7 @@ func story() []row {
 		}), reply: "queued"},
 		{name: "beat permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			w := permitWaiter("b:1", permitCall{units: 6})
-			r, err := lua.BeatPermits(ctx, rdb, 0, key.ClientPrefix, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Lease: hour, Limit: 8}})
+			r, err := lua.BeatPermits(ctx, rdb, 0, key.ClientPrefix, true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 			return len(r), err
 		}), reply: "1"},
 		{name: "resize", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {

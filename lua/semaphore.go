@@ -37,10 +37,9 @@ func (r *reply) room(i int) Place {
 // AcquirePermitsParams are the arguments of [AcquirePermits].
 type AcquirePermitsParams struct {
 	Keys      SemaphoreKeys
-	Waiter    Waiter        // with the units
-	Lease     time.Duration // whole milliseconds
-	Ticket    int64         // from before; 0: a new one
-	Try       bool          // never queue
+	Waiter    Waiter // with the units
+	Ticket    int64  // from before; 0: a new one
+	Try       bool   // never queue
 	VoidAfter Time
 	Limit     int           // what the program says
 	Keep      time.Duration // limit and permits; 0: for ever
@@ -56,7 +55,7 @@ func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (Joi
 	if p.Try {
 		ticket = -1
 	}
-	v, err := acquirePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Lease.Milliseconds(), ticket,
+	v, err := acquirePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), ticket,
 		int64(p.VoidAfter), p.Limit, p.Keep.Milliseconds(), p.Clients)
 	r := readReply(acquirePermitsScript, v, err)
 	var out JoinReply
@@ -83,22 +82,22 @@ func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (Joi
 type PermitBeat struct {
 	Keys   SemaphoreKeys
 	Waiter Waiter
-	Lease  time.Duration // whole milliseconds
-	Limit  int           // where none is known any more
+	Limit  int // where none is known any more
 }
 
 // BeatPermits notes that waiters of one slot live, and tells each how it stands:
-// Granted, without a fence, Queued with the place, Gone, Removed, or Denied. One
-// round trip.
-func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients string, batch []PermitBeat) ([]BeatReply, error) {
+// Granted, without a fence, Queued with the place, Gone, Removed, TooMany, or
+// Denied. Those that were granted their units have them for their whole lease then if
+// they take them, and else for as long as before. One round trip.
+func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients string, take bool, batch []PermitBeat) ([]BeatReply, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
 	keys := make([]string, 0, 4*len(batch))
-	args := append(make([]any, 0, 2+3*len(batch)), keep.Milliseconds(), clients)
+	args := append(make([]any, 0, 3+2*len(batch)), keep.Milliseconds(), clients, flag(take))
 	for _, b := range batch {
 		keys = append(keys, b.Keys.all()...)
-		args = append(args, b.Waiter.member(), b.Lease.Milliseconds(), b.Limit)
+		args = append(args, b.Waiter.member(), b.Limit)
 	}
 	v, err := beatPermitsScript.run(ctx, rdb, keys, args...)
 	return readBeats(beatPermitsScript, v, err, len(batch), func(*reply) int64 { return 0 }, (*reply).room)

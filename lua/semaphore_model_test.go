@@ -39,7 +39,10 @@ func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
 			"acquire again", "beat granted", "beat queued", "beat gone", "release freed", "release left", "release gone",
 			"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize void",
 			"copy", "served by another's call", "several served at once", "a grace", "a dead waiter buried",
-			"a waiter sent away", "over the limit after a resize", "an expired permit found",
+			"a waiter told of the limit", "the limit was raised again in time", "over the limit after a resize",
+			"an expired permit found", "a key expired", "a key kept for an entry", "the clock was set back",
+			"the clock was set back in a grace", "a permit mended", "a grant for a lease shorter than the heartbeat",
+			"more dead than one call drops",
 		} {
 			if all[what] == 0 && !explicitChecks() {
 				t.Errorf("never happened: %s", what)
@@ -73,7 +76,12 @@ type storedPermit struct{ units, end int }
 type storedWaiter struct {
 	id            string
 	units, ticket int
+	told          bool // that it wants more than the limit
 }
+
+// leases are in halves, of the acquisitions of each client; some are shorter than the
+// heartbeat.
+func permitLease(id string) int { return map[byte]int{'a': fullLease, 'b': 5, 'c': 2}[id[0]] }
 
 // permitModel is a semaphore in Go. Times are halves since some day, above zero.
 type permitModel struct {
@@ -84,7 +92,30 @@ type permitModel struct {
 	alive           map[string]int
 	grace           int
 	tickets         int
+	keyEnd          int // of the key of the permits; 0: for ever
 	bite            *bites
+}
+
+// keep is what is written about the key with every entry, and with a new limit.
+func (m *permitModel) keep(o permitOp, entry int) {
+	if o.keep == 0 || m.keyEnd == 0 {
+		m.keyEnd = 0
+		return
+	}
+	if m.now+entry > max(m.keyEnd, m.now+o.keep) {
+		m.bite.hit("a key kept for an entry")
+	}
+	m.keyEnd = max(m.keyEnd, m.now+o.keep, m.now+entry)
+}
+
+// begin is the first use of a semaphore.
+func (m *permitModel) begin(o permitOp) {
+	if m.limit == 0 {
+		m.limit, m.declared, m.keyEnd = o.limit, o.limit, 0
+		if o.keep > 0 {
+			m.keyEnd = m.now + o.keep
+		}
+	}
 }
 
 func (m *permitModel) free() int {
@@ -97,8 +128,13 @@ func (m *permitModel) free() int {
 	return free
 }
 
-func (m *permitModel) next() int {
+// next is when a waiter looks again: when a lease ends, or the first in the queue,
+// which does not fit, counts as dead.
+func (m *permitModel) next(behind bool) int {
 	next := -1
+	if behind {
+		next = min(max(m.alive[m.queue[0].id], m.grace)-m.now, heartbeat)
+	}
 	for _, p := range m.permits {
 		if left := p.end - m.now; left > 0 && (next < 0 || left < next) {
 			next = left
@@ -107,13 +143,19 @@ func (m *permitModel) next() int {
 	return next
 }
 
-func (m *permitModel) extend(id string, lease int) bool {
-	p, known := m.permits[id]
+func (m *permitModel) extend(o permitOp, lease int) bool {
+	p, known := m.permits[o.id]
 	if !known || p.end <= m.now {
 		return false
 	}
-	p.end = max(p.end, m.now+lease)
-	m.permits[id] = p
+	if lease > 0 {
+		if p.end > m.now+lease {
+			m.bite.hit("a permit mended")
+		}
+		p.end = m.now + lease
+		m.permits[o.id] = p
+		m.keep(o, lease)
+	}
 	return true
 }
 
@@ -138,6 +180,17 @@ func (m *permitModel) giveGrace() {
 		return
 	}
 	freshest := slices.Max(slices.Collect(maps.Values(m.alive)))
+	if top := m.now + heartbeat; max(freshest, m.grace) > top {
+		m.bite.hit("the clock was set back")
+		if m.grace > top {
+			m.bite.hit("the clock was set back in a grace")
+		}
+		for id, end := range m.alive {
+			m.alive[id] = min(end, top)
+		}
+		m.grace = min(m.grace, top)
+		return
+	}
 	if m.grace < freshest && freshest-m.now < heartbeat/2 && (m.grace == 0 || m.now >= m.grace+heartbeat) {
 		m.grace = m.now + heartbeat
 		m.bite.hit("a grace")
@@ -156,7 +209,7 @@ func (m *permitModel) bury() {
 	}
 }
 
-func (m *permitModel) serve(asking string) {
+func (m *permitModel) serve(o permitOp, asking string) {
 	served := 0
 	for len(m.queue) > 0 {
 		w := m.queue[0]
@@ -165,14 +218,19 @@ func (m *permitModel) serve(asking string) {
 		case !lives:
 			m.unqueue(w.id)
 			continue
-		case w.units > m.limit:
-			m.bite.hit("a waiter sent away")
-			m.unqueue(w.id)
-			continue
 		case w.units > m.free():
 			return
 		}
-		m.permits[w.id] = storedPermit{units: w.units, end: m.now + min(max(end, m.grace)-m.now, heartbeat)}
+		lease := min(max(end, m.grace)-m.now, heartbeat)
+		if permitLease(w.id) < lease {
+			lease = permitLease(w.id)
+			m.bite.hit("a grant for a lease shorter than the heartbeat")
+		}
+		if w.told {
+			m.bite.hit("the limit was raised again in time")
+		}
+		m.permits[w.id] = storedPermit{units: w.units, end: m.now + lease}
+		m.keep(o, lease)
 		m.unqueue(w.id)
 		if served++; served > 1 {
 			m.bite.hit("several served at once")
@@ -184,12 +242,12 @@ func (m *permitModel) serve(asking string) {
 }
 
 // pass is what every call does that may have made units free.
-func (m *permitModel) pass() {
+func (m *permitModel) pass(o permitOp) {
 	m.prune()
 	if len(m.queue) > 0 && m.limit > 0 {
 		m.giveGrace()
 		m.bury()
-		m.serve("")
+		m.serve(o, "")
 	}
 }
 
@@ -199,7 +257,7 @@ func (m *permitModel) join(id string, units, ticket int) {
 			m.tickets++
 			ticket = 1000 + m.tickets
 		}
-		m.queue = append(m.queue, storedWaiter{id, units, ticket})
+		m.queue = append(m.queue, storedWaiter{id: id, units: units, ticket: ticket})
 		slices.SortFunc(m.queue, func(a, b storedWaiter) int {
 			return cmp.Or(cmp.Compare(a.ticket, b.ticket), strings.Compare(a.id, b.id))
 		})
@@ -207,21 +265,19 @@ func (m *permitModel) join(id string, units, ticket int) {
 	m.alive[id] = m.now + heartbeat
 }
 
-func (m *permitModel) room(position int) string {
-	return fmt.Sprintf(" %d of %d, free %d of %d, next %d", position, len(m.queue), m.free(), m.limit, m.next())
+func (m *permitModel) room(position int, behind bool) string {
+	return fmt.Sprintf(" %d of %d, free %d of %d, next %d", position, len(m.queue), m.free(), m.limit, m.next(behind))
 }
 
 func (m *permitModel) acquire(o permitOp) string {
 	if o.late {
 		return "void"
 	}
-	if m.limit == 0 {
-		m.limit, m.declared = o.limit, o.limit
-	}
+	m.begin(o)
 	switch {
 	case o.limit != m.limit && o.limit != m.declared:
 		return fmt.Sprintf("differs %d %d", m.limit, m.declared)
-	case m.extend(o.id, o.lease):
+	case m.extend(o, permitLease(o.id)):
 		m.bite.hit("acquire again")
 		return "granted"
 	case o.units > m.limit:
@@ -234,24 +290,26 @@ func (m *permitModel) acquire(o permitOp) string {
 			m.join(o.id, o.units, o.ticket)
 		}
 		m.bury()
-		m.serve(o.id)
-		if m.extend(o.id, o.lease) {
+		m.serve(o, o.id)
+		if m.extend(o, permitLease(o.id)) {
 			return "granted"
 		}
 	}
+	behind := len(m.queue) > 0
 	switch {
-	case len(m.queue) == 0 && o.units <= m.free():
-		m.permits[o.id] = storedPermit{o.units, m.now + o.lease}
+	case !behind && o.units <= m.free():
+		m.permits[o.id] = storedPermit{o.units, m.now + permitLease(o.id)}
+		m.keep(o, permitLease(o.id))
 		return "granted"
 	case o.try:
-		return "busy" + m.room(len(m.queue)+1)
+		return "busy" + m.room(len(m.queue)+1, behind)
 	}
 	m.join(o.id, o.units, o.ticket)
-	return "queued" + m.room(m.place(o.id)+1)
+	return "queued" + m.room(m.place(o.id)+1, behind)
 }
 
 func (m *permitModel) beat(o permitOp) string {
-	if m.extend(o.id, o.lease) {
+	if m.extend(o, permitLease(o.id)) {
 		return "granted"
 	}
 	if m.place(o.id) < 0 {
@@ -259,22 +317,19 @@ func (m *permitModel) beat(o permitOp) string {
 	}
 	m.giveGrace()
 	m.alive[o.id] = m.now + heartbeat
-	if m.limit == 0 {
-		m.limit, m.declared = o.limit, o.limit
-	}
+	m.begin(o)
 	m.prune()
 	m.bury()
-	m.serve(o.id)
-	if m.extend(o.id, o.lease) {
+	m.serve(o, o.id)
+	if m.extend(o, permitLease(o.id)) {
 		return "granted"
 	}
 	if o.units > m.limit {
-		m.unqueue(o.id)
+		m.bite.hit("a waiter told of the limit")
+		m.queue[m.place(o.id)].told = true
+		return fmt.Sprintf("too many %d", m.limit)
 	}
-	if m.place(o.id) < 0 {
-		return "gone"
-	}
-	return "queued" + m.room(m.place(o.id)+1)
+	return "queued" + m.room(m.place(o.id)+1, true)
 }
 
 func (m *permitModel) release(o permitOp) string {
@@ -290,13 +345,13 @@ func (m *permitModel) release(o permitOp) string {
 	case has:
 		m.bite.hit("an expired permit found")
 	}
-	m.pass()
+	m.pass(o)
 	return answer
 }
 
 func (m *permitModel) renew(o permitOp) string {
 	switch {
-	case !m.extend(o.id, o.lease):
+	case !m.extend(o, o.lease):
 		return "gone"
 	case o.lease == 0:
 		return "held"
@@ -309,11 +364,13 @@ func (m *permitModel) resize(o permitOp) string {
 		return "void"
 	}
 	answer := fmt.Sprintf("freed %d", m.limit)
+	m.begin(o)
 	m.limit, m.declared = o.units, o.limit
+	m.keep(o, 0)
 	if m.free() < 0 {
 		m.bite.hit("over the limit after a resize")
 	}
-	m.pass()
+	m.pass(o)
 	return answer
 }
 
@@ -324,7 +381,7 @@ func (m *permitModel) force(o permitOp) string {
 	if has && p.end > m.now {
 		units = p.units
 	}
-	m.pass()
+	m.pass(o)
 	return fmt.Sprintf("units %d", units)
 }
 
@@ -353,12 +410,20 @@ func (m *permitModel) content() string {
 type permitOp struct {
 	verb, id      string
 	units, limit  int
-	lease, ticket int
+	lease, ticket int // a lease only of a renewal: 0 only looks
+	keep          int // halves; 0: for ever
 	try, late     bool
 }
 
 func (o permitOp) waiter() lua.Waiter {
-	return lua.Waiter{Acquisition: o.id, Units: o.units, Heartbeat: heartbeat * half, About: "me"}
+	lease := time.Duration(permitLease(o.id)) * half
+	return lua.Waiter{Acquisition: o.id, Units: o.units, Heartbeat: heartbeat * half, Lease: lease, About: "me"}
+}
+
+// member is how the waiter stands in the queue.
+func (o permitOp) member() string {
+	w := o.waiter()
+	return fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.About)
 }
 
 type permitMachine struct {
@@ -366,10 +431,12 @@ type permitMachine struct {
 	b     *backend
 	clock time.Time // embedded server only
 	past  []permitOp
+	keeps []int // what the clients are set to, in halves
 }
 
 func newPermitMachine(t *rapid.T, b *backend, bite *bites) *permitMachine {
-	m := &permitMachine{b: b, permitModel: permitModel{now: 1000, permits: map[string]storedPermit{}, alive: map[string]int{}, bite: bite}}
+	keeps := rapid.SampledFrom([][]int{{0}, {1, 2}, {1, 3, 30}, {2, 30, 0}}).Draw(t, "retentions")
+	m := &permitMachine{b: b, keeps: keeps, permitModel: permitModel{now: 1000, permits: map[string]storedPermit{}, alive: map[string]int{}, bite: bite}}
 	require.NoError(t, b.rdb.FlushAll(context.Background()).Err())
 	if b.mini != nil {
 		m.clock = time.UnixMicro(1_800_000_000_000_000)
@@ -387,10 +454,14 @@ func (m *permitMachine) run(t *rapid.T) {
 			m.bite.hit("copy")
 			m.do(t, rapid.SampledFrom(m.past).Draw(t, "which"))
 		},
-		"time": func(t *rapid.T) { m.passTime(t, rapid.IntRange(1, 6).Draw(t, "halves")) },
-		"ends": func(t *rapid.T) { m.endSomething(t) },
-		"loss": func(t *rapid.T) { m.lose(t) },
-		"":     func(t *rapid.T) { require.Equal(t, m.content(), m.stored(t)) },
+		"time":  func(t *rapid.T) { m.passTime(t, rapid.IntRange(1, 6).Draw(t, "halves")) },
+		"back":  func(t *rapid.T) { m.setBack(t, rapid.IntRange(1, 6).Draw(t, "halves")) },
+		"crowd": m.crowd,
+		"dip":   m.dip,
+		"grace": m.setBackInAGrace,
+		"ends":  func(t *rapid.T) { m.endSomething(t) },
+		"loss":  func(t *rapid.T) { m.lose(t) },
+		"":      func(t *rapid.T) { require.Equal(t, m.content(), m.stored(t)) },
 	}
 	actions["ends 2"] = actions["ends"]
 	for i, verb := range []string{"acquire", "acquire", "acquire", "beat", "beat", "release", "release", "renew", "resize", "force"} {
@@ -417,7 +488,7 @@ func (m *permitMachine) draw(t *rapid.T, verb string) permitOp {
 		}
 		slices.Sort(ids)
 	}
-	o := permitOp{verb: verb, id: rapid.SampledFrom(ids).Draw(t, "id"), lease: rapid.SampledFrom([]int{fullLease, 5}).Draw(t, "lease")}
+	o := permitOp{verb: verb, id: rapid.SampledFrom(ids).Draw(t, "id"), keep: rapid.SampledFrom(m.keeps).Draw(t, "keep")}
 	_, _ = fmt.Sscanf(o.id[strings.Index(o.id, ":")+1:], "%d", &o.units)
 	o.units = min(o.units, 7)
 	o.limit = rapid.SampledFrom([]int{7, 7, 7, 7, 5, 9}).Draw(t, "limit")
@@ -427,7 +498,7 @@ func (m *permitMachine) draw(t *rapid.T, verb string) permitOp {
 		o.try = rapid.IntRange(0, 4).Draw(t, "try") == 0
 		o.ticket = rapid.SampledFrom([]int{0, 0, 0, 5}).Draw(t, "ticket")
 	case "renew":
-		o.lease = rapid.SampledFrom([]int{0, 5, fullLease}).Draw(t, "lease")
+		o.lease = permitLease(o.id) * rapid.IntRange(0, 1).Draw(t, "extend")
 	case "resize":
 		o.units = rapid.IntRange(1, 9).Draw(t, "to")
 	}
@@ -441,6 +512,87 @@ func (m *permitMachine) passTime(t *rapid.T, halves int) {
 	m.now += halves
 	m.clock = m.clock.Add(time.Duration(halves) * half)
 	m.b.mini.SetTime(m.clock)
+	for _, k := range []string{semaphoreKeys.Queue, semaphoreKeys.Alive} { // their ends are the business of the other model
+		require.NoError(t, m.b.rdb.Persist(context.Background(), k).Err())
+	}
+	m.b.mini.FastForward(time.Duration(halves) * half)
+	if m.limit > 0 && m.keyEnd > 0 && m.keyEnd <= m.now {
+		m.bite.hit("a key expired")
+		for id, p := range m.permits {
+			require.LessOrEqual(t, p.end, m.now, "the key ended before %s", id)
+		}
+		clear(m.permits)
+		m.limit, m.declared = 0, 0
+	}
+}
+
+// setBack is the server's clock, by which keys expire too.
+func (m *permitMachine) setBack(t *rapid.T, halves int) {
+	ctx, d := context.Background(), time.Duration(halves)*half
+	if m.b.mini == nil {
+		t.Skip("a real server's clock runs by itself")
+	}
+	m.now -= halves
+	m.clock = m.clock.Add(-d)
+	m.b.mini.SetTime(m.clock)
+	for _, k := range []string{semaphoreKeys.Permits, semaphoreKeys.Holders} {
+		if ttl := m.b.rdb.PTTL(ctx, k).Val(); ttl > 0 {
+			require.NoError(t, m.b.rdb.PExpire(ctx, k, ttl+d).Err())
+		}
+	}
+}
+
+// dip lowers the limit below what a waiter wants, lets the waiter hear of it, and raises
+// the limit before the waiter has given its place up.
+func (m *permitMachine) dip(t *rapid.T) {
+	large := slices.IndexFunc(m.queue, func(w storedWaiter) bool { return w.units > 1 })
+	if large < 0 || m.limit == 0 {
+		t.Skip("nobody waits for more than one unit")
+	}
+	w, declared := m.queue[large], m.declared
+	m.do(t, permitOp{verb: "resize", id: w.id, units: w.units - 1, limit: declared, keep: m.keeps[0]})
+	m.do(t, permitOp{verb: "beat", id: w.id, units: w.units, limit: declared, keep: m.keeps[0]})
+	m.do(t, permitOp{verb: "resize", id: w.id, units: 9, limit: declared, keep: m.keeps[0]})
+	require.Equal(t, m.content(), m.stored(t))
+}
+
+// setBackInAGrace sets the clock back after the waiters were late, and may have got a grace.
+func (m *permitMachine) setBackInAGrace(t *rapid.T) {
+	if len(m.queue) == 0 || m.limit == 0 || m.b.mini == nil {
+		t.Skip("nobody waits, or the clock runs by itself")
+	}
+	w := m.queue[0]
+	beat := permitOp{verb: "beat", id: w.id, units: w.units, limit: m.declared, keep: m.keeps[0]}
+	m.passTime(t, heartbeat-1)
+	m.do(t, beat)
+	m.setBack(t, heartbeat/2)
+	m.do(t, beat)
+	require.Equal(t, m.content(), m.stored(t))
+}
+
+// crowd has very many waiters die: more than one call drops. Somebody lives, so that
+// nobody gets a grace, and is told to ask again at once.
+func (m *permitMachine) crowd(t *rapid.T) {
+	living := slices.IndexFunc(m.queue, func(w storedWaiter) bool { return m.alive[w.id] >= m.now+heartbeat/2 })
+	if living < 0 || m.limit == 0 || m.grace > m.now || slices.Max(slices.Collect(maps.Values(m.alive))) > m.now+heartbeat {
+		t.Skip("nobody lives, or all do")
+	}
+	ctx, w := context.Background(), m.queue[living]
+	var dead []redis.Z
+	for i := range 750 {
+		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("x:%d 1 %d 60000", i, heartbeat*half.Milliseconds())})
+	}
+	require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Queue, dead...).Err())
+	require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Alive, dead...).Err())
+	o := permitOp{verb: "beat", id: w.id, units: w.units, limit: m.limit, keep: m.keeps[0]}
+	beat := []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}}
+	r, err := lua.BeatPermits(ctx, m.b.rdb, time.Duration(o.keep)*half, key.ClientPrefix, true, beat)
+	require.NoError(t, err)
+	if r[0].Status == lua.Queued {
+		require.Zero(t, r[0].Place.Remaining, "there are more")
+		m.bite.hit("more dead than one call drops")
+	}
+	m.do(t, o)
 }
 
 // endSomething is a lease or a heartbeat whose end has passed.
@@ -452,7 +604,7 @@ func (m *permitMachine) endSomething(t *rapid.T) {
 			t.Skip("nobody waits")
 		}
 		w := rapid.SampledFrom(m.queue).Draw(t, "whose")
-		member := fmt.Sprintf("%s %d %d me", w.id, w.units, (heartbeat * half).Milliseconds())
+		member := permitOp{id: w.id, units: w.units}.member()
 		require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Alive, redis.Z{Score: float64(over), Member: member}).Err())
 		m.alive[w.id] = m.now - 2
 		return
@@ -519,12 +671,12 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 	if o.late {
 		void = 1
 	}
-	lease := time.Duration(o.lease) * half
+	lease, keep := time.Duration(o.lease)*half, time.Duration(o.keep)*half
 	switch o.verb {
 	case "acquire":
 		r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
-			Keys: semaphoreKeys, Waiter: o.waiter(), Lease: lease, Ticket: int64(o.ticket), Try: o.try,
-			VoidAfter: void, Limit: o.limit, Clients: key.ClientPrefix,
+			Keys: semaphoreKeys, Waiter: o.waiter(), Ticket: int64(o.ticket), Try: o.try,
+			VoidAfter: void, Limit: o.limit, Keep: keep, Clients: key.ClientPrefix,
 		})
 		require.NoError(t, err)
 		switch r.Status {
@@ -537,30 +689,33 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 		}
 		return statusNames[r.Status] + showRoom(r.Place)
 	case "beat":
-		r, err := lua.BeatPermits(ctx, rdb, 0, key.ClientPrefix, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Lease: lease, Limit: o.limit}})
+		r, err := lua.BeatPermits(ctx, rdb, keep, key.ClientPrefix, true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}})
 		require.NoError(t, err)
-		if r[0].Status == lua.Queued {
+		switch r[0].Status {
+		case lua.Queued:
 			return "queued" + showRoom(r[0].Place)
+		case lua.TooMany:
+			return fmt.Sprintf("too many %d", r[0].Place.Limit)
 		}
 		return statusNames[r[0].Status]
 	case "release":
-		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: o.waiter(), Clients: key.ClientPrefix})
+		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: o.waiter(), Keep: keep, Clients: key.ClientPrefix})
 		require.NoError(t, err)
 		require.False(t, r.More)
 		return statusNames[r.Status]
 	case "renew":
-		r, err := lua.RenewPermits(ctx, rdb, 0, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: o.id, Units: o.units, Lease: lease}})
+		r, err := lua.RenewPermits(ctx, rdb, keep, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: o.id, Units: o.units, Lease: lease}})
 		require.NoError(t, err)
 		return answerNames[r[0]]
 	case "resize":
-		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Said: o.limit, VoidAfter: void, Clients: key.ClientPrefix})
+		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Said: o.limit, VoidAfter: void, Keep: keep, Clients: key.ClientPrefix})
 		require.NoError(t, err)
 		if r.Status == lua.Void {
 			return "void"
 		}
 		return fmt.Sprintf("freed %d", r.Before)
 	}
-	units, more, err := lua.ForceReleasePermits(ctx, rdb, semaphoreKeys, o.id, 0, key.ClientPrefix)
+	units, more, err := lua.ForceReleasePermits(ctx, rdb, semaphoreKeys, o.id, keep, key.ClientPrefix)
 	require.NoError(t, err)
 	require.False(t, more)
 	return fmt.Sprintf("units %d", units)

@@ -1,10 +1,12 @@
 /* Direct grant in a queue whose waiters die: the fair mutex, lua/fair.
  *
  * A release grants the lock to the first live waiter and tells that waiter only.
- * The grant has a short lease, a heartbeat's. Heartbeats carry a grant whose
- * message was lost, and any call of a waiter may hand a free lock to the live
- * head. Waiters die or give up at any step; messages and answers are lost or
- * late; entries vanish under waiters that were only slow.
+ * The grant has a short lease, a heartbeat's. The message is a hint, upon which the
+ * waiter asks, and only the answer lets it hold the lock (internal/queue/wait.go: ask).
+ * Heartbeats bring the hint whose message was lost, and any call of a waiter may hand
+ * a free lock to the live head. Waiters die or give up at any step; messages and
+ * answers are lost or late; entries vanish under waiters that were only slow; messages
+ * are forged.
  *
  * When leases and trust end is lease.pml's matter. Here: a holder's lease ends
  * only when it trusts no more.
@@ -12,9 +14,7 @@
  * Each guard can be taken out by its symbol; the checker must then find two
  * trusted holders, a waiter that waits for ever, or dead waiters that cost a
  * heartbeat each. The model is bounded and says something about the protocol, not
- * about the code. It is stricter in one thing: here a message is only a hint to
- * ask, while a grant that lasts as long as the waiter's last heartbeat can be
- * trusted for that long from when the heartbeat was sent.
+ * about the code.
  */
 #define WAITERS 3
 #define HOLDER WAITERS /* has the lock at the beginning */
@@ -24,6 +24,7 @@
 #define SLOW       1 /* how often one that lives is too slow, in all */
 #define COPIES     1 /* late copies of enqueue, in all */
 #define UNANSWERED 1 /* how many answers that carry a grant are lost, in all */
+#define FORGED     1 /* messages that nobody of ours sent, in all */
 
 bool two_holders, dead_cost_each; /* false: names of the errors */
 
@@ -31,8 +32,8 @@ byte owner = HOLDER;
 byte queue[WAITERS]; /* redlatch:queue:{name}, in order */
 byte length;
 bool alive[ALL];     /* redlatch:alive:{name}: the heartbeat's end has not passed */
-bool message[ALL];   /* "it is yours", on its way */
-byte slow = SLOW, copies = COPIES, unanswered = UNANSWERED;
+bool message[ALL];   /* "something became of you", on its way, or heard and not yet asked about */
+byte slow = SLOW, copies = COPIES, unanswered = UNANSWERED, forged = FORGED;
 
 mtype = { outside, waiting, holding, gone };
 mtype state[ALL] = outside;
@@ -137,14 +138,16 @@ proctype Waiter(byte w)
 #ifdef BELIEVES_MESSAGE
 			state[w] = holding; trusts[w] = true; break
 #else
-			/* the message is a hint: the call that proves the lock its own */
+			/* asks: the call that proves the lock its own, and takes it for a lease */
 			if
 			:: owner == w -> state[w] = holding; trusts[w] = true; break
+			:: owner == w && unanswered > 0 -> unanswered--; message[w] = true /* asks again */
 			:: else -> skip
 			fi
 #endif
 		}
-	:: atomic { state[w] == waiting -> /* the heartbeat, in the watchdog's batch */
+	/* the heartbeat, in the watchdog's batch; while a hint stands, it brings nothing new */
+	:: atomic { state[w] == waiting && !message[w] ->
 			if
 #ifndef NO_REQUEUE
 			:: owner != w -> enqueue(w)
@@ -158,7 +161,7 @@ proctype Waiter(byte w)
 #ifdef NO_GRANT_IN_HEARTBEAT
 			:: owner == w -> deaf[w] = true
 #else
-			:: owner == w -> state[w] = holding; trusts[w] = true; break
+			:: owner == w -> message[w] = true /* takes nothing: a hint, too */
 			:: owner == w && unanswered > 0 -> unanswered--
 #endif
 			:: else -> skip
@@ -200,6 +203,7 @@ end:	do
 	:: atomic { alive[0] && state[0] == gone -> alive[0] = false }
 	:: atomic { alive[1] && state[1] == gone -> alive[1] = false }
 	:: atomic { alive[2] && state[2] == gone -> alive[2] = false }
+	:: atomic { forged > 0 && state[1] == waiting -> forged--; message[1] = true }
 	:: atomic { copies > 0 && state[0] != outside -> copies--; enqueue(0) }
 	:: atomic { copies > 0 && state[1] != outside -> copies--; enqueue(1) }
 	od

@@ -22,4 +22,12 @@
 //
 //	go run ./mutants            all of them
 //	go run ./mutants renew      those whose name contains "renew"
+//
+// With -generate it makes mutants by itself instead, of every package that users
+// import and of the scripts: it negates conditions, replaces operators, numbers and
+// results, and deletes statements and cases. README.md explains the report.
+//
+//	go run ./mutants -generate -sample 40                 forty of each package
+//	go run ./mutants -generate -package internal/wake     all of one package
+//	go run ./mutants -generate -package lua/fair -list    show them and run nothing
 package main

@@ -18,6 +18,7 @@ import (
 type result struct {
 	failed []string // tests that failed and have no subtest that did
 	passed bool     // the tests ran, and none failed
+	output string   // what they wrote
 	fault  string   // why neither counts: no build, a time-out, no test
 }
 
@@ -59,6 +60,7 @@ func read(out []byte) result {
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
 			continue
 		}
+		r.output += e.Output
 		switch {
 		case strings.Contains(e.Output, "panic: test timed out after"):
 			r.fault = "hangs"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"iter"
 	"os"
@@ -12,13 +13,22 @@ import (
 )
 
 func main() {
-	pattern := ""
-	if len(os.Args) > 1 {
-		pattern = os.Args[1]
-	}
+	var o options
+	generated := flag.Bool("generate", false, "judge generated mutants, not those in the files")
+	flag.StringVar(&o.pkg, "package", "", "with -generate: the directory of one package, such as lua/fair")
+	flag.IntVar(&o.sample, "sample", 0, "with -generate: how many of each package; 0 for all")
+	flag.Uint64Var(&o.seed, "seed", 1, "with -generate: which sample is drawn")
+	flag.StringVar(&o.tests, "tests", "", "with -generate: run only the tests of this package, for a quick look")
+	flag.BoolVar(&o.list, "list", false, "with -generate: show the mutants and run nothing")
+	flag.DurationVar(&o.longest, "longest", 10*time.Second, "with -generate: leave out tests that take longer")
+	flag.Parse()
 	root, err := os.Getwd()
-	if err == nil {
-		err = run(root, pattern)
+	switch {
+	case err != nil:
+	case *generated:
+		err = generate(root, o)
+	default:
+		err = run(root, flag.Arg(0))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -38,7 +48,7 @@ func run(root, pattern string) error {
 	}
 	fmt.Printf("%-36s %-10s %s\n", "mutant", "", "caught by")
 	survived := 0
-	for i, rows := range inOrder(mutants, func(m mutant) []row { return plant(root, m) }) {
+	for i, rows := range inOrder(runtime.NumCPU(), mutants, func(m mutant) []row { return plant(root, m) }) {
 		for _, r := range rows {
 			fmt.Printf("%-36s %-10s %s\n", mutants[i].name, r.word(), r.text)
 		}
@@ -87,9 +97,9 @@ func passUnchanged(root string, mutants []mutant) error {
 		}
 	}
 	var failed []string
-	for i, r := range inOrder(tests, func(t test) result { return goTest(root, t, "") }) {
+	for i, r := range inOrder(runtime.NumCPU(), tests, func(t test) result { return goTest(root, t, "") }) {
 		if !r.passed {
-			failed = append(failed, fmt.Sprint(tests[i].pkg, " ", tests[i].pattern, ": ", r.fault, r.failed))
+			failed = append(failed, fmt.Sprint(tests[i].pkg, " ", tests[i].pattern, ": ", r.fault, r.failed, "\n", r.output))
 		}
 	}
 	if len(failed) > 0 {
@@ -140,13 +150,13 @@ func plant(root string, m mutant) []row {
 	return rows
 }
 
-// inOrder does a few at a time and yields what came of each, in their order.
-func inOrder[T, R any](items []T, do func(T) R) iter.Seq2[int, R] {
+// inOrder does so many at a time and yields what came of each, in their order.
+func inOrder[T, R any](atOnce int, items []T, do func(T) R) iter.Seq2[int, R] {
 	results := make([]chan R, len(items))
 	for i := range results {
 		results[i] = make(chan R, 1)
 	}
-	places := make(chan struct{}, runtime.NumCPU())
+	places := make(chan struct{}, atOnce)
 	go func() {
 		for i, item := range items {
 			places <- struct{}{}

@@ -95,6 +95,7 @@ func TestAHangIsNoCatch(t *testing.T) {
 func TestATestThatFailsAnywayCatchesNothing(t *testing.T) {
 	_, err := planted(t, "^TestBroken$", "-\treturn a + b\n+\treturn a - b\n")
 	require.ErrorContains(t, err, "TestBroken")
+	require.ErrorContains(t, err, "--- FAIL", "what it wrote")
 }
 
 func TestBadFilesAreRefused(t *testing.T) {

@@ -2,6 +2,8 @@ package reentrant
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
@@ -12,6 +14,8 @@ import (
 type Family struct {
 	session *session.Session
 	book    *mutex.Book
+
+	idle atomic.Int64 // so many subscribers hear releases of any lock, and do not come
 
 	mu     sync.Mutex
 	locals map[string]*local
@@ -53,4 +57,52 @@ func (f *Family) leave(name string, l *local) {
 	if l.sub != nil {
 		l.sub.Close()
 	}
+}
+
+// released notes that a lock was freed, and heard of by so many subscribers.
+func (f *Family) released(name, channel string, heard int64, roundTrip time.Duration) {
+	if heard > 0 && f.session.Wakes.Hears(channel) {
+		heard--
+	}
+	h := hearers{known: max(heard, 0), more: f.session.Cluster() || heard < 0, usual: f.idle.Load()}
+	l := f.enter(name) // not the one of the acquisition: an Unlock that is tried again may come long after it
+	defer f.leave(name, l)
+	if l.released(h, roundTrip) || h.known < h.usual {
+		f.idle.Store(h.known)
+	}
+	if h.known > 0 || h.more {
+		f.keep(name, l)
+	}
+}
+
+// keep keeps what is known of a name for as long as the longest yield, though nobody
+// of this client may want the lock just now.
+func (f *Family) keep(name string, l *local) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	isKept := !l.kept.IsZero()
+	l.kept = time.Now().Add(longestYield)
+	if isKept {
+		return
+	}
+	l.refs++
+	var timer *time.Timer
+	timer = time.AfterFunc(longestYield, func() {
+		if left := f.keptFor(l); left > 0 {
+			timer.Reset(left)
+			return
+		}
+		f.leave(name, l)
+	})
+}
+
+// keptFor is for how long the state is to be kept yet, and then it is not.
+func (f *Family) keptFor(l *local) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := time.Until(l.kept)
+	if left <= 0 {
+		l.kept = time.Time{}
+	}
+	return left
 }

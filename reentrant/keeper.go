@@ -43,7 +43,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 // now: what they get is given back.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
-		k.giveBack(a.ID, a.Strays, nil)
+		k.giveBack(a.ID, a.Strays)
 	}
 	k.want.Ended(a)
 	if k.turn.Swap(false) {
@@ -81,22 +81,25 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	case err == nil && !answer.Strays.Any():
 		return acquisition.ErrGone
 	case err == nil: // an earlier copy may have done it, and then somebody ended it
-		k.giveBack(id, answer.Strays, nil)
+		k.giveBack(id, answer.Strays)
 		return nil
 	case errors.Is(err, lockerr.ErrRefused) && !answer.Strays.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or get it yet: both are given back, and w asks anew.
-	k.giveBack(id, answer.Strays, nil)
-	k.freeLater(from, answer.Strays)
+	k.giveBack(id, answer.Strays)
+	k.giveBack(from.ID, answer.Strays)
 	return err
 }
 
-// requeue puts a waiter back to the head of the queue, where it gets the turn.
+// requeue puts a waiter that has not given up back to the head of the queue, where it
+// gets the turn.
 func (k *keeper) requeue(w *waiter) {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
-	k.l.queue = append([]*waiter{w}, k.l.queue...)
+	if !w.left {
+		w.place = k.l.queue.PushFront(w)
+	}
 }
 
 // free releases the lock for everybody.
@@ -104,40 +107,15 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.want.Release(ctx, a.ID, 0)
 	if err != nil {
-		k.freeLater(a, session.Strays{})
+		k.giveBack(a.ID, session.Strays{})
 		return err
 	}
 	if answer.Value.Heard < 0 {
 		k.want.Session.PublishDenied(k.want.Keys.Channel)
 	}
-	switch {
-	case answer.Value.Status == lua.Gone && !answer.Strays.Any():
+	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
 		return acquisition.ErrGone
-	case k.othersHeard(answer.Value.Heard):
-		k.stepAside(time.Since(before))
 	}
+	k.family.released(k.want.Keys.Lock, k.want.Keys.Channel, answer.Value.Heard, time.Since(before))
 	return nil
-}
-
-// freeLater goes on releasing in the background, and notes when it is done: an
-// Unlock that is tried again then has succeeded and not lost.
-func (k *keeper) freeLater(a *acquisition.Acquisition, strays session.Strays) {
-	k.giveBack(a.ID, strays, a.Freed)
-}
-
-// stepAside lets waiters of other clients go first for a moment. Whoever releases
-// and asks again at once wins nearly always, and would starve them. The local
-// state is kept for as long, though nobody here may want the lock just now.
-func (k *keeper) stepAside(roundTrip time.Duration) {
-	l := k.family.enter(k.want.Keys.Lock) // not k.l: an Unlock that is tried again may come long after that
-	d := l.stepAside(roundTrip)
-	time.AfterFunc(d, func() { k.family.leave(k.want.Keys.Lock, l) })
-}
-
-// othersHeard reports whether other clients may have been told of a release.
-func (k *keeper) othersHeard(heard int64) bool {
-	if k.want.Session.Wakes.Hears(k.want.Keys.Channel) {
-		heard--
-	}
-	return heard != 0 || k.want.Session.Cluster
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/session"
@@ -27,7 +28,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 		f := NewFamily(mutex.NewBook(client))
 		defer func() {
 			client.BeginClose()
-			_ = f.book.Close(context.Background())
+			_ = acquisition.CloseAll(context.Background(), f.book.Held())
 			_ = client.FinishClose(context.Background())
 		}()
 		m := f.Mutex("x", settings.Default)

@@ -1,6 +1,7 @@
 package reentrant
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
@@ -18,15 +19,15 @@ import (
 type local struct {
 	*mutex.Record
 
-	refs int // users, guarded by Family.mu
+	// Guarded by Family.mu.
+	refs int       // users
+	kept time.Time // until when the state is kept though nobody may use it; zero: it is not
 
 	mu     sync.Mutex
 	taken  bool               // somebody has the turn
-	queue  []*waiter          // for the turn, in order of arrival
+	queue  list.List          // of *waiter, for the turn, in order of arrival
 	streak int                // grants in a row since the lock last came from Redis
-	aside  time.Time          // until when others are let go first
-	polite time.Duration      // how long they were let go first the last time
-	others bool               // somebody else had the lock since then
+	yield  yielding           // whether other clients go first
 	sub    *wake.Subscription // nil until somebody was refused
 }
 
@@ -34,7 +35,10 @@ type local struct {
 type waiter struct {
 	want  *want
 	given chan given // capacity 1
-	left  bool       // it gave up; guarded by local.mu
+
+	// Guarded by local.mu.
+	place *list.Element // in local.queue; nil: not there
+	left  bool          // it gave up
 }
 
 // given is what a waiter gets: the lock, or the turn to ask for it.
@@ -56,7 +60,7 @@ func (l *local) join(w *want) (wait *waiter, turn bool) {
 		return nil, true
 	}
 	wait = &waiter{want: w, given: make(chan given, 1)}
-	l.queue = append(l.queue, wait)
+	wait.place = l.queue.PushBack(wait)
 	return wait, false
 }
 
@@ -77,15 +81,13 @@ func (l *local) next() *waiter {
 }
 
 func (l *local) nextLocked() *waiter {
-	for len(l.queue) > 0 {
-		w := l.queue[0]
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-		if !w.left {
-			return w
-		}
+	first := l.queue.Front()
+	if first == nil {
+		return nil
 	}
-	return nil
+	w := first.Value.(*waiter)
+	l.withdrawLocked(w)
+	return w
 }
 
 // deliver gives w what it waits for. It reports false if w gave up meanwhile.
@@ -104,21 +106,24 @@ func (l *local) deliver(w *waiter, g given) bool {
 func (l *local) withdraw(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, other := range l.queue {
-		if other == w {
-			l.queue = append(l.queue[:i], l.queue[i+1:]...)
-			return true
-		}
+	return l.withdrawLocked(w)
+}
+
+func (l *local) withdrawLocked(w *waiter) bool {
+	if w.place == nil {
+		return false
 	}
-	return false
+	l.queue.Remove(w.place)
+	w.place = nil
+	return true
 }
 
 // leave is a waiter giving up. What it was given in the meantime is returned,
 // for the caller to pass on.
 func (l *local) leave(w *waiter) (given, bool) {
-	l.withdraw(w)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.withdrawLocked(w)
 	w.left = true
 	select {
 	case g := <-w.given:
@@ -156,41 +161,29 @@ func (l *local) mayTransfer(turns int) bool {
 	return l.streak < turns
 }
 
-// stepAside makes the next one with the turn wait before it asks, so that waiters
-// elsewhere, who are only just told, are not always too late. They need a message
-// and a command, each about as long as our own command took; but they may be
-// farther away. So the wait doubles as long as nobody else gets the lock, and
-// halves again when somebody has.
-func (l *local) stepAside(roundTrip time.Duration) time.Duration {
-	const least, most = time.Millisecond, 100 * time.Millisecond
+// released notes a release, after which other clients may go first. It reports
+// whether those who heard it are taken for idle ones.
+func (l *local) released(h hearers, roundTrip time.Duration) (idle bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.others {
-		l.polite /= 2
-	} else {
-		l.polite *= 2
-	}
-	l.others = false
-	l.polite = min(max(l.polite, 2*roundTrip, least), most)
-	l.aside = time.Now().Add(l.polite)
-	return l.polite
+	return l.yield.released(time.Now(), h, roundTrip)
 }
 
-// sawOther notes that somebody of another client has the lock.
+// sawOther notes that another client has the lock.
 func (l *local) sawOther() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.others = true
+	l.yield.others = true
 }
 
-// asideFor is how long to step aside from now on.
-func (l *local) asideFor() time.Duration {
+// yieldFor is for how long other clients go first from now on.
+func (l *local) yieldFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.aside.IsZero() {
+	if l.yield.until.IsZero() {
 		return 0
 	}
-	return time.Until(l.aside)
+	return time.Until(l.yield.until)
 }
 
 // subscription subscribes to the lock's wakes, once for all users.

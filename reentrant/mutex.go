@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
@@ -12,7 +13,8 @@ import (
 
 // Mutex is a reentrant lock on one name. It is a cheap value without state of
 // its own: make it where it is needed, and share it or not. Its methods may be
-// called concurrently.
+// called concurrently. Methods of a nil Mutex, or of one that no client made, return a
+// *lockerr.ConfigError.
 type Mutex struct {
 	family *Family
 	named  mutex.Named
@@ -25,11 +27,20 @@ func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
 }
 
 // Name is the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.named.Keys.Lock }
+func (m *Mutex) Name() string { return m.orUnmade().Keys.Lock }
 
-// Lock waits until the owner in ctx has the lock, or ctx ends. An owner that has
-// it already gets one hold more, under the lease and the renewal of its first
-// one; a ctx without owner is a new owner. ctx bounds the wait and nothing else.
+// orUnmade is the lock by its name; for a nil mutex, a lock that no client made.
+func (m *Mutex) orUnmade() *mutex.Named {
+	if m == nil {
+		return new(mutex.Named)
+	}
+	return &m.named
+}
+
+// Lock waits until it has the lock, or ctx ends. With the context of a hold of the
+// lock, or one derived from it, it re-enters: it adds another hold at once, under the
+// lease and the renewal of the first one. With any other context it waits, also for
+// locks of the same goroutine. ctx bounds the wait and nothing else.
 //
 // On success the hold is kept alive until Unlock, and the work is to be done with
 // its Context. On failure nothing more is held than before, and a grant that
@@ -40,7 +51,7 @@ func (m *Mutex) Name() string { return m.named.Keys.Lock }
 //     not answer. Without such an end Lock waits for Redis as it does for the
 //     lock: for ever.
 //   - the error of ctx, and none of the others, when it had ended before.
-//   - lockerr.ErrLost when the owner had the lock and lost it. It is not
+//   - lockerr.ErrLost when the hold of ctx was lost. The lock is not
 //     acquired anew before the lost holds are unlocked: the work under them
 //     would not know.
 //   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed,
@@ -51,7 +62,7 @@ func (m *Mutex) Name() string { return m.named.Keys.Lock }
 // of one client are served in order, and only one of them asks Redis: when it
 // is told of a release, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.named.Want(ctx)
+	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,22 +98,23 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	}
 }
 
-// TryLock acquires the lock if that needs no waiting. An owner that has it
-// already gets one hold more. On failure nothing more is held than before. Errors
+// TryLock acquires the lock if that needs no waiting. It re-enters like
+// [Mutex.Lock]. On failure nothing more is held than before. Errors
 // are those of Lock; while somebody else has the lock, a
 // *lockerr.NotAcquiredError says who, and for how long.
 //
-// It costs one round trip. Goroutines that wait in Lock are not asked: TryLock
+// It costs one round trip, and two more where somebody stands in the queue of the fair
+// mutex, which goes first. Goroutines that wait in Lock are not asked: TryLock
 // may get ahead of them. When Redis does not answer, TryLock tries on until ctx
-// ends, but no longer than a few seconds.
+// ends, but no longer than a few seconds, or the lease if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.named.Want(ctx)
+	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
 		return nil, err
 	}
 	w := m.want(shared)
 	defer w.end()
-	bounded, cancel := context.WithTimeout(ctx, mutex.Shortly)
+	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
 	if h, has, err := w.Reenter(bounded); has {
 		return w.Handle(ctx, h, err)
@@ -114,9 +126,10 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // Do runs fn under the lock: it waits for the lock like [Mutex.Lock], calls fn,
 // and unlocks, also when fn panics.
 //
-// The context that fn gets is a child of ctx. It carries the owner, so that fn
-// and what it calls may lock the same name again, and it ends when the lock is
-// lost, with a *lockerr.LostError as its cause; fn decides what to do about that.
+// The context that fn gets is a child of ctx. With it, fn and what it calls may lock the
+// same name again. Goroutines that fn starts with it may do so all at once; from other
+// locks they exclude each other. It ends when the lock is lost, with a
+// *lockerr.LostError as its cause; fn decides what to do about that.
 //
 // Do returns the error of Lock, or that of fn. When the lock was lost while fn
 // ran, or could not be released, the error also matches that (lockerr.ErrLost
@@ -129,7 +142,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 // round trip and changes nothing. It is for people and dashboards: what it says
 // may be over before it is read. Errors: lockerr.ErrUnavailable, ErrRefused,
 // ErrConfig.
-func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.named.Inspect(ctx) }
+func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
 
 // ForceRelease ends the lock whoever has it, for operators. expected is the
 // acquisition that Inspect showed, so that the lock is not taken from somebody
@@ -141,10 +154,11 @@ func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.named
 // acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
 // was changed. It costs one round trip, and one more to learn whom to expect.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
-	return m.named.ForceRelease(ctx, expected,
+	return m.orUnmade().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
 			return lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{
-				LockKey: m.named.Keys.Lock, Channel: m.named.Keys.Channel, Expected: target, Cluster: m.family.session.Cluster,
+				LockKey: m.named.Keys.Lock, QueueKey: m.named.Keys.Queue, Channel: m.named.Keys.Channel,
+				Expected: target, Cluster: m.family.session.Cluster(),
 			})
 		})
 }

@@ -25,7 +25,7 @@ type patience struct {
 	wakes   *wake.Subscription // nil until the first refusal
 	woken   bool               // the last sleep was ended by a wake
 	holder  string             // who was named at the last refusal
-	idle    int                // wakes in a row after which the same holder still had the lock
+	flood   wake.Flood         // wakes in a row after which the same holder still had the lock
 }
 
 func (p *patience) end() {
@@ -34,10 +34,9 @@ func (p *patience) end() {
 	}
 }
 
-// stepAside waits a moment before the first question if this client has only
-// just released the lock, while others were told.
-func (p *patience) stepAside(ctx context.Context) error {
-	d := p.want.l.asideFor()
+// yield waits before the first question while other clients go first.
+func (p *patience) yield(ctx context.Context) error {
+	d := p.want.l.yieldFor()
 	if d <= 0 {
 		return nil
 	}
@@ -53,7 +52,7 @@ func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	if p.want.Record.HeldBy(p.want.Owner) != nil {
 		return mutex.ErrOwnChain
 	}
-	if !strings.HasPrefix(refused.Holder, p.want.Session.ID) {
+	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.want.Session.ID) {
 		p.want.l.sawOther()
 	}
 	if p.wakes == nil {
@@ -96,16 +95,11 @@ func (p *patience) until(remaining time.Duration) time.Duration {
 // gap is a pause before wakes count again, when they keep coming while the same
 // holder keeps the lock: somebody floods the channel.
 func (p *patience) gap(holder string) time.Duration {
-	const most = 100 * time.Millisecond
 	if holder != p.holder || !p.woken {
-		p.holder, p.idle = holder, 0
+		p.holder, p.flood = holder, wake.Flood{}
 		return 0
 	}
-	p.idle++
-	if p.idle <= 2 {
-		return 0
-	}
-	return min(time.Millisecond<<min(p.idle-3, 10), most)
+	return p.flood.Pause()
 }
 
 // sleep waits for a wake, or that long.

@@ -30,7 +30,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		f := NewFamily(mutex.NewBook(client))
 		defer func() {
 			client.BeginClose()
-			_ = f.book.Close(context.Background())
+			_ = acquisition.CloseAll(context.Background(), f.book.Held())
 			_ = client.FinishClose(context.Background())
 		}()
 		m := f.Mutex("x", settings.Default)
@@ -83,8 +83,8 @@ func (h grantedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if c, ok := cmd.(interface{ Slice() ([]any, error) }); ok && err == nil {
-			if fields, _ := c.Slice(); len(fields) == 3 && fields[0] == int64(1) {
-				h(cmd.Args()[5].(string))
+			if fields, _ := c.Slice(); cmd.Args()[2] == 3 && fields[0] == int64(1) {
+				h(cmd.Args()[6].(string))
 			}
 		}
 		return err
@@ -92,8 +92,8 @@ func (h grantedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // The process was stopped between the grant and its arrival, until trust in the
-// lease was over. A TryLock is refused then and gives the grant back; a Lock
-// asks again, under the id that may still have the lock.
+// lease was over. A TryLock is refused then and gives the grant back; so does
+// a Lock, and asks again under a fresh id.
 func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 	type asking = func(w *want, ctx context.Context) (*acquisition.Hold, error)
 	play := func(t *testing.T, ask asking, check func(t *testing.T, v *redistest.Virtual, granted []string, h *acquisition.Hold, err error)) {
@@ -104,7 +104,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 			f := NewFamily(mutex.NewBook(client))
 			defer func() {
 				client.BeginClose()
-				_ = f.book.Close(context.Background())
+				_ = acquisition.CloseAll(context.Background(), f.book.Held())
 				_ = client.FinishClose(context.Background())
 			}()
 			m := f.Mutex("x", settings.Default)
@@ -145,7 +145,9 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 		play(t, ask, func(t *testing.T, v *redistest.Virtual, granted []string, h *acquisition.Hold, err error) {
 			require.NoError(t, err)
 			require.True(t, h.Trusted())
-			require.Equal(t, []string{h.A.ID, h.A.ID}, granted)
+			require.Len(t, granted, 2)
+			require.Equal(t, h.A.ID, granted[1])
+			require.NotEqual(t, h.A.ID, granted[0], "the first one may have ended by now")
 			require.NoError(t, h.Unlock(context.Background()))
 		})
 	})

@@ -15,12 +15,22 @@ func (w *want) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion
 	suspect.Begin()
 	own, stop := w.Record.Watch(w.Owner)
 	defer stop()
+	got := false
+	defer func() {
+		if got {
+			return
+		}
+		if g, late := w.l.leave(wait); late {
+			w.passOn(g)
+		}
+	}()
 	for {
 		if w.l.HeldBy(w.Owner) != nil && w.l.withdraw(wait) {
 			return given{}, mutex.ErrOwnChain
 		}
 		select {
 		case g := <-wait.given:
+			got = true
 			return g, nil
 		case <-own:
 			continue
@@ -29,9 +39,6 @@ func (w *want) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion
 			continue
 		case <-ctx.Done():
 		case <-w.Session.Closing():
-		}
-		if g, got := w.l.leave(wait); got {
-			w.passOn(g)
 		}
 		return given{}, w.gaveUp(ctx, ctx.Err(), lua.AcquireReply{})
 	}
@@ -47,56 +54,80 @@ func (w *want) passOn(g given) {
 	}
 }
 
-// try asks Redis once for the lock.
+// try asks Redis once for the lock, and where somebody stands in its queue hands it on
+// and asks once more: they may all be dead.
 func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
+	has := false
+	defer w.passTurnUnless(&has, turn)
 	id := w.NewID()
 	answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
+	if err == nil && answer.Value.Status == lua.Behind {
+		w.abandon(id, answer)
+		w.HandOn(ctx, "lock")
+		id = w.NewID()
+		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
+	}
 	switch {
 	case err != nil:
 	case answer.Value.Status == lua.Granted && !w.Late(answer.Sent):
+		has = true
 		return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, turn), nil
 	default:
 		refused := w.notAcquired(answer.Value)
 		err = &refused
 	}
-	w.abandon(id, answer, turn)
+	w.abandon(id, answer)
 	return nil, err
 }
 
-// contend asks Redis for the lock, with the turn, until it gets it or ctx ends.
-func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
-	id := w.NewID()
-	p := patience{want: w, suspect: suspect}
-	defer p.end()
-	var answer session.Answer[lua.AcquireReply]
-	var busy lua.AcquireReply // the last refusal
-	err := p.stepAside(ctx)
-	for err == nil {
-		strays := answer.Strays
-		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
-		answer.Strays = strays.And(answer.Strays)
-		switch {
-		case err != nil:
-			err = w.gaveUp(ctx, err, busy)
-		case answer.Value.Status == lua.Busy:
-			busy = answer.Value
-			err = p.wait(ctx, busy)
-		case !w.Late(answer.Sent):
-			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true), nil
-		}
-	}
-	w.abandon(id, answer, true)
-	return nil, err
-}
-
-// abandon leaves nothing behind of an attempt that failed: the turn goes on to
-// the next, and what was granted or may yet be is given back.
-func (w *want) abandon(id string, answer session.Answer[lua.AcquireReply], turn bool) {
-	if turn {
+// passTurnUnless passes the turn on, if there is one and it did not go with the lock:
+// also when a context or a logger of the user panics.
+func (w *want) passTurnUnless(has *bool, turn bool) {
+	if turn && !*has {
 		w.l.passTurn()
 	}
+}
+
+// contend asks Redis for the lock, with the turn, until it gets it or ctx ends. Each
+// question has a fresh id: what an earlier one got, or may get yet, can have ended.
+func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
+	p := patience{want: w, suspect: suspect}
+	defer p.end()
+	has := false
+	defer w.passTurnUnless(&has, true)
+	var busy lua.AcquireReply // the last refusal
+	handedOn := false         // and nobody has taken the lock, or it was free again
+	err := p.yield(ctx)
+	for err == nil {
+		id := w.NewID()
+		var answer session.Answer[lua.AcquireReply]
+		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
+		granted := err == nil && answer.Value.Status == lua.Granted
+		if granted && !w.Late(answer.Sent) {
+			has = true
+			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true), nil
+		}
+		w.abandon(id, answer)
+		switch {
+		case granted, w.Expired(err):
+			err = nil
+		case err != nil:
+			err = w.gaveUp(ctx, err, busy)
+		case answer.Value.Status == lua.Behind && !handedOn:
+			handedOn = true
+			w.HandOn(ctx, "lock")
+		default:
+			busy, handedOn = answer.Value, false
+			err = p.wait(ctx, busy)
+		}
+	}
+	return nil, err
+}
+
+// abandon gives back what a question was granted, or may be yet.
+func (w *want) abandon(id string, answer session.Answer[lua.AcquireReply]) {
 	if answer.Strays.Any() || answer.Value.Status == lua.Granted {
-		w.giveBack(id, answer.Strays, nil)
+		w.giveBack(id, answer.Strays)
 	}
 }
 

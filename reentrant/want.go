@@ -7,7 +7,6 @@ import (
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
-	"github.com/redlatch/redlatch/lua"
 )
 
 // want is one wish for a lock, of a Lock or TryLock.
@@ -26,11 +25,11 @@ func (w *want) end() {
 
 // giveBack releases in the background what may have been, or may yet be,
 // granted under an id.
-func (w *want) giveBack(id string, strays session.Strays, freed func()) {
-	w.GiveBack(strays, func(ctx context.Context) (lua.Status, error) {
-		answer, err := w.Release(ctx, id, 0)
-		return answer.Value.Status, err
-	}, freed)
+func (w *want) giveBack(id string, strays session.Strays) {
+	w.GiveBack(strays, func(ctx context.Context) error {
+		_, err := w.Release(ctx, id, 0)
+		return err
+	})
 }
 
 // begin makes a hold of a grant, and the acquisition it begins.
@@ -38,7 +37,7 @@ func (w *want) begin(id string, fence int64, sent time.Time, strays session.Stra
 	w.family.enter(w.Keys.Lock) // for the acquisition; until Ended
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
 	k.turn.Store(turn)
-	h := w.Begin(k, id, fence, sent, 0, strays)
+	h := w.Begin(k, id, fence, sent, strays)
 	w.l.granted(h.A)
 	return h
 }

@@ -2,9 +2,7 @@ package semaphore
 
 import (
 	"context"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
@@ -32,7 +30,10 @@ type permit struct {
 // NewFamily makes the family of one client.
 func NewFamily(s *session.Session) *Family {
 	f := &Family{session: s, held: make(map[string]permit)}
-	f.desk = queue.NewDesk(s, session.PermitWaiters, key.ClientPrefix+s.ID, f.beats)
+	f.desk = queue.NewDesk(s, session.PermitWaiters, key.ClientPrefix+s.ID,
+		func(ctx context.Context, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
+			return f.beats(ctx, batch, false)
+		})
 	s.Keep(session.Permits, f.renew)
 	return f
 }
@@ -45,18 +46,17 @@ func (f *Family) Len() int {
 	return len(f.held) + f.desk.Len()
 }
 
-// Close gives back all that is held. The session must have begun to close, so
-// that nothing new comes.
-func (f *Family) Close(ctx context.Context) error {
+// Held is all permits that the client has.
+func (f *Family) Held() []*acquisition.Acquisition {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	all := make([]*acquisition.Acquisition, 0, len(f.held))
 	for _, p := range f.held {
 		if p.Acquisition != nil {
 			all = append(all, p.Acquisition)
 		}
 	}
-	f.mu.Unlock()
-	return acquisition.CloseAll(ctx, all)
+	return all
 }
 
 // granted notes a permit: its units before the watchdog asks for them, and what it
@@ -73,34 +73,22 @@ func (f *Family) ended(a *acquisition.Acquisition) {
 	delete(f.held, a.ID)
 }
 
-func (f *Family) beats(ctx context.Context, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
-	longest := slices.MaxFunc(batch, func(a, b lua.PermitBeat) int { return int(a.Lease - b.Lease) })
-	return lua.BeatPermits(ctx, f.session.Redis, f.keep(longest.Lease), key.ClientPrefix, batch)
+func (f *Family) beats(ctx context.Context, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
+	return lua.BeatPermits(ctx, f.session.Redis, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 
 // renew is the watchdog's way to extend permits. It sends once.
 func (f *Family) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
-	var longest time.Duration
 	f.mu.Lock()
 	for i, r := range requests {
 		k := key.ForSemaphore(r.Key)
 		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
-		longest = max(longest, r.Lease)
 	}
 	f.mu.Unlock()
-	said, err := lua.RenewPermits(ctx, f.session.Redis, f.keep(longest), batch)
+	said, err := lua.RenewPermits(ctx, f.session.Redis, f.session.KeepFence, batch)
 	if err != nil {
 		return nil, err
 	}
 	return session.RenewAnswers(said)
-}
-
-// keep is how long a semaphore outlives its last use: as fences do, but never
-// less than two leases, or it would end before its permits.
-func (f *Family) keep(lease time.Duration) time.Duration {
-	if f.session.KeepFence == 0 {
-		return 0
-	}
-	return max(f.session.KeepFence, 2*lease)
 }

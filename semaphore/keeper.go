@@ -14,12 +14,12 @@ import (
 type keeper struct{ *want }
 
 // Reenter is never called.
-func (k *keeper) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (time.Time, error) {
+func (k *keeper) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (acquisition.Counted, error) {
 	panic("semaphore: a permit has no re-entry")
 }
 
 // SetHolds is never called.
-func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) error {
+func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.Counted, error) {
 	panic("semaphore: a permit has one hold")
 }
 
@@ -27,7 +27,7 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) error 
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
 	if err != nil {
-		k.giveBack(a.ID, session.Strays{}, a.Freed)
+		k.GiveUp(a.ID, session.Strays{})
 		return err
 	}
 	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {

@@ -58,24 +58,26 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 // Resize sets the limit, for all programs: at once, and until the next Resize. Up,
 // waiters that now fit are served; down, no permit is taken away, and new ones wait
 // until enough have ended. Waiters for more than the new limit get a
-// *lockerr.LimitError.
+// *lockerr.LimitError, at their next heartbeat at the latest. Until then they keep
+// their places, and those behind them wait.
 //
 // Programs that say the limit of this semaphore value go on, as do those that say
 // the new one. So it serves both ways: to deviate for a while, and to move from one
-// limit to the next while programs are deployed. It returns the limit before, 0 if
-// none was known. It costs one round trip, and one more for each hundred waiters
+// limit to the next while programs are deployed. It returns the limit before (the new
+// one, when the answer to the first attempt was lost), 0 if
+// none was known. It costs one round trip, and one more for each fifty waiters
 // that it serves. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
 // ErrConfig.
 func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err error) {
 	if err := checkUnits("limit", limit); err != nil {
 		return 0, err
 	}
-	ss := s.family.session
 	for first := true; ; first = false {
 		answer, err := operate(ctx, s, "resize", func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
+			ss := s.family.session
 			r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
 				Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter,
-				Keep: s.family.keep(s.settings.Lease), Clients: key.ClientPrefix,
+				Keep: ss.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
 				err = ss.Heard(r.Status, r.Now)
@@ -100,27 +102,30 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 // The holder is not asked, and works on until its next renewal tells it of the loss.
 // It costs one round trip.
 func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err error) {
-	for more := true; more; {
-		_, err := operate(ctx, s, "force release", func(ctx context.Context, _ lua.Time) (struct{}, error) {
-			had, again, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.keep(s.settings.Lease), key.ClientPrefix)
-			units, more = units+had, again
-			return struct{}{}, err
+	type reply struct {
+		units int
+		more  bool
+	}
+	for {
+		answer, err := operate(ctx, s, "force release", func(ctx context.Context, _ lua.Time) (reply, error) {
+			had, more, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
+			return reply{had, more}, err
 		})
-		if err != nil {
+		units += answer.Value.units
+		if err != nil || !answer.Value.more {
 			return units, err
 		}
 	}
-	return units, nil
 }
 
 // Queue reads who waits, in order: as many as asked for, after those to skip; and
 // the length of the whole queue. Dead waiters are in it until somebody passes over
 // them. It costs one round trip and changes nothing. Errors are those of Inspect.
 func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
-	if s.err != nil {
-		return nil, 0, s.err
+	if err := s.check(ctx); err != nil {
+		return nil, 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	return s.line().Show(ctx, skip, show)
 }
@@ -135,20 +140,20 @@ func (s *Semaphore) line() queue.Line {
 // waiter; one that has been granted meanwhile keeps its permit. It costs one round
 // trip for each thousand waiters before it, and one more.
 func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
-	if s.err != nil {
-		return false, s.err
+	if err := s.check(ctx); err != nil {
+		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	return s.line().Remove(ctx, acquisition)
 }
 
 // operate sends a command that belongs to no wait.
 func operate[T any](ctx context.Context, s *Semaphore, op string, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
-	if s.err != nil {
-		return session.Answer[T]{}, s.err
+	if err := s.check(ctx); err != nil {
+		return session.Answer[T]{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	return session.Do(ctx, s.family.session, session.Call{Op: op, Name: s.keys.Name, Limit: settings.DefaultCallLimit, Waits: true}, send)
 }

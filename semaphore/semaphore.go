@@ -3,7 +3,6 @@ package semaphore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
@@ -17,7 +16,8 @@ import (
 
 // Semaphore is a limit under one name. It is a cheap value without state of its
 // own: make it where it is needed, and share it or not. Its methods may be called
-// concurrently.
+// concurrently. Methods of a nil Semaphore, or of one that no client made, return a
+// *lockerr.ConfigError.
 type Semaphore struct {
 	family   *Family
 	keys     key.Semaphore
@@ -48,7 +48,12 @@ func checkUnits(what string, n int) error {
 }
 
 // Name is the name of the semaphore, with the client's prefix.
-func (s *Semaphore) Name() string { return s.keys.Name }
+func (s *Semaphore) Name() string {
+	if s == nil {
+		return ""
+	}
+	return s.keys.Name
+}
 
 // Acquire waits until n units are this caller's, or ctx ends: behind all that came
 // before, of whatever process. ctx bounds the wait and nothing else. There is no
@@ -76,8 +81,8 @@ func (s *Semaphore) Name() string { return s.keys.Name }
 //   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed.
 //
 // When enough is free it costs one round trip. Who has to wait sends one command
-// more, if nobody of the client was waiting before, and then its heartbeats, a
-// hundred waiters in one command.
+// more, if nobody of the client was waiting before, then its heartbeats, a hundred
+// waiters in one command, and one command when a message says that its turn has come.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.want(ctx, n)
 	if err != nil {
@@ -94,22 +99,18 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 // the limit, and how many wait.
 //
 // It costs one round trip. When Redis does not answer, TryAcquire tries on until
-// ctx ends, but no longer than a few seconds.
+// ctx ends, but no longer than a few seconds, or the lease if that is shorter.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.want(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	defer w.session.Leave()
-	bounded, cancel := context.WithTimeout(ctx, shortly)
+	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
 	h, err := w.try(bounded)
 	return w.permit(ctx, h, err)
 }
-
-// shortly is how long an operation that does not wait for units tries to reach
-// Redis when its context sets no end.
-const shortly = 5 * time.Second
 
 // Do runs fn with n units: it waits for them like [Semaphore.Acquire], calls fn, and
 // gives them back, also when fn panics.
@@ -131,25 +132,39 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 	return lock.Do(ctx, acquire, fn)
 }
 
+// check reports what is wrong with the semaphore or the context.
+func (s *Semaphore) check(ctx context.Context) error {
+	switch {
+	case s == nil || s.family == nil:
+		return settings.ErrNoClient
+	case s.err != nil:
+		return s.err
+	}
+	return session.CheckContext(ctx)
+}
+
 // want checks what can be checked before Redis is asked, and counts as a call of
 // the client until session.Leave. It is called by the method that the user calls,
 // whose caller is noted.
 func (s *Semaphore) want(ctx context.Context, n int) (*want, error) {
-	err := s.err
+	err := s.check(ctx)
 	if err == nil {
 		err = checkUnits("number of units", n)
 	}
-	ss := s.family.session
-	switch {
-	case err != nil:
+	if err == nil && n > s.limit {
+		err = &lockerr.ConfigError{What: "number of units", Value: n, Why: fmt.Sprintf("must not be more than the limit of %d", s.limit)}
+	}
+	if err != nil {
 		return nil, err
-	case n > s.limit:
-		return nil, &lockerr.ConfigError{What: "number of units", Value: n, Why: fmt.Sprintf("must not be more than the limit of %d", s.limit)}
+	}
+	ss := s.family.session
+	by, ended := owner.From(ctx), ctx.Err() != nil // before anything is counted: they may panic
+	switch {
 	case !ss.Enter():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: s.keys.Name}
-	case ctx.Err() != nil: // wins over free units: the caller has gone
+	case ended: // wins over free units: the caller has gone
 		ss.Leave()
 		return nil, &lockerr.OpError{Op: opAcquire, Name: s.keys.Name, Err: session.Cause(ctx)}
 	}
-	return &want{Semaphore: s, session: ss, units: n, owner: owner.From(ctx), site: acquisition.Here()}, nil
+	return &want{Semaphore: s, session: ss, units: n, owner: by, site: acquisition.Here()}, nil
 }

@@ -34,6 +34,7 @@ type want struct {
 	ticket int64 // 0 until it has one
 	place  lua.Place
 	fault  error // why Redis could not be asked lately; nil when it could
+	unsure bool  // a request under an id that was given up may have taken effect
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -41,49 +42,55 @@ func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
 }
 
 func (w *want) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, About: w.session.About}
+	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, About: w.session.About}
 }
 
 func (w *want) beat(id string) lua.PermitBeat {
-	return lua.PermitBeat{Keys: w.luaKeys(), Waiter: w.waiter(id), Lease: w.settings.Lease, Limit: w.limit}
+	return lua.PermitBeat{Keys: w.luaKeys(), Waiter: w.waiter(id), Limit: w.limit}
 }
 
 // slot groups commands: by hash slot in a cluster, all together elsewhere.
 func (w *want) slot() int {
-	if w.session.Cluster {
+	if w.session.Cluster() {
 		return w.keys.Slot
 	}
 	return 0
 }
 
-// call is how a command of the wait is sent.
+// call is how a command of the wait is sent. After the server stood still, the waiter
+// shows within a heartbeat that it lives.
 func (w *want) call() session.Call {
 	return session.Call{
 		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
-		Fault: func(err error) { w.fault = err },
+		Pause: w.settings.Heartbeat / 3, Fault: func(err error) { w.fault = err }, Unsure: w.unsure,
 	}
 }
 
 // Spec implements queue.Contender.
 func (w *want) Spec(id string) queue.Spec[lua.PermitBeat] {
-	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Beat: w.beat(id)}
+	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, Beat: w.beat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal
 // that no waiting would cure is an error.
 func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
-	ticket := w.ticket
-	answer, err := session.Do(ctx, w.session, w.call(),
+	ticket, call := w.ticket, w.call()
+	call.Window = w.settings.QueueWindow()
+	if try {
+		call.Window = w.settings.Window()
+	}
+	answer, err := session.Do(ctx, w.session, call,
 		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.AcquirePermits(ctx, w.session.Redis, lua.AcquirePermitsParams{
-				Keys: w.luaKeys(), Waiter: w.waiter(id), Lease: w.settings.Lease, Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, Limit: w.limit, Keep: w.family.keep(w.settings.Lease), Clients: key.ClientPrefix,
+				Keys: w.luaKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
+				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
 				err = w.session.Heard(r.Status, r.Now)
 			}
 			return r, err
 		})
+	w.unsure = w.unsure || errors.Is(err, session.ErrExpired)
 	switch r := answer.Value; {
 	case err != nil, r.Status == lua.Granted:
 	case r.Status == lua.Differs:
@@ -96,11 +103,12 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 	return answer, err
 }
 
-// Ask beats once for one waiter, until that is answered.
+// Ask beats once for one waiter, which takes what it was granted, until that is
+// answered.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	return session.Do(ctx, w.session, w.call(),
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.beats(ctx, []lua.PermitBeat{w.beat(id)})
+			replies, err := w.family.beats(ctx, []lua.PermitBeat{w.beat(id)}, true)
 			if err != nil {
 				return lua.BeatReply{}, err
 			}
@@ -110,16 +118,20 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 
 // release gives up what an id has: units, which go to the next, or the place in the
 // queue. It is sent again while there is more to hand on than one call does, and
-// also when Redis refuses it, for a permission may come back before the lease ends.
+// also when Redis refuses it, for a permission may come back before the lease ends. The
+// answer has the status of the first command, and the unanswered attempts of all of them.
 func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
+	var unanswered session.Strays
 	for first := lua.Status(0); ; {
 		answer, err := session.Do(ctx, w.session, call,
 			func(ctx context.Context, _ lua.Time) (lua.ReleasePermitsReply, error) {
 				return lua.ReleasePermits(ctx, w.session.Redis, lua.ReleasePermitsParams{
-					Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.family.keep(w.settings.Lease), Clients: key.ClientPrefix,
+					Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 				})
 			})
+		unanswered = unanswered.And(answer.Strays)
+		answer.Strays = unanswered
 		if first != 0 {
 			answer.Value.Status = first
 		}
@@ -132,18 +144,12 @@ func (w *want) release(ctx context.Context, id string) (session.Answer[lua.Relea
 
 // GiveUp releases in the background what may have been, or may yet be, granted or
 // queued under an id.
-func (w *want) GiveUp(id string, strays session.Strays) { w.giveBack(id, strays, nil) }
-
-// giveBack is GiveUp; freed is told when there were units; it may be nil.
-func (w *want) giveBack(id string, strays session.Strays, freed func()) {
-	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) bool {
+func (w *want) GiveUp(id string, strays session.Strays) {
+	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
-		answer, err := w.release(ctx, id)
-		if answer.Value.Status == lua.Freed && freed != nil {
-			freed()
-		}
-		return err == nil
+		_, err := w.release(ctx, id)
+		return err
 	})
 }
 
@@ -152,7 +158,7 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
 		Name: w.keys.Name, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
-		ID: g.ID, Sent: g.Sent, First: g.First, Strays: g.Strays, Owner: w.owner, Settings: &w.settings,
+		ID: g.ID, Sent: g.Sent, Strays: g.Strays, Owner: w.owner, Settings: &w.settings,
 	}, w.site)
 	w.family.granted(g.ID, permit{h.A, w.units})
 	return h
@@ -191,9 +197,7 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
 func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
-	g, err := w.family.desk.Contend(ctx, w, queue.Wait{
-		Confirm: !w.settings.Renew || w.settings.MaxHold > 0, Place: w.tell,
-	})
+	g, err := w.family.desk.Contend(ctx, w, queue.Wait{Place: w.tell})
 	if err != nil {
 		return nil, w.explained(ctx, err)
 	}
@@ -219,7 +223,10 @@ func (w *want) refusal(cause error) error {
 // explained is the error, for users, of a wait that ended.
 func (w *want) explained(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
+	var lowered *queue.LimitError
 	switch {
+	case errors.As(err, &lowered):
+		return &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: lowered.Limit, Units: w.units}
 	case errors.As(err, &limits):
 		return err
 	case errors.Is(err, queue.ErrRemoved):

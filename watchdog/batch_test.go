@@ -76,6 +76,63 @@ func TestFewLeasesPerGroupShareACall(t *testing.T) {
 	})
 }
 
+// What fails because leases of one group must not share a call after all, is asked
+// again by groups that may, long before trust ends; leases that wait for a call move too.
+func TestRegroupedLeasesAreAskedByTheirNewGroups(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		const leases = 1000
+		want := func(key string) int { return int(key[len(key)-1]) + 1 }
+		srv.set(func(_ context.Context, group int, b []Request) ([]Answer, error) {
+			for _, r := range b {
+				if group != want(r.Key) {
+					time.Sleep(4 * time.Second) // meanwhile others get in line
+					w.Regroup(func(key string, _ int) int { return want(key) })
+					return all(Unknown, b), nil
+				}
+			}
+			return yes(b), nil
+		})
+		var lost news
+		for i := range leases {
+			w.Watch(spec(fmt.Sprint(i), &lost))
+		}
+		sleep(5 * lease)
+		require.Empty(t, lost.heard())
+		require.Equal(t, leases, w.Len())
+		wrong := 0
+		for _, a := range srv.since(0) {
+			if a.group == 0 {
+				wrong++
+			}
+		}
+		require.LessOrEqual(t, wrong, callsLane)
+	})
+}
+
+// Leases of the named groups are asked for at once, in full batches and each once; others
+// wait for their time.
+func TestHurriedLeasesAreAskedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		const leases = 1000
+		for i := range leases {
+			s := spec(fmt.Sprint(i), nil)
+			s.Group = i % 2
+			w.Watch(s)
+		}
+		sleep(time.Second)
+		require.Zero(t, srv.count())
+		w.Hurry(func(group int) bool { return group == 1 })
+		sleep(time.Second)
+		asked := 0
+		for _, a := range srv.since(0) {
+			require.Equal(t, 1, a.group)
+			require.Len(t, a.batch, batchSize)
+			asked += len(a.batch)
+		}
+		require.Equal(t, leases/2, asked)
+	})
+}
+
 func TestBatchSizeIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		w.size = 3

@@ -132,7 +132,7 @@ const (
 func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.stamp(time.Now())
+	now := w.now()
 	for _, l := range c.leases {
 		l.returned()
 	}
@@ -166,7 +166,13 @@ func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
 		l.next = later(c.sent.mono, delay(c.lane.every))
 		if lease := c.batch[i].Lease; a == Renewed && lease > 0 {
 			l.prove(c.sent, lease)
+		}
+		if overdue := time.Duration(c.sent.wall - l.trust.wall); overdue < 0 {
 			l.hurry(w.offset) // suspended on the way: sent before, heard after
+		} else {
+			// The server still has it, so the clock may merely have been set. Ask
+			// again soon, then ever less often.
+			l.next = min(l.next, later(now, max(look, overdue)))
 		}
 	default:
 		l.next = later(now, backoff(pace(c.lane.every, time.Duration(l.trust.mono-now)), int(l.tries)))

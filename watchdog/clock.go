@@ -3,6 +3,7 @@ package watchdog
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -21,7 +22,8 @@ func later(at int64, d time.Duration) int64 {
 	return at + int64(d)
 }
 
-// stamp is one instant on both clocks.
+// stamp is one instant on both clocks. The wall reading has the wall clock's steps
+// back added to it, so that stamps from before and after a step can be compared.
 type stamp struct{ mono, wall int64 }
 
 // add moves both clocks by d.
@@ -29,21 +31,47 @@ func (s stamp) add(d time.Duration) stamp {
 	return stamp{later(s.mono, d), later(s.wall, d)}
 }
 
-// offset grows when the wall clock steps forward or the machine was suspended.
+// offset grows when the wall clock steps forward or the machine was suspended. It
+// shrinks by less than a jump.
 func (s stamp) offset() int64 { return s.wall - s.mono }
 
-// stamp reads t on both clocks.
-func (w *Watchdog) stamp(t time.Time) stamp {
-	return stamp{int64(t.Sub(w.base)), w.wall(t)}
+// stepBack is a step back of the wall clock that was noticed.
+type stepBack struct {
+	from, to int64 // monotonic instants between which it happened
+	offset   int64 // at its end
+	by       int64
+}
+
+// now reads both clocks and notices a step back of the wall clock. The caller holds
+// w.mu, so no other reading is newer than this one and makes it look like a step back.
+func (w *Watchdog) now() stamp {
+	t := time.Now()
+	s := stamp{int64(t.Sub(w.base)), w.wall(t) + w.back}
+	if by := w.offset - s.offset(); by >= jump {
+		w.back += by
+		s.wall += by
+		const kept = 8 // more than happen during one command
+		w.steps = append(w.steps[max(0, len(w.steps)-kept+1):], stepBack{w.seen, s.mono, w.offset, by})
+	}
+	w.seen = s.mono
+	return s
+}
+
+// at turns a past instant into a stamp. It leaves out the steps back that came later.
+// The caller holds w.mu.
+func (w *Watchdog) at(t time.Time) stamp {
+	w.now()
+	s := stamp{int64(t.Sub(w.base)), w.wall(t) + w.back}
+	for _, step := range slices.Backward(w.steps) {
+		if s.mono < step.from || s.mono < step.to && s.offset()-step.offset >= jump {
+			s.wall -= step.by
+		}
+	}
+	return s
 }
 
 // wallClock is t without its monotonic reading.
 func wallClock(t time.Time) int64 { return t.Round(0).UnixNano() }
-
-// shortDelay is how long after it was heard of a short first lease, of which so much
-// is left, is asked for: not at once, or work of a moment would cost a renewal each
-// time; and so early that there is time to ask again.
-func shortDelay(left time.Duration) time.Duration { return left / coalesce }
 
 // firstDelay is how long after its grant a lease is asked for first. Half the
 // interval is spread, so that leases taken together are not asked together.

@@ -128,6 +128,124 @@ func TestWallClockStepBackHasNoEffect(t *testing.T) {
 	})
 }
 
+// The wall clock was set back before the machine slept: what it was set back must not
+// be taken off the time that the machine slept.
+func TestSuspendAfterAStepBackIsSeen(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		l := w.Watch(spec("a", nil))
+		sleep(look)
+		wall.step(-time.Hour)
+		sleep(2 * look)
+		asked := srv.count()
+		wall.step(time.Hour / 2)
+		require.False(t, l.Trusted(), "at once")
+		sleep(look)
+		require.Equal(t, asked+1, srv.count())
+		require.True(t, l.Trusted(), "the server has it")
+	})
+}
+
+func TestStepBackAndSuspendDuringACall(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			time.Sleep(4 * time.Second)
+			return yes(b), nil
+		})
+		l := w.Watch(spec("a", nil))
+		afterRenewal(t, srv)
+		wall.step(-time.Hour)
+		sleep(2 * look)
+		wall.step(time.Hour / 2)
+		sleep(2 * time.Second)
+		require.Equal(t, 2, srv.count(), "asked again at once")
+		require.False(t, l.Trusted())
+	})
+}
+
+// The command was sent before the wall clock was set back and the machine slept, and
+// watched after both.
+func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
+	for name, events := range map[string][]time.Duration{
+		"step back first": {-time.Hour, time.Hour / 2},
+		"suspend first":   {time.Hour / 2, -time.Hour},
+		"two steps back":  {-time.Hour, -time.Hour, time.Hour / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+				w.Watch(spec("other", nil))
+				s := spec("a", nil)
+				for _, by := range events {
+					sleep(2 * look)
+					wall.step(by)
+				}
+				l := w.Watch(s)
+				require.False(t, l.Trusted())
+				sleep(look)
+				require.True(t, l.Trusted(), "asked")
+			})
+		})
+	}
+}
+
+// The command was sent after the clock was set back, and before that was noticed.
+func TestGrantBetweenAStepBackAndItsNotice(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, _ *fake, wall *steps) {
+		w.Watch(spec("other", nil))
+		sleep(look + time.Millisecond)
+		wall.step(-time.Hour)
+		time.Sleep(time.Millisecond)
+		s := spec("a", nil)
+		s.Renew = false
+		sleep(2 * look)
+		require.True(t, w.Watch(s).Trusted())
+	})
+}
+
+// Part of what the wall clock says went by while the machine slept, part of it while
+// the lease, which is only looked at, was still its holder's.
+func TestALeaseThatASuspendCutShortIsToldOfSoon(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		const day, asleep = 24 * time.Hour, time.Hour
+		var n news
+		s := spec("a", &n)
+		s.Lease, s.Margin, s.Every, s.Renew = day, time.Second, day/3, false
+		end := s.Sent.Add(day - asleep) // of the server's lease
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+			if time.Now().Before(end) {
+				return all(Held, b), nil
+			}
+			return all(Gone, b), nil
+		})
+		l := w.Watch(s)
+		sleep(look)
+		wall.step(-asleep)
+		sleep(2 * look)
+		wall.step(asleep)
+		sleep(time.Until(end.Add(-s.Margin - time.Nanosecond)))
+		require.True(t, l.Trusted())
+		sleep(time.Nanosecond)
+		require.False(t, l.Trusted())
+		asked := srv.count()
+		sleep(s.Margin + 2*look)
+		require.Equal(t, []Reason{GoneOnServer}, n.heard())
+		require.Less(t, srv.count(), asked+5)
+	})
+}
+
+// Had the clock merely been set, the questions become rare again.
+func TestALeaseThatIsOnlyLookedAtIsNotAskedForWithoutEnd(t *testing.T) {
+	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+		const day = 24 * time.Hour
+		s := spec("a", nil)
+		s.Lease, s.Every, s.Renew = day, day/3, false
+		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Held, b), nil })
+		w.Watch(s)
+		wall.step(day)
+		sleep(day / 2)
+		require.Less(t, srv.count(), 20)
+	})
+}
+
 func TestClockSetRightAgainAsksLeasesTakenMeanwhile(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		wall.step(-time.Hour)

@@ -31,7 +31,11 @@
 // suspended, and on the wall clock, which does not. Past it on either,
 // [Lease.Trusted] is false. The wall clock alone never ends a lease, because a
 // mere step of it (an operator, NTP after boot) would end healthy ones;
-// instead it makes the watchdog ask at once, and the answer decides.
+// instead it makes the watchdog ask at once, and the answer decides. When the wall
+// clock is set back, the watchdog adds what it was set back to every later reading, so
+// that it still sees a suspend that follows. It compares the clocks once a second while
+// it has leases. If the machine is suspended and the wall clock is set back within the
+// same second, it sees only the difference.
 //
 // # What is scoped to one acquisition
 //
@@ -50,7 +54,9 @@
 //     is slow gives its place among all groups back after a moment.
 //   - The server says the lease is not ours: it is lost at once, unless
 //     [Lease.Stop] came first; then it is the expected end.
-//   - The machine was suspended: noticed within a second of waking.
+//   - The machine was suspended: noticed within a second of waking. A lease that is
+//     only looked at, and that ends earlier by the suspend, is looked at when the wall
+//     clock says that it ends, and again a second later, two, four, and so on.
 //
 // # Cost
 //

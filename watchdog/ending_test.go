@@ -369,7 +369,7 @@ func notBegun(w *Watchdog, leases []*Lease) *call {
 	for _, l := range leases {
 		l.state = waiting
 	}
-	return w.newCall(leases[0].lane, leases, w.stamp(time.Now()))
+	return w.newCall(leases[0].lane, leases, w.now())
 }
 
 func TestCloseBeforeEndedBeganSilencesIt(t *testing.T) {

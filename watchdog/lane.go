@@ -1,6 +1,9 @@
 package watchdog
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // laneKey says which leases share a lane: those that may share a call and have
 // the same interval. The interval is part of it because the time a call gets
@@ -49,4 +52,62 @@ func (ln *lane) take(now int64, size int) []*Lease {
 		batch = append(batch, l)
 	}
 	return batch
+}
+
+// all is a copy, because the heap moves when a lease is due at another time.
+func (ln *lane) all() []*Lease {
+	leases := make([]*Lease, len(ln.leases))
+	for i, s := range ln.leases {
+		leases[i] = s.of
+	}
+	return leases
+}
+
+// Hurry has every lease of these groups asked for now, in the usual batches. It is for a
+// caller that may have missed news of them. It does not block.
+func (w *Watchdog) Hurry(is func(group int) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now().mono
+	for _, ln := range w.lanes {
+		if !is(ln.group) {
+			continue
+		}
+		for _, l := range ln.all() {
+			l.next = min(l.next, now)
+			w.replace(l)
+		}
+		w.nudge(ln.leases.first())
+	}
+}
+
+// Regroup puts every lease into the group that of returns for its key and its present
+// group. It is for a caller that learns later which leases may share a call. Calls under
+// way go on as they are.
+func (w *Watchdog) Regroup(of func(key string, group int) int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	moved := map[*Lease]laneKey{}
+	for _, ln := range w.lanes {
+		for _, s := range ln.leases {
+			if group := of(s.of.key, ln.group); group != ln.group {
+				moved[s.of] = laneKey{group, ln.every}
+			}
+		}
+	}
+	for l, to := range moved {
+		w.move(l, to)
+	}
+	for _, ln := range w.lanes {
+		ln.line = slices.DeleteFunc(ln.line, func(l *Lease) bool { return l.lane != ln })
+	}
+}
+
+// move puts l into another lane. If it waited for a call, it is due there at once.
+func (w *Watchdog) move(l *Lease, to laneKey) {
+	w.drop(l)
+	if l.state == waiting {
+		l.state = idle
+	}
+	w.add(l, to)
 }

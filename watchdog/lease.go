@@ -51,13 +51,6 @@ type Spec struct {
 	// its monotonic reading: a plain time.Now().
 	Sent time.Time
 
-	// First is how long trust lasts from Sent, its margin taken off, where the
-	// server granted less than Lease at first: the lease is then renewed when a
-	// tenth of what is left has passed, or Every if that is less, and not at all when
-	// it is stopped before.
-	// 0: the server granted all of it.
-	First time.Duration
-
 	// Ended is told that the lease is lost, in a goroutine of its own and with
 	// no lock held: it may block, and may call Stop and Close. It is called
 	// once, unless Stop or Close came first, and possibly before Watch returns.
@@ -189,9 +182,9 @@ func (l *Lease) Stop(ctx context.Context) bool {
 // Renewals extend to the larger of this lease and the one before; neither ever
 // shrinks. On a lease that is over it does nothing.
 func (l *Lease) Confirm(sent time.Time, lease time.Duration) {
-	s := l.w.stamp(sent)
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
+	s := l.w.at(sent)
 	if !l.state.watched() {
 		return
 	}
@@ -206,9 +199,9 @@ func (l *Lease) Confirm(sent time.Time, lease time.Duration) {
 // acquire could bring the lease back, and renewing would keep it. Ended is not
 // called: whoever heard it knows. It does not block.
 func (l *Lease) Disprove() {
-	now := l.w.stamp(time.Now())
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
+	now := l.w.now()
 	l.trust.mono = min(l.trust.mono, now.mono)
 	if l.state.watched() {
 		l.w.drop(l)
@@ -251,8 +244,8 @@ func (l *Lease) TrustedUntil() time.Time {
 // wall clock it is false until the next renewal, which is made at once, and for
 // a lease that is only looked at until the end.
 func (l *Lease) Trusted() bool {
-	now := l.w.stamp(time.Now())
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
+	now := l.w.now()
 	return now.mono < l.trust.mono && now.wall < l.trust.wall
 }

@@ -29,7 +29,7 @@ func (w *Watchdog) pass() (time.Duration, bool) {
 	if w.closed {
 		return 0, false
 	}
-	now := w.stamp(time.Now())
+	now := w.now()
 	w.compareClocks(now)
 	w.giveUp(now.mono)
 	for w.order.first() <= now.mono {
@@ -44,25 +44,15 @@ func (w *Watchdog) pass() (time.Duration, bool) {
 // compareClocks notices that the wall clock went ahead of the monotonic one
 // (the machine was suspended, or a clock was set) and has every lease asked
 // for whose trust is over by it, at the time it is. It ends none: only the
-// answer knows whether the lease's time went by or just the clock's. A wall
-// clock that stepped back makes nothing look older, and nothing is done.
+// answer knows whether the lease's time went by or just the clock's.
 func (w *Watchdog) compareClocks(now stamp) {
 	offset := now.offset()
-	if offset <= w.offset {
-		w.offset = offset
-		return
-	}
 	if offset-w.offset < jump {
 		return // kept, so that small steps add up
 	}
 	w.offset = offset
 	for _, ln := range w.lanes {
-		// Not along the heap, which moves under our feet.
-		leases := make([]*Lease, len(ln.leases))
-		for i, s := range ln.leases {
-			leases[i] = s.of
-		}
-		for _, l := range leases {
+		for _, l := range ln.all() {
 			l.hurry(offset)
 			w.replace(l)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -44,44 +43,8 @@ func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
 	})
 }
 
-// The first lease may be shorter than the full one: trust ends with the first
-// unless a renewal, which is due after a tenth of what is left, brings the rest.
-func TestAShortFirstLeaseIsRenewedSoon(t *testing.T) {
-	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		var n news
-		s := spec("a", &n)
-		s.First = 2 * time.Second
-		time.Sleep(time.Second) // told late
-		l := w.Watch(s)
-		require.True(t, s.Sent.Add(s.First).Equal(l.TrustedUntil()))
-		time.Sleep(100*time.Millisecond - 1)
-		synctest.Wait()
-		require.Zero(t, srv.count(), "not before a tenth of the second that is left")
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		require.Equal(t, 1, srv.count(), "and then")
-		require.Equal(t, lease, srv.last().batch[0].Lease, "for the whole lease")
-		require.True(t, srv.last().at.Add(trust).Equal(l.TrustedUntil()))
-		sleep(10 * lease)
-		require.Empty(t, n.heard())
-		require.True(t, l.Stop(bg))
-	})
-}
-
-// However long the first lease is, nobody waits longer than the interval to hear that
-// it is gone.
-func TestAFirstLeaseOfHoursIsAskedForInTime(t *testing.T) {
-	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		s := spec("a", nil)
-		s.First = 10 * time.Hour
-		w.Watch(s)
-		sleep(every)
-		require.Equal(t, 1, srv.count())
-	})
-}
-
-// Repetitions go by what is left of it, and not by the interval.
-func TestAShortFirstLeaseIsAskedForAgainInTime(t *testing.T) {
+// Repetitions go by what is left of trust where that is less than the interval.
+func TestALeaseThatEndsSoonIsAskedForAgainInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
 			if srv.count() <= 2 {
@@ -91,36 +54,11 @@ func TestAShortFirstLeaseIsAskedForAgainInTime(t *testing.T) {
 		})
 		var n news
 		s := spec("a", &n)
-		s.First = 400 * time.Millisecond
+		time.Sleep(trust)
+		s.Sent = s.Sent.Add(400 * time.Millisecond) // granted long ago
 		w.Watch(s)
 		sleep(lease)
 		require.Empty(t, n.heard())
-	})
-}
-
-// Work of a moment is not renewed.
-func TestAShortFirstLeaseThatIsStoppedSoonIsNotRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		s := spec("a", nil)
-		s.First = 2 * time.Second
-		l := w.Watch(s)
-		sleep(100 * time.Millisecond)
-		require.True(t, l.Stop(bg))
-		sleep(10 * lease)
-		require.Zero(t, srv.count())
-	})
-}
-
-func TestAShortFirstLeaseEndsEarlyWithoutAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(down)
-		var n news
-		s := spec("a", &n)
-		s.First = 2 * time.Second
-		w.Watch(s)
-		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
-		require.True(t, n.at.Equal(s.Sent.Add(s.First)), "exactly then")
 	})
 }
 

@@ -28,8 +28,7 @@ const (
 	look = time.Second
 	// jump is the least step of the wall clock that counts: below it is slewing.
 	jump = int64(10 * time.Millisecond)
-	// coalesce is the part of an interval that a lease may be asked for early, and of
-	// a short first lease that may pass before it is.
+	// coalesce is the part of an interval that a lease may be asked for early.
 	coalesce = 10
 )
 
@@ -61,9 +60,12 @@ type Watchdog struct {
 	closed  bool
 	running bool // the loop
 	leases  int
-	wakeAt  int64 // what the loop sleeps for
-	sweepAt int64 // when to drop empty lanes next
-	offset  int64 // wall clock less monotonic, as last noticed
+	wakeAt  int64      // what the loop sleeps for
+	sweepAt int64      // when to drop empty lanes next
+	offset  int64      // wall clock less monotonic, as last noticed
+	back    int64      // sum of the steps back of the wall clock
+	steps   []stepBack // the last few
+	seen    int64      // when the clocks were read last
 	lanes   map[laneKey]*lane
 	order   heap[*lane] // by what is due first in each
 	line    []*lane     // with leases in line and places left, round robin
@@ -95,7 +97,7 @@ func New(cfg Config) *Watchdog {
 		w.size = batchSize
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.offset = w.stamp(w.base).offset()
+	w.offset = w.wall(w.base)
 	return w
 }
 
@@ -142,7 +144,9 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 	if s.Every <= 0 {
 		panic("watchdog: Watch without a positive Every")
 	}
-	sent := w.stamp(s.Sent)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sent := w.at(s.Sent)
 	l := &Lease{
 		w: w, key: s.Key, id: s.ID,
 		lease: s.Lease, margin: s.Margin, renew: s.Renew, ended: s.Ended,
@@ -150,17 +154,9 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 		next:    later(sent.mono, firstDelay(s.Every)),
 		maxHold: never,
 	}
-	if s.First > 0 {
-		l.trust = sent.add(s.First)
-		now := w.stamp(time.Now()).mono
-		l.next = later(now, min(shortDelay(time.Duration(l.trust.mono-now)), firstDelay(s.Every)))
-	}
 	if s.MaxHold > 0 {
 		l.maxHold = later(sent.mono, s.MaxHold)
 	}
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.closed {
 		l.state = stopped
 		return l

@@ -1,6 +1,6 @@
-// Nested: a call chain that locks the same name three deep. The owner is set
-// once, at the edge of the program; nothing below it has to know who locked
-// what.
+// Nested: a call chain that locks the same name three deep. The context carries what is
+// held; nothing has to know who locked what. Goroutines that share the context of a lock
+// take turns at every other lock.
 //
 //	go run ./examples/nested
 package main
@@ -41,19 +41,14 @@ func run() error {
 	defer locks.Close(context.Background())
 
 	shop := &shop{locks: locks}
-	return shop.handle(context.Background(), 42)
+	return shop.checkout(context.Background(), 42)
 }
 
 type shop struct{ locks *redlatch.Client }
 
 func (s *shop) order(id int) string { return fmt.Sprintf("nested:order:%d", id) }
 
-// handle is the edge: what a middleware would do for each request.
-func (s *shop) handle(ctx context.Context, id int) error {
-	ctx = redlatch.WithOwner(ctx)
-	return s.checkout(ctx, id)
-}
-
+// checkout is the edge: what a request would call.
 func (s *shop) checkout(ctx context.Context, id int) error {
 	return s.locks.Mutex(s.order(id)).Do(ctx, func(ctx context.Context) error {
 		s.show(ctx, "checkout", id)
@@ -75,12 +70,38 @@ func (s *shop) charge(ctx context.Context, id int) error {
 func (s *shop) reserve(ctx context.Context, id int) error {
 	return s.locks.Mutex(s.order(id)).Do(ctx, func(ctx context.Context) error {
 		s.show(ctx, "    reserve", id)
+		if err := s.count(ctx, id); err != nil {
+			return err
+		}
 		return s.stranger(ctx, id)
 	})
 }
 
-// stranger is work that must not share the locks of its starter: another owner
-// waits, in this very process.
+// count adds up what three goroutines take from the stock. They share the context of
+// the order's lock, and exclude each other from that of the stock.
+func (s *shop) count(ctx context.Context, id int) error {
+	const items = 3
+	taken := 0
+	errs := make(chan error, items)
+	for range items {
+		go func() {
+			errs <- s.locks.Mutex("nested:stock").Do(ctx, func(context.Context) error {
+				taken++
+				return nil
+			})
+		}()
+	}
+	for range items {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	s.show(ctx, fmt.Sprintf("      %d items counted", taken), id)
+	return nil
+}
+
+// stranger is work that must not share the locks of its starter: it waits, in this very
+// process.
 func (s *shop) stranger(ctx context.Context, id int) error {
 	ctx, cancel := context.WithTimeout(redlatch.WithOwner(ctx), 100*time.Millisecond)
 	defer cancel()

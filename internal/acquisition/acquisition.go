@@ -24,12 +24,13 @@ var ErrGone = errors.New("not this acquisition's")
 // Keeper is the primitive behind an acquisition: it knows the scripts. Its
 // methods are called one at a time for one acquisition.
 type Keeper interface {
-	// Reenter asks Redis for one hold more, and extends the lease to at least
-	// that. ErrGone if the lock is not ours; else when the command was sent.
-	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (sent time.Time, err error)
+	// Reenter asks Redis for one hold more, and extends the lease; one of 0 is left
+	// as it is. ErrGone if the lock is not ours; else when the command was sent, and
+	// what its other attempts may still do.
+	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (Counted, error)
 	// SetHolds tells Redis the number of holds, above zero. ErrGone if the lock
 	// is not ours.
-	SetHolds(ctx context.Context, a *Acquisition, holds int) error
+	SetHolds(ctx context.Context, a *Acquisition, holds int) (Counted, error)
 	// Leave gives the lock back. ErrGone if it was not ours.
 	Leave(ctx context.Context, a *Acquisition) error
 	// Lost is called once when a live acquisition was lost; its owner may still
@@ -40,6 +41,12 @@ type Keeper interface {
 	Ended(a *Acquisition)
 }
 
+// Counted is a command that told Redis a number of holds.
+type Counted struct {
+	Sent   time.Time
+	Strays session.Strays // attempts that went unanswered, and may set the number yet
+}
+
 // Grant is a fresh grant as a primitive got it.
 type Grant struct {
 	Name     string
@@ -48,7 +55,6 @@ type Grant struct {
 	ID       string
 	Fence    int64
 	Sent     time.Time      // before the command that was granted
-	First    time.Duration  // how long trust lasts at first, where the lease is a short one yet; 0: for the whole lease
 	Strays   session.Strays // of its commands, which may be granted yet
 	Owner    *owner.Owner
 	Settings *settings.Lock
@@ -77,10 +83,9 @@ type Acquisition struct {
 	holds   int     // the number meant
 	open    []*Hold // not released, oldest first
 	lostErr *lockerr.LostError
-	gone    chan struct{} // closed when lost; made when asked for
-	ended   bool          // the keeper was told
-	unsure  bool          // a release went unanswered, and may have been done
-	freed   bool          // a release in the background is known to have been done
+	watched []chan struct{} // Lost of holds whose handles became garbage
+	ended   bool            // the keeper was told
+	retried bool            // a release failed, and is tried again: it may have been done by now
 }
 
 // Begin starts to keep a fresh grant alive and returns its first hold.
@@ -95,7 +100,7 @@ func Begin(s *session.Session, k Keeper, g Grant, site Site) *Hold {
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
 		Key: g.Key, ID: g.ID, Group: g.Slot,
 		Lease: st.Lease, Margin: st.Margin(), Every: st.Every, Renew: st.Renew, MaxHold: st.MaxHold,
-		Sent: g.Sent, First: g.First,
+		Sent:  g.Sent,
 		Ended: func(r watchdog.Reason) { a.expire(a.reason(r)) },
 	})
 	return h
@@ -129,16 +134,16 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	}
 	n := a.count() + 1
 	lease := a.leaseToAsk()
-	sent, err := a.keeper.Reenter(ctx, a, n, lease)
-	switch {
-	case errors.Is(err, ErrGone):
+	answer, err := a.keeper.Reenter(ctx, a, n, lease)
+	if errors.Is(err, ErrGone) {
 		return nil, a.lose()
-	case err != nil:
-		a.mendNumber()
+	}
+	a.mendNumber(answer.Strays, err)
+	if err != nil {
 		return nil, err
 	}
 	if lease == a.Settings.Lease {
-		a.lease.Confirm(sent, lease)
+		a.lease.Confirm(answer.Sent, lease)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,30 +158,38 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	return h, nil
 }
 
-// leaseToAsk is the lease that a re-entry extends to: the whole one, or none
-// worth the name where the hold is not to be extended any more. Re-entering must
-// not be a way around the maximum hold time; and the script never shortens.
+// leaseToAsk is the lease that a re-entry extends to, or 0 where the hold is not to
+// be extended any more. Re-entering must not be a way around the maximum hold time.
 func (a *Acquisition) leaseToAsk() time.Duration {
 	st := a.Settings
 	if !st.Renew || st.MaxHold > 0 && time.Since(a.Sent) >= st.MaxHold {
-		return time.Millisecond
+		return 0
 	}
 	return st.Lease
 }
 
-// mendNumber tells Redis the right number after a command whose outcome is
-// unknown. Nothing rests on the number; it is what operators see.
-func (a *Acquisition) mendNumber() {
-	a.session.Background(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, a.Settings.Lease)
+// mendNumber tells Redis the right number after a command that failed, or one of
+// whose attempts may set another number yet: at once, and again when none can any
+// more. Nothing rests on the number; it is what operators see.
+func (a *Acquisition) mendNumber(strays session.Strays, err error) {
+	if err == nil && !strays.Any() {
+		return
+	}
+	a.session.GiveBack(strays, a.Settings.Lease, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
 		defer cancel()
-		if a.takeTurn(ctx, "unlock") != nil {
-			return
+		if err := a.takeTurn(ctx, "unlock"); err != nil {
+			return err
 		}
 		defer a.giveTurn()
-		if a.usable() == nil {
-			_ = a.keeper.SetHolds(ctx, a, a.count())
+		if a.usable() != nil {
+			return nil // and no number any more
 		}
+		_, err := a.keeper.SetHolds(ctx, a, a.count())
+		if errors.Is(err, ErrGone) {
+			return nil // the next command, or renewal, tells the holders
+		}
+		return err
 	})
 }
 
@@ -198,7 +211,11 @@ func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 	case <-closing:
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
 	case <-ctx.Done():
-		return &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: op, Name: a.Name, Err: session.Cause(ctx)}
+		kind := lockerr.ErrIndeterminate // the release is tried on
+		if op == "lock" {
+			kind = lockerr.ErrUnavailable // nothing was sent, nor will be
+		}
+		return &lockerr.OpError{Kind: kind, Op: op, Name: a.Name, Err: session.Cause(ctx)}
 	}
 }
 
@@ -245,7 +262,7 @@ func (a *Acquisition) expire(reason string) {
 // acquisition's. It returns the error to give to holders.
 func (a *Acquisition) lose() error {
 	a.mu.Lock()
-	if a.state == released { // the client has closed meanwhile
+	if a.state == released {
 		a.mu.Unlock()
 		return ErrEnded
 	}
@@ -269,26 +286,28 @@ func (a *Acquisition) setLost(reason string) {
 	a.lostErr = &lockerr.LostError{
 		Name: a.Name, Acquisition: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
 	}
-	if a.gone != nil {
-		close(a.gone)
-	}
-	for _, h := range a.open {
-		h.end(a.lostErr)
-	}
+	a.tell(a.lostErr)
 }
 
-// Freed notes that a release in the background has freed the lock, after an
-// Unlock that could not.
-func (a *Acquisition) Freed() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.freed = true
+// tell ends all holds without their asking, with a.mu held.
+func (a *Acquisition) tell(cause error) {
+	for _, h := range a.open {
+		h.end(cause)
+		if !h.told && h.lost != nil {
+			close(h.lost)
+		}
+		h.told = true
+	}
+	for _, lost := range a.watched {
+		close(lost)
+	}
+	a.watched = nil
 }
 
 // endIfDone tells the keeper, once, when no hold is open any more.
 func (a *Acquisition) endIfDone() {
 	a.mu.Lock()
-	done := len(a.open) == 0
+	done := len(a.open) == 0 && a.state != live && a.state != leaving
 	a.mu.Unlock()
 	if done {
 		a.end()
@@ -311,19 +330,6 @@ func (a *Acquisition) IsLive() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state == live
-}
-
-// lostSignal is closed when the acquisition is lost.
-func (a *Acquisition) lostSignal() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.gone == nil {
-		a.gone = make(chan struct{})
-		if a.state == lost {
-			close(a.gone)
-		}
-	}
-	return a.gone
 }
 
 // Site returns where the oldest hold that is still open was acquired.

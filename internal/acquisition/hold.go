@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -20,8 +21,10 @@ type Hold struct {
 
 	// Guarded by A.mu.
 	released bool
-	later    bool  // an Unlock that gave up is finished in the background
-	cause    error // why its contexts ended; nil while it is held
+	later    bool          // an Unlock that gave up is finished in the background
+	cause    error         // why its contexts ended; nil while it is held
+	told     bool          // it ended without an Unlock
+	lost     chan struct{} // closed then; made when asked for
 	cancels  []context.CancelCauseFunc
 }
 
@@ -39,10 +42,10 @@ func (a *Acquisition) newHold(site Site) *Hold {
 	return h
 }
 
-// Derive returns a child of parent that carries the owner and ends, with a
-// cause, when the hold does. There is no goroutine behind it.
+// Derive returns a child of parent that re-enters the lock and ends, with a cause,
+// when the hold does. There is no goroutine behind it.
 func (h *Hold) Derive(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(owner.With(parent, h.A.Owner))
+	ctx, cancel := context.WithCancelCause(owner.Below(parent, h.A.Owner))
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
 	if h.cause == nil {
@@ -53,8 +56,18 @@ func (h *Hold) Derive(parent context.Context) context.Context {
 	return ctx
 }
 
-// Lost is closed when the hold is lost.
-func (h *Hold) Lost() <-chan struct{} { return h.A.lostSignal() }
+// Lost is closed when the hold ends without an Unlock.
+func (h *Hold) Lost() <-chan struct{} {
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	if h.lost == nil {
+		h.lost = make(chan struct{})
+		if h.told {
+			close(h.lost)
+		}
+	}
+	return h.lost
+}
 
 // LostErr is the error of a lost hold, else nil.
 func (h *Hold) LostErr() error {
@@ -68,6 +81,9 @@ func (h *Hold) LostErr() error {
 
 // Unlock gives the hold back, and the lock with the last one.
 func (h *Hold) Unlock(ctx context.Context) error {
+	if err := session.CheckContext(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := h.A.unlockContext(ctx)
 	defer cancel()
 	if err := h.A.takeTurn(ctx, "unlock"); err != nil {
@@ -119,16 +135,21 @@ func (h *Hold) unlockLater() {
 
 // unlockContext bounds an unlock by the caller's context while that lives, and in
 // any case by what the lease has left. A context that is already over says nothing
-// about unlocking: most often it is the reason for it.
+// about unlocking: most often it is the reason for it. Nor does one that ends because
+// a hold is released, maybe this very one: that happens before Redis is asked. The
+// deadline of ctx is one of the result, too, and left to it: a caller who ran out of
+// time is told that, and not of a cancel.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	switch {
-	case ctx.Err() != nil:
-		return context.WithTimeout(context.WithoutCancel(ctx), a.Settings.CallLimit())
-	case owner.From(ctx) == a.Owner:
-		return a.unlockContextWithin(ctx)
+	if ctx.Err() != nil {
+		return session.Beyond(ctx, a.Settings.CallLimit())
 	}
-	return context.WithDeadline(ctx, a.insistsUntil())
+	outlasting, stop := session.Outlasting(ctx, errReleased)
+	within, cancel := session.Within(outlasting, a.insistsUntil(), trustIsOver)
+	return within, func() { cancel(); stop() }
 }
+
+// trustIsOver is what an unlock says that was given up then.
+const trustIsOver = "gave up with the end of trust in the lease"
 
 // insistsUntil is how long an unlock that fails is tried again: until trust ends, for
 // soon after that the lease does. Insisting for longer, it would find one day that
@@ -140,24 +161,6 @@ func (a *Acquisition) insistsUntil() time.Time {
 		return least
 	}
 	return until
-}
-
-// unlockContextWithin is unlockContext for a context that may be the one of the
-// hold, which ends because of the unlock and before Redis is asked: that is no
-// reason to give up. Its deadline is one of the result, too, and left to it: a caller
-// who ran out of time is told that, and not of a cancel.
-func (a *Acquisition) unlockContextWithin(ctx context.Context) (context.Context, context.CancelFunc) {
-	end := a.insistsUntil()
-	if d, ok := ctx.Deadline(); ok && d.Before(end) {
-		end = d
-	}
-	detached, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
-	stop := context.AfterFunc(ctx, func() {
-		if ctx.Err() == context.Canceled && !errors.Is(context.Cause(ctx), errReleased) {
-			cancel()
-		}
-	})
-	return detached, func() { stop(); cancel() }
 }
 
 // close takes the hold out of the count and ends its contexts. It reports how
@@ -212,13 +215,15 @@ func (h *Hold) end(cause error) {
 // giveOne tells Redis that one hold less is left. The hold counts as released
 // whatever Redis says: the count is kept here.
 func (a *Acquisition) giveOne(ctx context.Context, left int) error {
-	err := a.keeper.SetHolds(ctx, a, left)
-	switch {
-	case errors.Is(err, ErrGone):
-		return a.lose()
-	case err != nil:
-		a.mendNumber()
+	answer, err := a.keeper.SetHolds(ctx, a, left)
+	if errors.Is(err, ErrGone) {
+		if err := a.lose(); !errors.Is(err, ErrEnded) {
+			return err
+		}
+		// Close released the whole lock while the command was under way.
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "unlock", Name: a.Name}
 	}
+	a.mendNumber(answer.Strays, err)
 	return err
 }
 
@@ -228,8 +233,8 @@ func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 	a.stopRenewal(ctx)
 	err := a.keeper.Leave(ctx, a)
 	a.mu.Lock()
-	if errors.Is(err, ErrGone) && (a.unsure || a.freed || a.state == released) {
-		err = nil // an earlier try of this same Unlock has released it, or closing has
+	if errors.Is(err, ErrGone) && (a.retried || a.state == released) {
+		err = nil // an earlier try of this same Unlock, the background, or closing has released it
 	}
 	switch {
 	case err == nil:
@@ -240,7 +245,7 @@ func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 		a.settle(h)
 		err = a.lostErr
 	default:
-		a.unsure = a.unsure || errors.Is(err, lockerr.ErrIndeterminate)
+		a.retried = true
 	}
 	a.mu.Unlock()
 	a.end()
@@ -274,6 +279,9 @@ func (h *Hold) Forget() {
 		a.endIfDone()
 		return
 	}
+	if h.lost != nil {
+		a.watched = append(a.watched, h.lost)
+	}
 	lastOne := a.holds == 1
 	if !lastOne {
 		a.holds--
@@ -287,54 +295,8 @@ func (h *Hold) Forget() {
 	if !lastOne {
 		becomes = "other holds keep its lock"
 	}
-	a.session.Log.Error("redlatch: a hold was dropped without Unlock; "+becomes,
+	a.session.Dropped(becomes,
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.site.String()))
-}
-
-// Close ends the acquisition because its client closes: like a last Unlock,
-// whatever the number of holds, with ErrClosed as the cause of its contexts.
-// Whoever watches for the loss is told too: to a worker in another goroutine
-// the lock ended without its asking.
-func (a *Acquisition) Close(ctx context.Context) error {
-	ctx, cancel := a.unlockContext(ctx)
-	defer cancel()
-	// Holders first: whatever becomes of the release, the lock is not kept.
-	if !a.closeHolds() {
-		a.end()
-		return nil
-	}
-	a.stopRenewal(ctx)
-	if err := a.takeTurn(ctx, "close"); err != nil {
-		return err
-	}
-	defer a.giveTurn()
-	err := a.keeper.Leave(ctx, a)
-	a.end()
-	if errors.Is(err, ErrGone) {
-		return nil
-	}
-	return err
-}
-
-// closeHolds tells all holders that the client has closed. It reports whether
-// there is anything to release.
-func (a *Acquisition) closeHolds() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	keeps := a.state == live || a.state == leaving
-	if keeps {
-		a.state = released
-		if a.gone == nil {
-			a.gone = make(chan struct{})
-		}
-		close(a.gone)
-	}
-	for _, h := range a.open {
-		h.released = true
-		h.end(lockerr.ErrClosed)
-	}
-	a.open = nil
-	return keeps
 }
 
 // Trusted reports whether the hold may be relied on now.

@@ -67,23 +67,24 @@ var testHelpers = []string{
 // may lists what a package of ours may import of ours. A package that is not
 // listed may import anything but test helpers.
 var may = map[string][]string{
-	"lockerr":              {},
+	"lockerr":              {"internal/joined"},
 	"watchdog":             {},
 	"lua":                  {},
 	"internal/owner":       {},
+	"internal/joined":      {},
 	"internal/wake":        {},
 	"internal/key":         {"lockerr"},
 	"internal/settings":    {"lockerr"},
-	"internal/session":     {"lockerr", "lua", "watchdog", "internal/wake"},
-	"internal/acquisition": {"lockerr", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
-	"lock":                 {"lockerr", "internal/acquisition"},
+	"internal/session":     {"lockerr", "internal/joined", "lua", "watchdog", "internal/key", "internal/wake"},
+	"internal/acquisition": {"lockerr", "internal/joined", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
+	"lock":                 {"lockerr", "internal/joined", "internal/acquisition"},
 	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// The waiting in a queue: for the fair mutex and the semaphore.
 	"internal/queue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/wake"},
 	"reentrant":      {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/wake"},
 	"fair":           {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/queue", "internal/session", "internal/settings"},
 	"semaphore":      {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/queue", "internal/session", "internal/settings"},
-	".":              {"lockerr", "reentrant", "fair", "semaphore", "lock", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	".":              {"lockerr", "internal/joined", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
 }
 
 func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
@@ -211,4 +212,183 @@ func TestNoSharedStateAtPackageLevel(t *testing.T) {
 			})
 		}
 	})
+}
+
+// What is sent to Redis may run on when its caller has left; see session.Do. So it
+// changes nothing that it has in common with the caller, and reads nothing that the
+// caller changes: what it learns is its value.
+func TestWhatIsSentSharesNothingWithItsCaller(t *testing.T) {
+	senders := []string{"Do", "operate", "Ask", "ForceRelease"}
+	found := 0
+	sources(t, func(path string, file *ast.File, set *token.FileSet) {
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || !slices.Contains(senders, calledName(call)) {
+					return true
+				}
+				for _, arg := range call.Args {
+					if sent, ok := arg.(*ast.FuncLit); ok && asksRedis(sent) {
+						found++
+						for _, shared := range sharedWith(sent, f) {
+							t.Errorf("%s: %s is changed, and shared by what is sent and its caller", set.Position(sent.Pos()), shared)
+						}
+					}
+				}
+				return true
+			})
+		}
+	})
+	require.Greater(t, found, 10, "what is sent was found")
+}
+
+func calledName(call *ast.CallExpr) string {
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return f.Name
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	}
+	return ""
+}
+
+// asksRedis reports whether a function has the form of what session.Do sends: a context
+// comes in, and a value and an error go out.
+func asksRedis(f *ast.FuncLit) bool {
+	params, results := f.Type.Params, f.Type.Results
+	if params.NumFields() < 2 || results.NumFields() != 2 {
+		return false
+	}
+	last, ok := results.List[len(results.List)-1].Type.(*ast.Ident)
+	return ok && last.Name == "error"
+}
+
+// sharedWith lists what a function inside another one changes of what is declared
+// outside of it, and what it reads that the other one changes again.
+func sharedWith(inner *ast.FuncLit, outer *ast.FuncDecl) (shared []string) {
+	own := declaredIn(inner)
+	for name := range changedIn(inner) {
+		if !own[name] {
+			shared = append(shared, name)
+		}
+	}
+	outside := changedIn(outer)
+	ast.Inspect(inner.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && !own[x.Name] && outside[x.Name+"."+n.Sel.Name] {
+				shared = append(shared, x.Name+"."+n.Sel.Name)
+			}
+		case *ast.Ident:
+			if !own[n.Name] && outside[n.Name] {
+				shared = append(shared, n.Name)
+			}
+		}
+		return true
+	})
+	return shared
+}
+
+// declaredIn has the names that a function declares.
+func declaredIn(f *ast.FuncLit) map[string]bool {
+	names := map[string]bool{}
+	add := func(e ast.Expr) {
+		if id, ok := e.(*ast.Ident); ok {
+			names[id.Name] = true
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field:
+			for _, id := range n.Names {
+				names[id.Name] = true
+			}
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, e := range n.Lhs {
+					add(e)
+				}
+			}
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				add(n.Key)
+				add(n.Value)
+			}
+		case *ast.ValueSpec:
+			for _, id := range n.Names {
+				names[id.Name] = true
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// changedIn has what a function assigns to without declaring it there: variables, and
+// fields as "variable.field" and as the variable.
+func changedIn(f ast.Node) map[string]bool {
+	names := map[string]bool{}
+	add := func(e ast.Expr) {
+		switch e := e.(type) {
+		case *ast.Ident:
+			if e.Name != "_" {
+				names[e.Name] = true
+			}
+		case *ast.SelectorExpr:
+			if x, ok := e.X.(*ast.Ident); ok {
+				names[x.Name+"."+e.Sel.Name] = true
+			}
+		case *ast.IndexExpr:
+			if x, ok := e.X.(*ast.Ident); ok {
+				names[x.Name] = true
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok != token.DEFINE {
+				for _, e := range n.Lhs {
+					add(e)
+				}
+			}
+		case *ast.IncDecStmt:
+			add(n.X)
+		}
+		return true
+	})
+	return names
+}
+
+func TestSharingIsSeen(t *testing.T) {
+	for body, shared := range map[string][]string{
+		`x := 0; send(func(a, b int) (int, error) { x = a; return 0, nil })`:                                   {"x"},
+		`x, y := 0, 0; send(func(a, b int) (int, error) { x, y = x+a, b; return 0, nil })`:                     {"x", "y"},
+		`send(func(a, b int) (int, error) { w.ticket++; return 0, nil })`:                                      {"w.ticket"},
+		`send(func(a, b int) (int, error) { return w.ticket, nil }); w.ticket = 2`:                             {"w.ticket"},
+		`ctx := 0; ctx = 1; send(func(a, b int) (int, error) { return ctx, nil })`:                             {"ctx"},
+		`m := map[int]int{}; send(func(a, b int) (int, error) { m[1] = 2; return 0, nil })`:                    {"m"},
+		`x := 0; send(func(a, b int) (int, error) { x := a; x = b; a++; return x, nil })`:                      nil,
+		`w.place = 1; send(func(a, b int) (r int, err error) { r, err = w.ticket, nil; return r, err })`:       nil,
+		`send(func(a, b int) (int, error) { for i, x := range y { x = i }; var z int; z = a; return z, nil })`: nil,
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc f() {"+body+"}", 0)
+		require.NoError(t, err, body)
+		f := file.Decls[len(file.Decls)-1].(*ast.FuncDecl)
+		var sent *ast.FuncLit
+		ast.Inspect(f, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.FuncLit); ok {
+				sent = lit
+			}
+			return true
+		})
+		require.True(t, asksRedis(sent), body)
+		got := sharedWith(sent, f)
+		slices.Sort(got)
+		require.Equal(t, shared, slices.Compact(got), body)
+	}
 }

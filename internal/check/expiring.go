@@ -89,7 +89,7 @@ func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 func Grants(ops []history.Op) []history.Op {
 	ops = slices.Clone(ops)
 	for i := range ops {
-		ops[i].Queued = 0
+		ops[i].Queued, ops[i].Again = 0, 0
 		if ops[i].Outcome == history.Refused {
 			ops[i].Outcome = history.Nothing
 		}

@@ -68,9 +68,10 @@ func withPlaces(ops []history.Op) (parts []history.Op) {
 }
 
 // keepsPlace reports whether an acquire is known to have been in the queue from one
-// instant until it was granted.
+// instant until it was granted. One that was told that it had lost its place has lost
+// it without reason, for nothing expires.
 func keepsPlace(op history.Op) bool {
-	return op.Kind == history.Acquire && op.Outcome == history.Done && op.Queued != 0 && op.Again == 0
+	return op.Kind == history.Acquire && (op.Outcome == history.Done && op.Queued != 0 || op.Again != 0)
 }
 
 // othersWait reports whether somebody else may have been in the queue while op was
@@ -90,23 +91,16 @@ func (s PermitState) step(op history.Op) (next []PermitState) {
 }
 
 // resizedAgain is what there may be when what was asked at that instant takes effect:
-// the same, or what it is after resizes have taken effect again. Of several the last
-// counts, and the least, which sends waiters away: so two say all. Those that returned
-// before that instant do so no more.
+// the same, or what it is after a resize has taken effect again; of several the last
+// counts. A resize that returned before that instant takes effect no more.
 func (s PermitState) resizedAgain(asked int64) []PermitState {
 	open, all := s.again, []PermitState{s}
-	for range 2 {
-		for _, before := range all {
-			for _, w := range s.again.words() {
-				_, limit := readPlace(w)
-				if after := before.limited(limit); !slices.Contains(all, after) {
-					all = append(all, after)
-				}
-			}
-		}
-	}
 	for _, w := range s.again.words() {
-		if until, _ := readPlace(w); until < asked {
+		until, limit := readPlace(w)
+		if after := s.limited(limit); !slices.Contains(all, after) {
+			all = append(all, after)
+		}
+		if until < asked {
 			open = open.without(w)
 		}
 	}
@@ -130,6 +124,9 @@ func (s PermitState) take(op history.Op) []PermitState {
 	case op.Outcome == history.Refused:
 		return s.refuse(op)
 	case op.Outcome == history.TooMany && op.Units > s.limit:
+		if op.Kind == history.Acquire { // it may give up a place, which may be granted before
+			s.left += op.Units
+		}
 		return []PermitState{s}
 	case op.Outcome == history.Unknown:
 		s.maybe += op.Units
@@ -161,6 +158,9 @@ func (s PermitState) overtakes(op history.Op) bool {
 
 // join is the place in the queue of one who could not be granted.
 func (s PermitState) join(op history.Op) []PermitState {
+	if op.Again != 0 {
+		return nil
+	}
 	if op.Units <= s.limit-s.used-s.left-s.maybe && op.Ahead == 0 {
 		return nil
 	}
@@ -195,14 +195,10 @@ func (s PermitState) resize(op history.Op) []PermitState {
 	return nil
 }
 
-// limited is with another limit.
+// limited is with another limit. A waiter for more than that keeps its place, or is
+// told.
 func (s PermitState) limited(limit int) PermitState {
 	s.limit = limit
-	for _, w := range s.waiting.words() {
-		if _, units := readPlace(w); units > limit { // is sent away, and may come back
-			s.waiting = s.waiting.without(w)
-		}
-	}
 	return s
 }
 

@@ -106,11 +106,19 @@ var possiblePermits = histories{
 			return op
 		}(),
 	},
-	"resized twice after others, and who waited was sent away in between": {
+	"resized twice after others": {
 		units(5, 2, resize, 1, 60, done), units(8, 3, try, 3, 4, tooMany),
 		units(6, 5, resize, 5, 60, done), units(9, 5, try, 6, 7, done), units(9, 5, release, 8, 9, done),
-		units(7, 3, resize, 10, 11, done), units(1, 1, try, 12, 13, done), queued(15, units(2, 3, acquire, 14, 80, done)),
+		units(7, 3, resize, 10, 11, done), units(1, 1, try, 12, 13, done),
 		units(3, 4, try, 16, 17, done), units(3, 4, release, 18, 19, done), units(1, 1, release, 20, 21, done),
+	},
+	"granted before it gave up the place for which the limit was too low": {
+		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 3, acquire, 3, 8, tooMany)), units(5, 1, resize, 5, 6, done),
+		units(5, 3, resize, 9, 10, done), units(1, 3, release, 11, 12, done), saying(3, 0, units(3, 1, try, 13, 14, refused)),
+	},
+	"granted before it gave up a place that it was not told of": {
+		units(1, 3, acquire, 1, 2, done), units(2, 3, acquire, 3, 8, tooMany), units(5, 1, resize, 5, 6, done),
+		units(5, 3, resize, 9, 10, done), units(1, 3, release, 11, 12, done), saying(3, 0, units(3, 1, try, 13, 14, refused)),
 	},
 	"raised or not": {units(5, 5, resize, 1, never, unknown), units(1, 4, try, 3, 4, tooMany), units(1, 4, try, 5, 6, done)},
 	"what never reached the server": {
@@ -133,14 +141,6 @@ var possiblePermits = histories{
 	"who asked before another was told of its place may be first": {
 		units(1, 3, acquire, 1, 2, done), queued(6, units(2, 2, acquire, 3, 40, done)), units(3, 2, acquire, 5, 20, done),
 		units(1, 3, release, 7, 8, done), units(3, 2, release, 21, 22, done),
-	},
-	"who was sent away, and came back when there was enough again, is not first": {
-		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 3, acquire, 3, 40, done)), units(5, 2, resize, 5, 6, done),
-		units(1, 3, release, 7, 8, done), units(5, 3, resize, 9, 10, done), units(3, 1, try, 11, 12, done), units(3, 1, release, 13, 14, done),
-	},
-	"who lost its place is not first": {
-		units(1, 3, acquire, 1, 2, done), again(9, queued(4, units(2, 2, acquire, 3, 40, done))),
-		queued(8, units(3, 2, acquire, 7, 20, done)), units(1, 3, release, 10, 11, done), units(3, 2, release, 21, 22, done),
 	},
 }
 
@@ -199,7 +199,18 @@ var impossiblePermits = histories{
 		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 2, acquire, 3, 40, done)), queued(8, units(3, 2, acquire, 6, 20, done)),
 		units(1, 3, release, 9, 10, done), units(3, 2, release, 21, 22, done),
 	},
-	"queued while all is free":         {queued(5, units(1, 1, acquire, 1, 9, done))},
+	"passed over because the limit was too low for it in between": {
+		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 3, acquire, 3, 40, done)), units(5, 2, resize, 5, 6, done),
+		units(1, 3, release, 7, 8, done), units(5, 3, resize, 9, 10, done), units(3, 1, try, 11, 12, done), units(3, 1, release, 13, 14, done),
+	},
+	"a lost place": {
+		units(1, 3, acquire, 1, 2, done), again(9, queued(4, units(2, 2, acquire, 3, 40, done))), units(1, 3, release, 10, 11, done),
+	},
+	"queued while all is free": {queued(5, units(1, 1, acquire, 1, 9, done))},
+	"in use by one that never queues": {
+		units(1, 3, acquire, 1, 2, done), units(2, 3, try, 6, 8, tooMany), units(5, 1, resize, 4, 5, done),
+		units(5, 3, resize, 9, 10, done), units(1, 3, release, 11, 12, done), saying(3, 0, units(3, 1, try, 13, 14, refused)),
+	},
 	"sent away while there are enough": {units(1, 3, acquire, 1, 2, tooMany)},
 	"sent away though it was raised":   {units(5, 5, resize, 1, 2, done), units(1, 4, try, 3, 4, tooMany)},
 	"as if it was not lowered":         {units(5, 1, resize, 1, 2, done), units(1, 2, try, 3, 4, done)},

@@ -15,6 +15,7 @@ const (
 	Free                    // of all holds of the owner at once, as the end of a lease is; and of its place in a queue
 	Join                    // of a queue: package check makes it out of an Acquire that waited
 	Resize                  // of what a semaphore has: Units is the new limit
+	Count                   // of the holds of an owner that has InUse of them: Units is what Redis counts
 )
 
 // Outcome is what the client was told.
@@ -34,6 +35,8 @@ const (
 	Lost
 	// TooMany is definite: more units than there are.
 	TooMany
+	// Removed is definite: an operator took it out of the queue.
+	Removed
 )
 
 // Never is the Return of a call that has not returned.
@@ -83,11 +86,11 @@ type Window struct {
 }
 
 func (k Kind) String() string {
-	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join", "resize")
+	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join", "resize", "count")
 }
 
 func (o Outcome) String() string {
-	return pick(int(o), "outcome", "unknown", "done", "refused", "nothing", "lost", "too many")
+	return pick(int(o), "outcome", "unknown", "done", "refused", "nothing", "lost", "too many", "removed")
 }
 
 func pick(i int, what string, names ...string) string {

@@ -6,9 +6,12 @@
 package key
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/lockerr"
 )
@@ -18,18 +21,17 @@ import (
 // where its id was meant) and would be copied into every command and log line.
 const MaxNameLen = 512
 
+// MaxDescriptionLen is the longest description of a holder, in bytes.
+const MaxDescriptionLen = 256
+
 // Mutex has the keys and the channel of one mutex.
 type Mutex struct {
 	Lock    string // hash, lives as long as the lease: acquisition -> holds
 	Fence   string // string: the last fence given out
 	Channel string // "0" is published here when the lock is released
-	Slot    int    // hash slot of both keys in a cluster
-}
+	Slot    int    // hash slot of all keys in a cluster
 
-// Fair has the keys of one fair mutex: those of the mutex, which it excludes, and
-// its queue.
-type Fair struct {
-	Mutex
+	// Of the fair mutex of the name.
 	Queue string // sorted set: waiter -> ticket
 	Alive string // sorted set: waiter -> end of its heartbeat, server ms
 }
@@ -48,8 +50,6 @@ type Semaphore struct {
 const (
 	fencePrefix = "redisson_lock_token"
 	ourPrefix   = "redlatch:" // of everything that is not Redisson's layout
-	queuePrefix = ourPrefix + "queue"
-	alivePrefix = ourPrefix + "alive"
 
 	// ClientPrefix and a client's id are the channel on which that client is told
 	// what became of its waiters. An id is random and stands in the queue, so who
@@ -57,22 +57,16 @@ const (
 	ClientPrefix = "redlatch:client:"
 )
 
-// ForFair builds the keys of the fair mutex with this name, which CheckName has
-// accepted.
-func ForFair(name string) Fair {
-	return Fair{Mutex: ForMutex(name), Queue: prefixed(queuePrefix, name), Alive: prefixed(alivePrefix, name)}
-}
-
 // ForSemaphore builds the keys of the semaphore with this name, which CheckName
 // has accepted.
 func ForSemaphore(name string) Semaphore {
 	return Semaphore{
 		Name:    name,
-		Permits: prefixed(ourPrefix+"permits", name),
-		Holders: prefixed(ourPrefix+"holders", name),
-		Queue:   prefixed(ourPrefix+"permits-queue", name),
-		Alive:   prefixed(ourPrefix+"permits-alive", name),
-		Slot:    Slot(prefixed(ourPrefix+"permits", name)),
+		Permits: ours("permits", name),
+		Holders: ours("holders", name),
+		Queue:   ours("permits-queue", name),
+		Alive:   ours("permits-alive", name),
+		Slot:    Slot(name),
 	}
 }
 
@@ -81,32 +75,91 @@ func ForSemaphore(name string) Semaphore {
 func ForMutex(name string) Mutex {
 	return Mutex{
 		Lock:    name,
-		Fence:   prefixed(fencePrefix, name),
-		Channel: prefixed("redisson_lock__channel", name),
+		Fence:   redissons(fencePrefix, name),
+		Channel: redissons("redisson_lock__channel", name),
 		Slot:    Slot(name),
+		Queue:   ours("queue", name),
+		Alive:   ours("alive", name),
 	}
 }
 
-// prefixed follows Redisson's rule: braces are added around the name unless it
-// has some already, so that the derived key shares the slot of the name.
-func prefixed(prefix, name string) string {
+// redissons follows Redisson's rule: it adds braces around the name unless the name
+// has some already, so that the derived key shares the slot of the name. The names
+// x and {x} therefore share their fence and their channel. docs/keyspace.md says why
+// that is harmless.
+func redissons(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
 	}
 	return prefix + ":{" + name + "}"
 }
 
-// CheckName accepts a name whose keys all fall into one slot and that can be
-// shown in a terminal and a log. Spaces, colons and any printable letter of any
-// script are fine; control characters and bytes that are no UTF-8 are not,
-// because what operators paste and grep would not be what is stored; and braces
-// must form exactly one non-empty tag, because otherwise the derived keys land
-// in other slots than the lock. The error is a *lockerr.ConfigError.
-func CheckName(name string) error {
-	if why := badName(name); why != "" {
-		return &lockerr.ConfigError{What: "lock name", Value: name, Why: why}
+// ours builds a key of our own, in the slot of the name. No two names share one: a
+// name with braces comes after two colons, a name without them in braces after one.
+func ours(kind, name string) string {
+	if strings.Contains(name, "{") {
+		return ourPrefix + kind + "::" + name
 	}
-	return nil
+	return ourPrefix + kind + ":{" + name + "}"
+}
+
+// CheckName accepts a name whose keys all fall into one slot and that can be
+// shown in a terminal and a log. Spaces, colons and any visible letter of any
+// script are fine; see badText for what is not; and braces must form exactly one
+// non-empty tag, because otherwise the derived keys land in other slots than the
+// lock. The error is a *lockerr.ConfigError.
+func CheckName(name string) error { return check("lock name", name, badName(name)) }
+
+// CheckPrefix accepts what a name may begin with. Its braces, if any, form a tag of
+// its own: a prefix that opens a brace for names to close could have one service share
+// fences with another.
+func CheckPrefix(prefix string) error { return check("prefix", prefix, badName(prefix+"x")) }
+
+// CheckDescription accepts what can be shown in a terminal and a log.
+func CheckDescription(text string) error {
+	why := badText(text)
+	if len(text) > MaxDescriptionLen {
+		why = "must not be longer than 256 bytes"
+	}
+	return check("description", text, why)
+}
+
+func check(what, value, why string) error {
+	if why == "" {
+		return nil
+	}
+	return &lockerr.ConfigError{What: what, Value: value, Why: why}
+}
+
+// badText finds what would not be shown as it is stored: bytes that are no UTF-8,
+// control characters, and characters that nobody sees, such as marks of direction and
+// joiners. They would let two names look alike, and a text do something to the terminal
+// that shows it.
+func badText(text string) string {
+	switch {
+	case !utf8.ValidString(text):
+		return "must be valid UTF-8"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "must not contain control characters"
+	case strings.ContainsFunc(text, isUnseen):
+		return "must not contain characters that cannot be seen"
+	}
+	return ""
+}
+
+func isUnseen(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == brailleBlank
+}
+
+// brailleBlank counts as a symbol, but looks like a space.
+const brailleBlank = '\u2800'
+
+// IsAcquisition reports whether a field of a lock's hash is one that locks have, ours
+// or Redisson's: <uuid>:<number>.
+func IsAcquisition(field string) bool {
+	id, number, _ := strings.Cut(field, ":")
+	_, err := strconv.ParseInt(number, 10, 64)
+	return err == nil && len(id) == 36 && uuid.Validate(id) == nil
 }
 
 func badName(name string) string {
@@ -115,10 +168,8 @@ func badName(name string) string {
 		return "must not be empty"
 	case len(name) > MaxNameLen:
 		return "must not be longer than 512 bytes"
-	case !utf8.ValidString(name):
-		return "must be valid UTF-8"
-	case strings.ContainsFunc(name, unicode.IsControl):
-		return "must not contain control characters"
+	case badText(name) != "":
+		return badText(name)
 	case strings.HasPrefix(name, fencePrefix+":"):
 		return "is the key of another lock's fence"
 	case hasOurPrefix(name):

@@ -15,11 +15,9 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 		Fence:   "redisson_lock_token:{orders:42}",
 		Channel: "redisson_lock__channel:{orders:42}",
 		Slot:    Slot("orders:42"),
+		Queue:   "redlatch:queue:{orders:42}",
+		Alive:   "redlatch:alive:{orders:42}",
 	}, ForMutex("orders:42"))
-	fair := ForFair("orders:42")
-	require.Equal(t, ForMutex("orders:42"), fair.Mutex)
-	require.Equal(t, "redlatch:queue:{orders:42}", fair.Queue)
-	require.Equal(t, "redlatch:alive:{orders:42}", fair.Alive)
 	require.Equal(t, Semaphore{
 		Name:    "orders:42",
 		Permits: "redlatch:permits:{orders:42}",
@@ -46,7 +44,7 @@ func TestBadNamesAreRefusedAndNamed(t *testing.T) {
 		"", strings.Repeat("x", MaxNameLen+1), "a\x00b", "a\nb", "a\xffb",
 		"{}x", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}", "redisson_lock_token:{a}",
 		"redlatch:queue:{a}", "redlatch:alive:{a}", "redlatch:permits:{a}", "redlatch:holders:{a}",
-		"redlatch:permits-queue:{a}", "redlatch:permits-alive:{a}",
+		"redlatch:permits-queue:{a}", "redlatch:permits-alive:{a}", "redlatch:queue::a{b}", "a\u202eb", "a\u200b",
 	} {
 		err := CheckName(name)
 		require.ErrorIs(t, err, lockerr.ErrConfig, "%q", name)
@@ -62,7 +60,7 @@ func TestGoodNamesShareOneSlot(t *testing.T) {
 		"a", "orders:42", "with space", "täg", "🔒", "{a}", "x{a}y", strings.Repeat("x", MaxNameLen),
 	} {
 		require.NoError(t, CheckName(name), "%q", name)
-		k := ForFair(name)
+		k := ForMutex(name)
 		require.Equal(t, k.Slot, Slot(k.Lock))
 		require.Equal(t, k.Slot, Slot(k.Fence))
 		require.Equal(t, k.Slot, Slot(k.Channel))

@@ -34,9 +34,9 @@ var failing = []property{
 		p := f.process(patient)
 		p.die()
 		_, err := p.tryLock(context.Background())
-		require.Equal(f, []error{lockerr.ErrRefused}, kinds(err))
+		require.Equal(f, []error{lockerr.ErrClosed}, kinds(err))
 		_, err = p.client.Lock(context.Background(), f.name)
-		require.Equal(f, []error{lockerr.ErrRefused}, kinds(err))
+		require.Equal(f, []error{lockerr.ErrClosed}, kinds(err))
 	}},
 }
 

@@ -62,6 +62,21 @@ var reentrant = []property{
 		require.True(f, enter(context.Background(), 10) == errBody) //nolint:errorlint // the very error
 		f.process(patient).free()
 	}},
+	{"calls with the same context exclude each other from other locks", func(f *fixture) {
+		p := f.process(patient)
+		other := f.name + "/other"
+		require.NoError(f, p.client.Do(context.Background(), f.name, func(ctx context.Context) error {
+			h, err := p.client.Lock(ctx, other)
+			require.NoError(f, err)
+			_, err = p.client.TryLock(ctx, other)
+			require.Equal(f, []error{lockerr.ErrNotAcquired}, kinds(err))
+			again, err := p.client.TryLock(h.Context(), f.name)
+			require.NoError(f, err)
+			p.unlock(again)
+			p.unlock(h)
+			return nil
+		}))
+	}},
 	{"another owner does not re-enter", func(f *fixture) {
 		p := f.process(patient)
 		h := p.lockWith(newChain())

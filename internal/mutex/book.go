@@ -1,7 +1,6 @@
 package mutex
 
 import (
-	"context"
 	"sync"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -55,13 +54,8 @@ func (b *Book) Len() int {
 	return len(b.records)
 }
 
-// Close gives back all that is held. The session must have begun to close, so
-// that nothing new comes.
-func (b *Book) Close(ctx context.Context) error {
-	return acquisition.CloseAll(ctx, b.held())
-}
-
-func (b *Book) held() []*acquisition.Acquisition {
+// Held is all that is held.
+func (b *Book) Held() []*acquisition.Acquisition {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []*acquisition.Acquisition
@@ -79,26 +73,31 @@ type Record struct {
 
 	mu      sync.Mutex
 	held    []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about yet
-	waiting []*watcher
+	waiting map[*owner.Owner][]*watcher
 	fault   error // why Redis could not be asked lately; nil when it could
 }
 
-// watcher is a Lock that waits while its own chain may get the lock otherwise.
+// watcher is a Lock that waits while its own chain may get the lock otherwise. That is
+// so only for a chain that is one owner (owner.New).
 type watcher struct {
 	owner *owner.Owner
 	got   chan struct{} // capacity 1
+	at    int           // in Record.waiting of its owner
 }
 
-// HeldBy returns the acquisition that the chain has, nil if it has none.
+// HeldBy returns the acquisition of o or of an owner above it on its path, nil if none of
+// them has the lock. Of two it returns the nearer one: an outer one that is being
+// released may still be here while an inner one has the lock already.
 func (r *Record) HeldBy(o *owner.Owner) *acquisition.Acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var nearest *acquisition.Acquisition
 	for _, a := range r.held {
-		if a.Owner == o {
-			return a
+		if o.Has(a.Owner) && (nearest == nil || a.Owner.Has(nearest.Owner)) {
+			nearest = a
 		}
 	}
-	return nil
+	return nearest
 }
 
 // Holder returns an acquisition of this client that has the lock, nil if none. One
@@ -121,21 +120,27 @@ func (r *Record) Watch(o *owner.Owner) (got <-chan struct{}, stop func()) {
 	w := &watcher{owner: o, got: make(chan struct{}, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting = append(r.waiting, w)
+	if r.waiting == nil {
+		r.waiting = make(map[*owner.Owner][]*watcher)
+	}
+	w.at = len(r.waiting[o])
+	r.waiting[o] = append(r.waiting[o], w)
 	return w.got, func() { r.unwatch(w) }
 }
 
 func (r *Record) unwatch(w *watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, other := range r.waiting {
-		if other == w {
-			last := len(r.waiting) - 1
-			r.waiting[i], r.waiting[last] = r.waiting[last], nil
-			r.waiting = r.waiting[:last]
-			return
-		}
+	all := r.waiting[w.owner]
+	last := len(all) - 1
+	if last == 0 {
+		delete(r.waiting, w.owner)
+		return
 	}
+	all[w.at] = all[last]
+	all[w.at].at = w.at
+	all[last] = nil
+	r.waiting[w.owner] = all[:last]
 }
 
 // Granted notes a fresh grant.
@@ -144,12 +149,10 @@ func (r *Record) Granted(a *acquisition.Acquisition) {
 	defer r.mu.Unlock()
 	r.fault = nil
 	r.held = append(r.held, a)
-	for _, w := range r.waiting {
-		if w.owner == a.Owner {
-			select {
-			case w.got <- struct{}{}:
-			default:
-			}
+	for _, w := range r.waiting[a.Owner] { // an owner of a whole chain has none below it
+		select {
+		case w.got <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -2,6 +2,7 @@ package mutex
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
@@ -11,10 +12,6 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
-
-// Shortly is how long an operation that does not wait for a lock tries to reach
-// Redis when its context sets no end.
-const Shortly = 5 * time.Second
 
 // Named is a lock by its name, with its settings.
 type Named struct {
@@ -34,19 +31,34 @@ func (b *Book) Lock(name string, st settings.Lock) Named {
 	return n
 }
 
+// Check reports what is wrong with the lock or the context.
+func (n *Named) Check(ctx context.Context) error {
+	switch {
+	case n.Book == nil:
+		return settings.ErrNoClient
+	case n.Err != nil:
+		return n.Err
+	}
+	return session.CheckContext(ctx)
+}
+
 // Ask sends a command of an operation that belongs to no wait.
 func Ask[T any](ctx context.Context, n *Named, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
 	s := n.Book.Session
-	return session.Do(ctx, s, session.Call{Op: op, Name: n.Keys.Lock, Limit: settings.DefaultCallLimit, Waits: true},
+	return session.Do(ctx, s, n.call(op),
 		func(ctx context.Context, _ lua.Time) (T, error) { return send(ctx, s.Redis) })
+}
+
+func (n *Named) call(op string) session.Call {
+	return session.Call{Op: op, Name: n.Keys.Lock, Limit: settings.DefaultCallLimit, Waits: true}
 }
 
 // Inspect reads who has the lock, for how long, under which fence.
 func (n *Named) Inspect(ctx context.Context) (lock.Info, error) {
-	if n.Err != nil {
-		return lock.Info{}, n.Err
+	if err := n.Check(ctx); err != nil {
+		return lock.Info{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, Shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	return n.inspect(ctx, "inspect")
 }
@@ -85,27 +97,42 @@ func Since(fence int64, now lua.Time) time.Time {
 	return time.UnixMicro(fence)
 }
 
-// ForceRelease ends the lock whoever has it. expected is the acquisition to end;
-// empty means whoever has the lock when Redis is first asked. force sends the
-// command that ends a certain acquisition.
+var errNoMutex = errors.New("the hash at this key is not a mutex")
+
+// target is always somebody in particular: a copy of the command must not end the lock
+// of whoever comes next. And it has the form of a lock's: the hash of somebody else is
+// not to be deleted.
+func (n *Named) target(ctx context.Context, expected string) (acquisition string, err error) {
+	if key.IsAcquisition(expected) {
+		return expected, nil
+	}
+	info, err := n.inspect(ctx, "force release")
+	switch {
+	case err != nil || !info.Held():
+		return "", err
+	case !key.IsAcquisition(info.Holder):
+		return "", &lockerr.OpError{Kind: lockerr.ErrRefused, Op: "force release", Name: n.Keys.Lock, Err: errNoMutex}
+	case expected != "":
+		return info.Holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: info.Holder}
+	}
+	return info.Holder, nil
+}
+
+// ForceRelease ends the lock whoever has it, if it is one of ours or of Redisson.
+// expected is the acquisition to end; empty means whoever has the lock when Redis is
+// first asked. force sends the command that ends a certain acquisition.
 func (n *Named) ForceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
-	if n.Err != nil {
-		return "", n.Err
+	if err := n.Check(ctx); err != nil {
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, Shortly)
+	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	for {
-		target := expected
-		if target == "" {
-			// Always somebody in particular: a copy of the command must not end
-			// the lock of whoever comes next.
-			info, err := n.inspect(ctx, "force release")
-			if err != nil || !info.Held() {
-				return "", err
-			}
-			target = info.Holder
+		target, err := n.target(ctx, expected)
+		if err != nil || target == "" {
+			return target, err
 		}
 		answer, err := Ask(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
@@ -114,6 +141,9 @@ func (n *Named) ForceRelease(ctx context.Context, expected string,
 		case err != nil:
 			return "", err
 		case answer.Value.Status == lua.Freed, answer.Strays.Any(): // by an earlier attempt
+			if answer.Value.Queue {
+				handOn(ctx, n.Book.Session, n.Keys, n.call("force release"))
+			}
 			return target, nil
 		case answer.Value.Status == lua.Nobody:
 			return "", nil

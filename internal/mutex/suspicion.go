@@ -6,8 +6,8 @@ import (
 )
 
 // Suspicion logs, once, a wait that has lasted long on a lock which this very
-// client holds. The usual cause is a context without the owner: the program
-// waits for itself, and would do so in silence. One wait has one suspicion,
+// client holds. The usual cause is that the program did not pass on the context of the
+// hold: it waits for itself, and would do so in silence. One wait has one suspicion,
 // wherever in the client it waits.
 type Suspicion struct {
 	C     <-chan time.Time // fires when it is time to check
@@ -34,8 +34,12 @@ func (s *Suspicion) Check() {
 		s.timer.Reset(s.want.Settings.Suspect)
 		return
 	}
-	s.want.Session.Log.Warn("redlatch: a long wait for a lock that this client itself holds; is a context with the owner missing?",
-		slog.String("lock", s.want.Keys.Lock), slog.Duration("waited", s.want.Settings.Suspect),
+	hint := "if the holder waits for this call, pass on the context of its hold: Hold.Context, or the one that Do gives"
+	if s.want.Owner.Sibling(holder.Owner) {
+		hint = "both calls got the same context; " + hint
+	}
+	s.want.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
+		slog.String("hint", hint), slog.String("lock", s.want.Keys.Lock), slog.Duration("waited", s.want.Settings.Suspect),
 		slog.String("waiting_at", s.want.Site.String()), slog.String("held_since", holder.Site().String()))
 }
 

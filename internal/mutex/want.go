@@ -29,30 +29,30 @@ type Want struct {
 	Settings *settings.Lock
 	Owner    *owner.Owner
 	Site     acquisition.Site
+
+	unsure bool // a request under an id that was given up may have taken effect
 }
 
 // Want checks what can be checked before Redis is asked, and counts as a user of
 // the record until End. It is called by the method that the user calls, whose
 // caller is noted.
 func (n *Named) Want(ctx context.Context) (*Want, error) {
+	if err := n.Check(ctx); err != nil {
+		return nil, err
+	}
 	s := n.Book.Session
+	by, ended := owner.Of(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
-	case n.Err != nil:
-		return nil, n.Err
 	case !s.Enter():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}
-	case ctx.Err() != nil: // wins over a free lock: the caller has gone
+	case ended: // wins over a free lock: the caller has gone
 		s.Leave()
-		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.Cause(ctx)}
+		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
 	}
-	w := &Want{
+	return &Want{
 		Book: n.Book, Record: n.Book.Enter(n.Keys.Lock), Session: s,
-		Keys: n.Keys, Settings: &n.Settings, Owner: owner.From(ctx), Site: acquisition.Here(),
-	}
-	if w.Owner == nil {
-		w.Owner = owner.New()
-	}
-	return w, nil
+		Keys: n.Keys, Settings: &n.Settings, Owner: by, Site: acquisition.Here(),
+	}, nil
 }
 
 // End ends what Want began. What the call leaves to do has been handed to the
@@ -96,21 +96,35 @@ func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err 
 // NewID is an id for a fresh grant.
 func (w *Want) NewID() string { return w.Session.NewAcquisition() }
 
-// Call is how a command is sent; see session.Call.
+// Call is how a command is sent; see session.Call. Releases in the background call it
+// too, beside the Lock that waits: only commands of that Lock read what it notes.
 func (w *Want) Call(op string, insist bool) session.Call {
+	locks := op == "lock"
 	return session.Call{
 		Op: op, Name: w.Keys.Lock, Limit: w.Settings.CallLimit(),
-		Waits: op == "lock", Insist: insist, Fault: w.Record.SetFault,
+		Waits: locks, Insist: insist, Fault: w.Record.SetFault, Unsure: locks && w.unsure,
 	}
+}
+
+// Expired reports whether a request ended because its id must be given up, and notes
+// that it may have taken effect.
+func (w *Want) Expired(err error) bool {
+	expired := errors.Is(err, session.ErrExpired)
+	w.unsure = w.unsure || expired
+	return expired
 }
 
 // Acquire asks Redis for the lock under an id, or for one hold more of it.
 func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := w.Session
-	return session.Do(ctx, s, w.Call("lock", false),
+	call := w.Call("lock", false)
+	if holds == 1 { // nothing else is granted afresh
+		call.Window = w.Settings.Window()
+	}
+	return session.Do(ctx, s, call,
 		func(ctx context.Context, voidAfter lua.Time) (lua.AcquireReply, error) {
 			r, err := lua.Acquire(ctx, s.Redis, lua.AcquireParams{
-				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence,
+				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
 				Acquisition: id, Lease: lease, Holds: holds,
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.About,
 			})
@@ -121,41 +135,40 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 		})
 }
 
-// Release tells Redis how many holds are left; none frees the lock for all that
-// wait without a queue. It is sent again also when Redis refuses it, for a
-// permission may come back before the lease ends.
+// Release tells Redis how many holds are left; none frees the lock, which goes to the
+// first in the queue of the fair mutex, if somebody stands in it. It is sent again also
+// when Redis refuses it, for a permission may come back before the lease ends.
 func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
-	return session.Do(ctx, s, w.Call("unlock", true),
+	answer, err := session.Do(ctx, s, w.Call("unlock", true),
 		func(ctx context.Context, _ lua.Time) (lua.ReleaseReply, error) {
 			return lua.Release(ctx, s.Redis, lua.ReleaseParams{
-				LockKey: w.Keys.Lock, Channel: w.Keys.Channel, Acquisition: id, HoldsLeft: left, Cluster: s.Cluster,
+				LockKey: w.Keys.Lock, QueueKey: w.Keys.Queue, Channel: w.Keys.Channel,
+				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
 			})
 		})
+	if answer.Value.Queue {
+		w.HandOn(ctx, "unlock")
+	}
+	return answer, err
 }
 
 // GiveBack releases in the background what may have been, or may yet be, granted
-// under an id: release does it once, and reports what it found. freed is told
-// when there was something; it may be nil.
-func (w *Want) GiveBack(strays session.Strays, release func(ctx context.Context) (lua.Status, error), freed func()) {
-	w.Session.GiveBack(strays, w.Settings.Lease, func(ctx context.Context) bool {
+// under an id: release does it once.
+func (w *Want) GiveBack(strays session.Strays, release func(ctx context.Context) error) {
+	w.Session.GiveBack(strays, w.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 		defer cancel()
-		status, err := release(ctx)
-		if status == lua.Freed && freed != nil {
-			freed()
-		}
-		return err == nil
+		return release(ctx)
 	})
 }
 
-// Begin makes a hold of a grant, and the acquisition it begins. first is how long
-// it is trusted before it must be renewed; 0: for its lease.
-func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, first time.Duration, strays session.Strays) *acquisition.Hold {
+// Begin makes a hold of a grant, and the acquisition it begins.
+func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
 	w.Book.Enter(w.Keys.Lock) // for the acquisition; until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, Key: w.Keys.Lock, Slot: w.Slot(),
-		ID: id, Fence: fence, Sent: sent, First: first, Strays: strays,
+		ID: id, Fence: fence, Sent: sent, Strays: strays,
 		Owner: w.Owner, Settings: w.Settings,
 	}, w.Site)
 }
@@ -168,7 +181,7 @@ func (w *Want) Ended(a *acquisition.Acquisition) {
 
 // Slot groups renewals: by hash slot in a cluster, all together elsewhere.
 func (w *Want) Slot() int {
-	if w.Session.Cluster {
+	if w.Session.Cluster() {
 		return w.Keys.Slot
 	}
 	return 0
@@ -201,15 +214,15 @@ func (w *Want) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredEr
 type Counting struct{ *Want }
 
 // Reenter asks Redis for one hold more.
-func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (time.Time, error) {
+func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.Counted, error) {
 	answer, err := c.Acquire(ctx, a.ID, holds, lease)
-	return answer.Sent, orGone(answer.Value.Status, err)
+	return acquisition.Counted{Sent: answer.Sent, Strays: answer.Strays}, orGone(answer.Value.Status, err)
 }
 
 // SetHolds tells Redis the number of holds.
-func (c Counting) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) error {
+func (c Counting) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.Counted, error) {
 	answer, err := c.Release(ctx, a.ID, holds)
-	return orGone(answer.Value.Status, err)
+	return acquisition.Counted{Sent: answer.Sent, Strays: answer.Strays}, orGone(answer.Value.Status, err)
 }
 
 func orGone(status lua.Status, err error) error {

@@ -15,24 +15,25 @@ type Contender[B any] interface {
 	// Spec says who waits, under an id.
 	Spec(id string) Spec[B]
 	// Join asks, under an id, for what is wanted; unless it is a try, for a place in the
-	// queue where others are in the way, with the ticket of the place it had before.
+	// queue where others are in the way, with the ticket of the place it had before. Its
+	// session.Call has a window, past which it fails with session.ErrExpired.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
-	// Ask beats once for one waiter alone, until that is answered.
+	// Ask beats once for one waiter alone, until that is answered. What the id was
+	// granted is extended to the whole lease by it.
 	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
-	// Late reports whether the trust in a grant of a whole lease, asked for at that
-	// instant, is over.
+	// Late reports whether the trust in a grant that was asked for at that instant is
+	// over.
 	Late(sent time.Time) bool
 	// GiveUp gives up, in the background, what an id has or may yet get: what is
 	// wanted, or a place in the queue.
 	GiveUp(id string, strays session.Strays)
 }
 
-// Grant is what a contender got.
+// Grant is what a contender got, for a whole lease.
 type Grant struct {
 	ID     string
 	Fence  int64
-	Sent   time.Time     // from when trust counts
-	First  time.Duration // how long it lasts at first; 0: the whole lease, less its margin
+	Sent   time.Time // from when trust counts
 	Strays session.Strays
 }
 
@@ -53,18 +54,21 @@ func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted boo
 
 // Contend joins the queue, and waits in it until the contender is granted what it
 // wants, or ctx ends; then nothing is left behind. Its errors are ErrRemoved,
-// ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled when
-// the client closes.
+// *LimitError, ErrInterrupted, those of Join and Ask, the end of ctx, and
+// context.Canceled when the client closes.
 func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, error) {
 	for {
 		g, err := d.contendOnce(ctx, c, o)
-		if !errors.Is(err, errGone) {
+		switch {
+		case errors.Is(err, errGone):
+			// The server lost its data, or took this waiter for dead. The id may have been
+			// granted and have ended: it is never used again. The ticket is.
+			o.again = true
+		case errors.Is(err, session.ErrExpired):
+			// The same may have happened while no answer came.
+		default:
 			return g, err
 		}
-		// The server lost its data, or took this waiter for dead, or the limit of a
-		// semaphore was lowered. The id may have been granted and have ended: it is
-		// never used again. The ticket is.
-		o.again = true
 	}
 }
 
@@ -73,30 +77,29 @@ func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Gr
 	id := d.session.NewAcquisition()
 	w := d.enter(id, c)
 	defer w.leave()
-	var strays session.Strays
-	has, kept := false, false
+	answer, err := c.Join(ctx, id, false)
+	has, kept := err == nil, false
 	defer func() {
-		if !kept && (has || strays.Any()) { // given up, or the user's notice panics
-			c.GiveUp(id, strays)
+		if !kept && (has || answer.Strays.Any()) { // given up, or the user's notice panics
+			c.GiveUp(id, answer.Strays)
 		}
 	}()
-	for {
-		answer, err := c.Join(ctx, id, false)
-		strays = strays.And(answer.Strays)
-		if err != nil {
-			return Grant{}, err
+	place := o.Place
+	o.Place = func(p lua.Place, again bool) {
+		left := answer.Strays
+		if !d.session.Outside(func() { place(p, again) }, func() { c.GiveUp(id, left) }) {
+			has, answer.Strays = false, session.Strays{}
 		}
-		has = true
-		switch r := answer.Value; {
-		case r.Status != lua.Granted:
-			g, err = w.wait(ctx, answer.Sent, r.Place, o)
-		case c.Late(answer.Sent):
-			continue // asked for again, which extends it
-		default:
-			g = Grant{Fence: r.Fence, Sent: answer.Sent}
-		}
-		kept = err == nil
-		g.ID, g.Strays = id, strays
-		return g, err
 	}
+	switch r := answer.Value; {
+	case err != nil:
+		return Grant{}, err
+	case r.Status == lua.Granted && !c.Late(answer.Sent):
+		g = Grant{Fence: r.Fence, Sent: answer.Sent}
+	default:
+		g, err = w.wait(ctx, answer, o)
+	}
+	kept = err == nil
+	g.ID, g.Strays = id, answer.Strays
+	return g, err
 }

@@ -2,8 +2,6 @@ package queue
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,14 +25,15 @@ type Desk[B any] struct {
 
 	mu      sync.Mutex
 	waiters map[string]*waiter[B] // by acquisition
-	queued  int                   // how many of them need to hear
-	ear     *wake.Subscription    // nil while none does
+	ranks   ranks[B]
+	queued  int                // how many of them need to hear
+	ear     *wake.Subscription // nil while none does
 }
 
 // NewDesk makes the desk of one kind. channel is the client's own, on which it
 // hears of grants.
 func NewDesk[B any](s *session.Session, kind session.Kind, channel string, beats Beats[B]) *Desk[B] {
-	d := &Desk[B]{session: s, kind: kind, channel: channel, beats: beats, waiters: make(map[string]*waiter[B])}
+	d := &Desk[B]{session: s, kind: kind, channel: channel, beats: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
 	s.Keep(kind, d.renew)
 	return d
 }
@@ -52,33 +51,17 @@ func (d *Desk[B]) find(acquisition string) *waiter[B] {
 	return d.waiters[acquisition]
 }
 
-// beating finds a waiter that still has to beat. One that was granted has not: it
-// begins to hold at once. Where it cannot, because its user's notice blocks, the
-// grant must not be kept for ever: it ends, and goes on to the next.
-func (d *Desk[B]) beating(acquisition string) *waiter[B] {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if w := d.waiters[acquisition]; w != nil && w.status != lua.Granted {
-		return w
+// hear takes in a message, which is an acquisition: a hint that the waiter which
+// becomes it was granted, or removed. Anybody may have sent it, at any time.
+func (d *Desk[B]) hear(acquisition string) {
+	if w := d.find(acquisition); w != nil {
+		w.hint()
 	}
-	return nil
 }
 
-// hear takes in a message: "<acquisition> <fence>", where fence 0 says that the
-// waiter was removed. What it does not know, or does not understand, is for
-// nobody.
-func (d *Desk[B]) hear(payload string) {
-	acquisition, number, _ := strings.Cut(payload, " ")
-	fence, err := strconv.ParseInt(number, 10, 64)
-	w := d.find(acquisition)
-	switch {
-	case w == nil || err != nil || fence < 0:
-	case fence == 0:
-		w.removed()
-	default:
-		w.told(fence)
-	}
-}
+// missed is called when messages may have been missed. The beats say what was in them,
+// for a hundred waiters in one command.
+func (d *Desk[B]) missed() { d.session.Hurry(d.kind) }
 
 // listen subscribes for one waiter more.
 func (d *Desk[B]) listen() *wake.Subscription {
@@ -86,7 +69,7 @@ func (d *Desk[B]) listen() *wake.Subscription {
 	defer d.mu.Unlock()
 	d.queued++
 	if d.ear == nil {
-		d.ear = d.session.Wakes.Listen(d.channel, d.hear)
+		d.ear = d.session.Wakes.Listen(d.channel, d.hear, d.missed)
 	}
 	return d.ear
 }
@@ -111,16 +94,11 @@ func (d *Desk[B]) unlisten() {
 func (d *Desk[B]) isFirst(w *waiter[B]) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, other := range d.waiters {
-		if other.spec.Key == w.spec.Key && other.status == lua.Queued && other.place.Position < w.place.Position {
-			return false
-		}
-	}
-	return true
+	return d.ranks.first(w.spec.Key) == w
 }
 
-// renew is the watchdog's way to beat. A waiter that has left meanwhile, or was
-// granted, is not sent, and counts as answered.
+// renew is the watchdog's way to beat. A waiter that has left meanwhile is not sent, and
+// counts as answered.
 func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(requests))
 	waiters := make([]*waiter[B], 0, len(requests))
@@ -128,7 +106,7 @@ func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]wat
 	batch := make([]B, 0, len(requests))
 	for i, r := range requests {
 		answers[i] = watchdog.Held
-		if w := d.beating(r.ID); w != nil {
+		if w := d.find(r.ID); w != nil {
 			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.spec.Beat)
 		}
 	}

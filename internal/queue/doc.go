@@ -4,24 +4,32 @@
 // which scripts, is its users' business.
 //
 //	enter ──▶ join ──▶ Queued ──▶ beats, in batches, by the watchdog
-//	                      │
-//	                      ├── message "<acquisition> <fence>" ─▶ granted, with what is left of the heartbeat
-//	                      ├── a beat's answer ─────────────────▶ granted, with the whole lease; or no place any more
-//	                      ├── the holder's lease has ended, or no beat was answered
-//	                      │   for a heartbeat ───────────────▶ ask, and see
-//	                      └── ctx, closing ────────────────────▶ leave; the contender gives up the place in Redis
+//	             │        │
+//	             │        ├── message "<acquisition>", or a beat says "granted" ──▶ ask
+//	             │        ├── the holder's lease has ended, or no beat was answered
+//	             │        │   for a heartbeat ─────────────────────────────────▶ ask
+//	             │        ├── a beat says "gone" ──▶ join again, under a fresh id
+//	             │        └── ctx, closing ────────▶ leave; the contender gives up the place
+//	             └── not answered for the window of the id ──▶ the same, under a fresh id
 //
-// # Why a message may carry the grant
+//	ask ──▶ granted, with the whole lease from the question on; or no place any more;
+//	        or still queued
 //
-// The last beat that was answered "queued" was sent at S. It was answered so, and
-// therefore the grant came after it; and the server keeps the lock until the
-// waiter's heartbeat would have ended, which is S + heartbeat at least. So the
-// waiter has the lock from the moment it hears of it, without another question,
-// and may trust it until S + heartbeat − margin: what is then left of its
-// heartbeat is the first lease. It is renewed when a tenth of that has passed: work
-// of a moment then costs no renewal. Where little of it is left, the waiter asks
-// before it begins.
+// # A message is a hint
 //
-// A message may be lost: the next beat brings the grant. It may be late or
-// doubled: ids are never used twice, so nobody waits under that one any more.
+// A message grants nothing and ends nothing. It may be lost, late or doubled, and
+// anybody who may publish may forge it. So the waiter asks Redis, and only the
+// answer counts: the client trusts the grant from before it sent the question. A lost
+// message costs a beat at most. When the subscription was lost and is back, all waiters
+// of the client beat at once, in batches. When many hints prove false, the waiter heeds the next
+// one later (wake.Flood).
+//
+// A beat takes no grant over. A waiter whose user's notice blocks goes on beating,
+// and what it was granted meanwhile still ends with its first lease.
+//
+// # One id, one place
+//
+// What a join got ends after a heartbeat or a lease if nobody keeps it. So a join is
+// sent again under its id only within that time (session.Call.Window); then the
+// contender gives the id up and joins under a fresh one, with its ticket.
 package queue

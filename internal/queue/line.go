@@ -35,9 +35,13 @@ func (l Line) Show(ctx context.Context, skip, show int) (waiters []lock.Waiter, 
 	return waiters, reply.Length, nil
 }
 
+// longest is more waiters than any queue has. The sum of two such numbers is one that a
+// script still writes without an exponent.
+const longest = 1 << 30
+
 func (l Line) read(ctx context.Context, skip, show int) (lua.QueueReply, error) {
 	answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, _ lua.Time) (lua.QueueReply, error) {
-		return lua.Queue(ctx, l.Session.Redis, l.Queue, l.Alive, max(skip, 0), max(show, 1))
+		return lua.Queue(ctx, l.Session.Redis, l.Queue, l.Alive, min(max(skip, 0), longest), min(max(show, 1), longest))
 	})
 	return answer.Value, err
 }

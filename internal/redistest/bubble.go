@@ -3,9 +3,11 @@ package redistest
 import (
 	"context"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -41,6 +43,37 @@ func Bubble(t TB) *Virtual {
 func (v *Virtual) Another() *Virtual {
 	return &Virtual{Proxy: newProxy(v.t, v.Server.Dial), Server: v.Server}
 }
+
+// Replica is another server that lacks what this one has, and refuses writes, as a
+// replica does that has not caught up.
+func (v *Virtual) Replica() *Virtual {
+	v.t.Helper()
+	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true)
+	v.t.Cleanup(m.Close)
+	r := &Virtual{Proxy: newProxy(v.t, m.Dial), Server: m}
+	r.startServer()
+	m.Server().SetPreHook(func(peer *server.Peer, cmd string, _ ...string) (done bool) {
+		if slices.Contains(writes, cmd) {
+			peer.WriteError("READONLY You can't write against a read only replica.")
+			return true
+		}
+		return false
+	})
+	return r
+}
+
+// writes are the commands of scripts, and of tests, that a replica refuses.
+var writes = []string{
+	"DEL", "HDEL", "HINCRBY", "HSET", "INCR", "PERSIST", "PEXPIRE", "SET", "UNLINK", "ZADD", "ZREM", "ZREMRANGEBYSCORE",
+}
+
+// SwitchTo leads the clients of this link to another server: connections end, and new
+// ones go there. SwitchBack leads them back.
+func (v *Virtual) SwitchTo(other *Virtual) { v.lead(other.Server.Dial) }
+
+// SwitchBack undoes SwitchTo.
+func (v *Virtual) SwitchBack() { v.lead(v.Server.Dial) }
 
 // startServer lets hooks be set before the first client comes: miniredis has no
 // server to hang them on until somebody connects.

@@ -167,3 +167,45 @@ func TestDrawnFaultsInDrawnSchedules(t *testing.T) {
 		})
 	})
 }
+
+// A message may come after the answer to a command that was sent after it.
+func TestDelayedMessagesComeBehindLaterAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		sub := rdb.Subscribe(ctx, "news")
+		defer sub.Close()
+		_, err := sub.Receive(ctx)
+		require.NoError(t, err)
+		v.DelayMessages(time.Second)
+		start := time.Now()
+		require.EqualValues(t, 1, rdb.Publish(ctx, "news", "old").Val())
+		require.Zero(t, time.Since(start))
+		m, err := sub.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "old", m.Payload)
+		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, 1, v.Delayed())
+		v.DelayMessages(0)
+		require.EqualValues(t, 1, rdb.Publish(ctx, "news", "new").Val())
+		_, err = sub.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// Who is led to a replica that lags finds nothing there, and may write nothing.
+func TestAReplicaLagsAndRefusesWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		require.NoError(t, rdb.Set(ctx, "k", "v", 0).Err())
+		v.SwitchTo(v.Replica())
+		require.ErrorIs(t, rdb.Get(ctx, "k").Err(), redis.Nil)
+		require.ErrorContains(t, rdb.Del(ctx, "k").Err(), "READONLY")
+		refused := rdb.Eval(ctx, `return redis.pcall('HDEL', KEYS[1], '')`, []string{"k"}).Err()
+		require.ErrorContains(t, refused, "READONLY", "in scripts too")
+		v.SwitchBack()
+		require.Equal(t, "v", rdb.Get(ctx, "k").Val())
+	})
+}

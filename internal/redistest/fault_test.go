@@ -2,6 +2,7 @@ package redistest_test
 
 import (
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -238,4 +239,30 @@ func requireTimeout(t testing.TB, err error) {
 	var timeout interface{ Timeout() bool }
 	require.ErrorAs(t, err, &timeout)
 	require.True(t, timeout.Timeout())
+}
+
+// What comes back says nothing of what was done.
+func TestFailAfterRunsTheCommandAndAnswersOtherwise(t *testing.T) {
+	everywhere(t, func(t *testing.T, r rig) {
+		key := redistest.Name(t)
+		failed := r.Inject(redistest.Rule{Match: redistest.Command("INCR"), Times: 1, Action: redistest.FailAfter("ERR not me")})
+		odd := r.Inject(redistest.Rule{Match: redistest.Command("INCRBY"), Times: 1, Action: redistest.FailAfter(":7")})
+		require.EqualError(t, r.client(once).Incr(ctx, key).Err(), "ERR not me")
+		require.EqualValues(t, 7, r.client(once).IncrBy(ctx, key, 2).Val())
+		require.Equal(t, "3", r.client().Get(ctx, key).Val())
+		require.Equal(t, []int{1, 1}, []int{failed.Bites(), odd.Bites()})
+	})
+}
+
+func TestLoseReplyRunsTheCommandAndSaysNothingMore(t *testing.T) {
+	everywhere(t, func(t *testing.T, r rig) {
+		key := redistest.Name(t)
+		lost := r.Inject(redistest.Rule{Match: redistest.Command("INCR"), Times: 1, Action: redistest.LoseReply()})
+		impatient := r.client(once, func(o *redis.Options) { o.ReadTimeout = 50 * time.Millisecond })
+		var timeout net.Error
+		require.ErrorAs(t, impatient.Incr(ctx, key).Err(), &timeout)
+		require.True(t, timeout.Timeout())
+		require.Equal(t, "1", r.client().Get(ctx, key).Val())
+		require.Equal(t, 1, lost.Bites())
+	})
 }

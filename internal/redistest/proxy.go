@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,20 +16,22 @@ import (
 // the protocol, so that a fault hits one command, not whatever a connection
 // happens to carry at that moment.
 type Proxy struct {
-	t    TB
-	dial func() (net.Conn, error)
+	t TB
 
 	discarded atomic.Int64
 	unheard   atomic.Int64
+	delayed   atomic.Int64
 	running   sync.WaitGroup
 
 	mu        sync.Mutex
+	dial      func() (net.Conn, error)
 	addr      string // empty in virtual time
 	listener  net.Listener
 	refusing  bool // clients are refused: down, or closed
 	sessions  map[*session]struct{}
 	faults    []*Fault
 	hole      Traffic
+	lag       time.Duration // of messages
 	accepted  int
 	forwarded map[string]int
 	recording bool
@@ -221,7 +224,7 @@ func (p *Proxy) serve(l net.Listener) {
 
 // connect makes a session of a client's connection, or closes it.
 func (p *Proxy) connect(client net.Conn) error {
-	server, err := p.dial()
+	server, err := p.dialServer()
 	if err != nil {
 		_ = client.Close()
 		return err
@@ -247,6 +250,44 @@ func (p *Proxy) admit(s *session) bool {
 	p.running.Go(s.replies)
 	p.running.Go(s.out.run)
 	return true
+}
+
+// dialServer connects to the server that clients are led to.
+func (p *Proxy) dialServer() (net.Conn, error) {
+	p.mu.Lock()
+	dial := p.dial
+	p.mu.Unlock()
+	return dial()
+}
+
+// lead has new connections go to another server, and ends the others.
+func (p *Proxy) lead(dial func() (net.Conn, error)) {
+	p.mu.Lock()
+	p.dial = dial
+	p.mu.Unlock()
+	p.KillAll()
+}
+
+// DelayMessages has messages of subscriptions arrive so much later, behind the
+// answers to later commands of other connections; 0 ends that.
+func (p *Proxy) DelayMessages(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lag = d
+}
+
+// Delayed counts the messages that DelayMessages made late.
+func (p *Proxy) Delayed() int { return int(p.delayed.Load()) }
+
+// messageDue is when a message that comes now is to arrive; zero: at once.
+func (p *Proxy) messageDue() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lag == 0 {
+		return time.Time{}
+	}
+	p.delayed.Add(1)
+	return time.Now().Add(p.lag)
 }
 
 func (p *Proxy) isRefusing() bool {

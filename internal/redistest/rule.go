@@ -81,6 +81,8 @@ const (
 	actBlackHole
 	actHoldBack
 	actDuplicate
+	actFailAfter
+	actLoseReply
 )
 
 // An answer NOSCRIPT says that the command did not run. The actions below that
@@ -121,6 +123,10 @@ func Swallow() Action { return Action{kind: actSwallow} }
 // from this command on. It stays open until the client closes it.
 func SilenceBoth() Action { return Action{kind: actBlackHole} }
 
+// LoseReply lets the command run, and its connection fall silent in both directions
+// with the reply. It stays open until the client closes it.
+func LoseReply() Action { return Action{kind: actLoseReply} }
+
 // HoldBack keeps the command, and what comes behind it on its connection, from
 // the server until Fault.Release: a late original. The client's connection
 // stays open and unanswered; that it is closed later changes nothing.
@@ -129,3 +135,14 @@ func HoldBack() Action { return Action{kind: actHoldBack} }
 // Duplicate forwards the command and its reply, and keeps a copy that
 // Fault.Release sends once more: a late copy.
 func Duplicate() Action { return Action{kind: actDuplicate} }
+
+// FailAfter lets the command run and answers it with something else: an error, as
+// from a proxy in between or a hook that fails, or, with a message that begins with
+// ':', a reply that no script gives.
+func FailAfter(message string) Action {
+	reply := "-" + message + "\r\n"
+	if strings.HasPrefix(message, ":") {
+		reply = message + "\r\n"
+	}
+	return Action{kind: actFailAfter, reply: reply}
+}

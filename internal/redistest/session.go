@@ -156,7 +156,7 @@ func (s *session) treat(cmd command, f *Fault) {
 		f.bite()
 	case actHoldBack:
 		s.mute.Store(true)
-		s.held = &late{dial: s.proxy.dial, login: slices.Clone(s.login), commands: []command{cmd}}
+		s.held = &late{dial: s.proxy.dialServer, login: slices.Clone(s.login), commands: []command{cmd}}
 		f.keep(s.held)
 		f.bite()
 	case actDelayRequest:
@@ -255,6 +255,9 @@ func (s *session) isMessage(f frame) bool {
 // pass hands the frame to the client, or does to it what the exchange's fault says.
 func (s *session) pass(f frame, x *exchange) {
 	p := parcel{bytes: f.raw}
+	if x == nil && f.firstWord() == "message" {
+		p.due = s.proxy.messageDue()
+	}
 	kind := x.kind()
 	if kind != actPass && kind != actAnswer && f.isNoScript() {
 		x.fault.giveBack()
@@ -262,16 +265,20 @@ func (s *session) pass(f frame, x *exchange) {
 		return
 	}
 	switch kind {
+	case actLoseReply:
+		s.silence()
+		x.fault.bite()
+		return
 	case actCutReply:
 		p = parcel{end: s.end}
 	case actResetReply:
 		p = parcel{end: s.reset}
 	case actDelayReply:
 		p.due = time.Now().Add(x.fault.rule.Action.delay)
-	case actAnswer:
+	case actAnswer, actFailAfter:
 		p.bytes = []byte(x.fault.rule.Action.reply)
 	case actDuplicate:
-		x.fault.keep(&late{dial: s.proxy.dial, login: x.login, commands: []command{x.cmd}})
+		x.fault.keep(&late{dial: s.proxy.dialServer, login: x.login, commands: []command{x.cmd}})
 	}
 	if x != nil && x.fault != nil {
 		x.fault.bite()

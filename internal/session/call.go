@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/joined"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -14,11 +17,23 @@ import (
 // Call is one operation on one lock, tried until it is answered.
 type Call struct {
 	Op, Name string        // for errors: "lock", "orders:42"
-	Limit    time.Duration // how long one attempt may go unanswered
+	Limit    time.Duration // how long one attempt may go unanswered at most
 	Waits    bool          // the operation gives up when the client closes
 	Insist   bool          // try again also when Redis refuses: releases do
 	Fault    func(error)   // is told why an attempt failed, and nil when it did not; may be nil
+	Pause    time.Duration // the longest pause before another attempt; 0: half a second
+
+	// Window is how long what an attempt gets in Redis is sure to stand. Do sends no
+	// attempt, and lets none run, later than that after the first one that may have
+	// run: it could get the same a second time under the same id. 0: no such end.
+	Window time.Duration
+	// Unsure says that an earlier request for the same may have taken effect.
+	Unsure bool
 }
+
+// ErrExpired ends a call whose Window is over. Its id must be given up; the caller may
+// ask anew under a fresh one.
+var ErrExpired = errors.New("not answered for as long as what it got would stand")
 
 // Answer is what a call learned.
 type Answer[T any] struct {
@@ -35,19 +50,34 @@ type Answer[T any] struct {
 // only between commands, and at a cancel never, so each attempt runs in a
 // goroutine of its own, for at most one read timeout of the client longer.
 //
+// send shares nothing with its caller but what neither of them changes: an attempt
+// that was left behind still runs when Do has returned. What it learns is its value.
+//
 // The error is a *lockerr.OpError: ErrUnavailable when no attempt can have
 // taken effect, ErrIndeterminate when one may have, ErrRefused, ErrClosed. The
-// end of ctx shows beside it.
+// end of ctx shows beside it, and alone when it had ended before. ErrExpired shows too.
 func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	if c.Waits && s.IsClosing() {
 		return out, c.failed(ctx, s, lockerr.ErrClosed, nil)
 	}
+	if ctx.Err() != nil && !c.Unsure {
+		return out, c.failed(ctx, s, nil, nil)
+	}
 	var told verdict
+	var first time.Time // when the first attempt that may have run was sent
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
-		voidAfter := s.Now().Add(c.Limit)
-		v, left, err := attempt(ctx, s, c, voidAfter, send)
+		if !told.unsure {
+			first = out.Sent
+		}
+		since := out.Sent.Sub(first)
+		valid := c.valid(since)
+		if valid <= 0 {
+			return out, c.failed(ctx, s, lockerr.ErrIndeterminate, told.with(ErrExpired))
+		}
+		voidAfter := s.Now().Add(valid)
+		v, left, err := attempt(ctx, s, c, c.limit(since), voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
@@ -58,47 +88,88 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		if err == nil {
 			return out, nil
 		}
-		if told.hear(err) == lua.Unanswered {
+		told.earlier = told.earlier || ctx.Err() == nil
+		if told.hear(err) {
 			out.Strays = out.Strays.And(unanswered(s, voidAfter, left))
 		}
-		if told.refused != nil && !c.Insist || !s.pause(ctx, c, tries) {
-			return out, c.failed(ctx, s, told.kind(), told.with(err))
+		if told.isFinal(c) || !s.pause(ctx, c, tries) {
+			told.unsure = told.unsure || c.Unsure
+			err = told.with(err)
+			if told.earlier || c.Unsure {
+				err = troubled{err}
+			}
+			return out, c.failed(ctx, s, told.kind(), err)
 		}
 	}
+}
+
+// valid is how long after its sending an attempt may run, that long after the first
+// that may have run.
+func (c Call) valid(since time.Duration) time.Duration {
+	if c.Window == 0 {
+		return c.Limit
+	}
+	return min(c.Limit, c.Window-since)
+}
+
+// limit is how long an attempt may go unanswered that is sent that long after the first
+// that may have run. With a window, the first attempts get a part of it, so that a lost
+// reply leaves time for another attempt. A later attempt gets as long as all before it,
+// for a server that is slow.
+func (c Call) limit(since time.Duration) time.Duration {
+	const least = 50 * time.Millisecond
+	if c.Window == 0 {
+		return c.Limit
+	}
+	return min(c.Limit, max(c.Window/4, since, least))
 }
 
 // verdict is what the failed attempts of a call amount to.
 type verdict struct {
 	unsure  bool  // one may have taken effect
 	refused error // the server's last word, if it was a refusal
+	failed  bool  // the last word does not tell what was done, nor would the next
+	closed  bool  // the go-redis client was closed
+	earlier bool  // one failed before the context of the call ended
 	telling error // the last error that says more than that time ran out
 }
 
-// hear takes in how an attempt failed. One that got no connection changes
-// nothing of what the server had said before.
-func (v *verdict) hear(err error) lua.Fault {
+// hear takes in how an attempt failed, and reports whether it may have an effect
+// yet. One that got no connection changes nothing of what the server had said before.
+func (v *verdict) hear(err error) bool {
 	fault, _ := lua.Classify(err)
-	if !errors.Is(err, errUnanswered) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+	unsent := errors.Is(err, errUnsent)
+	if !errors.Is(err, errUnanswered) && !isEndOfContext(err) {
 		v.telling = err
 	}
+	v.failed, v.closed = false, fault == lua.Closed
 	switch {
-	case errors.Is(err, errVoid):
-		fault = lua.NotRun
+	case errors.Is(err, errVoid), fault == lua.NotRun:
 		v.refused = nil
-	case fault == lua.Refused:
+	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
 		v.refused = err
-	case fault == lua.Unanswered && !errors.Is(err, errUnsent):
-		v.unsure = true
-	case fault == lua.NotRun:
+	case fault == lua.Failed, errors.Is(err, errExited):
 		v.refused = nil
+		v.failed, v.unsure = true, v.unsure || !unsent
+		return !unsent
+	case fault == lua.Unanswered:
+		v.unsure = v.unsure || !unsent
+		return true
 	}
-	return fault
+	return false
+}
+
+// isFinal reports whether there is no sense in another attempt.
+func (v *verdict) isFinal(c Call) bool {
+	return v.closed || !c.Insist && (v.refused != nil || v.failed)
 }
 
 func (v *verdict) kind() error {
 	switch {
 	case v.unsure:
 		return lockerr.ErrIndeterminate
+	case v.closed:
+		return lockerr.ErrClosed
 	case v.refused != nil:
 		return lockerr.ErrRefused
 	}
@@ -110,7 +181,7 @@ func (v *verdict) kind() error {
 // kind nor the cause already.
 func (v *verdict) with(last error) error {
 	if v.telling != nil && !errors.Is(last, v.telling) {
-		last = errors.Join(v.telling, last)
+		last = joined.Errors(v.telling, last)
 	}
 	if v.refused == nil {
 		return last
@@ -120,10 +191,16 @@ func (v *verdict) with(last error) error {
 		cause = fmt.Errorf("%w: %w", lockerr.ErrRefused, cause)
 	}
 	if !errors.Is(last, v.refused) {
-		cause = errors.Join(cause, last)
+		cause = joined.Errors(cause, last)
 	}
 	return cause
 }
+
+// troubled is the error of a call that went wrong before its context ended, and not
+// because of that end alone.
+type troubled struct{ error }
+
+func (t troubled) Unwrap() error { return t.error }
 
 // result is what an attempt comes to.
 type result[T any] struct {
@@ -131,12 +208,12 @@ type result[T any] struct {
 	err   error
 }
 
-// attempt sends once and waits until it is answered, ctx ends, or the limit has
+// attempt sends once and waits until it is answered, ctx ends, or limit has
 // passed; then it is left behind, and left tells when it ends. A client that closes
 // waits for the answer as long as it may: a grant that is left behind could be granted
 // after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (v T, left <-chan result[T], err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Limit)
+func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, voidAfter lua.Time, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (v T, left <-chan result[T], err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var stop <-chan struct{}
 	if c.Waits {
@@ -144,9 +221,16 @@ func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time,
 	}
 	flight := new(lua.Flight)
 	results := make(chan result[T], 1) // buffered: one that is left behind still ends
+	s.attempts.enter()
 	go func() {
-		v, err := send(lua.Track(ctx, flight), voidAfter)
-		results <- result[T]{v, err}
+		r := result[T]{err: errExited}
+		defer func() { results <- r; s.attempts.done() }()
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = s.panicked(p)
+			}
+		}()
+		r.value, r.err = send(lua.Track(ctx, flight), voidAfter)
 	}()
 	select {
 	case r := <-results:
@@ -157,7 +241,7 @@ func attempt[T any](ctx context.Context, s *Session, c Call, voidAfter lua.Time,
 		left, err = results, errUnanswered
 	}
 	if err != nil && !flight.Leave() {
-		err = errors.Join(err, errUnsent)
+		err = joined.Errors(err, errUnsent)
 	}
 	return v, left, err
 }
@@ -171,6 +255,22 @@ func (s *Session) closingFor(c Call) <-chan struct{} {
 }
 
 var errUnanswered = errors.New("no answer in time")
+
+// errExited is an attempt that did not return: a hook of go-redis panicked, or ended the
+// goroutine with runtime.Goexit, as FailNow of a test does.
+var errExited = errors.New("the command did not return")
+
+// panicked is the error of an attempt that panicked. The panic is not passed on to the
+// caller, which may have left or may be a goroutine of the library, and which has to give
+// back what the command got. Only the first one is logged, with its stack: a release that
+// is tried again would fill the log.
+func (s *Session) panicked(p any) error {
+	if s.panicLogged.CompareAndSwap(false, true) {
+		s.Write(slog.LevelError, "redlatch: a command panicked",
+			slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+	}
+	return fmt.Errorf("%w: panic: %v", errExited, p)
+}
 
 // errUnsent is beside the error of an attempt that got no connection.
 var errUnsent = errors.New("no connection in time")
@@ -195,6 +295,9 @@ func (s *Session) Heard(status lua.Status, now lua.Time) error {
 func (s *Session) pause(ctx context.Context, c Call, tries int) bool {
 	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
 	d := min(first<<min(tries, 10), most)
+	if c.Pause > 0 {
+		d = min(d, c.Pause)
+	}
 	d = d/2 + rand.N(d/2)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -212,15 +315,5 @@ func (c Call) failed(ctx context.Context, s *Session, kind, err error) error {
 	if c.Waits && s.IsClosing() {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
 	}
-	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: errors.Join(Cause(ctx), err)}
-}
-
-// Cause is why ctx ended, in a form that matches both ctx.Err() and the cause
-// given by whoever ended it. Nil while ctx lives.
-func Cause(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || cause == nil || errors.Is(cause, err) {
-		return cause
-	}
-	return errors.Join(err, cause)
+	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: joined.Errors(Cause(ctx), ownTime(err))}
 }

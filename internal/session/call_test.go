@@ -2,14 +2,17 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -57,7 +60,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 			one, other := make(answers, 1), make(answers, 1)
 			left := unanswered(s, s.Now().Add(valid), one).And(unanswered(s, s.Now().Add(valid), other))
 			var released atomic.Int64
-			s.GiveBack(left, time.Minute, func(context.Context) bool { released.Add(1); return true })
+			s.GiveBack(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
 			synctest.Wait()
 			require.EqualValues(t, 1, released.Load())
 			test(one, other, &released)
@@ -81,5 +84,206 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 			require.EqualValues(t, 1, released.Load())
 			time.Sleep(100 * time.Millisecond)
 		})
+	})
+}
+
+// lostReplies is a server whose replies are lost.
+type lostReplies struct{}
+
+func (lostReplies) Process(_ context.Context, cmd redis.Cmder) error {
+	_ = cmd.Args() // it is written
+	cmd.SetErr(io.EOF)
+	return io.EOF
+}
+
+// What an id got may have ended, and the id must not get it a second time: nothing is
+// sent, and nothing runs, later than the window after the first attempt that may have run.
+func TestNothingRunsPastTheWindow(t *testing.T) {
+	const window, limit = 3 * time.Second, 2 * time.Second
+	type attempt struct{ sent, void time.Duration } // since the first that may have run
+	play := func(t *testing.T, refused int, answered time.Duration) (attempts []attempt, err error) {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(Config{})
+			const serverTime = lua.Time(1_000_000_000_000)
+			require.NoError(t, s.Heard(lua.Granted, serverTime))
+			start, n := time.Now(), 0
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_, err = Do(ctx, s, Call{Op: "lock", Name: "x", Limit: limit, Window: window},
+				func(ctx context.Context, voidAfter lua.Time) (int, error) {
+					if n++; n <= refused {
+						return 0, redis.ErrPoolTimeout // not sent
+					}
+					if n == refused+1 {
+						start = time.Now()
+					}
+					lag := start.Sub(s.clock.start)
+					attempts = append(attempts, attempt{
+						time.Since(start), time.Duration(voidAfter-serverTime)*time.Microsecond - lag,
+					})
+					if answered > 0 && time.Since(start) >= answered {
+						return 1, nil
+					}
+					_, err := lua.Inspect(ctx, lostReplies{}, "x", "y")
+					return 0, err
+				})
+		})
+		return attempts, err
+	}
+	for name, refused := range map[string]int{"at once": 0, "after an outage": 30} {
+		t.Run(name, func(t *testing.T) {
+			attempts, err := play(t, refused, 0)
+			require.ErrorIs(t, err, ErrExpired)
+			require.ErrorIs(t, err, lockerr.ErrIndeterminate)
+			require.Greater(t, len(attempts), 3)
+			for _, a := range attempts {
+				require.Less(t, a.sent, window)
+				require.LessOrEqual(t, a.void, window)
+				require.LessOrEqual(t, a.void, a.sent+limit)
+			}
+			require.Greater(t, attempts[len(attempts)-1].sent, window*3/4, "it is sent again for as long as it may be")
+		})
+	}
+	t.Run("answered in time", func(t *testing.T) {
+		_, err := play(t, 0, window/2)
+		require.NoError(t, err)
+	})
+}
+
+// slowServer runs each command, and answers it after that time.
+type slowServer time.Duration
+
+func (d slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
+	_ = cmd.Args() // it is written
+	select {
+	case <-time.After(time.Duration(d)):
+		return nil
+	case <-ctx.Done():
+		cmd.SetErr(ctx.Err())
+		return ctx.Err()
+	}
+}
+
+// An id has one window for all attempts. Two lost replies leave time for a third attempt,
+// also where one attempt may take longer than the window; and a server that takes almost
+// half of the window for each answer is heard.
+func TestAttemptsShareTheWindow(t *testing.T) {
+	const window = time.Second
+	for name, takes := range map[string][]time.Duration{
+		"two replies are lost": {time.Hour, time.Hour, 0},
+		"the server is slow":   {window * 2 / 5, window * 2 / 5, window * 2 / 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := New(Config{})
+				attempts := 0
+				_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: 2 * window, Window: window},
+					func(ctx context.Context, _ lua.Time) (int, error) {
+						attempts++
+						_, err := lua.Inspect(ctx, slowServer(takes[min(attempts, len(takes))-1]), "x", "y")
+						if ctx.Err() == nil {
+							err = nil // the empty reply is as good as any
+						}
+						return 1, err
+					})
+				require.NoError(t, err)
+				require.Equal(t, len(takes), attempts)
+			})
+		})
+	}
+}
+
+// After a request that may have taken effect, a fresh one that was never sent does not
+// say that nothing happened.
+func TestAnUnsureCallSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		for unsure, kind := range map[bool]error{false: lockerr.ErrUnavailable, true: lockerr.ErrIndeterminate} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: unsure},
+				func(context.Context, lua.Time) (int, error) { return 0, redis.ErrPoolTimeout })
+			require.ErrorIs(t, err, kind)
+		}
+	})
+}
+
+// An attempt goes unanswered, and the context ends in the middle of the next one. That
+// Redis answers somebody else meanwhile, the release that gives back for instance,
+// does not make it a refusal.
+func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
+	refusal := &lockerr.NotAcquiredError{Name: "x", Holder: "somebody:1"}
+	for name, c := range map[string]struct {
+		failures int
+		unsure   bool
+	}{
+		"only the last attempt was cut short":   {},
+		"the one before failed":                 {failures: 1},
+		"an earlier call may have been granted": {unsure: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := New(Config{})
+				ctx, cancel := context.WithCancel(t.Context())
+				attempts := 0
+				call := Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: c.unsure}
+				_, err := Do(ctx, s, call, func(ctx context.Context, _ lua.Time) (int, error) {
+					if attempts++; attempts <= c.failures {
+						return 0, io.EOF
+					}
+					cancel()
+					return 0, ctx.Err()
+				})
+				err = s.GaveUp(ctx, Ended{Call: call, Err: err, Heard: true, Refusal: refusal})
+				switch {
+				case c.unsure:
+					require.ErrorIs(t, err, lockerr.ErrIndeterminate)
+				case c.failures > 0:
+					require.NotErrorIs(t, err, lockerr.ErrNotAcquired)
+					require.ErrorIs(t, err, io.EOF)
+				default:
+					require.ErrorIs(t, err, lockerr.ErrNotAcquired)
+				}
+			})
+		})
+	}
+}
+
+// The goroutine of an attempt that was left behind ends before Close does, as long as
+// go-redis lets go of it within a moment.
+func TestFinishCloseWaitsForAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var ended atomic.Bool
+		_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Minute}, func(context.Context, lua.Time) (int, error) {
+			time.Sleep(time.Second + moment/2)
+			ended.Store(true)
+			return 0, io.EOF
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.False(t, ended.Load())
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(context.Background()))
+		require.True(t, ended.Load())
+	})
+}
+
+// A dial that runs out of its own time, or of that of the attempt, is no end of the
+// caller's context.
+func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		ctx, cancel := Within(t.Context(), time.Now().Add(5*time.Second), "gave up after 5s")
+		defer cancel()
+		_, err := Do(ctx, s, Call{Op: "inspect", Name: "x", Limit: time.Second}, func(ctx context.Context, _ lua.Time) (int, error) {
+			dialling, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			<-dialling.Done()
+			return 0, fmt.Errorf("dial: %w", dialling.Err())
+		})
+		require.ErrorContains(t, err, "dial: context deadline exceeded")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/redlatch/redlatch/internal/joined"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -11,7 +12,7 @@ import (
 type Ended struct {
 	Call    Call
 	Err     error // of its last question, or why it ended between two questions
-	Fault   error // why Redis could not be asked lately; nil when it could
+	Fault   error // why Redis could not be asked lately, by any call; nil when it could
 	Heard   bool  // Redis has said that somebody is in the way
 	Refusal error // what that is for users
 }
@@ -23,16 +24,17 @@ type Ended struct {
 // of a question, what is known is who was in the way.
 func (s *Session) GaveUp(ctx context.Context, e Ended) error {
 	var failed *lockerr.OpError
-	asked := errors.As(e.Err, &failed)
+	isOp := errors.As(e.Err, &failed)
+	smooth := e.Fault == nil && !errors.As(e.Err, new(troubled)) // until the end came
 	switch {
 	case ctx.Err() == nil && s.IsClosing():
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: e.Call.Op, Name: e.Call.Name}
 	case ctx.Err() == nil:
 		return e.Err
-	case e.Fault == nil && (e.Heard || !asked):
+	case smooth && (e.Heard || !isOp):
 		return e.Refusal
-	case asked:
+	case isOp && (failed.Kind != nil || smooth): // without a kind, nothing was asked
 		return e.Err
 	}
-	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Call.Op, Name: e.Call.Name, Err: errors.Join(Cause(ctx), e.Fault)}
+	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Call.Op, Name: e.Call.Name, Err: joined.Errors(Cause(ctx), ownTime(e.Fault))}
 }

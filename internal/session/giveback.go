@@ -2,10 +2,12 @@ package session
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -16,13 +18,13 @@ import (
 // trip longer, and where nothing is answered about as long as its command was valid,
 // not as long as a lease.
 //
-// release reports whether Redis has answered; it must tolerate that there is
-// nothing to release. Until it is answered it is called again, for as long as
-// there may be something to release: until a lease after strays.
+// release must tolerate that there is nothing to release. Until it succeeds it is
+// called again, for as long as there may be something to release: until a lease after
+// strays. With a go-redis client that was closed there is no way to.
 //
 // A client that closes gives it a moment more, of which the second release takes half
 // at most to wait; what arrives after it is left to its lease.
-func (s *Session) GiveBack(strays Strays, lease time.Duration, release func(ctx context.Context) (answered bool)) {
+func (s *Session) GiveBack(strays Strays, lease time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
 	s.tasks.enter()
@@ -39,7 +41,7 @@ const moment = 2 * time.Second
 type giveBack struct {
 	ctx     context.Context // ends a moment after the client begins to close
 	done    func()
-	release func(ctx context.Context) (answered bool)
+	release func(ctx context.Context) error
 	strays  Strays    // the second release comes after them; none: there is none, or none more
 	end     time.Time // nothing is left to release then
 }
@@ -48,11 +50,12 @@ type giveBack struct {
 // not answer.
 func (s *Session) giveBack(g *giveBack) {
 	flying := g.strays.flying() // before the release is sent
-	answered := g.release(g.ctx)
+	err := g.release(g.ctx)
+	answered := err == nil
 	switch {
 	case answered && len(flying) > 0:
 		s.whenLanded(g, flying)
-	case answered, g.ctx.Err() != nil, time.Now().After(g.end):
+	case answered, errors.Is(err, lockerr.ErrClosed), g.ctx.Err() != nil, time.Now().After(g.end):
 		g.done()
 	default:
 		s.unanswered.add(g, s.giveBack)

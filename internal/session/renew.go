@@ -3,7 +3,9 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
@@ -32,12 +34,30 @@ func (s *Session) Keep(k Kind, send func(ctx context.Context, batch []watchdog.R
 	s.kept[k] = send
 }
 
+// Hurry has all leases of a kind asked for now, in batches.
+func (s *Session) Hurry(k Kind) {
+	s.Watchdog.Hurry(func(group int) bool { return Kind(group/slots) == k })
+}
+
 // renew is the watchdog's way to Redis. It sends once; when to try again is the
 // watchdog's to decide, which knows how much trust remains. It returns when go-redis
 // does, which is not when ctx ends: the watchdog stops listening by itself, and has to
 // know for how long a renewal may yet be sent.
+//
+// New knows a cluster by the type of the client, and a client may hide its type. Then
+// the first batch over several slots is refused. Nothing is lost by that: the watchdog
+// soon asks again, by slot.
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
-	return s.kept[group/slots](ctx, batch)
+	answers, err := s.kept[group/slots](ctx, batch)
+	if _, code := lua.Classify(err); code == "CROSSSLOT" && isMixed(batch) {
+		s.FoundCluster()
+		return make([]watchdog.Answer, len(batch)), nil
+	}
+	return answers, err
+}
+
+func isMixed(batch []watchdog.Request) bool {
+	return slices.ContainsFunc(batch, func(r watchdog.Request) bool { return key.Slot(r.Key) != key.Slot(batch[0].Key) })
 }
 
 func (s *Session) renewHolds(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error) {

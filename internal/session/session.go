@@ -5,15 +5,14 @@ package session
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/wake"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
@@ -26,7 +25,6 @@ type Config struct {
 	Log       *slog.Logger
 	About     string        // what this client's holders say of themselves
 	KeepFence time.Duration // how long an unused fence is kept; 0: for ever
-	Cluster   bool          // keys live in slots, and nodes know only their own subscribers
 }
 
 // Session is shared by all locks of one client. Its methods may be called
@@ -45,10 +43,15 @@ type Session struct {
 	begun   atomic.Bool
 	tasks   tasks
 
+	attempts   tasks // those left behind run until go-redis returns
 	unanswered backlog
+	dropped    dropped
 	kept       [kinds]func(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error)
 
-	publishDenied sync.Once
+	cluster atomic.Bool
+
+	publishDenied atomic.Bool
+	panicLogged   atomic.Bool
 }
 
 // New makes a session. It does no I/O and starts no goroutine.
@@ -74,11 +77,22 @@ func (s *Session) NewAcquisition() string {
 // Now guesses the server's clock; see serverClock.
 func (s *Session) Now() lua.Time { return s.clock.now() }
 
+// Cluster reports whether keys live in slots, and nodes know only their own
+// subscribers. That may be learned later, see renew.
+func (s *Session) Cluster() bool { return s.cluster.Load() }
+
+// FoundCluster notes that the server is a cluster, and regroups the leases that were
+// watched before.
+func (s *Session) FoundCluster() {
+	s.cluster.Store(true)
+	s.Watchdog.Regroup(func(name string, group int) int { return Kind(group / slots).Group(key.Slot(name)) })
+}
+
 // Closing is closed when the client begins to close.
 func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
 
 // IsClosing reports whether the client closes or has closed.
-func (s *Session) IsClosing() bool { return s.closing.Err() != nil }
+func (s *Session) IsClosing() bool { return s.begun.Load() }
 
 // BeginClose makes waiters give up and refuses new work. It reports whether
 // this call was the first.
@@ -107,28 +121,57 @@ func (s *Session) Leave() { s.tasks.done() }
 // PublishDenied notes that a release could not be told to those who wait. It is
 // logged once in the client's life: locks are slower by it, not wrong.
 func (s *Session) PublishDenied(channel string) {
-	s.publishDenied.Do(func() {
-		s.Log.Warn("redlatch: redis does not let us publish releases; waiters poll", slog.String("channel", channel))
-	})
+	if s.publishDenied.CompareAndSwap(false, true) {
+		s.Write(slog.LevelWarn, "redlatch: redis does not let us publish releases; waiters poll", slog.String("channel", channel))
+	}
+}
+
+// Write writes to the log in the background: a handler may block, and the call that has
+// something to say must not.
+func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
+	s.Background(func(context.Context) { s.Log.LogAttrs(context.Background(), level, text, attrs...) })
 }
 
 // FinishClose ends the watchdog and the wakes, and waits for calls that are
 // still giving up and for background work, for these at most until ctx ends;
-// then the rest is told to stop.
+// then the rest is told to stop. It waits a moment for attempts that were left
+// behind, whom nobody can stop.
 func (s *Session) FinishClose(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
-		s.Wakes.Close() // may have to wait for go-redis, which makes a connection and hears no cancel
+		s.Wakes.Close()        // may have to wait for go-redis, which makes a connection and hears no cancel
+		s.dropped.flush(s.Log) // may have to wait for a log handler
 	}()
 	err := s.tasks.finish(ctx)
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		err = errors.Join(err, ctx.Err())
+		err = Cause(ctx)
 	}
+	bounded, cancel := context.WithTimeout(ctx, moment)
+	defer cancel()
+	_ = s.attempts.wait(bounded)
 	return err
+}
+
+// Outside runs code of the user in the middle of a call that Enter counts. It may
+// take its time, and may close the client: closing does not wait for it, and has
+// abandon called, which gives up what the call has in Redis. Outside reports false
+// then: the call is to end, and has nothing to give up any more.
+func (s *Session) Outside(code, abandon func()) (goOn bool) {
+	stop := context.AfterFunc(s.closing, func() {
+		defer s.tasks.done()
+		abandon()
+	})
+	defer func() {
+		if goOn = stop(); !goOn {
+			s.tasks.enter() // again, for the Leave to come
+		}
+	}()
+	code()
+	return true
 }
 
 // Background runs work that outlives the call it belongs to. Its context ends

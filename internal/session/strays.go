@@ -60,7 +60,8 @@ func unanswered[T any](s *Session, voidAfter lua.Time, left <-chan result[T]) St
 	if left != nil {
 		go func() {
 			r := <-left
-			if fault, _ := lua.Classify(r.err); r.err == nil || fault != lua.Unanswered || errors.Is(r.err, errVoid) {
+			switch fault, _ := lua.Classify(r.err); {
+			case r.err == nil, fault == lua.NotRun, fault == lua.Refused, fault == lua.Closed, errors.Is(r.err, errVoid):
 				land()
 			}
 		}()

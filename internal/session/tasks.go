@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // tasks counts background work, and calls of users that may leave some, so that
@@ -52,13 +53,15 @@ func (t *tasks) done() {
 }
 
 // finish waits for all work; when ctx ends first, the work is told to stop, and
-// finish still waits for it to do so, which takes as long as one attempt
-// notices.
+// finish gives it an instant to do so, but waits for nobody who does not.
 func (t *tasks) finish(ctx context.Context) error {
+	const instant = 20 * time.Millisecond
 	err := t.wait(ctx)
 	_ = t.context()
 	t.cancel()
-	_ = t.wait(context.Background())
+	stopped, cancel := context.WithTimeout(context.WithoutCancel(ctx), instant)
+	defer cancel()
+	_ = t.wait(stopped)
 	return err
 }
 
@@ -77,6 +80,6 @@ func (t *tasks) wait(ctx context.Context) error {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return Cause(ctx)
 	}
 }

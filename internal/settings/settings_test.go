@@ -13,7 +13,8 @@ func TestMarginIsATenthWithinBounds(t *testing.T) {
 		MinLease:               10 * time.Millisecond,
 		500 * time.Millisecond: 50 * time.Millisecond,
 		10 * time.Second:       time.Second,
-		time.Hour:              time.Second,
+		1000 * time.Second:     time.Second,
+		time.Hour:              3600 * time.Millisecond,
 	} {
 		require.Equal(t, margin, (&Lock{Lease: lease}).Margin(), lease)
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// schedules is how many each of the three tests plays for each primitive, unless
+// schedules is how many each of the tests plays for each primitive, unless
 // -rapid.checks says otherwise, as make simulation does. The race detector makes one
 // some ten times as dear, so it gets fewer; they are counted in the output.
 func schedules() int {
 	if raceDetector {
-		return 250
+		return 100
 	}
-	return 6_000
+	return 2_000
 }
 
 func TestMain(m *testing.M) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"pgregory.net/rapid"
@@ -16,16 +17,40 @@ import (
 // schedule is everything that is drawn. It is drawn before anything runs, so
 // that a seed or a failfile brings it back whole.
 type schedule struct {
-	lease, every time.Duration
-	heartbeat    time.Duration
-	longest      time.Duration
-	expires      bool // leases may end by themselves
-	turns        int
-	slow         bool // the wire takes time, and clients differ in it
-	warm         bool // the server knows the scripts
-	clients      [][][]workload.Step
-	faults       []wireFault
-	events       []event
+	longest time.Duration
+	expires bool // leases may end by themselves
+	turns   int
+	slow    bool // the wire takes time, and clients differ in it
+	warm    bool // the server knows the scripts
+	jitter  bool // each third reply takes longer
+	clients []client
+	faults  []wireFault
+	events  []event
+}
+
+// client is one client of the library, with its options.
+type client struct {
+	settings
+
+	kind       string // of lock, where a primitive has several
+	goroutines []goroutine
+}
+
+// settings are the options in which clients may differ.
+type settings struct {
+	lease, every, heartbeat time.Duration // every: 0 for the default
+	keep                    time.Duration // of fences and permits; 0 for the default
+	prefix                  string
+	hoard                   int // locks that it has besides, of names of its own
+}
+
+// goroutine does its steps with the lock of one name. Its siblings do theirs while it
+// has that lock, as far as its steps say so.
+type goroutine struct {
+	name     string
+	steps    []workload.Step
+	siblings []goroutine
+	patience time.Duration // of an Unlock, which is tried again then; 0: without end
 }
 
 // wireFault hits commands of one kind on the link of one client.
@@ -41,107 +66,186 @@ type wireFault struct {
 type event struct {
 	at   time.Duration
 	what string
-	link int
+	link int // none of those that befall the server alone
 	wait time.Duration
 
 	which int // of the keys that may vanish
 }
 
-// hardship is what a class of schedules has to bear.
-type hardship struct {
-	lease, every []time.Duration
-	expires      bool // as of schedule
-	heartbeats   []time.Duration
-	pauses       []time.Duration // of holders and waiters
-	actions      []string        // on the wire
-	events       []string
-	waits        []time.Duration // of faults
-	longest      time.Duration   // that a schedule may take, the leases of dead clients apart
-}
-
-func ms(all ...int) []time.Duration {
-	d := make([]time.Duration, len(all))
-	for i, n := range all {
-		d[i] = time.Duration(n) * time.Millisecond
+// longestOf is the longest of a setting of the clients.
+func (s schedule) longestOf(of func(settings) time.Duration) (longest time.Duration) {
+	for _, c := range s.clients {
+		longest = max(longest, of(c.settings))
 	}
-	return d
+	return longest
 }
 
-var (
-	onTheWire = []string{"cut reply", "cut request", "delay reply", "delay request", "swallow", "silence", "refuse loading", "refuse oom"}
-	late      = []string{"duplicate", "hold back"}
-	toLinks   = []string{"kill connections", "kill subscriber", "deafen"}
-)
-
-// A lease so long that nothing can end it: every answer has to be right.
-var nothingExpires = hardship{
-	lease: ms(120_000), every: ms(40_000, 400),
-	heartbeats: ms(30_000), // a lost message costs a third of it
-	pauses:     ms(1, 20, 300, 1000),
-	actions:    append([]string{"duplicate but grants"}, onTheWire...),
-	events:     append([]string{"close"}, toLinks...),
-	waits:      ms(5, 300, 1500),
-	longest:    time.Minute, // half a lease: who waits for its end has missed a poll
+func (s schedule) lease() time.Duration {
+	return s.longestOf(func(s settings) time.Duration { return s.lease })
 }
 
-// Leases as short as the faults are long: holds end by themselves, and what is late may
-// come too late.
-var leasesExpire = hardship{
-	lease: ms(1000), every: ms(0), expires: true,
-	heartbeats: ms(400, 1000),
-	pauses:     ms(1, 100, 400, 1200),
-	actions:    append(append([]string{}, onTheWire...), late...),
-	events:     append([]string{"close", "die", "cut off", "black hole"}, toLinks...),
-	waits:      ms(100, 300, 900, 1100, 2500),
-	longest:    2 * time.Minute,
-}
-
-// Keys vanish and the server's clock jumps, which no lock survives. Fences do.
-var keysVanish = hardship{
-	lease: ms(1000), every: ms(0), expires: true,
-	heartbeats: ms(400, 1000),
-	pauses:     ms(1, 100, 400, 1200),
-	actions:    append(append([]string{}, onTheWire...), late...),
-	events:     append([]string{"delete", "delete", "flush", "clock forward", "clock back", "close"}, toLinks...),
-	waits:      ms(100, 300, 900, 1100, 5000),
-	longest:    2 * time.Minute,
+func (s schedule) heartbeat() time.Duration {
+	return s.longestOf(func(s settings) time.Duration { return s.heartbeat })
 }
 
 func draw(t *rapid.T, p primitive, h hardship) schedule {
 	s := schedule{
-		lease:     rapid.SampledFrom(h.lease).Draw(t, "lease"),
-		every:     rapid.SampledFrom(h.every).Draw(t, "renewal"),
-		heartbeat: rapid.SampledFrom(h.heartbeats).Draw(t, "heartbeat"),
-		longest:   h.longest,
-		expires:   h.expires,
-		turns:     rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
-		slow:      rapid.Bool().Draw(t, "slow wire"),
-		warm:      rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, "warm server"),
+		longest: h.longest, expires: h.expires,
+		turns: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
+		slow:  rapid.Bool().Draw(t, "slow wire"),
+		warm:  rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, "warm server"),
 	}
-	crowds := rapid.SampledFrom([][]int{{1, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 2}, {1, 1, 1}, {3, 1}, {1, 1, 1, 1}}).Draw(t, "goroutines of clients")
-	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, p, h) }), 1, 2)
+	crowds := rapid.SampledFrom(h.crowds).Draw(t, "goroutines of clients")
+	s.jitter = h.jitter && rapid.Bool().Draw(t, "jitter")
+	same := h.drawSettings(t)
 	for c, goroutines := range crowds {
-		var client [][]workload.Step
-		for g := range goroutines {
-			plan := steps.Draw(t, fmt.Sprintf("client %d, goroutine %d", c, g))
-			if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {
-				plan = append([]workload.Step{{Verb: workload.Acquire, Units: p.drawUnits(t)}, {Verb: workload.Sleep, For: hold}}, plan...)
-			}
-			if rapid.SampledFrom([]bool{false, false, false, false, false, false, true}).Draw(t, "tries on and on") {
-				plan = slices.Repeat(p.tryOn(), 8)
-			}
-			client = append(client, p.patient(plan, slices.Max(h.pauses)))
+		with := client{settings: same}
+		if c > 0 && h.differ {
+			with.settings = h.drawSettings(t)
 		}
-		s.clients = append(s.clients, client)
+		if len(p.kinds) > 0 {
+			with.kind = p.kinds[c%len(p.kinds)]
+			if c > 1 {
+				with.kind = rapid.SampledFrom(p.kinds).Draw(t, "kind of lock")
+			}
+		}
+		for g := range goroutines {
+			does := drawGoroutine(t, p, h, fmt.Sprintf("client %d, goroutine %d", c, g))
+			if h.fansOut && rapid.Bool().Draw(t, "fans out") {
+				does = drawFanOut(t, p, h, with, does.name)
+			}
+			if with.kind == redissonKind {
+				does.steps = slices.Repeat(simple, 4)
+			}
+			with.goroutines = append(with.goroutines, does)
+		}
+		s.clients = append(s.clients, with)
 	}
-	link := rapid.IntRange(0, len(crowds)-1)
-	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, p, h, link) }), 1, 2).Draw(t, "faults")
+	if h.busy {
+		p.drawBusy(t, s.clients)
+	}
+	link := s.disturbable()
+	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, p, h, link) }), h.fewest, 2).Draw(t, "faults")
 	s.events = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event { return drawEvent(t, h, link) }), 0, 2).Draw(t, "events")
+	if len(s.events) == 2 && s.events[0].what == "standstill" && s.events[1].what == "standstill" {
+		s.events = s.events[:1] // two within two heartbeats: not promised
+	}
 	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "flush" }) {
 		// Fences that are forgotten and a clock that is set back: not promised.
 		s.events = slices.DeleteFunc(s.events, func(e event) bool { return e.what == "clock back" })
 	}
 	return s
+}
+
+// drawBusy has clients wait all the while for a lock that another holds.
+func (p primitive) drawBusy(t *rapid.T, clients []client) {
+	const busy, long = "stock", 2500 * time.Millisecond
+	last := len(clients) - 1
+	clients[last].goroutines = append(clients[last].goroutines, goroutine{name: busy, steps: []workload.Step{
+		{Verb: workload.Acquire, Units: p.most()}, {Verb: workload.Sleep, For: long}, {Verb: workload.Unlock},
+	}})
+	for i := range last {
+		if rapid.Bool().Draw(t, "waits for another lock") {
+			clients[i].goroutines = append(clients[i].goroutines, goroutine{name: busy, steps: []workload.Step{
+				{Verb: workload.Sleep, For: time.Millisecond}, {Verb: workload.Acquire, Units: p.most(), For: long},
+			}})
+		}
+	}
+}
+
+// disturbable draws one of the links on which there may be trouble: what a client of
+// another library does then is no concern of this one.
+func (s schedule) disturbable() *rapid.Generator[int] {
+	var links []int
+	for i, c := range s.clients {
+		if c.kind != redissonKind {
+			links = append(links, i)
+		}
+	}
+	return rapid.SampledFrom(links)
+}
+
+func (h hardship) drawSettings(t *rapid.T) settings {
+	return settings{
+		lease:     rapid.SampledFrom(h.lease).Draw(t, "lease"),
+		every:     rapid.SampledFrom(h.every).Draw(t, "renewal"),
+		heartbeat: rapid.SampledFrom(h.heartbeats).Draw(t, "heartbeat"),
+		keep:      rapid.SampledFrom(h.keeps).Draw(t, "retention"),
+		prefix:    rapid.SampledFrom(h.prefixes).Draw(t, "prefix"),
+		hoard:     rapid.SampledFrom(h.hoards).Draw(t, "hoard"),
+	}
+}
+
+func drawGoroutine(t *rapid.T, p primitive, h hardship, label string) goroutine {
+	g := goroutine{name: rapid.SampledFrom(h.names).Draw(t, "name"), patience: rapid.SampledFrom(h.patience).Draw(t, "patience")}
+	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, p, h) }), 1, 2)
+	g.steps = steps.Draw(t, label)
+	if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {
+		first := []workload.Step{{Verb: workload.Acquire, Units: p.drawUnits(t)}, {Verb: workload.Sleep, For: hold}}
+		g.steps = append(append(first, p.drawSqueeze(t)...), g.steps...)
+	}
+	if h.counts && p.counted && rapid.SampledFrom([]bool{false, false, false, false, true}).Draw(t, "enters again, and counts") {
+		again := workload.Step{Verb: workload.Acquire, For: rapid.SampledFrom(h.pauses).Draw(t, "for")}
+		g.steps = []workload.Step{{Verb: workload.Acquire}, {Verb: workload.Sleep, For: 20 * time.Millisecond}, again, {Verb: workload.Count, For: 5 * time.Second}}
+	}
+	if rapid.SampledFrom([]bool{false, false, false, false, false, false, true}).Draw(t, "tries on and on") {
+		g.steps = slices.Repeat(p.tryOn(), 8)
+	}
+	if len(h.turns) > 0 && rapid.Bool().Draw(t, "takes it on and on") {
+		g.steps = p.takeOn(t, h)
+	}
+	g.steps = p.patient(g.steps, slices.Max(h.pauses))
+	return g
+}
+
+// takeOn is one who takes it again and again, for as long each time.
+func (p primitive) takeOn(t *rapid.T, h hardship) []workload.Step {
+	turn := []workload.Step{{Verb: workload.Acquire, Units: p.drawUnits(t)}, {Verb: workload.Unlock}}
+	hold := rapid.SampledFrom(h.turns).Draw(t, "each time for")
+	if hold == 0 {
+		return slices.Repeat(turn, 40)
+	}
+	return slices.Repeat(slices.Insert(turn, 1, workload.Step{Verb: workload.Sleep, For: hold}), 3)
+}
+
+// drawSqueeze sets the limit down and up again while others may wait for more than it
+// is in between.
+func (p primitive) drawSqueeze(t *rapid.T) []workload.Step {
+	if len(p.resizes) == 0 || rapid.SampledFrom([]bool{true, false, false}).Draw(t, "no squeeze") {
+		return nil
+	}
+	var steps []workload.Step
+	for range 2 {
+		limit := rapid.SampledFrom(p.resizes).Draw(t, "squeezed to")
+		steps = append(steps, workload.Step{Verb: workload.Resize, Units: limit}, workload.Step{Verb: workload.Sleep, For: 20 * time.Millisecond})
+	}
+	return steps
+}
+
+// drawFanOut is a goroutine that has others use its context, for locks of other names.
+func drawFanOut(t *rapid.T, p primitive, h hardship, by client, name string) goroutine {
+	fan := goroutine{name: name, steps: slices.Repeat([]workload.Step{{Verb: workload.FanOut, Units: p.one()}}, 2)}
+	own, _ := by.named(name)
+	others := slices.DeleteFunc(slices.Clone(h.names), func(n string) bool {
+		whole, _ := by.named(n)
+		return whole == own
+	})
+	pause := rapid.SampledFrom(ms(1, 20, 300))
+	for range rapid.IntRange(2, 3).Draw(t, "siblings") {
+		fan.siblings = append(fan.siblings, goroutine{
+			name: rapid.SampledFrom(others).Draw(t, "name"),
+			steps: []workload.Step{
+				{Verb: workload.Acquire, For: time.Second, Units: p.drawUnits(t)},
+				{Verb: workload.Sleep, For: pause.Draw(t, "for")}, {Verb: workload.Work, For: pause.Draw(t, "for")}, {Verb: workload.Unlock},
+			},
+		})
+	}
+	return fan
+}
+
+// simple is all that one can do who knows no owners.
+var simple = []workload.Step{
+	{Verb: workload.Acquire}, {Verb: workload.Sleep, For: 20 * time.Millisecond}, {Verb: workload.Unlock}, {Verb: workload.Sleep, For: 20 * time.Millisecond},
 }
 
 // tryOn is one who takes every chance, as nobody may who comes after others.
@@ -156,6 +260,9 @@ func (p primitive) one() int {
 	}
 	return 1
 }
+
+// most is the number of all units.
+func (p primitive) most() int { return p.one() * p.units }
 
 func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 	verbs := []workload.Verb{
@@ -206,35 +313,51 @@ func (p primitive) patient(plan []workload.Step, most time.Duration) []workload.
 func drawFault(t *rapid.T, p primitive, h hardship, link *rapid.Generator[int]) wireFault {
 	return wireFault{
 		link:    link.Draw(t, "link"),
-		command: rapid.SampledFrom(append(p.kinds(), "acquire", "release")).Draw(t, "command"),
+		command: rapid.SampledFrom(append(p.kindsOfCommands(), "acquire", "release")).Draw(t, "command"),
 		action:  rapid.SampledFrom(h.actions).Draw(t, "action"),
-		skip:    rapid.IntRange(0, 1).Draw(t, "skip"),
+		skip:    rapid.IntRange(0, max(1, h.skips)).Draw(t, "skip"),
 		times:   rapid.IntRange(1, 2).Draw(t, "times"),
 		wait:    rapid.SampledFrom(h.waits).Draw(t, "wait"),
 	}
 }
 
 func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
-	return event{
-		at:   rapid.SampledFrom(ms(0, 1, 50, 200, 450, 900)).Draw(t, "at"),
+	e := event{
+		at:   rapid.SampledFrom(h.instants).Draw(t, "at"),
 		what: rapid.SampledFrom(h.events).Draw(t, "what"),
 		link: link.Draw(t, "link"),
 		wait: rapid.SampledFrom(h.waits).Draw(t, "wait"),
 
 		which: rapid.IntRange(0, 11).Draw(t, "which"),
 	}
+	switch e.what {
+	case "clock back", "clock forward":
+		e.link, e.wait = nobody, rapid.SampledFrom(h.steps).Draw(t, "step")
+	case "forge", "standstill":
+		e.link = nobody
+	}
+	return e
 }
+
+// nobody is the link of what befalls the server.
+const nobody = -1
 
 // runs matches the commands of one script.
 func runs(script string) func(cmd []string) bool {
 	return func(cmd []string) bool { return lua.Runs(cmd) == script }
 }
 
+// eachThird matches every third script.
+func eachThird() func(cmd []string) bool {
+	var n atomic.Int64
+	return func(cmd []string) bool { return scripts(cmd) && n.Add(1)%3 == 0 }
+}
+
 var scripts = redistest.Command("EVAL", "EVALSHA")
 
-// kinds are the kinds of commands that faults are drawn for, in an order that stays,
-// as a seed demands.
-func (p primitive) kinds() []string {
+// kindsOfCommands are those that faults are drawn for, in an order that stays, as a
+// seed demands.
+func (p primitive) kindsOfCommands() []string {
 	return append(slices.Sorted(maps.Keys(p.commands)), "subscribe", "script")
 }
 
@@ -269,12 +392,19 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 	match := p.match(f.command)
 	rule := redistest.Rule{Skip: f.skip, Times: f.times, Match: match}
 	action := f.action
-	if f.command == "subscribe" && action == "delay request" {
-		action = "delay reply" // go-redis writes under a mutex, which must not wait for virtual time
+	if f.command == "subscribe" {
+		switch action { // go-redis writes under a mutex, which must not wait for virtual time
+		case "delay request":
+			action = "delay reply"
+		case "fail after", "garble": // it would not read on
+			action = "cut reply"
+		}
 	}
 	switch action {
 	case "cut reply":
 		rule.Action = redistest.CutReply()
+	case "lose reply":
+		rule.Action = redistest.LoseReply()
 	case "cut request":
 		rule.Action = redistest.CutRequest()
 	case "delay reply":
@@ -289,6 +419,10 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 		rule.Action = redistest.Refuse("LOADING Redis is loading the dataset in memory")
 	case "refuse oom":
 		rule.Action = redistest.Refuse("OOM command not allowed when used memory > 'maxmemory'.")
+	case "fail after":
+		rule.Action = redistest.FailAfter("ERR the proxy lost its mind")
+	case "garble":
+		rule.Action = redistest.FailAfter(":7")
 	case "duplicate":
 		rule.Match = p.butResizes(match)
 		rule.Action = redistest.Duplicate()

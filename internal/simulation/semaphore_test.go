@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/check"
@@ -16,16 +15,20 @@ import (
 // limit is what every program says, so that permits of two do not fit twice.
 const limit = 3
 
-var permitKeys = key.ForSemaphore(name)
+var orders = key.ForSemaphore(name)
 
 var permits = primitive{
-	of: func(c *redlatch.Client, a *workload.Actor) workload.Lock {
-		return workload.Permits(c.Semaphore(a.Name, limit, redlatch.WithWaitNotice(a.Waits)))
+	of: func(m *machine, name string, a *workload.Actor) workload.Lock {
+		return workload.Permits(m.client.Semaphore(name, limit, redlatch.WithWaitNotice(a.Waits)))
 	},
-	stays: func(key string) bool { return key == permitKeys.Permits },
-	outlives: func(s schedule) time.Duration { // or a queue in which all died
-		return max(s.lease, time.Minute+10*s.heartbeat)
+	force: func(ctx context.Context, m *machine, acquisition string) bool {
+		units, _ := m.client.Semaphore(name, limit).ForceRelease(ctx, acquisition)
+		return units > 0
 	},
+	stays: func(which string, names []string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return which == key.ForSemaphore(name).Permits })
+	},
+	outlives: outlivesAQueue,
 	linearizable: func(ops []history.Op) error {
 		return check.Linearizable(ops, check.Permits(limit))
 	},
@@ -33,7 +36,7 @@ var permits = primitive{
 		return check.Linearizable(ops, check.Permits(limit))
 	},
 	units: limit, resizes: []int{1, 2, limit, 5},
-	keys: []string{permitKeys.Permits, permitKeys.Queue, permitKeys.Alive, permitKeys.Holders},
+	keys: []string{orders.Permits, orders.Queue, orders.Alive, orders.Holders},
 	commands: map[string]func(cmd []string) bool{
 		"acquire": runs("semaphore/acquire"),
 		"release": runs("semaphore/release"),
@@ -43,11 +46,11 @@ var permits = primitive{
 	},
 	// A copy of a resize, too, changes what another has set meanwhile.
 	grants: []string{"acquire", "resize"},
-	idle: func(ctx context.Context, w *world, c *redlatch.Client) error {
+	idle: func(ctx context.Context, w *world, c *redlatch.Client, name string) error {
 		if err := workload.Whole(ctx, c.Semaphore(name, limit), limit); err != nil {
 			return err
 		}
-		stored, err := w.server.Server.ZMembers(permitKeys.Permits)
+		stored, err := w.server.Server.ZMembers(key.ForSemaphore(name).Permits)
 		if slices.Sort(stored); !slices.Equal(stored, []string{"declared", "limit"}) {
 			return fmt.Errorf("permits are left: %q, %v", stored, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/workload"
 )
 
 // tally counts what really happened in the schedules of a test, so that one in
@@ -21,12 +22,15 @@ type tally struct {
 	bites                                       map[string]int
 	grants, reentries, refusals, unknowns, lost int
 	overwritten, rejected, accepted, ops        int
-	queued, left, kept, again                   int // waits in queues: all, given up, on whole links, with the place lost
+	counted                                     int            // looks at the holds that Redis counts
+	queued, left, kept, again                   int            // waits in queues: all, given up, on whole links, with the place lost
+	kinds                                       map[string]int // acquires of each kind of lock that went well
+	behind                                      int            // acquires of a plain mutex while somebody queued
 }
 
-func newTally() *tally { return &tally{bites: map[string]int{}} }
+func newTally() *tally { return &tally{bites: map[string]int{}, kinds: map[string]int{}} }
 
-func (s *tally) add(w *world, o outcome) {
+func (s *tally) add(w *world, outcomes []outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.schedules++
@@ -44,14 +48,87 @@ func (s *tally) add(w *world, o outcome) {
 	if bites > 0 {
 		s.bitten++
 	}
-	if o.late {
+	for _, m := range w.machines {
+		for _, a := range m.actors {
+			if n := a.TriedAgain(); n > 0 {
+				s.bites[unlocksAgain] += n
+			}
+			if n := meetings(a, outcomes); n > 0 {
+				s.bites[siblingsMeet] += n
+			}
+		}
+	}
+	if w.late() {
 		s.late++
 	}
-	s.overwritten += int(o.unchecked.Lost())
-	s.rejected += int(o.checked.Rejected)
-	s.accepted += int(o.checked.Accepted)
-	s.count(o.history.Ops)
-	s.countWaits(o)
+	for _, o := range outcomes {
+		s.overwritten += int(o.unchecked.Lost())
+		s.rejected += int(o.checked.Rejected)
+		s.accepted += int(o.checked.Accepted)
+		s.counted += len(o.counts)
+		s.count(o.history.Ops)
+		s.countWaits(o)
+		if len(w.p.kinds) > 0 {
+			s.countKinds(o)
+		}
+	}
+}
+
+// What is drawn besides faults and events, and counts as they do.
+const (
+	unlocksAgain = "unlock again"
+	siblingsMeet = "siblings want one lock"
+	closesAHoard = "hang and close with many holds"
+)
+
+// asides are those of a hardship.
+func (h hardship) asides() (asides []string) {
+	if slices.Max(h.patience) > 0 {
+		asides = append(asides, unlocksAgain)
+	}
+	if h.fansOut {
+		asides = append(asides, siblingsMeet)
+	}
+	if slices.Max(h.hoards) > 0 {
+		asides = append(asides, closesAHoard)
+	}
+	return asides
+}
+
+// meetings are the acquires of siblings during which another of them wanted the same
+// lock, and that got it.
+func meetings(fan *workload.Actor, outcomes []outcome) (n int) {
+	if len(fan.Siblings) == 0 {
+		return 0
+	}
+	isSibling := func(op history.Op) bool {
+		return op.Kind == history.Acquire && slices.ContainsFunc(fan.Siblings, func(s workload.Sibling) bool { return s.Client == op.Client })
+	}
+	for _, o := range outcomes {
+		for _, op := range o.history.Ops {
+			if isSibling(op) && op.Outcome == history.Done && slices.ContainsFunc(o.history.Ops, func(other history.Op) bool {
+				return isSibling(other) && other.Client != op.Client && other.Call < op.Return && op.Call < other.Return
+			}) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (s *tally) countKinds(o outcome) {
+	for _, op := range o.history.Ops {
+		if op.Kind == history.Release || op.Outcome != history.Done {
+			continue
+		}
+		kind := o.kinds[op.Client]
+		s.kinds[kind]++
+		if kind == plainKind && slices.ContainsFunc(o.history.Ops, func(waiter history.Op) bool {
+			return waiter.Queued != 0 && waiter.Queued < op.Call && op.Call < waiter.Return
+		}) {
+			s.behind++
+		}
+	}
 }
 
 func (s *tally) countWaits(o outcome) {
@@ -83,9 +160,9 @@ func (s *tally) count(ops []history.Op) {
 			s.lost++
 		case op.Outcome == history.Refused:
 			s.refusals++
-		case op.Outcome == history.Done && op.Kind != history.Release && seen[op.Acquisition]:
+		case op.Outcome == history.Done && (op.Kind == history.Acquire || op.Kind == history.Try) && seen[op.Acquisition]:
 			s.reentries++
-		case op.Outcome == history.Done && op.Kind != history.Release:
+		case op.Outcome == history.Done && (op.Kind == history.Acquire || op.Kind == history.Try):
 			s.grants++
 			seen[op.Acquisition] = true
 		}
@@ -101,6 +178,9 @@ func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	if p.queued {
 		line += fmt.Sprintf("  queued: %d waits, of which %d were given up, %d lost their place, %d had a link without faults\n", s.queued, s.left, s.again, s.kept)
 	}
+	if len(p.kinds) > 0 {
+		line += fmt.Sprintf("  acquires: %v; %d plain ones were asked for while somebody queued\n", s.kinds, s.behind)
+	}
 	var bites []string
 	for _, what := range slices.Sorted(maps.Keys(s.bites)) {
 		bites = append(bites, fmt.Sprintf("%s %d", what, s.bites[what]))
@@ -112,15 +192,21 @@ func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	if s.schedules < enough {
 		return // too few for the rare ones
 	}
-	if p.queued && (s.left == 0 || s.kept == 0 || h.expires && s.again == 0) {
+	if h.counts && p.counted && s.counted == 0 {
+		t.Errorf("nobody looked at the holds that Redis counts in %d schedules", s.schedules)
+	}
+	if p.queued && (s.left == 0 || s.kept == 0 || h.losesPlaces() && s.again == 0) {
 		t.Errorf("nobody gave up in the queue, or kept a place, or lost one, in %d schedules", s.schedules)
 	}
-	for _, what := range slices.Concat(h.actions, h.events) {
+	if len(p.kinds) > 0 && (s.behind == 0 || s.kinds[plainKind] == 0 || s.kinds[fairKind] == 0 || s.kinds[redissonKind] == 0) {
+		t.Errorf("a kind of lock was never granted, or no plain one asked for behind a queue, in %d schedules", s.schedules)
+	}
+	for _, what := range slices.Concat(h.actions, h.events, h.asides()) {
 		if s.bites[what] == 0 {
 			t.Errorf("%s never happened in %d schedules", what, s.schedules)
 		}
 	}
-	for _, what := range p.kinds() {
+	for _, what := range p.kindsOfCommands() {
 		if s.bites["on "+what] == 0 {
 			t.Errorf("no fault ever hit a %s in %d schedules", what, s.schedules)
 		}

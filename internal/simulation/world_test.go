@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,86 +20,80 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
 )
-
-// primitive is a lock under simulation.
-type primitive struct {
-	of func(c *redlatch.Client, a *workload.Actor) workload.Lock
-	// stays reports whether a key stays, by design, when nobody has to do with the
-	// lock any more.
-	stays func(key string) bool
-	// outlives is how long what a client had in Redis may outlive it.
-	outlives     func(s schedule) time.Duration
-	linearizable func(ops []history.Op) error
-	// whileLeasesEnd judges a history in which the end of a hold is an operation.
-	whileLeasesEnd func(ops []history.Op) error
-	// queued: those who have to wait stand in a queue, whose order is judged too.
-	queued  bool
-	fenced  bool
-	units   int      // that there are, 1 of a mutex
-	resizes []int    // to which their number is changed; none of a mutex
-	keys    []string // that may vanish, the first being that of who holds
-	// idle looks, by a client that had nothing to do with it, whether all that there is
-	// can be had again when nobody holds anything. Nil: nothing but keys can tell.
-	idle func(ctx context.Context, w *world, c *redlatch.Client) error
-	// commands are its commands on the wire, of which "acquire" and "release" have
-	// to be two; grants are those that may grant. A kind that stops matching shows
-	// as one that never bites.
-	commands map[string]func(cmd []string) bool
-	grants   []string
-}
 
 // world is one server, the clients of a schedule, each with a link of its own,
 // and what befalls them.
 type world struct {
-	t        *rapid.T
-	p        primitive
-	s        schedule
-	server   *redistest.Virtual
-	skewed   atomic.Bool  // the server's clock was set
-	offset   atomic.Int64 // of it
-	machines []*machine
-	faults   []*redistest.Fault // as in s.faults
-	bites    map[string]int     // of events
-	mu       sync.Mutex         // guards bites
+	t                     *rapid.T
+	p                     primitive
+	s                     schedule
+	server                *redistest.Virtual
+	replica               *redistest.Virtual        // that lags behind; nil where nobody is led to it
+	skewed                atomic.Bool               // the server's clock was set
+	offset                atomic.Int64              // of it
+	standing              atomic.Pointer[time.Time] // the server stands still until then
+	stood                 atomic.Bool               // and a script has waited for it
+	machines              []*machine
+	faults                []*redistest.Fault // as in s.faults
+	bites                 map[string]int     // of events
+	mu                    sync.Mutex         // guards bites and what follows, up to back
+	overran               error              // a Close that took too long
+	deaths                []check.Death
+	stoodFrom, stoodUntil int64         // when it did
+	stuck                 time.Duration // how much longer what the dead have is kept, for the clock was set back
+	stepped               time.Time     // when that was last
+	back                  time.Duration // by how much
+
+	stretched time.Duration // by how much in all
 
 	recorder           *history.Recorder
-	checked, unchecked *check.Memory
+	checked, unchecked map[string]*check.Memory // by name
 }
 
 // machine is one client and its link.
 type machine struct {
+	plan   client
+	number int
 	link   *redistest.Virtual
 	rdb    *redis.Client
 	client *redlatch.Client
-	actors []*workload.Actor
-	ctx    context.Context // ends when it dies
-	die    context.CancelFunc
-	over   atomic.Bool // closed by an event, or dead
-	dead   atomic.Bool
-}
+	actors []*workload.Actor // siblings too
+	runs   []*workload.Actor // those that begin by themselves
 
-const name = "orders"
+	hoarded []*lock.Hold
+	ctx     context.Context // ends when it dies
+	die     context.CancelFunc
+	over    atomic.Bool // closed by an event, or dead
+	dead    atomic.Bool
+}
 
 // build makes the world, inside its bubble.
 func build(t *rapid.T, p primitive, s schedule) *world {
 	w := &world{
 		t: t, p: p, s: s, server: redistest.Bubble(t), bites: map[string]int{},
 		recorder: history.InMemory(history.Since(time.Now())),
-		checked:  check.NewMemory(true), unchecked: check.NewMemory(false),
+		checked:  map[string]*check.Memory{}, unchecked: map[string]*check.Memory{},
+	}
+	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "stale replica" }) {
+		w.replica = w.server.Replica()
 	}
 	link := w.server
-	for c, plans := range s.clients {
+	for c, plan := range s.clients {
 		if c > 0 {
 			link = w.server.Another()
 		}
-		w.machines = append(w.machines, w.machine(p, link, len(plans)))
+		w.machines = append(w.machines, w.machine(p, link, plan))
 	}
 	for _, f := range s.faults {
 		w.faults = append(w.faults, f.inject(p, w.machines[f.link].link))
 	}
 	for c, m := range w.machines {
+		if s.jitter {
+			m.link.Inject(redistest.Rule{Match: eachThird(), Action: redistest.DelayReply(30 * time.Millisecond)})
+		}
 		if s.slow { // behind the others, since the first rule that takes a command has it
 			delay := 200*time.Microsecond + time.Duration(c)*37*time.Microsecond
 			m.link.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayRequest(delay)})
@@ -108,41 +103,84 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 	if s.warm {
 		loaded = lua.Texts()
 	}
-	w.server.KeepLua(w.setClock, loaded...)
+	w.server.KeepLua(w.beforeScript, loaded...)
 	return w
 }
 
-func (w *world) machine(p primitive, link *redistest.Virtual, goroutines int) *machine {
+func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *machine {
 	rdb := link.Client(func(o *redis.Options) {
-		o.PoolSize, o.PipelinePoolSize = 40, 2
+		o.PoolSize, o.PipelinePoolSize = 200+2*plan.hoard, 2 // see redistest.Virtual.Client
 		o.ReadBufferSize, o.WriteBufferSize = 1024, 1024
 		o.DisableIdentity = true
 		o.DialerRetries = 1 // go-redis sleeps between them under the mutex of its PubSub
 	})
-	options := []redlatch.Option{
-		redlatch.WithLease(w.s.lease), redlatch.WithTurns(w.s.turns), redlatch.WithHeartbeat(w.s.heartbeat),
-		redlatch.WithLogger(slog.New(slog.DiscardHandler)), redlatch.WithDescription(""),
+	m := &machine{plan: plan, number: len(w.machines), link: link, rdb: rdb}
+	about := ""
+	if slices.ContainsFunc(w.s.events, func(e event) bool { return e.what == "clock back" }) {
+		about = m.String()
 	}
-	if w.s.every != 0 {
-		options = append(options, redlatch.WithRenewal(w.s.every))
-	}
-	client, err := redlatch.New(rdb, options...)
+	made, err := redlatch.New(rdb, plan.options(w.s.turns, about)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m := &machine{link: link, rdb: rdb, client: client}
+	m.client = made
 	m.ctx, m.die = context.WithCancel(context.Background())
-	for range goroutines {
-		a := &workload.Actor{
-			Client: w.nextActor(m), Name: name, Recorder: w.recorder,
-		}
-		if p.fenced {
-			a.Resources = []check.Resource{w.checked, w.unchecked}
-		}
-		a.Lock = p.of(client, a)
-		m.actors = append(m.actors, a)
+	for _, g := range plan.goroutines {
+		m.runs = append(m.runs, w.actor(p, m, g))
 	}
 	return m
+}
+
+// options are those of a client that says of itself what it is told.
+func (s settings) options(turns int, about string) []redlatch.Option {
+	options := []redlatch.Option{
+		redlatch.WithLease(s.lease), redlatch.WithTurns(turns), redlatch.WithHeartbeat(s.heartbeat),
+		redlatch.WithLogger(slog.New(slog.DiscardHandler)), redlatch.WithDescription(about), redlatch.WithPrefix(s.prefix),
+	}
+	if s.every != 0 {
+		options = append(options, redlatch.WithRenewal(s.every))
+	}
+	if s.keep != 0 {
+		options = append(options, redlatch.WithFenceRetention(s.keep))
+	}
+	return options
+}
+
+func (m *machine) String() string { return fmt.Sprintf("machine %d", m.number) }
+
+// actor makes one that does what a goroutine is to do, and its siblings.
+func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
+	name, given := m.plan.named(g.name)
+	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0}
+	m.actors = append(m.actors, a)
+	if w.checked[name] == nil {
+		w.checked[name], w.unchecked[name] = check.NewMemory(true), check.NewMemory(false)
+	}
+	if p.fenced {
+		a.Resources = []check.Resource{w.checked[name], w.unchecked[name]}
+	}
+	a.Lock = p.of(m, given, a)
+	if p.counted {
+		a.Counted = func(ctx context.Context) (string, int, error) {
+			info, err := m.client.Mutex(given).Inspect(ctx)
+			return info.Holder, info.Holds, err
+		}
+	}
+	for _, sibling := range g.siblings {
+		s := w.actor(p, m, sibling)
+		s.Bare = true
+		a.Siblings = append(a.Siblings, workload.Sibling{Actor: s, Plan: sibling.steps})
+	}
+	return a
+}
+
+// named is what a lock is called, in all and by a client that has a prefix: one whose
+// prefix the name lacks calls another lock so.
+func (c client) named(name string) (whole, given string) {
+	if given, has := strings.CutPrefix(name, c.prefix); has {
+		return name, given
+	}
+	return c.prefix + name, name
 }
 
 func (w *world) nextActor(m *machine) int {
@@ -153,9 +191,13 @@ func (w *world) nextActor(m *machine) int {
 	return n
 }
 
-// setClock makes the server's clock run with its offset. Scripts call commands
-// from inside, where the clock cannot be set.
-func (w *world) setClock() {
+// beforeScript has scripts wait while the server stands still, and makes its clock run
+// with its offset: scripts call commands from inside, where it cannot be set.
+func (w *world) beforeScript() {
+	if until := w.standing.Load(); until != nil && time.Now().Before(*until) {
+		w.stood.Store(true)
+		time.Sleep(time.Until(*until))
+	}
 	if w.skewed.Load() {
 		w.server.Server.SetTime(time.Now().Add(time.Duration(w.offset.Load())))
 	}
@@ -164,9 +206,10 @@ func (w *world) setClock() {
 // run lets everybody do what was drawn. The error is one who waits for ever.
 func (w *world) run() error {
 	var all sync.WaitGroup
-	for c, m := range w.machines {
-		for g, a := range m.actors {
-			all.Go(func() { a.Run(m.ctx, w.s.clients[c][g]) })
+	for _, m := range w.machines {
+		m.hoard()
+		for g, a := range m.runs {
+			all.Go(func() { a.Run(m.ctx, m.plan.goroutines[g].steps) })
 		}
 	}
 	for _, e := range w.s.events {
@@ -184,14 +227,19 @@ func (w *world) run() error {
 	go func() { all.Wait(); close(done) }()
 	longest := w.s.longest
 	for _, e := range w.s.events {
-		if e.what == "close" || e.what == "die" {
-			longest += w.s.lease
+		if slices.Contains([]string{"close", "die", "hang and close"}, e.what) {
+			longest += w.s.lease()
 		}
 	}
 	select {
 	case <-done:
 		return nil
 	case <-time.After(longest):
+	}
+	select {
+	case <-done:
+		return nil
+	case <-time.After(w.excused()):
 	}
 	for _, m := range w.machines {
 		m.die()
@@ -202,7 +250,7 @@ func (w *world) run() error {
 
 // happen is one event.
 func (w *world) happen(e event) {
-	m := w.machines[e.link]
+	m := w.machines[max(e.link, 0)]
 	bite := false
 	switch e.what {
 	case "kill connections":
@@ -221,7 +269,34 @@ func (w *world) happen(e event) {
 		if !m.dead.Load() {
 			m.link.Up()
 		}
+	case "late messages":
+		before := m.link.Delayed()
+		m.link.DelayMessages(e.wait)
+		time.Sleep(2 * e.wait)
+		m.link.DelayMessages(0)
+		bite = m.link.Delayed() > before
+	case "forge":
+		bite = w.forge()
+	case "standstill":
+		until := time.Now().Add(e.wait)
+		w.stoodFrom = w.recorder.Now()
+		w.standing.Store(&until)
+		time.Sleep(e.wait)
+		w.stoodUntil = w.recorder.Now()
+		bite = w.stood.Load()
+	case "stale replica":
+		m.link.SwitchTo(w.replica)
+		time.Sleep(e.wait)
+		m.link.SwitchBack()
+		bite = w.replica.Server.TotalConnectionCount() > 1
+	case "hang and close":
+		bite = m.link.Open() > 0
+		m.over.Store(true)
+		m.link.BlackHole(redistest.CommandTraffic)
+		w.close(m, e.wait)
+		m.link.Heal()
 	case "die":
+		w.died(m)
 		bite = m.link.Open() > 0
 		m.over.Store(true)
 		m.dead.Store(true)
@@ -230,12 +305,12 @@ func (w *world) happen(e event) {
 	case "close":
 		bite = m.link.Open() > 0
 		m.over.Store(true)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		_ = m.client.Close(ctx)
+		w.close(m, time.Minute)
 	case "delete":
 		bite = w.server.Server.Del(w.p.keys[e.which%len(w.p.keys)])
 		w.forget()
+	case "force release":
+		bite = w.forceRelease(m)
 	case "flush":
 		time.Sleep(333 * time.Nanosecond) // when nobody else is at work: none is granted before the step
 		bite = len(w.server.Server.Keys()) > 0
@@ -256,6 +331,90 @@ func (w *world) happen(e event) {
 	if bite {
 		w.bites[e.what]++
 	}
+	if bite && e.what == "hang and close" && len(m.hoarded) > 0 {
+		w.bites[closesAHoard]++
+	}
+}
+
+// close closes a client, which has that long, and a moment more.
+func (w *world) close(m *machine, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	began := time.Now()
+	_ = m.client.Close(ctx)
+	if took := time.Since(began); took > within+moment {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.overran = fmt.Errorf("Close took %v, with a context of %v", took, within)
+	}
+}
+
+// moment is by how much Close may overrun its context.
+const moment = 100 * time.Millisecond
+
+// hoard takes the locks that a client has besides.
+func (m *machine) hoard() {
+	for i := range m.plan.hoard {
+		if h, err := m.client.Mutex(fmt.Sprintf("hoard %d of %v", i, m)).Lock(m.ctx); err == nil {
+			m.hoarded = append(m.hoarded, h)
+		}
+	}
+}
+
+// squander gives the hoard back.
+func (m *machine) squander() {
+	for _, h := range m.hoarded {
+		_ = h.Unlock(context.Background()) // or closing has, or its lease is over
+	}
+}
+
+// died takes down that a client dies now. A second event changes nothing: what was
+// under way ended with the first.
+func (w *world) died(m *machine) {
+	if m.dead.Load() {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.stepped) < w.s.lease()/2 { // before a renewal
+		w.stuck += w.back
+	}
+	for _, a := range m.actors {
+		w.deaths = append(w.deaths, check.Death{Client: a.Client, At: w.recorder.Now(), Lease: m.plan.lease})
+	}
+}
+
+// forceRelease is an operator who has little patience: a hold ends whoever has it, or
+// is about to.
+func (w *world) forceRelease(m *machine) (bite bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Microsecond)
+	defer cancel()
+	holder := ""
+	for _, op := range w.recorder.History().Ops {
+		if op.Outcome == history.Done && op.Kind != history.Release {
+			holder = op.Acquisition
+		}
+	}
+	return w.p.force(ctx, m, holder)
+}
+
+// forge is what strangers can do who may publish, and see who listens: they tell
+// waiters that they have been granted something, or were removed, or that a lock is free.
+func (w *world) forge() (bite bool) {
+	for _, channel := range w.server.Server.PubSubChannels("redlatch:client:*") {
+		client := strings.TrimPrefix(channel, "redlatch:client:")
+		for n := range 40 {
+			for _, fence := range []string{"9223372036854775807", "1", "0", "-1", "", "x"} {
+				bite = w.server.Server.Publish(channel, fmt.Sprintf("%s:%d %s", client, n, fence)) > 0 || bite
+			}
+		}
+	}
+	for _, channel := range w.server.Server.PubSubChannels("redisson_lock__channel:*") {
+		for _, text := range []string{"0", "1", "", "x"} {
+			bite = w.server.Server.Publish(channel, text) > 0 || bite
+		}
+	}
+	return bite
 }
 
 func (m *machine) hole(traffic redistest.Traffic, d time.Duration, fell func() int) (bite bool) {
@@ -277,17 +436,54 @@ func (w *world) forget() {
 // step sets the server's clock. It bites if there is a lease to end or stretch.
 func (w *world) step(d time.Duration) (bite bool) {
 	bite = w.server.Server.Exists(w.p.keys[0])
+	w.mu.Lock()
+	if d < 0 && w.isHeldByTheDead() {
+		w.stuck -= d
+	}
+	if d < 0 {
+		w.stepped, w.back, w.stretched = time.Now(), -d, w.stretched-d
+		w.stretch(-d)
+	}
+	w.mu.Unlock()
 	w.offset.Add(int64(d))
 	w.skewed.Store(true)
 	return bite
 }
 
+// stretch does to the ends of keys what setting back the clock does in Redis, where
+// they are instants: miniredis has them count down.
+func (w *world) stretch(d time.Duration) {
+	for _, key := range w.server.Server.Keys() {
+		if left := w.server.Server.TTL(key); left > 0 {
+			w.server.Server.SetTTL(key, left+d)
+		}
+	}
+}
+
+// isHeldByTheDead reports whether a lease that is stretched is mended by nobody.
+func (w *world) isHeldByTheDead() bool {
+	holders := w.p.keys[len(w.p.keys)-1] // what they say of themselves names the machines
+	fields, _ := w.server.Server.HKeys(holders)
+	return slices.ContainsFunc(w.machines, func(m *machine) bool {
+		return m.dead.Load() && slices.ContainsFunc(fields, func(f string) bool {
+			return strings.Contains(w.server.Server.HGet(holders, f), m.String())
+		})
+	})
+}
+
+// excused is how much longer others may wait for the dead than promised.
+func (w *world) excused() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stuck
+}
+
 // disturbed are the actors who may have lost something by a fault or an event.
-func (w *world) disturbed() map[int]bool {
+func (w *world) disturbed(by func(w *world, link int) bool) map[int]bool {
 	actors := map[int]bool{}
 	for link, m := range w.machines {
 		for _, a := range m.actors {
-			actors[a.Client] = w.hit(link)
+			actors[a.Client] = by(w, link)
 		}
 	}
 	return actors
@@ -303,14 +499,27 @@ func (w *world) late() bool {
 	return false
 }
 
+// hit reports whether something befell a link.
 func (w *world) hit(link int) bool {
+	return w.befell(link, func(wireFault) bool { return true }, func(event) bool { return true })
+}
+
+// hitCommands reports whether something befell the commands on a link, and not the
+// messages alone: who hears none learns from heartbeats, and loses no place.
+func (w *world) hitCommands(link int) bool {
+	onlyMessages := []string{"kill subscriber", "deafen", "late messages", "forge"}
+	return w.befell(link, func(f wireFault) bool { return f.command != "subscribe" },
+		func(e event) bool { return !slices.Contains(onlyMessages, e.what) })
+}
+
+func (w *world) befell(link int, counts func(wireFault) bool, also func(event) bool) bool {
 	for i, f := range w.s.faults {
-		if f.link == link && w.faults[i].Bites() > 0 {
+		if f.link == link && w.faults[i].Bites() > 0 && counts(f) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(w.s.events, func(e event) bool {
-		return e.link == link || slices.Contains([]string{"flush", "clock forward", "clock back"}, e.what)
+		return e.link == link && also(e) || slices.Contains([]string{"flush", "clock forward", "clock back"}, e.what)
 	})
 }
 
@@ -322,6 +531,7 @@ func (w *world) settle() {
 		}
 		m.link.Heal()
 		m.link.Up()
+		m.squander()
 	}
 	for _, f := range w.faults {
 		f.Disarm()
@@ -332,7 +542,7 @@ func (w *world) settle() {
 	// lasted longer than a lease.
 	rest := 10 * time.Second
 	if w.s.expires || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.over.Load() }) {
-		rest += w.p.outlives(w.s)
+		rest += w.p.outlives(w.s) + w.stretched
 	}
 	time.Sleep(rest)
 	if w.skewed.Load() { // miniredis' clock stands still between settings
@@ -340,15 +550,58 @@ func (w *world) settle() {
 	}
 }
 
+// misled is a loss that was told where nothing can end by itself.
+func (w *world) misled() error {
+	for _, m := range w.machines {
+		for _, a := range m.actors {
+			if acquisition, misled := a.Misled(); misled && !w.s.expires && !m.over.Load() {
+				return fmt.Errorf("actor %d was told of the loss of %s, which nothing can have ended", a.Client, acquisition)
+			}
+		}
+	}
+	return nil
+}
+
+// names are those of the locks that were used.
+func (w *world) names() []string { return slices.Sorted(maps.Keys(w.checked)) }
+
+// outcomes is what became of each lock.
+func (w *world) outcomes() (outcomes []outcome) {
+	ctx := context.Background()
+	parts := w.recorder.History().ByName()
+	kinds := map[int]string{}
+	for _, m := range w.machines {
+		for _, a := range m.actors {
+			kinds[a.Client] = m.plan.kindOf(slices.Index(m.actors, a))
+		}
+	}
+	for _, name := range w.names() {
+		o := outcome{
+			history: parts[name], lease: w.s.lease(), heartbeat: w.s.heartbeat(), disturbed: w.disturbed((*world).hit), displaced: w.disturbed((*world).hitCommands),
+			deleted: w.bites["delete"] > 0, late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
+		}
+		isCount := func(op history.Op) bool { return op.Kind == history.Count }
+		o.counts = slices.DeleteFunc(slices.Clone(o.history.Ops), func(op history.Op) bool { return !isCount(op) })
+		o.history.Ops = slices.DeleteFunc(o.history.Ops, isCount)
+		o.checked, _ = w.checked[name].Audit(ctx)
+		o.unchecked, _ = w.unchecked[name].Audit(ctx)
+		outcomes = append(outcomes, o)
+	}
+	return outcomes
+}
+
 // idle asks the primitive whether everything has come back.
 func (w *world) idle(p primitive) error {
 	if p.idle == nil {
 		return nil
 	}
-	m := w.machine(p, w.server.Another(), 0)
+	m := w.machine(p, w.server.Another(), client{settings: settings{lease: w.s.lease(), heartbeat: w.s.heartbeat()}})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := p.idle(ctx, w, m.client)
+	var err error
+	for _, name := range w.names() {
+		err = errors.Join(err, p.idle(ctx, w, m.client, name))
+	}
 	err = errors.Join(err, m.client.Close(ctx))
 	m.die()
 	err = errors.Join(err, m.rdb.Close())
@@ -356,10 +609,10 @@ func (w *world) idle(p primitive) error {
 	return err
 }
 
-// remains is what is left of the lock though nobody has to do with it.
+// remains is what is left of the locks though nobody has to do with them.
 func (w *world) remains(p primitive) error {
 	for _, key := range w.server.Server.Keys() {
-		if !p.stays(key) {
+		if !p.stays(key, w.names()) && !isFence(key, nil) {
 			return fmt.Errorf("the key %q remains: %v", key, w.server.Server.Dump())
 		}
 	}

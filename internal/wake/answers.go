@@ -29,12 +29,7 @@ func (r *registry) published(name string) (listeners []*Subscription) {
 		return nil
 	}
 	c.wake()
-	for _, s := range c.subs {
-		if s.hear != nil {
-			listeners = append(listeners, s)
-		}
-	}
-	return listeners
+	return c.listeners()
 }
 
 func (r *registry) ponged(nonce string) (look bool) {
@@ -45,18 +40,20 @@ func (r *registry) ponged(nonce string) (look bool) {
 	return true
 }
 
-// answered takes in a confirmation.
-func (r *registry) answered(kind, name string, now time.Time) (look bool) {
+// answered takes in a confirmation, and returns who may have missed messages before it.
+func (r *registry) answered(kind, name string, now time.Time) (missed []*Subscription, look bool) {
 	c := r.channels[name]
 	switch {
 	case c == nil:
-		return false
 	case kind == "subscribe":
-		return r.confirmed(c)
+		if look = r.confirmed(c); c.known {
+			missed = c.listeners()
+		}
+		c.known = true
 	case kind == "unsubscribe":
-		return r.left(c, now)
+		look = r.left(c, now)
 	}
-	return false
+	return missed, look
 }
 
 // confirmed makes c live and wakes who waits, whatever we thought of it: a

@@ -22,6 +22,7 @@ type channel struct {
 	unused time.Time // when the last subscription left
 
 	refused bool // by itself, and not confirmed since
+	known   bool // confirmed before, perhaps on another connection
 
 	// settled is made when somebody waits for the fate of the channel and closed
 	// when it is known. Most channels never need one.
@@ -46,6 +47,16 @@ func (c *channel) wake() {
 	for _, s := range c.subs {
 		s.wake()
 	}
+}
+
+// listeners are those that want to know what messages say.
+func (c *channel) listeners() (all []*Subscription) {
+	for _, s := range c.subs {
+		if s.hear != nil {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // tell makes everybody look. The wake comes first, so that Ready, which the other

@@ -10,6 +10,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A hub hears a channel from its confirmation to the end of its subscription, whether
+// or not somebody still waits.
+func TestHears(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.onCommand(deny("denied"))
+		s.live("b")
+		require.False(t, s.hub.Hears("a"))
+		a := s.hub.Subscribe("a")
+		require.False(t, s.hub.Hears("a"), "not yet")
+		require.NoError(t, a.Ready(t.Context()))
+		require.True(t, s.hub.Hears("a"))
+		a.Close()
+		require.True(t, s.hub.Hears("a"), "it lingers")
+		s.sleep(3 * time.Second)
+		require.False(t, s.hub.Hears("a"))
+
+		denied := s.hub.Subscribe("denied")
+		require.NoError(t, denied.Ready(t.Context()))
+		require.False(t, s.hub.Hears("denied"))
+	})
+}
+
 func TestSubscriptionsOfOneChannelShareOneSubscribeAndAreAllWoken(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		subs := []*Subscription{s.live("a"), s.live("a"), s.live("a")}
@@ -304,7 +326,7 @@ func requireEmpty(t *testing.T, h *Hub) {
 func TestListenersHearWhatMessagesSayInOrder(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		var heard []string
-		sub := s.hub.Listen("a", func(payload string) { heard = append(heard, payload) })
+		sub := s.hub.Listen("a", func(payload string) { heard = append(heard, payload) }, func() {})
 		other := s.live("a")
 		require.NoError(t, sub.Ready(t.Context()))
 		require.True(t, sub.Live())
@@ -323,12 +345,36 @@ func TestListenersHearWhatMessagesSayInOrder(t *testing.T) {
 	})
 }
 
+// A listener learns once for each new connection that it may have missed messages. It does
+// not learn so at the first connection: Ready waits for that one.
+func TestListenersLearnThatMessagesMayBeMissing(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		gaps := 0
+		var sub *Subscription
+		sub = s.hub.Listen("a", func(string) {}, func() {
+			require.True(t, sub.Live())
+			gaps++
+		})
+		require.NoError(t, sub.Ready(t.Context()))
+		other := s.hub.Listen("b", func(string) {}, func() { gaps += 100 })
+		require.NoError(t, other.Ready(t.Context()))
+		other.Close()
+		s.sleep(time.Minute)
+		require.Zero(t, gaps)
+		for n := range 3 {
+			s.conn().cut()
+			s.sleep(time.Minute)
+			require.Equal(t, n+1, gaps)
+		}
+	})
+}
+
 // A listener may use the hub: it is not called under the hub's mutex.
 func TestAListenerMayCloseItsSubscription(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n := 0
 		var sub *Subscription
-		sub = s.hub.Listen("a", func(string) { n++; sub.Close() })
+		sub = s.hub.Listen("a", func(string) { n++; sub.Close() }, func() {})
 		require.NoError(t, sub.Ready(t.Context()))
 		for range 3 {
 			s.publish("a")

@@ -48,7 +48,10 @@ func (h *Hub) awaitWork() bool {
 
 // runLink serves one connection to its end, and says why it ended.
 func (h *Hub) runLink() error {
-	l := h.newLink()
+	l, err := h.newLink()
+	if err != nil {
+		return err
+	}
 	defer l.close()
 	h.update(func(r *registry, _ time.Time) bool { r.begin(); return false })
 

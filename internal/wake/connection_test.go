@@ -34,6 +34,17 @@ func TestSilentConnectionIsReplacedAndEveryWaiterLooks(t *testing.T) {
 	})
 }
 
+// After an outage, whoever subscribes waits for the confirmation as before.
+func TestReadyWaitsAgainAfterAnOutage(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		a := s.live("a")
+		s.conn().cut()
+		s.sleep(time.Second)
+		require.True(t, a.Live())
+		s.live("b")
+	})
+}
+
 func TestAnsweredPingsKeepTheConnection(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
@@ -352,6 +363,29 @@ func TestLogHandlerMayUseTheHub(t *testing.T) {
 		s.conn().cut()
 		s.sleep(time.Second)
 		require.Equal(t, 1, s.log.count(slog.LevelWarn))
+		require.Equal(t, 1, s.log.count(slog.LevelInfo))
+	})
+}
+
+// A log handler may block, as one does that writes to a pipe which nobody reads.
+func TestALogHandlerThatBlocksKeepsNoWake(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		blocked := make(chan struct{})
+		s.log.onEntry = func() { <-blocked }
+		a := s.live("a")
+		s.setRefuse(true)
+		s.conn().cut()
+		s.sleep(time.Second)
+		s.setRefuse(false)
+		s.sleep(time.Minute)
+		require.True(t, a.Live())
+		isWoken(a)
+		s.publish("a")
+		require.True(t, isWoken(a))
+		require.Equal(t, 1, s.log.count(slog.LevelWarn))
+		require.Zero(t, s.log.count(slog.LevelInfo), "the handler has not returned")
+		close(blocked)
+		synctest.Wait()
 		require.Equal(t, 1, s.log.count(slog.LevelInfo))
 	})
 }

@@ -179,6 +179,30 @@ func TestRefusedUnsubscribeIsLetGo(t *testing.T) {
 	})
 }
 
+// Somebody subscribes while the UNSUBSCRIBE that will be refused is under way. Nobody
+// knows what the server did, so the hub asks for the channel again.
+func TestRefusedUnsubscribeOfAChannelThatIsWantedAgain(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		var again *Subscription
+		s.onCommand(func(verb string, _ []string) (string, bool) {
+			if verb == "UNSUBSCRIBE" {
+				again = s.hub.Subscribe("a")
+			}
+			return "NOPERM", verb == "UNSUBSCRIBE"
+		})
+		a := s.live("a")
+		s.live("b")
+		before := s.sent("SUBSCRIBE")
+		a.Close()
+		s.sleep(3 * time.Second)
+		require.Equal(t, before+1, s.sent("SUBSCRIBE"))
+		require.True(t, again.Live())
+		require.True(t, isWoken(again))
+		s.publish("a")
+		require.True(t, isWoken(again))
+	})
+}
+
 func TestRefusedPingIsAnAnswer(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		a := s.live("a")

@@ -17,7 +17,7 @@ type Hub struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	done   sync.WaitGroup // the commander
+	done   sync.WaitGroup // the commander, and the writer of its log
 
 	mu  sync.Mutex // never held during I/O
 	reg registry
@@ -46,8 +46,11 @@ func (h *Hub) Subscribe(channel string) *Subscription {
 // with each, in order, and must not block. What they say may be lost, late, or
 // doubled as any wake. A message that is under way when the subscription is
 // closed may still be heard.
-func (h *Hub) Listen(channel string, hear func(payload string)) *Subscription {
-	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), hear: hear}, channel)
+//
+// missed is called when the channel is confirmed anew, after messages may have been lost.
+// It must not block either. The first confirmation is what Ready waits for.
+func (h *Hub) Listen(channel string, hear func(payload string), missed func()) *Subscription {
+	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), hear: hear, missed: missed}, channel)
 }
 
 func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {

@@ -21,11 +21,12 @@ type entry struct {
 
 // journal says each cause once in the hub's life, and once that it is over:
 // a fault that comes and goes for hours is for metrics, not for a log that others
-// have to read. Entries are noted under Hub.mu and written by the commander
-// outside of it, for a log handler may do I/O.
+// have to read. Entries are noted under Hub.mu and written outside of it,
+// for a log handler may do I/O.
 type journal struct {
 	begun, over map[cause]bool
 	entries     []entry
+	writing     bool // a goroutine writes them
 }
 
 func newJournal() journal {
@@ -48,12 +49,31 @@ func (j *journal) recovered(c cause, attrs ...slog.Attr) {
 	j.entries = append(j.entries, entry{slog.LevelInfo, "redlatch: over: " + string(c), attrs})
 }
 
+// writeLog writes what was noted, in a goroutine of its own: a log handler that blocks
+// must not keep anybody's wake.
 func (h *Hub) writeLog() {
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.log.entries) > 0 && !h.log.writing {
+		h.log.writing = true
+		h.done.Go(h.write)
+	}
+}
+
+func (h *Hub) write() {
+	for entries := h.noted(); entries != nil; entries = h.noted() {
+		for _, e := range entries {
+			h.cfg.Log.LogAttrs(context.Background(), e.level, e.text, e.attrs...)
+		}
+	}
+}
+
+// noted takes the entries that were noted; nil says that the writer ends.
+func (h *Hub) noted() []entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	entries := h.log.entries
 	h.log.entries = nil
-	h.mu.Unlock()
-	for _, e := range entries {
-		h.cfg.Log.LogAttrs(context.Background(), e.level, e.text, e.attrs...)
-	}
+	h.log.writing = entries != nil
+	return entries
 }

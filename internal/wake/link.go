@@ -3,6 +3,8 @@ package wake
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,8 +21,23 @@ type link struct {
 	err   error         // why; valid after ended
 }
 
-func (h *Hub) newLink() *link {
-	return &link{hub: h, pubsub: h.cfg.Redis.Subscribe(h.ctx), ended: make(chan struct{})}
+func (h *Hub) newLink() (*link, error) {
+	l := &link{hub: h, ended: make(chan struct{})}
+	return l, caught(func() error {
+		l.pubsub = h.cfg.Redis.Subscribe(h.ctx)
+		return nil
+	})
+}
+
+// caught calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine
+// of the hub, where a panic would end the process: it ends the connection instead.
+func caught(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("redlatch: pub/sub panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return call()
 }
 
 // spent makes a context that lends go-redis its deadline, and forbids it to dial.
@@ -53,14 +70,16 @@ func (l *link) send(cmd *command) error {
 }
 
 func (l *link) write(ctx context.Context, cmd *command) error {
-	switch cmd.verb {
-	case subscribe:
-		return l.pubsub.Subscribe(ctx, cmd.names()...)
-	case unsubscribe:
-		return l.pubsub.Unsubscribe(ctx, cmd.names()...)
-	default:
-		return l.pubsub.Ping(ctx, cmd.nonce)
-	}
+	return caught(func() error {
+		switch cmd.verb {
+		case subscribe:
+			return l.pubsub.Subscribe(ctx, cmd.names()...)
+		case unsubscribe:
+			return l.pubsub.Unsubscribe(ctx, cmd.names()...)
+		default:
+			return l.pubsub.Ping(ctx, cmd.nonce)
+		}
+	})
 }
 
 // close ends the connection and waits for the reader.
@@ -78,7 +97,11 @@ func (l *link) read() {
 	defer close(l.ended)
 	ctx := spent(context.Background())
 	for {
-		frame, err := l.pubsub.ReceiveTimeout(ctx, 0)
+		var frame any
+		err := caught(func() (err error) {
+			frame, err = l.pubsub.ReceiveTimeout(ctx, 0)
+			return err
+		})
 		var reply redis.Error
 		switch {
 		case errors.As(err, &reply):
@@ -96,7 +119,7 @@ func (l *link) read() {
 
 // hear takes in one frame. It never blocks on a waiter and never writes.
 func (h *Hub) hear(frame any) (err error) {
-	var listeners []*Subscription
+	var listeners, missed []*Subscription
 	h.update(func(r *registry, now time.Time) (look bool) {
 		r.heard(now)
 		switch f := frame.(type) {
@@ -105,17 +128,21 @@ func (h *Hub) hear(frame any) (err error) {
 		case *redis.Pong:
 			look = r.ponged(f.Payload)
 		case *redis.Subscription:
-			look = r.answered(f.Kind, f.Channel, now)
+			missed, look = r.answered(f.Kind, f.Channel, now)
 		case redis.Error:
 			look = true
 			err = r.refused(f, now)
 		}
 		return look
 	})
+	// Not under the mutex: they may use the hub.
 	if m, ok := frame.(*redis.Message); ok {
-		for _, s := range listeners { // not under the mutex: they may use the hub
+		for _, s := range listeners {
 			s.hear(m.Payload)
 		}
+	}
+	for _, s := range missed {
+		s.missed()
 	}
 	return err
 }

@@ -9,9 +9,10 @@ import (
 // time; several waiters of a channel take one each and share one SUBSCRIBE. Its
 // methods may be called concurrently.
 type Subscription struct {
-	hub   *Hub
-	wakes chan struct{}        // capacity 1: wakes merge
-	hear  func(payload string) // gets what messages say; nil for those that say nothing
+	hub    *Hub
+	wakes  chan struct{}        // capacity 1: wakes merge
+	hear   func(payload string) // gets what messages say; nil for those that say nothing
+	missed func()               // see Hub.Listen; nil where hear is
 
 	// Guarded by hub.mu.
 	channel *channel // nil once closed
@@ -31,6 +32,12 @@ func (s *Subscription) C() <-chan struct{} { return s.wakes }
 //
 // [Live]: Subscription.Live
 func (s *Subscription) Ready(ctx context.Context) error {
+	return s.ReadyUnless(ctx, nil)
+}
+
+// ReadyUnless is Ready, but returns also when the caller learns something better
+// from news.
+func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) error {
 	settled := s.settled()
 	if settled != nil {
 		// No news within Ping means that the connection is in doubt; whoever waits
@@ -39,6 +46,7 @@ func (s *Subscription) Ready(ctx context.Context) error {
 		defer patience.Stop()
 		select {
 		case <-settled:
+		case <-news:
 		case <-patience.C:
 		case <-ctx.Done():
 			return ctx.Err()

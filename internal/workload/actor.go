@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/check"
@@ -27,6 +28,17 @@ type Actor struct {
 	// Without it, it begins dozens of them while a server is silent for a moment, and
 	// no search gets through all that may have happened.
 	Rest time.Duration
+	// Patience is how long an Unlock may take, which is tried again if it fails; 0: as
+	// long as it wants, and once.
+	Patience time.Duration
+	// Counted asks Redis who has the lock, and with how many holds; for Count.
+	Counted func(ctx context.Context) (acquisition string, holds int, err error)
+	// Siblings run at one time with the context of the hold of a FanOut, each with a
+	// lock and a plan of its own.
+	Siblings []Sibling
+	// Bare actors bring no owner: each acquire belongs to the chain that ctx brings, or
+	// to none.
+	Bare bool
 
 	call   *history.Call // the acquire that is under way
 	chain  chain
@@ -34,9 +46,17 @@ type Actor struct {
 	chains int
 	holds  []held
 	over   bool // the client has closed
+	again  int  // Unlocks that were tried again
 	// seen keeps every handle: in virtual time the garbage collector would clean
 	// up behind the back of the bubble.
 	seen []Hold
+}
+
+// Sibling is an actor with the plan that it has in a FanOut.
+type Sibling struct {
+	*Actor
+
+	Plan []Step
 }
 
 // chain is a logical owner. One that a call has left in doubt is not used for
@@ -64,6 +84,9 @@ func (a *Actor) Run(ctx context.Context, plan []Step) {
 	}
 	for _, s := range append(slices.Clone(plan), Step{Verb: UnlockAll}) {
 		if ctx.Err() != nil {
+			if a.Bare { // the hold ended that ctx is of, for its client has closed
+				a.closed()
+			}
 			return
 		}
 		if a.do(ctx, s); a.over {
@@ -98,6 +121,8 @@ func (a *Actor) do(ctx context.Context, s Step) {
 		a.acquire(ctx, s)
 	case Resize:
 		a.resize(ctx, s.Units)
+	case FanOut:
+		a.fanOut(ctx, s)
 	case Sleep:
 		a.sleep(ctx, s.For)
 	case UnlockAll:
@@ -119,17 +144,19 @@ func (a *Actor) do(ctx context.Context, s Step) {
 		a.unlock(dead, last)
 	case Work:
 		a.work(ctx, s.For)
+	case Count:
+		a.count(ctx, s.For)
 	}
 }
 
 func (a *Actor) acquire(ctx context.Context, s Step) {
-	if len(a.holds) == 0 && (a.doubt || a.chains == 0) {
+	if len(a.holds) == 0 && (a.doubt || a.chains == 0 || a.Bare) {
 		a.doubt = false
 		a.chains++
 		a.chain = chain{name: fmt.Sprintf("%d.%d", a.Client, a.chains), owner: owner.New()}
 	}
 	began := a.Recorder.Now()
-	bounded, cancel := a.bound(owner.With(ctx, a.chain.owner), s)
+	bounded, cancel := a.bound(a.owned(ctx), s)
 	defer cancel()
 	op := history.Op{Client: a.Client, Name: a.Name, Owner: a.chain.name, Kind: history.Acquire, Units: s.Units}
 	l := a.Lock
@@ -161,6 +188,14 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	if a.Rest > 0 && (op.Outcome == history.Unknown || errors.Is(err, lockerr.ErrRefused)) {
 		a.sleep(ctx, a.Rest)
 	}
+}
+
+// owned is ctx with the chain of the actor.
+func (a *Actor) owned(ctx context.Context) context.Context {
+	if a.Bare {
+		return ctx
+	}
+	return owner.With(ctx, a.chain.owner)
 }
 
 // instant is more than the stamps of one instant in a bubble differ by.
@@ -224,12 +259,27 @@ func (a *Actor) resize(ctx context.Context, limit int) {
 	})
 }
 
+// unlock unlocks, as one call. With patience it gives up after that long, and tries
+// again, up to three times, after as long a pause. A hold that counts as released by
+// then tells no more than the failure did.
 func (a *Actor) unlock(ctx context.Context, i int) {
 	a.sample()
 	h := a.holds[i]
 	a.holds = slices.Delete(a.holds, i, i+1)
 	call := a.Recorder.Begin(a.release(h))
-	err := h.hold.Unlock(ctx)
+	unlock := func() error {
+		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
+		defer cancel()
+		return h.hold.Unlock(bounded)
+	}
+	err := unlock()
+	for tries := 0; a.Patience > 0 && failed(err) && tries < 3; tries++ {
+		wait(ctx, a.Patience)
+		a.again++
+		if again := unlock(); !errors.Is(again, lockerr.ErrNotHeld) {
+			err = again
+		}
+	}
 	call.End(func(op *history.Op) {
 		op.Outcome = history.Done
 		if err != nil {
@@ -243,6 +293,63 @@ func (a *Actor) unlock(ctx context.Context, i int) {
 		}
 	})
 	a.doubt = a.doubt || err != nil
+}
+
+// failed reports whether an Unlock says that it may be tried again.
+func failed(err error) bool {
+	return errors.Is(err, lockerr.ErrIndeterminate) || errors.Is(err, lockerr.ErrUnavailable) || errors.Is(err, lockerr.ErrRefused)
+}
+
+// TriedAgain is how often an Unlock was.
+func (a *Actor) TriedAgain() int { return a.again }
+
+// Misled is the first acquisition of which a loss was told, though none can have
+// happened; for histories in which nothing ends by itself, and no client closes.
+func (a *Actor) Misled() (acquisition string, misled bool) {
+	for _, h := range a.seen {
+		select {
+		case <-h.Lost():
+			return h.Acquisition(), true
+		default:
+		}
+	}
+	return "", false
+}
+
+// count takes down how many holds Redis counts, after a rest in which nothing of this
+// owner is under way, and how many there are.
+func (a *Actor) count(ctx context.Context, rest time.Duration) {
+	a.sleep(ctx, rest)
+	h := a.holds[len(a.holds)-1]
+	call := a.Recorder.Begin(history.Op{
+		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Count, Acquisition: h.hold.Acquisition(), InUse: len(a.holds),
+	})
+	holder, holds, err := a.Counted(ctx)
+	call.End(func(op *history.Op) {
+		op.Outcome, op.Holder, op.Units = history.Done, holder, holds
+		if err != nil {
+			a.fail(op, err)
+		}
+	})
+}
+
+// fanOut runs the siblings with the context of a hold of their own parent, and gives
+// that back when all are done.
+func (a *Actor) fanOut(ctx context.Context, s Step) {
+	if len(a.holds) > 0 {
+		return
+	}
+	a.acquire(ctx, Step{Verb: Acquire, For: s.For, Units: s.Units})
+	if len(a.holds) == 0 {
+		return
+	}
+	within := a.holds[0].hold.(Nesting).Context()
+	var all sync.WaitGroup
+	for _, sibling := range a.Siblings {
+		all.Go(func() { sibling.Run(within, sibling.Plan) })
+	}
+	all.Wait()
+	a.unlock(ctx, 0)
 }
 
 // work updates what the lock protects. That it is refused, or undone by others,

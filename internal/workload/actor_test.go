@@ -63,6 +63,7 @@ func (hold) Acquisition() string            { return "c:1" }
 func (hold) Fence() int64                   { return 7 }
 func (h hold) Lost() <-chan struct{}        { return h.lost }
 func (h hold) Unlock(context.Context) error { return next(&h.unlocks) }
+func (hold) Context() context.Context       { return context.Background() }
 
 func (h hold) TrustedUntil() time.Time {
 	select {
@@ -74,7 +75,12 @@ func (h hold) TrustedUntil() time.Time {
 	}
 	return h.until
 }
-func play(t *testing.T, a *answers, plan ...workload.Step) (h history.History) {
+
+func play(t *testing.T, a *answers, plan ...workload.Step) history.History {
+	return playWith(t, a, func(*workload.Actor) {}, plan...)
+}
+
+func playWith(t *testing.T, a *answers, with func(*workload.Actor), plan ...workload.Step) (h history.History) {
 	synctest.Test(t, func(t *testing.T) {
 		a.lost = make(chan struct{})
 		if a.trust == 0 {
@@ -83,6 +89,7 @@ func play(t *testing.T, a *answers, plan ...workload.Step) (h history.History) {
 		r := history.InMemory(history.Since(time.Now()))
 		actor := &workload.Actor{Client: 1, Name: "n", Lock: a, Recorder: r, Resources: []check.Resource{check.NewMemory(true)}}
 		a.waits = actor.Waits
+		with(actor)
 		time.AfterFunc(10*time.Second, func() { close(a.lost) })
 		actor.Run(t.Context(), plan)
 		time.Sleep(time.Minute)
@@ -93,6 +100,74 @@ func play(t *testing.T, a *answers, plan ...workload.Step) (h history.History) {
 
 func step(v workload.Verb, d ...time.Duration) workload.Step {
 	return workload.Step{Verb: v, For: append(d, 0)[0]}
+}
+
+// An Unlock that failed is tried again by those who have patience, as one call; that it
+// counts as released by then says no more than the failure did.
+func TestUnlockIsTriedAgain(t *testing.T) {
+	unavailable, notHeld := &lockerr.OpError{Kind: lockerr.ErrUnavailable}, &lockerr.OpError{Kind: lockerr.ErrNotHeld}
+	for name, c := range map[string]struct {
+		unlocks []error
+		told    history.Outcome
+		again   int
+	}{
+		"the second time":   {[]error{unavailable, nil}, history.Done, 1},
+		"lost":              {[]error{unavailable, &lockerr.LostError{}}, history.Lost, 1},
+		"counts as given":   {[]error{unavailable, notHeld, notHeld, notHeld}, history.Unknown, 3},
+		"it is not so kind": {[]error{notHeld}, history.Lost, 0},
+	} {
+		var actor *workload.Actor
+		h := playWith(t, &answers{unlocks: c.unlocks}, func(a *workload.Actor) { a.Patience, actor = time.Second, a }, step(workload.Acquire), step(workload.Unlock))
+		require.Equal(t, c.again, actor.TriedAgain(), name)
+		require.Len(t, h.Ops, 2, name)
+		require.Equal(t, c.told, h.Ops[1].Outcome, name)
+	}
+	once := play(t, &answers{unlocks: []error{unavailable, nil}}, step(workload.Acquire), step(workload.Unlock))
+	require.Equal(t, history.Unknown, once.Ops[1].Outcome)
+}
+
+// What Redis counts is taken down beside what there is.
+func TestHoldsAreCounted(t *testing.T) {
+	counted := func(context.Context) (string, int, error) { return "c:1", 7, nil }
+	again := step(workload.Acquire)
+	h := playWith(t, &answers{}, func(a *workload.Actor) { a.Counted = counted }, again, again, step(workload.Count, time.Second))
+	op := h.Ops[2]
+	require.Equal(t, []any{history.Count, history.Done, "c:1", "c:1", 7, 2}, []any{op.Kind, op.Outcome, op.Acquisition, op.Holder, op.Units, op.InUse})
+}
+
+// Who was told of a loss can be asked.
+func TestLossesAreSeen(t *testing.T) {
+	plan := []workload.Step{step(workload.Acquire), step(workload.Sleep, 4*time.Second), step(workload.Unlock)}
+	synctest.Test(t, func(t *testing.T) {
+		a := &answers{lost: make(chan struct{}), trust: time.Hour}
+		actor := &workload.Actor{Name: "n", Lock: a, Recorder: history.InMemory(history.Since(time.Now()))}
+		actor.Run(t.Context(), plan)
+		_, misled := actor.Misled()
+		require.False(t, misled)
+		close(a.lost)
+		which, misled := actor.Misled()
+		require.True(t, misled)
+		require.Equal(t, "c:1", which)
+	})
+}
+
+// Siblings work while their parent holds, each as a chain of its own.
+func TestSiblingsWorkWithinAHold(t *testing.T) {
+	h := playWith(t, &answers{}, func(a *workload.Actor) {
+		for n := range 2 {
+			a.Siblings = append(a.Siblings, workload.Sibling{
+				Actor: &workload.Actor{Client: 7 + n, Name: "other", Lock: a.Lock, Recorder: a.Recorder, Bare: true},
+				Plan:  []workload.Step{step(workload.Acquire), step(workload.Sleep, time.Second), step(workload.Unlock)},
+			})
+		}
+		a.Bare = true
+	}, step(workload.FanOut)).ByName()
+	require.Len(t, h["n"].Ops, 2)
+	require.Len(t, h["other"].Ops, 4)
+	for _, op := range h["other"].Ops {
+		require.Less(t, h["n"].Ops[0].Return, op.Call)
+		require.Greater(t, h["n"].Ops[1].Call, op.Return)
+	}
 }
 
 func TestOutcomesAreTakenDownAsTold(t *testing.T) {

@@ -34,6 +34,11 @@ type Hold interface {
 	Unlock(ctx context.Context) error
 }
 
+// Nesting is a Hold whose context continues the chain of its owner.
+type Nesting interface {
+	Context() context.Context
+}
+
 // locker is what the mutexes of this module are.
 type locker interface {
 	Lock(ctx context.Context) (*lock.Hold, error)
@@ -112,6 +117,8 @@ func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 		return history.Unknown, false
 	case errors.Is(err, lockerr.ErrLost), errors.Is(err, lockerr.ErrNotHeld): // actors unlock once
 		return history.Lost, false
+	case errors.Is(err, lockerr.ErrRemoved):
+		return history.Removed, false
 	case errors.As(err, &busy) && (busy.Holder != "" || busy.Limit != 0):
 		return history.Refused, false
 	case errors.As(err, &busy): // it waited for its turn to ask, and nobody can say what for

@@ -19,6 +19,8 @@ const (
 	Sleep                       // holding or not
 	Work                        // read what is protected, think for For, write it
 	Resize                      // to Units, of a lock that has them
+	Count                       // rest for For, and compare the holds that Redis counts
+	FanOut                      // take the lock, and run the siblings with the context of the hold
 )
 
 // Step is one step of a plan.
@@ -29,7 +31,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "resize"}
+	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "resize", "count", "fan out"}
 	text := names[s.Verb]
 	if s.Units != 0 {
 		text += fmt.Sprintf(" %d", s.Units)

@@ -5,31 +5,32 @@
 -- KEYS[4i-1]  zset    redlatch:queue:{name}         waiter -> ticket
 -- KEYS[4i]    zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]     int      ms  how long the fence is kept after its last use; 0 for ever
--- ARGV[2]     channel  -   redlatch:client: of the waiter that is granted, whose client id follows
--- ARGV[2i+1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
--- ARGV[2i+2]  int      ms  lease
+-- ARGV[1]    int      ms  how long the fence is kept after its last use; 0 for ever
+-- ARGV[2]    channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+-- ARGV[3]    int      -   1: a waiter that was granted the lock takes it
+-- ARGV[i+3]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
 --
 -- Returns
 --   {answer, ...}         one for each waiter:
---   {1, fence}            has the lock, extended to the lease
+--   {1, fence}            has the lock; for its whole lease, if it takes it, else for as long
+--                         as before: nobody keeps a lock by beats alone
 --   {2, place, length, ttl_ms, holder, about, fence}
---                         queued, as in join
+--                         queued, as in join; no holder, and 0 for ttl_ms: beat again at once
 --   {0}                   neither has the lock nor is queued
 --   {3}                   was removed from the queue by an operator
 --   {-1}                  refused by the server
 --   error WRONGTYPE       where a single waiter is asked about: why it was refused
 --   error BADFENCE        likewise
 --
--- Guarantees  never queues anybody, never shortens; a free lock goes to the first waiter
---             that lives.
--- Twice       a copy extends to one heartbeat or lease from its arrival, at most.
--- Cost        one round trip, O(waiters log n).
--- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant write_grant
--- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_note
--- include queue_tell grant_next
+-- Guarantees  never queues anybody; a free lock goes to the first waiter that lives; only a
+--             server that takes writes says that one is not there.
+-- Twice       a copy sets one heartbeat or lease from its arrival.
+-- Cost        one round trip, O(waiters log n), and the budget of one call, for all locks.
+-- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence next_fence
+-- include bad_fence store_fence keep_grant write_grant queue_waiter queue_length queue_clip queue_grace
+-- include queue_remove queue_bury queue_head queue_beat queue_note queue_tell grant_next
 
-local keep_ms, prefix = tonumber(ARGV[1]), ARGV[2]
+local keep_ms, prefix, take = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local now_us = server_time_us()
 local now_ms = math.floor(now_us / 1000)
 
@@ -50,15 +51,15 @@ local function read(at)
 end
 
 -- Notes that a waiter lives: all of them, before anybody is taken for dead or granted.
-local function note(at, member, lease_ms)
+local function note(at, member)
   local lock = locks[KEYS[at + 1]] or read(at)
   locks[KEYS[at + 1]] = lock
   if lock.refused then
     return {-1}
   end
-  local acquisition, _, heartbeat_ms = queue_waiter(member)
+  local acquisition, _, heartbeat_ms, lease_ms = queue_waiter(member)
   if lock.holder == acquisition then
-    lock.fence, lock.refused = keep_grant(at, lease_ms, lock.fence, now_us, keep_ms)
+    lock.fence, lock.refused = keep_grant(at, take and lease_ms or 0, lock.fence, now_us, keep_ms)
     return lock.refused and {-1} or {1, lock.fence}
   end
   return queue_note(at, member, heartbeat_ms, now_ms, lock)
@@ -68,8 +69,7 @@ end
 local function judge(at)
   local lock = locks[KEYS[at + 1]]
   lock.judged = true
-  local more = queue_bury(at, now_ms, lock.grace_ms)
-  if lock.holder or more then
+  if queue_bury(at, now_ms, lock.grace_ms) or lock.more or lock.holder then
     return
   end
   local grant
@@ -79,15 +79,17 @@ local function judge(at)
   end
 end
 
-local function place(at, member, lease_ms)
-  local acquisition = queue_waiter(member)
+local function place(at, member)
+  local acquisition, _, _, lease_ms = queue_waiter(member)
   local lock = locks[KEYS[at + 1]]
   if lock.refused then
     return {-1}
   end
   local ttl_ms = lock.holder and redis.call('PTTL', KEYS[at + 1]) or 0
   if lock.holder == acquisition then
-    redis.call('PEXPIRE', KEYS[at + 1], math.max(ttl_ms, lease_ms))
+    if take then
+      redis.call('PEXPIRE', KEYS[at + 1], lease_ms)
+    end
     return {1, lock.fence}
   end
   local rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
@@ -99,13 +101,13 @@ end
 
 local answers, why = {}, nil
 for i = 1, #KEYS / 4 do
-  answers[i] = note(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
+  answers[i] = note(4 * i - 4, ARGV[i + 3])
 end
 for i = 1, #KEYS / 4 do
   if not answers[i] and not locks[KEYS[4 * i - 3]].judged then
     judge(4 * i - 4)
   end
-  answers[i] = answers[i] or place(4 * i - 4, ARGV[2 * i + 1], tonumber(ARGV[2 * i + 2]))
+  answers[i] = answers[i] or place(4 * i - 4, ARGV[i + 3])
   if answers[i][1] == -1 then
     why = locks[KEYS[4 * i - 3]].refused
   end

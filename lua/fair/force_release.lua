@@ -19,13 +19,14 @@
 --   error WRONGTYPE    the key is no mutex: nothing changed
 --
 -- Guarantees  the victim's next renewal finds its lock gone; the next waiter, or those who
---             wait without a queue, are told.
+--             wait without a queue, are told; only a server that takes writes says that nobody
+--             had it.
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
 --             has the lock then. A free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence write_grant
--- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell grant_next
--- include tell_free pass_on
+-- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence next_fence
+-- include bad_fence store_fence write_grant queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include queue_bury queue_head queue_tell grant_next tell_free pass_on
 
 local expected, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local in_cluster = tonumber(ARGV[5])
@@ -51,4 +52,4 @@ local _, more = pass_on(0, holder, not unreadable and length > 0, channel, in_cl
 if holder then
   return {1, holder, more}
 end
-return {0, more}
+return writes_refused(0) or {0, more}

@@ -5,12 +5,11 @@
 -- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
 -- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
--- ARGV[2]  int      ms  lease
--- ARGV[3]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
--- ARGV[4]  int      us  void after, server time
--- ARGV[5]  int      ms  how long the fence is kept after its last use; 0 for ever
--- ARGV[6]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[2]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
+-- ARGV[3]  int      us  void after, server time
+-- ARGV[4]  int      ms  how long the fence is kept after its last use; 0 for ever
+-- ARGV[5]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 --
 -- Returns
 --   {1, fence, now_us}    held by this waiter's acquisition now
@@ -28,12 +27,12 @@
 -- Twice       a copy finds its own acquisition or its own place; after both are gone it
 --             queues what nobody waits for, for a heartbeat, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant write_grant
--- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_join
--- include queue_tell grant_next
+-- include budget server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant
+-- include write_grant queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
+-- include queue_beat queue_join queue_tell grant_next
 
-local member, lease_ms, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local void_after_us, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
 
 local now_us = server_time_us()
 if now_us > void_after_us then
@@ -50,7 +49,7 @@ local holder, holds, holder_about = holder_of(fields)
 if not holds then
   return not_mutex()
 end
-local acquisition, _, _, about = queue_waiter(member)
+local acquisition, _, _, lease_ms, about = queue_waiter(member)
 local fence = last_fence(stored)
 if not fence then
   return bad_fence()
@@ -61,19 +60,22 @@ if holder == acquisition then
 end
 
 local now_ms = math.floor(now_us / 1000)
-local grace_ms = queue_grace(0, now_ms)
-local more = queue_bury(0, now_ms, grace_ms)
+local grace_ms, more = queue_grace(0, now_ms)
+more = queue_bury(0, now_ms, grace_ms) or more
 local ttl_ms = redis.call('PTTL', KEYS[1])
 if not holder then
   ttl_ms = 0
-  local first = queue_head(0, now_ms, grace_ms)
+  local first
+  if not more then
+    first, _, more = queue_head(0, now_ms, grace_ms)
+  end
   if first == member or not first and not more then
     local new = next_fence(fence, now_us)
     if not new then
       return bad_fence()
     end
     refused = write_grant(0, acquisition, about, lease_ms, new, keep_ms)
-      or first and queue_remove(0, member)
+      or first and queue_remove(0, {member})
     return refused or {1, new, now_us}
   end
   local grant = false

@@ -5,7 +5,7 @@
 -- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
 -- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
 -- ARGV[2]  channel  -   redisson_lock__channel:{name}, told "0" when the lock is free
 -- ARGV[3]  int      ms  how long the fence is kept after its last use; 0 for ever
 -- ARGV[4]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
@@ -19,12 +19,13 @@
 --                       were more dead waiters than one call drops: call again
 --
 -- Guarantees  never touches another acquisition; frees the lock also when Redis is out of
---             memory, when the queue is of another type, and when the next cannot be granted.
+--             memory, when the queue is of another type, and when the next cannot be granted;
+--             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal is_other_type last_fence next_fence bad_fence store_fence write_grant
--- include queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell grant_next
--- include tell_free pass_on
+-- include budget server_time_us refusal is_other_type writes_refused last_fence next_fence bad_fence store_fence
+-- include write_grant queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
+-- include queue_tell grant_next tell_free pass_on
 
 local member, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local in_cluster = tonumber(ARGV[5])
@@ -40,7 +41,7 @@ local queued = mine == 0 and not unreadable and redis.call('ZSCORE', KEYS[3], me
 if mine == 1 then
   refused = refusal(redis.pcall('DEL', KEYS[1]))
 elseif queued then
-  refused = refused or queue_remove(0, member)
+  refused = refused or queue_remove(0, {member})
 end
 if refused then
   return refused
@@ -57,4 +58,4 @@ end
 if queued then
   return {2, heard, more}
 end
-return {0, heard, more}
+return writes_refused(0) or {0, heard, more}

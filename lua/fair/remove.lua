@@ -3,11 +3,11 @@
 -- KEYS[1]  zset  redlatch:queue:{name}    waiter -> ticket
 -- KEYS[2]  zset  redlatch:alive:{name}    waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -  waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[1]  string   -  waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
 -- ARGV[2]  channel  -  redlatch:client: of the waiter, whose client id follows
 --
 -- Returns
---   {1}    removed: it is told, or finds a note about it, instead of queueing again
+--   {1}    removed: a note says so, which its next beat finds, instead of queueing again
 --   {0}    it did not wait: nothing changed
 --
 -- Guarantees  a lock that was granted meanwhile is not touched.
@@ -24,7 +24,7 @@ end
 if not redis.call('ZSCORE', KEYS[1], member) then
   return {0}
 end
-refused = queue_remove(-2, member)
+refused = queue_remove(-2, {member})
 if refused then
   return refused
 end
@@ -35,5 +35,5 @@ redis.pcall('ZADD', KEYS[2], -math.floor(server_time_us() / 1000) - note_ms, mem
 if redis.call('PTTL', KEYS[2]) < note_ms then
   redis.pcall('PEXPIRE', KEYS[2], note_ms)
 end
-queue_tell(prefix, acquisition, 0)
+queue_tell(prefix, acquisition)
 return {1}

@@ -1,10 +1,11 @@
--- Gives the free lock to the first waiter that lives, for as long as its
--- heartbeat lasts yet, and tells its client. Who has the lock now, or nothing
--- when nobody waits; and the refusal if there is one.
+-- Gives the free lock to the first waiter that lives, for the rest of its heartbeat
+-- or its lease, whichever is less, and tells its client. Who has the lock now, or
+-- nothing when nobody waits; the refusal if there is one; and whether more are to be
+-- dropped before than one call may.
 local function grant_next(at, now_us, grace_ms, keep_ms, prefix)
-  local first, left_ms = queue_head(at, math.floor(now_us / 1000), grace_ms)
+  local first, left_ms, more = queue_head(at, math.floor(now_us / 1000), grace_ms)
   if not first then
-    return nil
+    return nil, nil, more
   end
   local stored = redis.pcall('GET', KEYS[at + 2])
   local refused = refusal(stored)
@@ -12,12 +13,13 @@ local function grant_next(at, now_us, grace_ms, keep_ms, prefix)
   if not fence then
     return nil, refused or bad_fence()
   end
-  local acquisition, _, _, about = queue_waiter(first)
+  local acquisition, _, _, lease_ms, about = queue_waiter(first)
+  lease_ms = math.min(lease_ms, left_ms)
   -- Out of the queue first: what is refused after that, the waiter asks for itself.
-  refused = queue_remove(at, first) or write_grant(at, acquisition, about, left_ms, fence, keep_ms)
+  refused = queue_remove(at, {first}) or write_grant(at, acquisition, about, lease_ms, fence, keep_ms)
   if refused then
     return nil, refused
   end
-  local heard = queue_tell(prefix, acquisition, fence)
-  return {acquisition = acquisition, about = about, ttl_ms = left_ms, fence = fence, heard = heard}
+  local heard = queue_tell(prefix, acquisition)
+  return {acquisition = acquisition, about = about, ttl_ms = lease_ms, fence = fence, heard = heard}
 end

@@ -6,13 +6,14 @@ local function pass_on(at, freed, is_queue, channel, in_cluster, keep_ms, prefix
   if is_queue then
     local now_us = server_time_us()
     local now_ms = math.floor(now_us / 1000)
-    local grace_ms = queue_grace(at, now_ms)
-    if queue_bury(at, now_ms, grace_ms) then
+    local grace_ms, more = queue_grace(at, now_ms)
+    if queue_bury(at, now_ms, grace_ms) or more then
       return 0, 1
     end
-    local grant = grant_next(at, now_us, grace_ms, keep_ms, prefix)
-    if grant then
-      return grant.heard, 0
+    local grant, _
+    grant, _, more = grant_next(at, now_us, grace_ms, keep_ms, prefix)
+    if grant or more then
+      return grant and grant.heard or 0, more and 1 or 0
     end
   end
   return (freed or is_queue) and tell_free(channel, in_cluster) or 0, 0

@@ -1,15 +1,18 @@
--- Extends the lease of a permit that has not ended, never shortens it, never
--- revives one. Whether it is there with all its units; and the refusal if there is
--- one.
-local function permits_extend(at, acquisition, units, now_ms, end_ms)
+-- Sets the lease of a permit that has not ended to that long from now, 0 leaves it
+-- as it is; never revives one. An acquisition has one lease all its life, so it is
+-- only ever longer, but for one that a clock set back has stretched. Whether the
+-- permit is there with all its units; and the refusal if there is one.
+local function permits_extend(at, acquisition, units, now_ms, lease_ms, keep_ms)
   local left, weight = units, 1
   for level = 0, 30 do
     if left % 2 == 1 then
       local from, entry = level * 4398046511104, string.format('%s#%.0f', acquisition, weight)
-      local score = tonumber(redis.call('ZSCORE', KEYS[at + 1], entry) or 0)
-      local refused = score > from + now_ms and score < from + end_ms
-        and refusal(redis.pcall('ZADD', KEYS[at + 1], from + end_ms, entry))
-      if score <= from + now_ms or refused then
+      if tonumber(redis.call('ZSCORE', KEYS[at + 1], entry) or 0) <= from + now_ms then
+        return false
+      end
+      local refused = lease_ms > 0 and (permits_keep(at, keep_ms, lease_ms)
+        or refusal(redis.pcall('ZADD', KEYS[at + 1], from + now_ms + lease_ms, entry)))
+      if refused then
         return false, refused
       end
     end

@@ -6,6 +6,7 @@
 -- many units are in use, and how long until the next lease ends, -1: there is none.
 local function permits_look(at, now_ms, most)
   local in_use, next_ms, from = 0, -1, 0
+  most = math.min(most, budget.left)
   for _ = 0, 30 do
     local first = redis.call('ZRANGEBYSCORE', KEYS[at + 1], from + 2147483648, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if not first[1] then
@@ -14,7 +15,8 @@ local function permits_look(at, now_ms, most)
     local level = math.floor(tonumber(first[2]) / 4398046511104)
     from = level * 4398046511104
     if tonumber(first[2]) <= from + now_ms then
-      most = most - permits_sweep(at, from, now_ms, most)
+      local swept = most > 0 and permits_sweep(at, from, now_ms, most) or 0
+      most, budget.left = most - swept, budget.left - swept
       first = redis.call('ZRANGEBYSCORE', KEYS[at + 1], from + now_ms + 1, from + 4398046511103,
         'WITHSCORES', 'LIMIT', 0, 1)
     end

@@ -7,10 +7,11 @@ local function permits_pass(at, now_us, limit, keep_ms, prefix)
   if unreadable or length == 0 or not limit then
     return 0
   end
-  local grace_ms = queue_grace(at, now_ms)
-  if queue_bury(at, now_ms, grace_ms) then
+  local grace_ms, more = queue_grace(at, now_ms)
+  if queue_bury(at, now_ms, grace_ms) or more then
     return 1
   end
-  local _, more = permits_serve(at, limit - in_use, now_us, grace_ms, limit, keep_ms, prefix, '')
+  local _
+  _, more = permits_serve(at, limit - in_use, now_us, grace_ms, limit, keep_ms, prefix, '')
   return more and 1 or 0
 end

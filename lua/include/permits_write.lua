@@ -1,8 +1,8 @@
--- Gives units to an acquisition, until end_ms. What is refused is refused by the
+-- Gives units to an acquisition, for that long. What is refused is refused by the
 -- first write, with nothing changed. The description is for people; nothing rests
 -- on it, so that its being refused is no refusal.
-local function permits_write(at, acquisition, units, about, now_us, end_ms, keep_ms)
-  local left, weight = units, 1
+local function permits_write(at, acquisition, units, about, now_us, lease_ms, keep_ms)
+  local left, weight, end_ms = units, 1, math.floor(now_us / 1000) + lease_ms
   for level = 0, 30 do
     if left % 2 == 1 then
       local entry = string.format('%s#%.0f', acquisition, weight)
@@ -15,7 +15,7 @@ local function permits_write(at, acquisition, units, about, now_us, end_ms, keep
   end
   local said = string.gsub(string.format('%.0f %.0f @', now_us, units), '@', function() return about end)
   redis.pcall('HSET', KEYS[at + 2], acquisition, said)
-  local refused = permits_keep(at, keep_ms)
+  local refused = permits_keep(at, keep_ms, lease_ms)
   if refused then
     permits_drop(at, acquisition, units, 0)
   end

@@ -5,9 +5,12 @@
 local function queue_note(at, member, heartbeat_ms, now_ms, known)
   if not redis.call('ZSCORE', KEYS[at + 3], member) then
     local removed = redis.call('ZSCORE', KEYS[at + 4], member)
-    return removed and tonumber(removed) < 0 and {3} or {0}
+    known.refused = writes_refused(at)
+    return known.refused and {-1} or removed and tonumber(removed) < 0 and {3} or {0}
   end
-  known.grace_ms = known.grace_ms or queue_grace(at, now_ms)
+  if not known.grace_ms then
+    known.grace_ms, known.more = queue_grace(at, now_ms)
+  end
   known.refused = queue_beat(at, member, heartbeat_ms, now_ms)
   return known.refused and {-1}
 end

@@ -2,9 +2,10 @@
 --
 -- KEYS[1]  hash    <name>                        acquisition, holds
 -- KEYS[2]  string  redisson_lock_token:{name}    the last fence given out
+-- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
 --
 -- ARGV[1]  string  -   acquisition: <client id>:<n>, never used for two grants
--- ARGV[2]  int     ms  lease
+-- ARGV[2]  int     ms  lease; 0 in a re-entry: it stays as it is
 -- ARGV[3]  int     -   holds: the number meant, not an increment; above 1 is a re-entry
 -- ARGV[4]  int     us  void after, server time
 -- ARGV[5]  int     ms  how long the fence is kept after its last use; 0 for ever
@@ -15,16 +16,20 @@
 --   {0, ttl_ms, holder, about, now_us}     held by another for ttl_ms more; below 0: without end
 --   {-1, now_us}                           a re-entry, and the lock is gone or another's
 --   {-2, now_us}                           arrived after its end: nothing changed
+--   {-3, now_us}                           free, and others stand in its queue: nothing changed;
+--                                          hand it on (fair/leave), and ask again
 --   error WRONGTYPE                        the key is no mutex: nothing changed
 --   error BADFENCE                         the stored fence cannot be counted up: nothing changed
 --
--- Guarantees  holds, fence and expiry change together or not at all; the lease
---             is never shortened; a re-entry has the fence of its grant, or, when
---             the stored one was lost meanwhile, a new and larger one.
+-- Guarantees  holds, fence and expiry change together or not at all; a re-entry sets
+--             exactly the lease, also where the clock was set back and made it longer, and
+--             has the fence of its grant, or, when the stored one was lost meanwhile, a new
+--             and larger one; only a server that takes writes says that the lock is gone.
 -- Twice       a copy finds its own acquisition and reports the same fence; a copy of
 --             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant write_grant
+-- include server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence next_fence bad_fence
+-- include has_queue store_fence keep_grant write_grant
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local void_after_us, keep_ms, about = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -51,7 +56,7 @@ end
 
 if holder ~= acquisition then
   if holds > 1 then
-    return {-1, now_us}
+    return writes_refused(0) or {-1, now_us}
   end
   if not holder_holds then
     return not_mutex()
@@ -75,5 +80,10 @@ if holder then
   return refused or {1, fence, now_us}
 end
 
-refused = write_grant(0, acquisition, about, lease_ms, fence, keep_ms)
+local queue
+queue, refused = has_queue(redis.pcall('ZCARD', KEYS[3]))
+if queue then
+  return {-3, now_us}
+end
+refused = refused or write_grant(0, acquisition, about, lease_ms, fence, keep_ms)
 return refused or {1, fence, now_us}

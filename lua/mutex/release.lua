@@ -1,6 +1,7 @@
 -- release: give back one hold, or the lock with the last one.
 --
--- KEYS[1]  hash  <name>  acquisition, holds
+-- KEYS[1]  hash  <name>                   acquisition, holds
+-- KEYS[2]  zset  redlatch:queue:{name}    waiter -> ticket
 --
 -- ARGV[1]  string   -  acquisition
 -- ARGV[2]  int      -  holds left: the number meant, not a decrement; 0 frees the lock
@@ -8,21 +9,23 @@
 -- ARGV[4]  int      -  1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
---   {2}           held with that many holds
---   {1, heard}    free now, and that many subscribers were told; -1 if none may be told
---   {0}           not this acquisition's: nothing changed
+--   {2}                  held with that many holds
+--   {1, heard, queue}    free now, and that many subscribers were told; -1 if none may be told; queue
+--                        is 1 when others stand in its queue, and none was told: hand it on (fair/leave)
+--   {0}                  not this acquisition's: nothing changed
 --
--- Guarantees  never touches another acquisition; works when Redis is out of memory.
+-- Guarantees  never touches another acquisition; works when Redis is out of memory; only a
+--             server that takes writes says that the lock is not this acquisition's.
 -- Twice       a copy sets the same number, or finds nothing.
 -- Cost        one round trip, O(1).
--- include refusal is_other_type tell_free
+-- include refusal is_other_type writes_refused has_queue tell_free
 
 local acquisition, holds_left = ARGV[1], tonumber(ARGV[2])
 local channel, in_cluster = ARGV[3], tonumber(ARGV[4])
 
 local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
 if mine == 0 or is_other_type(mine) then
-  return {0}
+  return writes_refused(0) or {0}
 end
 local refused = refusal(mine)
 if refused then
@@ -44,5 +47,8 @@ refused = refusal(redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
+if has_queue(redis.pcall('ZCARD', KEYS[2])) then
+  return {1, 0, 1}
+end
 local heard = tell_free(channel, in_cluster)
-return {1, heard}
+return {1, heard, 0}

@@ -9,24 +9,26 @@
 --   {answer, ...}    one for each lock: 2 extended, 1 held and not extended, 0 gone or another's,
 --                    -1 refused by the server
 --
--- Guarantees  extends only what the named acquisition has; never creates, never shortens.
--- Twice       a copy extends to one lease from its arrival, at most.
+-- Guarantees  extends only what the named acquisition has, to exactly the lease, also where
+--             the clock was set back and made it longer; never creates; only a server that
+--             takes writes says that a lock is gone.
+-- Twice       a copy extends to one lease from its arrival.
 -- Cost        one round trip, O(locks).
--- include refusal is_other_type
+-- include refusal is_other_type writes_refused
 
 local function renew(i)
   local mine = redis.pcall('HEXISTS', KEYS[i], ARGV[2 * i - 1])
-  if is_other_type(mine) then
-    return 0
+  if mine == 0 or is_other_type(mine) then
+    return writes_refused(i - 1) and -1 or 0
   end
   if refusal(mine) then
     return -1
   end
   local lease_ms = tonumber(ARGV[2 * i])
-  if mine == 0 or lease_ms == 0 then
-    return mine
+  if lease_ms == 0 then
+    return 1
   end
-  if redis.call('PTTL', KEYS[i]) < lease_ms and refusal(redis.pcall('PEXPIRE', KEYS[i], lease_ms)) then
+  if refusal(redis.pcall('PEXPIRE', KEYS[i], lease_ms)) then
     return -1
   end
   return 2

@@ -17,12 +17,14 @@
 --
 -- Guarantees  the lock is never free in between; the new fence is larger; works
 --             when Redis is out of memory; what the holder says of itself stays;
---             a refusal leaves the lock with "from".
--- Twice       a copy finds "to", extends its lease, for who sends again counts trust from
+--             a refusal leaves the lock with "from"; only a server that takes writes says
+--             that neither has it.
+-- Twice       a copy finds "to", sets its lease anew, for who sends again counts trust from
 --             that sending, and reports the same fence, or a larger one when the stored
 --             one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type holder_of last_fence next_fence bad_fence store_fence keep_grant
+-- include server_time_us refusal is_other_type writes_refused holder_of last_fence next_fence bad_fence store_fence
+-- include keep_grant
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -33,16 +35,14 @@ if now_us > void_after_us then
 end
 
 local fields = redis.pcall('HGETALL', KEYS[1])
-if is_other_type(fields) then
-  return {-1, now_us}
-end
-local refused = refusal(fields)
+local other = is_other_type(fields)
+local refused = not other and refusal(fields)
 if refused then
   return refused
 end
-local holder = holder_of(fields)
+local holder = not other and holder_of(fields)
 if holder ~= from and holder ~= to then
-  return {-1, now_us}
+  return writes_refused(0) or {-1, now_us}
 end
 local stored = redis.pcall('GET', KEYS[2])
 refused = refusal(stored)

@@ -5,18 +5,19 @@
 -- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
--- ARGV[2]  int      ms  lease
--- ARGV[3]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
--- ARGV[4]  int      us  void after, server time
--- ARGV[5]  int      -   limit
--- ARGV[6]  int      ms  how long limit and permits are kept after their last use; 0 for ever
--- ARGV[7]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[2]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
+-- ARGV[3]  int      us  void after, server time
+-- ARGV[4]  int      -   limit
+-- ARGV[5]  int      ms  how long limit and permits are kept after their last use; 0 for ever
+-- ARGV[6]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 --
 -- Returns
 --   {1, now_us}           this acquisition has its units now
 --   {2, position, length, free, limit, next_ms, ticket, now_us}
---                         queued; the next lease ends in next_ms, below 0: there is none
+--                         queued; beat again in next_ms: when the next lease ends, or the first
+--                         waiter, which does not fit, counts as dead; 0 while more is to be
+--                         dropped than one call may; below 0: there is nothing to wait for
 --   {0, position, length, free, limit, next_ms, now_us}
 --                         not queued, as was asked: the place it would have had
 --   {-2, now_us}          arrived after its end: nothing changed
@@ -25,17 +26,17 @@
 --   {-4, limit, now_us}   wants more units than the limit: nothing changed
 --
 -- Guarantees  never more units than the limit; units go to waiters in the order of tickets,
---             and past them to nobody, also by the call of another.
+--             and past them to nobody, also by the call of another; only a server that takes
+--             writes says that the limit is another, or too low.
 -- Twice       a copy finds its own permit or its own place; after both are gone it takes, or
 --             queues for, what nobody waits for, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_extend permits_drop
--- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_beat queue_join
--- include queue_tell permits_serve
+-- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
+-- include permits_look permits_next permits_extend permits_drop permits_write queue_waiter queue_length queue_clip
+-- include queue_grace queue_remove queue_bury queue_head queue_beat queue_join queue_tell permits_serve
 
-local member, lease_ms, ticket = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local void_after_us, said, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local prefix = ARGV[7]
+local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local said, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local now_us = server_time_us()
 if now_us > void_after_us then
@@ -54,42 +55,45 @@ end
 if limit ~= said then
   local declared = tonumber(redis.call('ZSCORE', KEYS[1], 'declared') or 0)
   if declared ~= said then
-    return {-3, limit, declared, now_us}
+    return writes_refused(0) or {-3, limit, declared, now_us}
   end
 end
 local now_ms = math.floor(now_us / 1000)
-local acquisition, units, _, about = queue_waiter(member)
+local acquisition, units, _, lease_ms, about = queue_waiter(member)
 local has
-has, refused = permits_extend(0, acquisition, units, now_ms, now_ms + lease_ms)
+has, refused = permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms)
 if refused or has then
   return refused or {1, now_us}
 end
 if units > limit then
-  return {-4, limit, now_us}
+  return writes_refused(0) or {-4, limit, now_us}
 end
 
 local in_use, next_ms = permits_look(0, now_ms, 200)
-local free, more, _ = limit - in_use, false, false
+local free, more, head_ms = limit - in_use, false, false
 if length > 0 then
-  local grace_ms = queue_grace(0, now_ms)
+  local grace_ms
+  grace_ms, more = queue_grace(0, now_ms)
   if ticket >= 0 then
     ticket, refused = queue_join(0, member, ticket, now_us)
     if refused then
       return refused
     end
   end
-  more = queue_bury(0, now_ms, grace_ms)
+  more = queue_bury(0, now_ms, grace_ms) or more
   if not more then
-    free, more, refused = permits_serve(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
+    free, more, head_ms, refused = permits_serve(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
+    local _
     _, next_ms = permits_look(0, now_ms, 0)
   end
-  if permits_extend(0, acquisition, units, now_ms, now_ms + lease_ms) then
+  if permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms) then
     return {1, now_us}
   end
+  next_ms = permits_next(next_ms, more, head_ms)
   length = redis.call('ZCARD', KEYS[3])
 end
 if length == 0 and not more and units <= free then
-  refused = permits_write(0, acquisition, units, about, now_us, now_ms + lease_ms, keep_ms)
+  refused = permits_write(0, acquisition, units, about, now_us, lease_ms, keep_ms)
   return refused or {1, now_us}
 end
 

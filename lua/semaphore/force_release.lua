@@ -14,12 +14,13 @@
 --   {0, units, more}    it had none; for both, more is 1 when there is more for the next than one
 --                       call does: call again
 --
--- Guarantees  the victim's next renewal finds its permit gone; no other is touched.
+-- Guarantees  the victim's next renewal finds its permit gone; no other is touched; only a server
+--             that takes writes says that it had none.
 -- Twice       a copy finds nothing.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_drop
--- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell
--- include permits_serve permits_pass
+-- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
+-- include permits_look permits_drop permits_write queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include queue_bury queue_head queue_tell permits_serve permits_pass
 
 local acquisition, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
@@ -36,4 +37,4 @@ local more = permits_pass(0, now_us, limit, keep_ms, prefix)
 if units > 0 then
   return {1, units, more}
 end
-return {0, 0, more}
+return writes_refused(0) or {0, 0, more}

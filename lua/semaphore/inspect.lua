@@ -15,7 +15,7 @@
 -- Guarantees  one consistent view; changes nothing.
 -- Twice       the same.
 -- Cost        one round trip, O(log n + shown).
--- include server_time_us refusal permits_sweep permits_look queue_length
+-- include budget server_time_us refusal permits_sweep permits_look queue_length
 
 local show = tonumber(ARGV[1])
 

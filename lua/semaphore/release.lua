@@ -5,7 +5,7 @@
 -- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <about>
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
 -- ARGV[2]  int      ms  how long limit and permits are kept after their last use; 0 for ever
 -- ARGV[3]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 --
@@ -16,12 +16,13 @@
 --                more for the next than one call does: call again
 --
 -- Guarantees  never touches another acquisition; frees the units also when Redis is out of
---             memory, when the queue is of another type, and when the next cannot be granted.
+--             memory, when the queue is of another type, and when the next cannot be granted;
+--             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; what is free it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal is_other_type permits_keep permits_limit permits_sweep permits_look permits_drop
--- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell
--- include permits_serve permits_pass
+-- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
+-- include permits_look permits_drop permits_write queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include queue_bury queue_head queue_tell permits_serve permits_pass
 
 local member, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
@@ -30,7 +31,7 @@ local acquisition, wants = queue_waiter(member)
 local limit, refused = permits_limit(0)
 local units = 0
 if is_other_type(refused) then
-  return {0, 0}
+  return writes_refused(0) or {0, 0}
 end
 if not refused then
   units, refused = permits_drop(0, acquisition, wants, math.floor(now_us / 1000))
@@ -38,7 +39,7 @@ end
 local _, unreadable = queue_length(0)
 local queued = units == 0 and not unreadable and redis.call('ZSCORE', KEYS[3], member)
 if queued then
-  refused = refused or queue_remove(0, member)
+  refused = refused or queue_remove(0, {member})
 end
 if refused then
   return refused
@@ -52,4 +53,4 @@ end
 if queued then
   return {2, more}
 end
-return {0, more}
+return writes_refused(0) or {0, more}

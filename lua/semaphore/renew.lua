@@ -12,25 +12,22 @@
 --   {answer, ...}    one for each permit: 2 extended, 1 held and not extended, 0 not this
 --                    acquisition's any more, -1 refused by the server
 --
--- Guarantees  never shortens a lease, never revives one that is over, never adds.
--- Twice       a copy extends to one lease from its arrival, at most.
+-- Guarantees  never revives a lease that is over, never adds; only a server that takes writes
+--             says that a permit is gone.
+-- Twice       a copy sets one lease from its arrival.
 -- Cost        one round trip, O(permits log n).
--- include server_time_us refusal is_other_type permits_keep permits_extend
+-- include server_time_us refusal is_other_type writes_refused permits_keep permits_extend
 
 local keep_ms = tonumber(ARGV[1])
 local now_ms = math.floor(server_time_us() / 1000)
 
 local function renew(at, acquisition, units, lease_ms)
   local known = redis.pcall('ZCARD', KEYS[at + 1])
-  if refusal(known) then
-    return is_other_type(known) and 0 or -1
+  local has, refused = false, not is_other_type(known) and refusal(known)
+  if not refusal(known) then
+    has, refused = permits_extend(at, acquisition, units, now_ms, lease_ms, keep_ms)
   end
-  local refused = lease_ms > 0 and known > 0 and permits_keep(at, keep_ms)
-  local has = false
-  if not refused then
-    has, refused = permits_extend(at, acquisition, units, now_ms, now_ms + lease_ms)
-  end
-  if refused then
+  if refused or not has and writes_refused(at) then
     return -1
   end
   return has and (lease_ms > 0 and 2 or 1) or 0

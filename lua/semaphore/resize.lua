@@ -20,9 +20,9 @@
 -- Twice       the same limit, also when another was set since the first; late, past its
 --             end, nothing.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_drop
--- include permits_write queue_waiter queue_length queue_grace queue_remove queue_bury queue_head queue_tell
--- include permits_serve permits_pass
+-- include budget server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_drop
+-- include permits_write queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
+-- include queue_tell permits_serve permits_pass
 
 local limit, said, void_after_us = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
@@ -36,7 +36,8 @@ if not refused and not before then
   before = 0
   limit, refused = permits_limit(0, limit, keep_ms)
 end
-refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', said, 'declared')) or permits_keep(0, keep_ms)
+refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', said, 'declared'))
+  or permits_keep(0, keep_ms, 0)
 if refused then
   return refused
 end

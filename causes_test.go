@@ -1,0 +1,126 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: what ended a context is shown by the errors of calls with that
+// context, and is not taken for what happened to the lock of the call.
+
+// lose has the lock of the scene lost, and returns the context of its hold.
+func (s *scene) lose() context.Context {
+	s.t.Helper()
+	h := s.lock(context.Background())
+	require.NoError(s.t, s.direct.Del(context.Background(), s.name).Err())
+	<-h.Lost()
+	return h.Context()
+}
+
+func TestTheLossOfALockIsNoLossOfAnother(t *testing.T) {
+	notLost := func(t *testing.T, ctx context.Context, err error, name string) {
+		t.Helper()
+		require.ErrorIs(t, err, ctx.Err(), name)
+		require.NotErrorIs(t, err, redlatch.ErrLost, name)
+		require.False(t, errors.As(err, new(*redlatch.LostError)), name)
+		require.ErrorContains(t, err, "lost", "%s: the cause is shown", name)
+	}
+	t.Run("calls", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := inBubble(t)
+			ended := s.lose()
+			for name, op := range askers(s.locks) {
+				notLost(t, ended, op(ended), name)
+			}
+			_, err := s.mu.Lock(ended)
+			require.ErrorIs(t, err, redlatch.ErrLost, "this very lock")
+			require.ErrorIs(t, err, ended.Err())
+		})
+	})
+	for kind := range kinds {
+		t.Run("release, "+kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				_, release, err := kinds[kind].take(s.locks, context.Background())
+				require.NoError(t, err)
+				ended := s.lose()
+				s.proxy.Down()
+				notLost(t, ended, release(ended), kind)
+				s.proxy.Up()
+				require.NoError(t, release(context.Background()), "it was never lost")
+			})
+		})
+	}
+}
+
+// An errgroup cancels its context with the error of the first that failed, which may be
+// one of redlatch.
+func TestErrorsInsideACauseBelongToAnotherCall(t *testing.T) {
+	errs := []error{
+		redlatch.ErrRemoved,
+		&redlatch.OpError{Kind: redlatch.ErrUnavailable}, &redlatch.NotAcquiredError{}, &redlatch.LostError{},
+		&redlatch.ConfigError{}, &redlatch.LimitError{},
+	}
+	for _, sentinel := range sentinels {
+		errs = append(errs, sentinel)
+	}
+	mine := errors.New("another part of the job failed")
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		held := s.lock(context.Background())
+		for _, inside := range errs {
+			cause := fmt.Errorf("%w: %w", mine, inside)
+			var err error
+			ended, cancel := context.WithCancelCause(context.Background())
+			cancel(cause)
+			_, err = s.locks.Mutex("other").Lock(ended)
+			for name, sentinel := range sentinels {
+				require.NotErrorIs(t, err, sentinel, "%s: %v", name, err)
+			}
+			require.NotErrorIs(t, err, redlatch.ErrRemoved)
+			require.ErrorIs(t, err, mine)
+			require.ErrorIs(t, err, cause)
+			require.ErrorIs(t, err, context.Canceled)
+
+			waiting, cancel := context.WithCancelCause(context.Background())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			_, err = s.mu.Lock(waiting)
+			requireOnly(t, redlatch.ErrNotAcquired, err)
+			require.NotErrorIs(t, err, redlatch.ErrRemoved)
+			require.ErrorIs(t, err, mine)
+			require.ErrorIs(t, err, context.Canceled)
+			for _, typed := range []any{new(*redlatch.LostError), new(*redlatch.OpError), new(*redlatch.ConfigError), new(*redlatch.LimitError)} {
+				require.False(t, errors.As(err, typed), "%T in %v", typed, err)
+			}
+		}
+		s.unlock(held)
+	})
+}
+
+// A limit of the library ended another call, and that ended the context of this one.
+func TestALimitInsideACauseIsNotTheEndOfTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		s.proxy.Down()
+		_, gaveUp := s.mu.TryLock(context.Background())
+		require.ErrorIs(t, gaveUp, redlatch.ErrUnavailable)
+		s.proxy.Up()
+		ended, cancel := context.WithCancelCause(context.Background())
+		cancel(gaveUp)
+		for _, op := range []func(context.Context) (*lock.Hold, error){s.mu.Lock, s.mu.TryLock} {
+			_, err := op(ended)
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, gaveUp)
+			require.NotErrorIs(t, err, redlatch.ErrUnavailable)
+		}
+	})
+}

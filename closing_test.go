@@ -1,0 +1,267 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: Close keeps to its context, whatever the client has and
+// whoever calls it, and says once what many have in common.
+
+// However many holds there are on a server that hangs, Close returns when its context
+// ends, and all holders have been told long before.
+func TestCloseOnAServerThatHangsKeepsToItsContext(t *testing.T) {
+	const each, patience = 320, time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		ctx := context.Background()
+		var holds []held
+		var lost []<-chan struct{}
+		for i := range each {
+			h, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
+			require.NoError(t, err)
+			p, err := s.locks.Semaphore("gate", each).Acquire(ctx, 1)
+			require.NoError(t, err)
+			holds, lost = append(holds, h, p), append(lost, h.Lost(), p.Lost())
+		}
+		s.proxy.BlackHole(redistest.AllTraffic)
+		bounded, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		started := time.Now()
+		closed := make(chan error, 1)
+		go func() { closed <- s.locks.Close(bounded) }()
+		synctest.Wait()
+		for _, l := range lost {
+			requireClosed(t, l, "a holder was not told at once")
+		}
+		require.Equal(t, started, time.Now())
+		err := <-closed
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(started), patience+50*time.Millisecond)
+		require.NotContains(t, err.Error(), "\n")
+		require.Less(t, len(err.Error()), 4096, "it names a few and counts the others")
+		runtime.KeepAlive(holds)
+	})
+}
+
+func requireClosed(t *testing.T, c <-chan struct{}, message string) {
+	t.Helper()
+	select {
+	case <-c:
+	default:
+		require.Fail(t, message)
+	}
+}
+
+// A server that answers slowly, but answers, gets the release of every hold while
+// there is time.
+func TestCloseAsksForEveryHoldWhileThereIsTime(t *testing.T) {
+	const holds = 320
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		ctx := context.Background()
+		var all []*lock.Hold
+		for i := range holds {
+			h, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
+			require.NoError(t, err)
+			all = append(all, h)
+		}
+		s.proxy.Inject(redistest.Rule{Match: aLastOne, Action: redistest.DelayReply(100 * time.Millisecond)})
+		bounded, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		require.NoError(t, s.locks.Close(bounded))
+		require.Empty(t, s.direct.Keys(ctx, "door*").Val())
+		runtime.KeepAlive(all)
+	})
+}
+
+// closers call Close where a program may come to do it by the way.
+func TestCloseMayBeCalledFromAnywhere(t *testing.T) {
+	ctx := context.Background()
+	cases := map[string]func(t *testing.T, s *scene){
+		"the body of Do": func(t *testing.T, s *scene) {
+			err := s.mu.Do(ctx, func(ctx context.Context) error { return s.locks.Close(ctx) })
+			require.ErrorIs(t, err, redlatch.ErrClosed)
+			require.NotErrorIs(t, err, context.Canceled)
+		},
+		"the body of a semaphore's Do, in a lock's": func(t *testing.T, s *scene) {
+			err := s.mu.Do(ctx, func(ctx context.Context) error {
+				return s.locks.Semaphore("gate", 2).Do(ctx, 1, func(context.Context) error { return s.locks.Close(context.Background()) })
+			})
+			require.ErrorIs(t, err, redlatch.ErrClosed)
+		},
+		"who watches Lost": func(t *testing.T, s *scene) {
+			h := s.lock(ctx)
+			closed := make(chan error, 1)
+			go func() { <-h.Lost(); closed <- s.locks.Close(ctx) }()
+			require.NoError(t, s.direct.Del(ctx, s.name).Err())
+			require.NoError(t, <-closed)
+		},
+		"AfterFunc of a hold": func(t *testing.T, s *scene) {
+			h := s.lock(ctx)
+			closed := make(chan error, 1)
+			context.AfterFunc(h.Context(), func() { closed <- s.locks.Close(ctx) })
+			s.unlock(h)
+			require.NoError(t, <-closed)
+		},
+	}
+	for name, play := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				play(t, s)
+				require.NoError(t, s.locks.Close(ctx), "it has been closed")
+				require.Empty(t, s.stored())
+			})
+		})
+	}
+}
+
+// Closing does not wait for a notice, which may be where Close is called from; the
+// place in the queue is given up all the same, and before Close returns.
+func TestCloseFromAWaitNoticeReturns(t *testing.T) {
+	waits := map[string]func(c *redlatch.Client, notice redlatch.LockOption) error{
+		"fair": func(c *redlatch.Client, notice redlatch.LockOption) error {
+			_, err := c.FairMutex("orders", notice).Lock(context.Background())
+			return err
+		},
+		"semaphore": func(c *redlatch.Client, notice redlatch.LockOption) error {
+			_, err := c.Semaphore("orders", 1, notice).Acquire(context.Background(), 1)
+			return err
+		},
+	}
+	queues := map[string]string{"fair": "redlatch:queue:{orders}", "semaphore": "redlatch:permits-queue:{orders}"}
+	for kind, wait := range waits {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				other := newScene(t, s.proxy, s.direct, s.direct)
+				_, release, err := kinds[kind].take(other.locks, context.Background())
+				require.NoError(t, err)
+				var closed error
+				var left int64
+				err = wait(s.locks, redlatch.WithWaitNotice(func(lock.Waiting) {
+					bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
+					defer cancel()
+					closed = s.locks.Close(bounded)
+					left = s.direct.ZCard(context.Background(), queues[kind]).Val()
+				}))
+				require.ErrorIs(t, err, redlatch.ErrClosed)
+				require.NoError(t, closed)
+				require.Zero(t, left, "the place is given up")
+				require.NoError(t, release(context.Background()))
+			})
+		})
+	}
+}
+
+// A notice that blocks does not keep Close; whoever waits is told when it returns.
+func TestCloseDoesNotWaitForANoticeThatBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		ctx := context.Background()
+		other := newScene(t, s.proxy, s.direct, s.direct)
+		_, release, err := kinds["fair"].take(other.locks, ctx)
+		require.NoError(t, err)
+		gate, failed := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := s.locks.FairMutex("orders", redlatch.WithWaitNotice(func(lock.Waiting) { <-gate })).Lock(ctx)
+			failed <- err
+		}()
+		synctest.Wait()
+		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		require.NoError(t, s.locks.Close(bounded))
+		require.Empty(t, failed)
+		require.NoError(t, release(ctx))
+		close(gate)
+		require.ErrorIs(t, <-failed, redlatch.ErrClosed)
+		synctest.Wait()
+		require.Empty(t, s.direct.Keys(ctx, "*orders*alive*").Val())
+	})
+}
+
+// counted is a log that counts its lines.
+type counted struct {
+	lines, dropped atomic.Int64
+	holds          atomic.Int64 // of the lines that stand for several
+}
+
+func (c *counted) Enabled(context.Context, slog.Level) bool { return true }
+func (c *counted) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *counted) WithGroup(string) slog.Handler            { return c }
+func (c *counted) Handle(_ context.Context, r slog.Record) error {
+	c.lines.Add(1)
+	if strings.Contains(r.Message, "dropped without Unlock") {
+		c.dropped.Add(1)
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "holds" {
+				c.holds.Add(a.Value.Int64())
+			}
+			return true
+		})
+	}
+	return nil
+}
+
+// Thousands of handles are garbage: the log has a few lines of that, and all of them
+// are counted. Those that Close has released are none of them.
+func TestVeryManyDroppedHoldsAreAFewLines(t *testing.T) {
+	const permits = 2000
+	log := &counted{}
+	server, name := redistest.Shared(t), redistest.Name(t)
+	c, err := redlatch.New(server.Client(t), redlatch.WithLogger(slog.New(log)))
+	require.NoError(t, err)
+	acquire := func() {
+		for range permits {
+			_, err := c.Semaphore(name, 2*permits).Acquire(t.Context(), 1)
+			require.NoError(t, err)
+		}
+	}
+	acquire()
+	for end := time.Now().Add(guard); log.dropped.Load()+log.holds.Load() < permits; runtime.Gosched() {
+		require.True(t, time.Now().Before(end), "%d lines, for %d more", log.dropped.Load(), log.holds.Load())
+		runtime.GC()
+	}
+	require.Less(t, log.lines.Load(), int64(permits/10))
+	acquire()
+	require.NoError(t, c.Close(t.Context()))
+	before := log.lines.Load()
+	runtime.GC()
+	runtime.GC()
+	require.Equal(t, before, log.lines.Load())
+}
+
+// An attempt that was left behind ends before Close returns, where go-redis can be told
+// to: with ContextTimeoutEnabled.
+func TestNoAttemptOutlivesClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := redistest.Bubble(t)
+		client := server.Client(func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+		s := newScene(t, server.Proxy, client, server.Client())
+		s.unlock(s.lock(context.Background()))
+		before := runtime.NumGoroutine()
+		s.proxy.Inject(redistest.Rule{Match: anyScript, Action: redistest.Swallow()})
+		bounded, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_, err := s.mu.Lock(bounded)
+		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+		require.NoError(t, s.locks.Close(context.Background()))
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+	})
+}

@@ -1,0 +1,129 @@
+package redlatch_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// A missing context is refused by everything that takes one, and nothing of such a call
+// is left: the program may have recovered from worse, and goes on.
+func TestAMissingContextIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		ctx := context.Background()
+		h := s.lock(ctx)
+		p, err := s.locks.Semaphore("gate", 1).Acquire(ctx, 1)
+		require.NoError(t, err)
+		all := askers(s.locks)
+		all["Hold.Unlock"], all["Permit.Release"], all["Client.Close"] = h.Unlock, p.Release, s.locks.Close
+		for name, op := range all {
+			var bad *lockerr.ConfigError
+			require.NotPanics(t, func() { err = op(nil) }, name)
+			require.ErrorAs(t, err, &bad, name)
+			require.Equal(t, "context", bad.What)
+		}
+		require.True(t, h.Trusted(), "it is held")
+		require.NoError(t, p.Release(ctx))
+		s.unlock(h)
+		require.NoError(t, s.locks.Close(ctx))
+		require.Zero(t, redlatch.NamesInUse(s.locks))
+	})
+}
+
+// hostile is a context of which one method does not return.
+type hostile struct {
+	context.Context
+
+	method string
+	act    func()
+}
+
+func (h hostile) does(method string) {
+	if h.method == method {
+		h.act()
+	}
+}
+
+func (h hostile) Err() error                       { h.does("Err"); return h.Context.Err() }
+func (h hostile) Value(key any) any                { h.does("Value"); return h.Context.Value(key) }
+func (h hostile) Deadline() (t time.Time, ok bool) { h.does("Deadline"); return h.Context.Deadline() }
+
+// A call that panics, or ends its goroutine, is not counted any more: Close does not
+// wait for it, and the next call is not behind it.
+func TestACallThatPanicsIsNotCounted(t *testing.T) {
+	acts := map[string]func(){"panics": func() { panic("a context of the user") }, "ends its goroutine": runtime.Goexit}
+	for way, act := range acts {
+		for _, method := range []string{"Err", "Value", "Deadline"} {
+			t.Run(method+" "+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := inBubble(t)
+					ctx := context.Background()
+					for _, op := range askers(s.locks) {
+						ended := make(chan struct{})
+						go func() {
+							defer close(ended)
+							defer func() { _ = recover() }()
+							_ = op(hostile{ctx, method, act})
+						}()
+						<-ended
+					}
+					bounded, cancel := context.WithTimeout(ctx, time.Minute)
+					defer cancel()
+					h, err := s.locks.Mutex("orders").Lock(bounded)
+					require.NoError(t, err)
+					require.NoError(t, h.Unlock(ctx))
+					started := time.Now()
+					require.NoError(t, s.locks.Close(bounded))
+					require.Zero(t, time.Since(started))
+					require.Zero(t, redlatch.NamesInUse(s.locks))
+				})
+			})
+		}
+	}
+}
+
+// A call that panics while it asks for its whole process passes that on: the next one
+// asks.
+func TestACallThatPanicsPassesTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		ctx := context.Background()
+		require.NoError(t, s.direct.HSet(ctx, s.name, "somebody:1", 1).Err())
+		var armed atomic.Bool
+		asks := hostile{ctx, "Deadline", func() {
+			if armed.Load() {
+				panic("a context of the user")
+			}
+		}}
+		panicked := make(chan any, 1)
+		go func() {
+			defer func() { panicked <- recover() }()
+			_, _ = s.mu.Lock(asks)
+		}()
+		time.Sleep(100 * time.Millisecond)
+		bounded, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		failed := make(chan error, 1)
+		go func() {
+			h, err := s.mu.Lock(bounded)
+			if err == nil {
+				err = h.Unlock(ctx)
+			}
+			failed <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		armed.Store(true)
+		require.NoError(t, s.direct.Del(ctx, s.name).Err())
+		require.NoError(t, <-failed)
+		require.NotNil(t, <-panicked)
+	})
+}

@@ -1,0 +1,284 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// The goal of this file: a script ran, and what came back does not say so: an error of
+// a proxy, of a hook in go-redis, or something that is no answer. What it took is given
+// back at once, and not left to a lease.
+
+// doubtful is a hook that lets one script run and then says something else.
+type doubtful struct {
+	redis.Hook // nil: only commands pass here
+
+	script string
+	say    func() error
+	bites  int
+}
+
+func (d *doubtful) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *doubtful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (d *doubtful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		words := make([]string, len(cmd.Args()))
+		for i, arg := range cmd.Args() {
+			words[i], _ = arg.(string)
+		}
+		if err != nil || lua.Runs(words) != d.script {
+			return err
+		}
+		d.bites++
+		err = d.say()
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+func TestWhatRanBehindAnErrorIsGivenBack(t *testing.T) {
+	asking := map[string]string{"mutex": "mutex/acquire", "fair": "fair/join", "semaphore": "semaphore/acquire"}
+	says := map[string]struct {
+		say   func() error
+		again bool // it is tried again
+	}{
+		"an error of a proxy":    {say: func() error { return serverError("ERR upstream failure") }},
+		"an error of a hook":     {say: func() error { return errors.New("the span could not be exported") }, again: true},
+		"no answer of a script":  {say: func() error { return redis.Nil }},
+		"the end of a goroutine": {say: func() error { runtime.Goexit(); return nil }},
+		"a panic":                {say: func() error { panic("the span is nil") }},
+	}
+	play := func(t *testing.T, kind string, say func() error, again bool, rest func(s *scene)) {
+		synctest.Test(t, func(t *testing.T) {
+			s := inBubble(t)
+			ctx := context.Background()
+			_, release, err := kinds[kind].take(s.locks, ctx)
+			require.NoError(t, err)
+			require.NoError(t, release(ctx))
+
+			hook := &doubtful{script: asking[kind], say: say}
+			s.client.AddHook(hook)
+			bounded, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			_, _, err = kinds[kind].take(s.locks, bounded)
+			require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+			require.NotErrorIs(t, err, redlatch.ErrRefused)
+			require.NotZero(t, hook.bites)
+			if !again {
+				require.Equal(t, 1, hook.bites, "it was asked again")
+				require.NoError(t, bounded.Err(), "it is told at once")
+			}
+			rest(s)
+			other := newScene(t, s.proxy, s.direct, s.direct)
+			started := time.Now()
+			_, release, err = kinds[kind].take(other.locks, ctx)
+			require.NoError(t, err)
+			require.Zero(t, time.Since(started), "a ghost had it")
+			require.NoError(t, release(ctx))
+		})
+	}
+	for kind := range kinds {
+		for name, c := range says {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				play(t, kind, c.say, c.again, func(*scene) { synctest.Wait() })
+			})
+			t.Run(kind+"/"+name+", and the client closes", func(t *testing.T) {
+				play(t, kind, c.say, c.again, func(s *scene) { require.NoError(t, s.locks.Close(context.Background())) })
+			})
+		}
+	}
+}
+
+// The place in a queue that such a command took is given up.
+// A release that drops many dead waiters is several commands. One reply is lost; the
+// commands after it find nothing, and that is no loss.
+func TestAReleaseInSeveralCommandsMayLoseAReply(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []struct {
+		name, script, queue, alive string
+		lock                       func(*redlatch.Client) (unlock func(context.Context) error, err error)
+	}{
+		{"fair mutex", "fair/leave", "redlatch:queue:{door}", "redlatch:alive:{door}",
+			func(c *redlatch.Client) (func(context.Context) error, error) {
+				h, err := c.FairMutex("door").Lock(context.Background())
+				return h.Unlock, err
+			}},
+		{"semaphore", "semaphore/release", "redlatch:permits-queue:{door}", "redlatch:permits-alive:{door}",
+			func(c *redlatch.Client) (func(context.Context) error, error) {
+				p, err := c.Semaphore("door", 1).Acquire(context.Background(), 1)
+				return p.Release, err
+			}},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			s := redistest.Start(t)
+			proxy := redistest.NewProxy(t, s.Addr())
+			c := locksOn(t, proxy.Client())
+			warm, err := kind.lock(c) // the server knows the scripts from here on
+			require.NoError(t, err)
+			require.NoError(t, warm(t.Context()))
+			unlock, err := kind.lock(c)
+			require.NoError(t, err)
+			died := time.Now().Add(-time.Second)
+			var queued, beats []redis.Z
+			for i := range 1500 {
+				member := fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d 1 5000 30000 dead", i+1)
+				queued = append(queued, redis.Z{Score: float64(died.UnixMicro() + int64(i)), Member: member})
+				beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: member})
+			}
+			beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"}) // it has been given, and is over
+			require.NoError(t, s.Control().ZAdd(t.Context(), kind.queue, queued...).Err())
+			require.NoError(t, s.Control().ZAdd(t.Context(), kind.alive, beats...).Err())
+			cut := proxy.Inject(redistest.Rule{
+				Match: func(cmd []string) bool { return lua.Runs(cmd) == kind.script }, Times: 1, Action: redistest.CutReply(),
+			})
+			require.NoError(t, unlock(t.Context()))
+			cut.Await(1)
+		})
+	}
+}
+
+func TestAPlaceBehindAnErrorIsGivenUp(t *testing.T) {
+	queues := map[string][2]string{
+		"fair": {"fair/join", "redlatch:queue:{orders}"}, "semaphore": {"semaphore/acquire", "redlatch:permits-queue:{orders}"},
+	}
+	for kind, q := range queues {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				ctx := context.Background()
+				other := newScene(t, s.proxy, s.direct, s.direct)
+				_, release, err := kinds[kind].take(other.locks, ctx)
+				require.NoError(t, err)
+				s.client.AddHook(&doubtful{script: q[0], say: func() error { return serverError("ERR upstream failure") }})
+				_, _, err = kinds[kind].take(s.locks, ctx)
+				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+				synctest.Wait()
+				require.Zero(t, s.direct.ZCard(ctx, q[1]).Val())
+				require.NoError(t, release(ctx))
+			})
+		})
+	}
+}
+
+// panicking is a hook that panics before it sends, or dials, while it is armed.
+type panicking struct{ commands, dials atomic.Bool }
+
+func (p *panicking) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if p.dials.Load() {
+			panic("the dialer is nil")
+		}
+		return next(ctx, network, addr)
+	}
+}
+
+func (p *panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (p *panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if p.commands.Load() {
+			panic("the span is nil")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A hook that panics before it sends has sent nothing. Neither callers nor what runs in
+// the background end the process.
+func TestAPanicOfAHookIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRecords()
+		s := inBubble(t, log.option(), redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+		hook := &panicking{}
+		s.client.AddHook(hook)
+		h := s.lock(context.Background())
+
+		hook.commands.Store(true)
+		started := time.Now()
+		all := askers(s.locks)
+		for name, op := range all {
+			err := op(context.Background())
+			requireOnly(t, redlatch.ErrUnavailable, err, name)
+			require.ErrorContains(t, err, "panic: the span is nil", name)
+		}
+		require.Zero(t, time.Since(started), "it would most likely panic again")
+		require.Contains(t, log.await(t, "panicked").Message, "a command panicked")
+		time.Sleep(lossLease / 2)
+		require.True(t, h.Trusted(), "renewals are tried again")
+		hook.commands.Store(false)
+		time.Sleep(lossLease)
+		require.True(t, h.Trusted())
+
+		hook.commands.Store(true)
+		unlocking, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, h.Unlock(unlocking), redlatch.ErrUnavailable)
+		hook.commands.Store(false)
+		require.NoError(t, h.Unlock(context.Background()))
+		s.free()
+	})
+}
+
+// Nobody hears of releases where the connection for them cannot be made: waiters poll.
+func TestAWaiterSurvivesAPanicOfTheDialer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := newRecords()
+		s := inBubble(t, log.option())
+		hook := &panicking{}
+		s.client.AddHook(hook)
+		other := newScene(t, s.proxy, s.direct, s.direct)
+		holder, err := other.locks.Mutex(s.name).Lock(context.Background())
+		require.NoError(t, err)
+		_, err = s.mu.TryLock(context.Background()) // there is a connection for commands
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		hook.dials.Store(true)
+		waits := s.wait()
+		time.Sleep(time.Minute)
+		require.NoError(t, holder.Unlock(context.Background()))
+		s.unlock(<-waits)
+		s.nothingLeft()
+		require.NotEmpty(t, log)
+		(<-log).Attrs(func(a slog.Attr) bool {
+			require.Contains(t, a.Value.String(), "panicked: the dialer is nil")
+			return true
+		})
+	})
+}
+
+// A wrapper may have no client inside: its program ignored an error.
+func TestAWrapperOfNoClientIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, err := redlatch.New(struct{ redis.UniversalClient }{})
+		require.NoError(t, err)
+		for name, op := range askers(locks) {
+			requireOnly(t, redlatch.ErrUnavailable, op(context.Background()), name)
+		}
+		require.NoError(t, locks.Close(context.Background()))
+	})
+}

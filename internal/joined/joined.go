@@ -1,0 +1,65 @@
+// Package joined joins errors to one whose text is one line: errors.Join puts each
+// on a line of its own, which breaks logs.
+package joined
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Line is text of others as one line: line breaks, other control characters, and what else
+// would not be seen show as in a Go string.
+func Line(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if strconv.IsPrint(r) && !(r == utf8.RuneError && size == 1) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.Quote(text[:size]), `"`))
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// Errors joins what is not nil of errs; nil if nothing is. One error is returned as it is.
+func Errors(errs ...error) error {
+	var all []error
+	for _, err := range errs {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return &list{all}
+}
+
+type list struct{ errs []error }
+
+// Error shows the first few, and how many there are besides: a client that closes
+// may fail to release very many locks.
+func (l *list) Error() string {
+	const most = 5
+	var b strings.Builder
+	for i, err := range l.errs {
+		switch {
+		case i == most && len(l.errs) > most+1:
+			b.WriteString("; and " + strconv.Itoa(len(l.errs)-most) + " more")
+			return b.String()
+		case i > 0:
+			b.WriteString("; ")
+		}
+		b.WriteString(Line(err.Error()))
+	}
+	return b.String()
+}
+
+// Unwrap lets errors.Is and errors.As see all of them.
+func (l *list) Unwrap() []error { return l.errs }

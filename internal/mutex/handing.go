@@ -1,0 +1,37 @@
+package mutex
+
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// FairKeys are the keys of the fair mutex of a name.
+func FairKeys(k key.Mutex) lua.FairKeys {
+	return lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}
+}
+
+// HandOn gives a free lock to the first in the queue of the fair mutex of the name, so
+// that a plain one does not get ahead of it. It sends what a fair mutex sends that
+// leaves, for an acquisition which nobody has. Where it fails, the next beat of a
+// waiter does the same.
+func (w *Want) HandOn(ctx context.Context, op string) {
+	ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
+	defer cancel()
+	handOn(ctx, w.Session, w.Keys, w.Call(op, false))
+}
+
+func handOn(ctx context.Context, s *session.Session, k key.Mutex, call session.Call) {
+	nobody := lua.Waiter{Acquisition: s.NewAcquisition(), Units: 1}
+	for more := true; more; {
+		answer, err := session.Do(ctx, s, call, func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
+			return lua.Leave(ctx, s.Redis, lua.LeaveParams{
+				Keys: FairKeys(k), Waiter: nobody, Channel: k.Channel,
+				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+			})
+		})
+		more = err == nil && answer.Value.More
+	}
+}

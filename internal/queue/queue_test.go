@@ -1,0 +1,240 @@
+package queue
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// contender is one whose questions are answered as the test says.
+type contender struct {
+	join, ask func() (lua.Status, time.Time)
+	asked     int
+	given     []string // up
+}
+
+const trust = time.Second // how long a grant is trusted
+
+func (c *contender) Spec(string) Spec[string] {
+	return Spec[string]{Key: "door", Heartbeat: 5 * time.Second, Lease: 30 * time.Second}
+}
+
+func (c *contender) Join(context.Context, string, bool) (answer session.Answer[lua.JoinReply], err error) {
+	answer.Value = lua.JoinReply{Fence: 7, Ticket: 1, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
+	answer.Value.Status, answer.Sent = c.join()
+	return answer, nil
+}
+
+func (c *contender) Ask(context.Context, string) (answer session.Answer[lua.BeatReply], err error) {
+	c.asked++
+	answer.Value = lua.BeatReply{Fence: 7, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
+	answer.Value.Status, answer.Sent = c.ask()
+	return answer, nil
+}
+
+func (c *contender) Late(sent time.Time) bool           { return time.Since(sent) >= trust }
+func (c *contender) GiveUp(id string, _ session.Strays) { c.given = append(c.given, id) }
+
+// contend lets one contend, with a server for messages, until it is done.
+func contend(t *testing.T, c *contender) (g Grant) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
+		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, batch []string) ([]lua.BeatReply, error) {
+			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
+		})
+		var err error
+		g, err = d.Contend(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
+		require.NoError(t, err)
+		require.Zero(t, d.Len())
+		require.Empty(t, d.ranks)
+		require.Empty(t, c.given)
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		time.Sleep(15 * time.Second)
+	})
+	return g
+}
+
+// in is an answer that takes so long.
+func in(d time.Duration, status lua.Status) func() (lua.Status, time.Time) {
+	return func() (lua.Status, time.Time) {
+		sent := time.Now()
+		time.Sleep(d)
+		return status, sent
+	}
+}
+
+// A grant is trusted from before the question that took it.
+func TestTrustCountsFromTheQuestion(t *testing.T) {
+	var sent time.Time
+	g := contend(t, &contender{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
+		sent = time.Now()
+		return in(trust/2, lua.Granted)()
+	}})
+	require.Equal(t, sent, g.Sent)
+}
+
+// One that was answered when its trust was over is asked for again, and never joined
+// for again: its id could get a second place.
+func TestAGrantThatComesTooLateIsAskedForAgain(t *testing.T) {
+	late := true
+	ask := func() (lua.Status, time.Time) {
+		if late {
+			late = false
+			return in(trust, lua.Granted)()
+		}
+		return in(0, lua.Granted)()
+	}
+	joins := 0
+	join := func(status lua.Status, takes time.Duration) func() (lua.Status, time.Time) {
+		return func() (lua.Status, time.Time) { joins++; return in(takes, status)() }
+	}
+	for name, c := range map[string]*contender{
+		"by the join": {join: join(lua.Granted, trust)}, "by the question": {join: join(lua.Queued, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			late, joins, c.ask = true, 0, ask
+			contend(t, c)
+			require.Equal(t, 2, c.asked)
+			require.Equal(t, 1, joins)
+		})
+	}
+}
+
+// Hints count at once after a quiet time, however many false ones there were before.
+func TestAFloodIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w waiter[string]
+		for range 100 {
+			w.doubt()
+		}
+		require.True(t, w.heed.After(time.Now()))
+		time.Sleep(3 * time.Second)
+		w.doubt()
+		require.False(t, w.heed.After(time.Now()))
+	})
+}
+
+// A waiter that gave up while its beat was under way does not come back as the first of
+// its queue: nobody would remove it, and the others would never look at lease ends.
+func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
+		under, answer := make(chan bool, 1), make(chan bool)
+		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, batch []string) ([]lua.BeatReply, error) {
+			under <- true
+			<-answer
+			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		queued := in(0, lua.Queued)
+		c := &contender{join: queued, ask: queued}
+		var err error
+		ended := make(chan bool)
+		go func() {
+			defer close(ended)
+			_, err = d.Contend(ctx, c, Wait{Place: func(lua.Place, bool) {}})
+		}()
+		<-under
+		cancel()
+		<-ended
+		require.Error(t, err)
+		require.Empty(t, d.ranks)
+		close(answer)
+		synctest.Wait()
+		require.Empty(t, d.ranks)
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		time.Sleep(15 * time.Second)
+	})
+}
+
+// subscribing lets one contend while the answer to SUBSCRIBE is what the fault makes of
+// it, and returns after how long it asked. Beats say that it was granted.
+func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: fault})
+		rdb := v.Client()
+		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
+		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, batch []string) ([]lua.BeatReply, error) {
+			return slices.Repeat([]lua.BeatReply{{Status: lua.Granted}}, len(batch)), nil
+		})
+		begun := time.Now()
+		c := &contender{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
+			asked = time.Since(begun)
+			return lua.Granted, time.Now()
+		}}
+		_, err := d.Contend(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
+		require.NoError(t, err)
+		require.Equal(t, 1, c.asked)
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		time.Sleep(15 * time.Second)
+	})
+	return asked
+}
+
+// A waiter whose SUBSCRIBE is not answered learns from its first beat that it was
+// granted, and asks then. The grant would end with the heartbeat.
+func TestAnUnansweredSubscriptionKeepsNobodyFromItsGrant(t *testing.T) {
+	beat := (&contender{}).Spec("").Heartbeat / 3
+	require.LessOrEqual(t, subscribing(t, redistest.Swallow()), beat)
+}
+
+// Otherwise the waiter asks once it listens, and not before: in between, a message
+// would be missed.
+func TestAWaiterAsksOnceItListens(t *testing.T) {
+	const late = 100 * time.Millisecond
+	asked := subscribing(t, redistest.DelayReply(late))
+	require.GreaterOrEqual(t, asked, late)
+	require.Less(t, asked, 2*late)
+}
+
+// The first of the waiters of a client in a queue is the one with the lowest ticket,
+// whoever comes and goes.
+func TestTheFirstOfEachQueueIsKnown(t *testing.T) {
+	d := &Desk[string]{ranks: make(ranks[string])}
+	keys := []string{"a", "b", "c"}
+	in := map[*waiter[string]]bool{}
+	for range 2000 {
+		if rand.N(2) == 0 {
+			w := &waiter[string]{spec: Spec[string]{Key: keys[rand.N(3)]}, ticket: rand.Int64()}
+			d.ranks.add(w)
+			d.ranks.add(w) // twice is fine
+			in[w] = true
+		}
+		for w := range in {
+			if rand.N(3) == 0 {
+				d.ranks.remove(w)
+				d.ranks.remove(w)
+				delete(in, w)
+			}
+			break
+		}
+		first := map[string]*waiter[string]{}
+		for w := range in {
+			if f := first[w.spec.Key]; f == nil || w.ticket < f.ticket {
+				first[w.spec.Key] = w
+			}
+		}
+		require.Len(t, d.ranks, len(first), "nothing is left of an empty queue")
+		for w := range in {
+			require.Equal(t, first[w.spec.Key] == w, d.isFirst(w))
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// CheckContext refuses a context that is missing, before anything is counted or asked.
+func CheckContext(ctx context.Context) error {
+	if ctx == nil {
+		return &lockerr.ConfigError{What: "context", Value: nil, Why: "must not be nil"}
+	}
+	return nil
+}
+
+// limit is the cause of an end that redlatch itself gives to a context, and what errors
+// say instead of that end.
+type limit struct {
+	why    string
+	before error // why the caller's context has ended; nil if it has not
+}
+
+func (l limit) Error() string { return l.why }
+func (l limit) Unwrap() error { return l.before }
+
+// Within returns a context that ends at that instant. Errors then say why, and do
+// not match context.DeadlineExceeded: the caller has set no deadline.
+func Within(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, end, limit{why: why})
+}
+
+// Beyond returns a context for what is to be done within d though ctx has ended.
+func Beyond(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	cause := limit{why: "gave up after " + d.String() + ", of a context that had ended before: " + Cause(ctx).Error(), before: Cause(ctx)}
+	return context.WithTimeoutCause(context.WithoutCancel(ctx), d, cause)
+}
+
+// Shortly bounds an operation that does not wait for a lock, where its caller sets no
+// end: it goes on trying to reach Redis for a few seconds.
+func Shortly(ctx context.Context) (context.Context, context.CancelFunc) {
+	return Within(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
+}
+
+// Outlasting returns a context that ends with ctx, and of whose end errors say what
+// they would of that of ctx. But it goes on where ctx ends because of what is done with
+// it, which the cause of ctx then says.
+func Outlasting(ctx context.Context, reason error) (context.Context, context.CancelFunc) {
+	outlasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := Cause(ctx); !errors.Is(context.Cause(ctx), reason) {
+			cancel(limit{why: cause.Error(), before: cause})
+		}
+	})
+	return outlasting, func() { stop(); cancel(nil) }
+}
+
+// Cause is why ctx ended, in a form that matches both ctx.Err() and the cause
+// given by whoever ended it; see foreign for what it does not match. Nil while ctx lives.
+func Cause(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || cause == nil {
+		return cause
+	}
+	if own, ok := cause.(limit); ok { //nolint:errorlint // one inside of a cause is of another call
+		return own
+	}
+	if errors.Is(cause, err) {
+		return &foreign{cause}
+	}
+	return joined.Errors(err, &foreign{cause})
+}
+
+// CauseFor is Cause for a call that takes the lock of that name: where ctx ended because
+// this very lock was lost, it matches lockerr.ErrLost too.
+func CauseFor(ctx context.Context, name string) error {
+	var lost *lockerr.LostError
+	if errors.As(context.Cause(ctx), &lost) && lost.Name == name {
+		return joined.Errors(ctx.Err(), lost)
+	}
+	return Cause(ctx)
+}
+
+// foreign is the cause with which somebody else ended a context. An error of redlatch
+// inside of it says what happened to another call or lock: that one was lost, for
+// instance, and cancelled the context of its hold. It is shown, and errors.Is and
+// errors.As do not find it.
+type foreign struct{ cause error }
+
+func (f *foreign) Error() string { return joined.Line(f.cause.Error()) }
+
+func (f *foreign) Is(target error) bool {
+	return !slices.Contains(ofCalls, target) && errors.Is(f.cause, target)
+}
+
+func (f *foreign) As(target any) bool {
+	switch target.(type) {
+	case **lockerr.OpError, **lockerr.NotAcquiredError, **lockerr.LostError, **lockerr.LimitError, **lockerr.ConfigError, *troubled:
+		return false
+	}
+	return errors.As(f.cause, target)
+}
+
+// ofCalls are the errors that say what became of one call.
+var ofCalls = []error{
+	lockerr.ErrNotAcquired, lockerr.ErrRemoved, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
+	lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig, ErrExpired,
+}
+
+// ownTime hides from errors.Is that an attempt ran out of the time it was given
+// here. That the caller's context has ended is said by Cause.
+func ownTime(err error) error {
+	if isEndOfContext(err) {
+		return timed{err}
+	}
+	return err
+}
+
+func isEndOfContext(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+type timed struct{ err error }
+
+func (t timed) Error() string { return t.err.Error() }
+
+// Is matches what the error matches, but for the ends of contexts.
+func (t timed) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(t.err, target)
+}
+
+// As finds what the error has inside.
+func (t timed) As(target any) bool { return errors.As(t.err, target) }

@@ -1,0 +1,26 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// The window of another call was over, and that ended the context of this one. A request
+// that took this for the end of its own window would be sent anew for ever.
+func TestTheWindowOfAnotherCallIsNotOver(t *testing.T) {
+	s := New(Config{})
+	call := Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: true}
+	other := &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "lock", Name: "y", Err: ErrExpired}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(fmt.Errorf("a part of the job failed: %w", other))
+	_, err := Do(ctx, s, call, func(ctx context.Context, _ lua.Time) (int, error) { return 0, ctx.Err() })
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, ErrExpired)
+}

@@ -1,0 +1,94 @@
+package simulation_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/workload"
+)
+
+// The kinds of lock that one name has, of which each client has one, or both of the
+// first in turn.
+const (
+	plainKind    = "mutex"
+	fairKind     = "fair mutex"
+	bothKinds    = "both"
+	redissonKind = "redisson"
+)
+
+// anyKind is a mutex that clients take in different ways. It excludes like any of
+// them. Of its order, see keptApart.
+var anyKind = func() primitive {
+	p := inOrder
+	p.kinds = []string{fairKind, plainKind, redissonKind, bothKinds}
+	p.of = func(m *machine, name string, a *workload.Actor) workload.Lock {
+		switch m.plan.kindOf(slices.Index(m.actors, a)) {
+		case plainKind:
+			return plain.of(m, name, a)
+		case redissonKind:
+			// As long a lease as others have, without a renewal: plans hold for less.
+			return &redissonLock{rdb: m.rdb, key: key.ForMutex(name), client: fmt.Sprintf("5c0f-%d", a.Client), lease: m.plan.lease}
+		}
+		return inOrder.of(m, name, a)
+	}
+	p.commands = map[string]func(cmd []string) bool{
+		"acquire":   plain.commands["acquire"],
+		"re-entry":  plain.commands["re-entry"],
+		"transfer":  plain.commands["transfer"],
+		"release":   plain.commands["release"],
+		"renewal":   plain.commands["renewal"],
+		"join":      inOrder.commands["acquire"],
+		"heartbeat": inOrder.commands["heartbeat"],
+		"leave":     inOrder.commands["release"], // and what hands the lock to the queue
+	}
+	p.grants = []string{"acquire", "transfer", "join"}
+	return p
+}()
+
+// kindOf is the kind of lock that the actors of this client have, by their numbers.
+func (c client) kindOf(actor int) string {
+	if c.kind == bothKinds {
+		return []string{fairKind, plainKind}[actor%2]
+	}
+	return c.kind
+}
+
+// All kinds of mutex exclude each other under one name, and those of this library do
+// not get ahead of who stands in its queue.
+func TestKindsShareAName(t *testing.T) {
+	simulate(t, map[string]primitive{"mutexes": anyKind}, kindsMeet, func(p primitive, o outcome) error {
+		return errors.Join(p.expires(o), p.excludes(o, o.history.Windows), p.fences(o), o.keptApart())
+	})
+}
+
+// keptApart says whether fair waiters kept their order among each other (promise 9 of
+// docs/guarantees.md), and whether plain mutexes went behind them, but for the turns that
+// one client may take in a row, and left them the lock at once. Redisson looks at no
+// queue: it may get ahead of everybody as often as it likes, and what it gives back is
+// found by a beat, which is not judged.
+func (o outcome) keptApart() error {
+	of := func(kinds ...string) (ops []history.Op) {
+		for _, op := range o.history.Ops {
+			if slices.Contains(kinds, o.kinds[op.Client]) {
+				ops = append(ops, op)
+			}
+		}
+		return ops
+	}
+	excused := func(op history.Op) bool { return o.disturbed[op.Client] }
+	err := errors.Join(
+		check.Removed(o.history.Ops),
+		check.Order(of(fairKind), excused),
+		check.Overtaken(of(fairKind, plainKind), o.turns, excused))
+	if o.late {
+		return err
+	}
+	return errors.Join(err, check.Prompt(o.history.Ops, soon, func(op history.Op) bool {
+		return excused(op) || o.kinds[op.Client] == redissonKind
+	}))
+}

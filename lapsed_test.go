@@ -1,0 +1,218 @@
+package redlatch_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// The goal of this file: what a request got in Redis may end before its client hears of
+// it. The client never trusts it then, and never uses its id again.
+
+// claim is a hold or a permit.
+type claim interface {
+	Trusted() bool
+	release(t *testing.T)
+}
+
+// locker is one way to lock a name.
+type locker func(ctx context.Context, c *redlatch.Client, name string) (claim, error)
+
+type lockClaim struct{ lockHold }
+
+type lockHold interface {
+	Trusted() bool
+	Unlock(ctx context.Context) error
+}
+
+func (c lockClaim) release(t *testing.T) { require.NoError(t, c.Unlock(t.Context())) }
+
+type permitClaim struct{ permitHold }
+
+type permitHold interface {
+	Trusted() bool
+	Release(ctx context.Context) error
+}
+
+func (c permitClaim) release(t *testing.T) { require.NoError(t, c.Release(t.Context())) }
+
+func byMutex(ctx context.Context, c *redlatch.Client, name string) (claim, error) {
+	h, err := c.Mutex(name).Lock(ctx)
+	return lockClaim{h}, err
+}
+
+func byFairMutex(ctx context.Context, c *redlatch.Client, name string) (claim, error) {
+	h, err := c.FairMutex(name).Lock(ctx)
+	return lockClaim{h}, err
+}
+
+func bySemaphore(ctx context.Context, c *redlatch.Client, name string) (claim, error) {
+	p, err := c.Semaphore(name, 1).Acquire(ctx, 1)
+	return permitClaim{p}, err
+}
+
+// asks is when each id was sent in a request for a lock or a place.
+type asks struct {
+	mu    sync.Mutex
+	times map[string][]time.Time
+}
+
+// watch notes the requests for a name that go through the proxy.
+func watch(p *redistest.Proxy, name string) *asks {
+	a := &asks{times: map[string][]time.Time{}}
+	p.Inject(redistest.Rule{Match: func(cmd []string) bool {
+		if id := requestFor(cmd, name); id != "" {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.times[id] = append(a.times[id], time.Now())
+		}
+		return false
+	}})
+	return a
+}
+
+// requestFor is the id of a command that asks for a lock or a place of that name.
+func requestFor(cmd []string, name string) string {
+	switch lua.Runs(cmd) {
+	case "mutex/acquire", "fair/join", "semaphore/acquire":
+	default:
+		return ""
+	}
+	keys, _ := strconv.Atoi(cmd[2])
+	id, _, _ := strings.Cut(cmd[3+keys], " ")
+	if !strings.Contains(cmd[3], name) {
+		return ""
+	}
+	return id
+}
+
+// within asserts that no id was sent for longer than that.
+func (a *asks) within(t *testing.T, window time.Duration) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	require.Greater(t, len(a.times), 1, "a fresh id is taken")
+	for id, sent := range a.times {
+		require.Less(t, sent[len(sent)-1].Sub(sent[0]), window, "id %s", id)
+	}
+}
+
+// B's request runs, and its reply is lost. B gets the lock, and is told so, but is cut
+// off until that has ended, and C has the lock. Then B's link is well again.
+func TestAGrantThatEndedUnheardIsTrustedByNobody(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]locker{"mutex": byMutex, "fair mutex": byFairMutex, "semaphore": bySemaphore} {
+		for _, late := range []bool{false, true} {
+			t.Run(name+map[bool]string{false: ", told in time", true: ", told late"}[late], func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { grantEndsUnheard(t, by, name != "mutex", late) })
+			})
+		}
+	}
+}
+
+func grantEndsUnheard(t *testing.T, by locker, queues, late bool) {
+	const lease = 10 * time.Second
+	v := redistest.Bubble(t)
+	link := v.Another()
+	options := []redlatch.Option{redlatch.WithLease(lease), redlatch.WithHeartbeat(heartbeat)}
+	a, c := locksOn(t, v.Client(), options...), locksOn(t, v.Client(), options...)
+	b := locksOn(t, link.Client(), options...)
+
+	// B hears messages before it asks: another of its goroutines waits elsewhere.
+	elsewhere, err := by(t.Context(), a, "elsewhere")
+	require.NoError(t, err)
+	waits, stop := context.WithCancel(t.Context())
+	go func() { _, _ = by(waits, b, "elsewhere") }()
+	synctest.Wait()
+	messages := overhear(t, v)
+
+	var held claim
+	if queues {
+		held, err = by(t.Context(), a, "door")
+		require.NoError(t, err)
+	}
+	if late {
+		link.Kill(redistest.SubscriberTraffic)
+		link.BlackHole(redistest.SubscriberTraffic)
+	}
+	sent := watch(link.Proxy, "door")
+	request := func(cmd []string) bool { return requestFor(cmd, "door") != "" }
+	lost := link.Inject(redistest.Rule{Match: request, Times: 1, Action: redistest.CutReply()})
+	off := link.Inject(redistest.Rule{Match: redistest.Containing("door"), Action: redistest.CutRequest()})
+	got := make(chan claim, 1)
+	go func() {
+		if h, err := by(t.Context(), b, "door"); err == nil {
+			got <- h
+		}
+	}()
+	lost.Await(1)
+	if queues {
+		held.release(t)
+	}
+	time.Sleep(lease + time.Second) // what B got ends
+
+	hc, err := by(t.Context(), c, "door")
+	require.NoError(t, err)
+	off.Disarm()
+	if late {
+		link.Heal()
+		time.Sleep(heartbeat / 2) // B is answered "queued", and listens
+		replay(t, v, messages)
+	}
+	for range 100 {
+		time.Sleep(heartbeat / 10)
+		require.True(t, hc.Trusted())
+		require.Empty(t, got, "B has what C has")
+	}
+	hc.release(t)
+	hb := <-got
+	require.True(t, hb.Trusted())
+	hb.release(t)
+	if queues {
+		sent.within(t, heartbeat)
+	} else {
+		sent.within(t, lease)
+	}
+	stop()
+	elsewhere.release(t)
+	time.Sleep(time.Minute)
+}
+
+// overhear keeps all messages to clients.
+func overhear(t *testing.T, v *redistest.Virtual) <-chan *redis.Message {
+	ear := v.Client().PSubscribe(t.Context(), "redlatch:client:*")
+	t.Cleanup(func() { _ = ear.Close() })
+	_, err := ear.Receive(t.Context())
+	require.NoError(t, err)
+	messages := make(chan *redis.Message, 100)
+	go func() {
+		for {
+			m, err := ear.ReceiveMessage(t.Context())
+			if err != nil {
+				return
+			}
+			messages <- m
+		}
+	}()
+	return messages
+}
+
+// replay has all messages arrive once more.
+func replay(t *testing.T, v *redistest.Virtual, messages <-chan *redis.Message) {
+	for range len(messages) {
+		m := <-messages
+		require.NoError(t, v.Client().Publish(t.Context(), m.Channel, m.Payload).Err())
+	}
+}

@@ -1,0 +1,247 @@
+package redlatch_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// loop takes the plain mutex again and again, on so many goroutines, until stop. It
+// counts the turns.
+func (a *actor) loop(name string, goroutines int) (turns *atomic.Int64, stop func()) {
+	turns = new(atomic.Int64)
+	ctx, cancel := context.WithCancel(a.ctx)
+	done := make(chan struct{}, goroutines)
+	for range goroutines {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for ctx.Err() == nil {
+				h, err := a.Mutex(name).Lock(ctx)
+				if err != nil {
+					continue // stopped
+				}
+				turns.Add(1)
+				time.Sleep(time.Millisecond)
+				if err := h.Unlock(a.ctx); err != nil {
+					a.s.Errorf("unlock: %v", err)
+				}
+			}
+		}()
+	}
+	return turns, func() {
+		cancel()
+		for range goroutines {
+			<-done
+		}
+	}
+}
+
+// Goroutines that want the plain mutex all the time do not keep a fair waiter from the
+// lock: it is next after the turns that a client may take in a row.
+func TestPlainLockersDoNotGetAheadOfAFairQueue(t *testing.T) {
+	t.Parallel()
+	const perClient = 8 // WithTurns by default
+	cases := map[string]struct{ others, goroutines, bound int }{
+		"another client, one goroutine":   {1, 1, 1},
+		"another client, some goroutines": {1, 4, perClient},
+		"several clients":                 {3, 2, perClient},
+		"the waiter's own client":         {0, 4, perClient},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				waiter := s.actor()
+				var counts []*atomic.Int64
+				var stops []func()
+				for range max(c.others, 1) {
+					a := waiter
+					if c.others > 0 {
+						a = s.actor()
+					}
+					turns, stop := a.loop("door", c.goroutines)
+					counts, stops = append(counts, turns), append(stops, stop)
+				}
+				taken := func() (n int) {
+					for _, turns := range counts {
+						n += int(turns.Load())
+					}
+					return n
+				}
+				time.Sleep(50 * time.Millisecond)
+				for range 20 {
+					before := taken()
+					w := waiter.beginFair(waiter.ctx, "door")
+					h := w.got()
+					require.LessOrEqual(t, taken()-before, c.bound)
+					s.unlock(h)
+					time.Sleep(7 * time.Millisecond)
+				}
+				for _, stop := range stops {
+					stop()
+				}
+				require.Greater(t, taken(), 20, "the plain ones have their turns too")
+				s.nothingRemains()
+			})
+		})
+	}
+}
+
+// Each way in which a plain mutex becomes free gives the lock to the first of the queue,
+// at once.
+func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(s *stage, a *actor, h *lock.Hold){
+		"unlock": func(s *stage, _ *actor, h *lock.Hold) { s.unlock(h) },
+		"close":  func(s *stage, a *actor, _ *lock.Hold) { a.end() },
+		"force release": func(s *stage, _ *actor, h *lock.Hold) {
+			victim, err := s.actor().Mutex("door").ForceRelease(s.Context(), "")
+			require.NoError(s, err)
+			require.Equal(s, h.Acquisition(), victim)
+		},
+		"a key that was deleted, and a TryLock": func(s *stage, _ *actor, _ *lock.Hold) {
+			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
+			_, err := s.actor().Mutex("door").TryLock(s.Context())
+			var refused *redlatch.NotAcquiredError
+			require.ErrorAs(s, err, &refused)
+			require.NotEmpty(s, refused.Holder, "the waiter has it now")
+		},
+		"a key that was deleted, and a Lock": func(s *stage, _ *actor, _ *lock.Hold) {
+			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
+			ctx, cancel := context.WithTimeout(s.Context(), time.Millisecond)
+			defer cancel()
+			_, err := s.actor().Mutex("door").Lock(ctx)
+			require.ErrorIs(s, err, redlatch.ErrNotAcquired)
+		},
+	}
+	for name, free := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inVirtualTime(t, func(s *stage) {
+				a, b := s.actor(), s.actor()
+				h := a.lock("door")
+				w := b.beginFair(b.ctx, "door")
+				s.queued("door", 1)
+				synctest.Wait() // its first beat has found the lock taken
+				freed := time.Now()
+				free(s, a, h)
+				next := w.got()
+				require.LessOrEqual(t, w.at.Sub(freed), time.Millisecond)
+				s.unlock(next)
+				_ = h.Unlock(s.Context()) // closed, lost, or unlocked
+				s.nothingRemains()
+			})
+		})
+	}
+}
+
+// Waiters of the queue that have all died keep plain ones waiting for two heartbeats at
+// most, the second because the server may have stood still; no place of theirs is left.
+func TestDeadFairWaitersKeepPlainOnesForTwoHeartbeats(t *testing.T) {
+	t.Parallel()
+	for _, try := range []bool{false, true} {
+		inVirtualTime(t, func(s *stage) {
+			holder, a := s.actor(), s.actor()
+			h := holder.lock("door")
+			for range 3 {
+				dead := s.actor()
+				s.line("door", 1, dead)
+				dead.die()
+			}
+			died := time.Now()
+			s.unlock(h)
+			for {
+				if next, err := a.Mutex("door").TryLock(a.ctx); err == nil {
+					s.unlock(next)
+					break
+				}
+				if !try {
+					s.unlock(a.lock("door"))
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.LessOrEqual(t, time.Since(died), 2*heartbeat+100*time.Millisecond)
+			synctest.Wait()
+			s.nothingRemains()
+		})
+	}
+}
+
+// A plain waiter hears nothing when the lock goes to a fair one, and so not that this one
+// died. It asks at its poll, also where the heartbeats of the dead are far shorter.
+func TestAPlainWaiterFindsDeadFairOnesAtItsPoll(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const short, poll = 100 * time.Millisecond, 20 * time.Second
+		holder, a := s.actor(), s.actor(redlatch.WithPoll(poll))
+		h := holder.lock("door")
+		waits := a.begin(a.ctx, "door").asked(2)
+		for range 3 {
+			dead := s.actor(redlatch.WithHeartbeat(short))
+			s.line("door", 1, dead)
+			dead.die()
+		}
+		died := time.Now()
+		s.unlock(h)
+		next := waits.got()
+		require.LessOrEqual(s, waits.at.Sub(died), poll+2*short)
+		s.unlock(next)
+		s.nothingRemains()
+	})
+}
+
+// A queue that cannot be served (its fence cannot be counted up, its heartbeats are of
+// another type) does not make a plain Lock ask without a pause.
+func TestAQueueThatCannotBeServedIsNotAskedWithoutPause(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		require.NoError(t, s.admin.ZAdd(s.Context(), "redlatch:queue:{door}", redis.Z{Score: 1, Member: "x:1 1 3600000 3600000"}).Err())
+		require.NoError(t, s.admin.Set(s.Context(), "redlatch:alive:{door}", "x", 0).Err())
+		ctx, cancel := context.WithTimeout(a.ctx, 10*time.Second)
+		defer cancel()
+		before := a.scripts.Load()
+		_, err := a.Mutex("door").Lock(ctx)
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.Less(t, a.scripts.Load()-before, int64(300))
+		require.NoError(t, s.admin.Del(s.Context(), "redlatch:queue:{door}", "redlatch:alive:{door}").Err())
+	})
+}
+
+// Redisson, and whatever else writes the key by itself, does not look at the queue. The
+// waiters find its release by their beats.
+func TestAFairWaiterFindsTheReleaseOfAClientThatKnowsNoQueue(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		ctx := s.Context()
+		take := func() { require.NoError(t, s.admin.HSet(ctx, "door", "5c0f:1", 1).Err()) }
+		give := func() {
+			require.NoError(t, s.admin.Del(ctx, "door").Err())
+			require.NoError(t, s.admin.Publish(ctx, "redisson_lock__channel:{door}", "0").Err())
+		}
+		take()
+		w := a.beginFair(a.ctx, "door")
+		s.queued("door", 1)
+		for range 10 {
+			give()
+			take()
+		}
+		require.True(t, w.pending(), "it gets ahead of the queue")
+		give()
+		freed := time.Now()
+		h := w.got()
+		require.LessOrEqual(t, w.at.Sub(freed), heartbeat/2)
+		s.unlock(h)
+		s.nothingRemains()
+	})
+}

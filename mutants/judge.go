@@ -1,0 +1,351 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// verdict is what became of one generated mutant.
+type verdict struct {
+	word outcome
+	by   string // the test that noticed it, or why none could
+	err  error
+}
+
+type outcome string
+
+const (
+	killed   outcome = "killed"
+	hung     outcome = "hung" // a test did not end: noticed, but badly told
+	survived outcome = "survived"
+)
+
+// judge runs the tests that cover a change with the change in place, until one
+// fails twice.
+func (g *generator) judge(c change) verdict {
+	regions, err := g.product.regionsOf(&c)
+	if err != nil {
+		return verdict{err: err}
+	}
+	tests := g.coverage.covering(regions, g.longest)
+	if len(tests) == 0 {
+		return verdict{word: survived, by: "no test runs this code"}
+	}
+	site, err := g.place(&c)
+	if err != nil {
+		return verdict{err: err}
+	}
+	defer site.clear()
+	once := ""
+	for _, group := range append(g.keenest(tests), inGroups(tests, path.Dir(c.path))...) {
+		v := g.try(group, site)
+		if v.err != nil || v.word != survived {
+			return v
+		}
+		once += v.by
+	}
+	return verdict{word: survived, by: fmt.Sprintf("%d tests pass%s", len(tests), once)}
+}
+
+// site is where the tests of a mutant are built, and how they are told of it.
+type site struct {
+	dir   string
+	env   string
+	build func(pkg string) error
+	clear func()
+}
+
+// place finds a mutant in the shared tree, or makes it a tree of its own.
+func (g *generator) place(c *change) (site, error) {
+	if n, ok := g.numbers[c.identity()]; ok {
+		return site{g.dir, fmt.Sprintf("%s=%d", chosenBy, n), func(pkg string) error { return g.builds[pkg]() }, func() {}}, nil
+	}
+	dir, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return site{}, err
+	}
+	src, err := os.ReadFile(filepath.Join(g.product.root, c.path))
+	if err != nil {
+		return site{}, err
+	}
+	overlay, err := layOver(g.product.root, map[string]string{c.path: c.apply(string(src))}, dir)
+	build := func(pkg string) error {
+		binary := binaryIn(dir, pkg)
+		if _, err := os.Stat(binary); err == nil {
+			return nil
+		}
+		return g.product.build(pkg, binary, "-overlay", overlay)
+	}
+	return site{dir, chosenBy + "=0", build, func() { _ = os.RemoveAll(dir) }}, err
+}
+
+func binaryIn(dir, pkg string) string {
+	return filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")
+}
+
+// keenest are the few quick tests that noticed most mutants so far. They are run
+// first, for they notice most of the others too.
+func (g *generator) keenest(tests []measured) (groups []group) {
+	const most = 6
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	noticed := func(t measured) int { return g.noticed[importable(t.Package)+" "+t.Name] }
+	keen := slices.DeleteFunc(slices.Clone(tests), func(t measured) bool { return noticed(t) == 0 || t.Took > time.Second })
+	slices.SortStableFunc(keen, func(a, b measured) int { return noticed(b) - noticed(a) })
+	for _, t := range keen[:min(most, len(keen))] {
+		i := slices.IndexFunc(groups, func(g group) bool { return g.pkg == t.Package })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, group{pkg: t.Package})
+		}
+		groups[i].tests = append(groups[i].tests, t)
+	}
+	return groups
+}
+
+// notice counts what keenest goes by.
+func (g *generator) notice(by string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.noticed == nil {
+		g.noticed = map[string]int{}
+	}
+	g.noticed[by]++
+}
+
+// regionsOf says where the code of a change is run from. A script of Redis is run
+// by the functions that send it.
+func (p *product) regionsOf(c *change) ([]region, error) {
+	if path.Ext(c.path) == ".go" {
+		return []region{{c.path, c.line, c.startInLine, c.scopeLines[0], c.scopeLines[1]}}, nil
+	}
+	scripts, err := p.scriptsWith(c.path)
+	if err != nil {
+		return nil, err
+	}
+	return p.functionsSending(scripts)
+}
+
+// scriptsWith names the scripts that a file of Lua is, or is included in, as
+// they are named in the code: "mutex/acquire.lua".
+func (p *product) scriptsWith(name string) ([]string, error) {
+	dir := path.Dir(path.Dir(name))
+	if path.Base(path.Dir(name)) != "include" {
+		return []string{strings.TrimPrefix(name, dir+"/")}, nil
+	}
+	include := strings.TrimSuffix(path.Base(name), ".lua")
+	files, err := filepath.Glob(filepath.Join(p.root, dir, "*", "*.lua"))
+	if err != nil {
+		return nil, err
+	}
+	var scripts []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if names, ok := strings.CutPrefix(line, "-- include "); ok && slices.Contains(strings.Fields(names), include) {
+				scripts = append(scripts, path.Join(path.Base(filepath.Dir(file)), filepath.Base(file)))
+			}
+		}
+	}
+	return scripts, nil
+}
+
+// functionsSending finds the functions of Go that use the variable of a script:
+// var acquireScript = newScript("mutex/acquire.lua").
+func (p *product) functionsSending(scripts []string) (regions []region, err error) {
+	for _, pkg := range p.packages {
+		if len(pkg.EmbedFiles) == 0 {
+			continue
+		}
+		for _, file := range pkg.GoFiles {
+			name := path.Join(p.relative(pkg.Dir), file)
+			fset := token.NewFileSet()
+			parsed, err := parser.ParseFile(fset, filepath.Join(pkg.Dir, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			variables := variablesOf(parsed, scripts)
+			for _, d := range parsed.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && mentions(fn, variables) {
+					regions = append(regions, region{
+						path: name, firstLine: fset.Position(fn.Pos()).Line, endLine: fset.Position(fn.End()).Line,
+					})
+				}
+			}
+		}
+	}
+	return regions, nil
+}
+
+func variablesOf(file *ast.File, scripts []string) (names []string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		ast.Inspect(spec, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if text, err := strconv.Unquote(lit.Value); err == nil && slices.Contains(scripts, text) {
+					names = append(names, spec.Names[0].Name)
+				}
+			}
+			return true
+		})
+		return false
+	})
+	return names
+}
+
+func mentions(fn *ast.FuncDecl, names []string) (does bool) {
+	ast.Inspect(fn, func(n ast.Node) bool {
+		name, ok := n.(*ast.Ident)
+		does = does || ok && slices.Contains(names, name.Name)
+		return !does
+	})
+	return does
+}
+
+// group is tests of one package that are run together.
+type group struct {
+	pkg   string
+	tests []measured
+}
+
+func (g group) took() (sum time.Duration) {
+	for _, t := range g.tests {
+		sum += t.Took
+	}
+	return sum
+}
+
+// inGroups puts quick tests before slow ones, and among the equally quick those
+// of the package itself before others, the cheapest package first.
+func inGroups(tests []measured, own string) (groups []group) {
+	limits := []time.Duration{time.Second, 4 * time.Second, time.Hour}
+	isOwn := func(g group) bool { return g.pkg == own || strings.HasPrefix(own, g.pkg+"/") }
+	for i, limit := range limits {
+		byPackage := map[string]*group{}
+		for _, t := range tests {
+			if t.Took >= limit || i > 0 && t.Took < limits[i-1] {
+				continue
+			}
+			if byPackage[t.Package] == nil {
+				byPackage[t.Package] = &group{pkg: t.Package}
+			}
+			byPackage[t.Package].tests = append(byPackage[t.Package].tests, t)
+		}
+		var level []group
+		for _, g := range byPackage {
+			level = append(level, *g)
+		}
+		slices.SortFunc(level, func(a, b group) int {
+			if isOwn(a) != isOwn(b) {
+				if isOwn(a) {
+					return -1
+				}
+				return 1
+			}
+			return int(a.took() - b.took())
+		})
+		groups = append(groups, level...)
+	}
+	return groups
+}
+
+// try runs one group. A failure counts when it happens again: tests that fail by
+// chance notice nothing.
+func (g *generator) try(tests group, at site) verdict {
+	if err := at.build(tests.pkg); err != nil {
+		return verdict{err: err}
+	}
+	first := g.run(tests, at)
+	if first.word == survived {
+		return verdict{word: survived}
+	}
+	again := tests
+	if i := slices.IndexFunc(tests.tests, func(t measured) bool { return t.Name == first.by }); i >= 0 {
+		again.tests = tests.tests[i : i+1]
+	}
+	second := g.run(again, at)
+	if second.word == survived {
+		return verdict{word: survived, by: ", but " + importable(tests.pkg) + " " + first.by + " failed once"}
+	}
+	if second.word == killed {
+		g.notice(importable(tests.pkg) + " " + second.by)
+	}
+	return verdict{word: second.word, by: importable(tests.pkg) + " " + second.by}
+}
+
+// importable is a directory as go test takes it.
+func importable(dir string) string {
+	if dir == "." {
+		return dir
+	}
+	return "./" + dir
+}
+
+// Tests wait more than they compute.
+const parallel = "6"
+
+// flags are those that every run of a package's tests has. Its schedules are
+// few: they are drawn again for each mutant.
+func (p *product) flags(dir string) []string {
+	flags := []string{"-test.parallel", parallel}
+	if dir == simulation {
+		flags = append(flags, "-rapid.checks=150")
+	}
+	return flags
+}
+
+var (
+	failedTest  = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+	runningTest = regexp.MustCompile(`(?m)^\t+(\w+)[^\n]* \(\d[^\n]*\)$`)
+)
+
+// run runs the tests until one fails.
+func (g *generator) run(tests group, at site) verdict {
+	bound := min(4*tests.took()+g.patience, 4*time.Minute)
+	names := make([]string, len(tests.tests))
+	for i, t := range tests.tests {
+		names[i] = t.Name
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bound+20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binaryIn(at.dir, tests.pkg), append(g.product.flags(tests.pkg), "-test.failfast",
+		"-test.timeout", bound.String(), "-test.run", "^("+strings.Join(names, "|")+")$")...)
+	cmd.Env = append(os.Environ(), at.env)
+	cmd.Dir, cmd.WaitDelay = filepath.Join(g.product.root, tests.pkg), time.Second
+	out, err := cmd.CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return verdict{word: hung, by: "did not even time out"}
+	case bytes.Contains(out, []byte("panic: test timed out after")):
+		return verdict{word: hung, by: firstOf(runningTest, out)}
+	case err != nil:
+		return verdict{word: killed, by: firstOf(failedTest, out)}
+	}
+	return verdict{word: survived}
+}
+
+func firstOf(pattern *regexp.Regexp, out []byte) string {
+	if m := pattern.FindSubmatch(out); m != nil {
+		return string(m[1])
+	}
+	return "the end of the tests" // a goroutine left behind, a panic between tests
+}

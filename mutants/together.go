@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// chosenBy is the environment variable by which a test binary with many mutants is
+// told which of them to be.
+const chosenBy = "REDLATCH_MUTANT"
+
+// together makes one changed tree of many mutants, so that the tests of a package are
+// built once and not for each of them. A function has the changed bodies before its
+// own:
+//
+//	func f() {
+//		if chosenMutant == 7 {
+//			changed body
+//		}
+//		body
+//	}
+//
+// It returns the changed files, and the number of each mutant that is in them by its
+// identity. Changes of constants and variables of a package are not.
+func (p *product) together(sample []change) (files map[string]string, numbers map[string]int, err error) {
+	files, numbers = map[string]string{}, map[string]int{}
+	byPath := map[string][]change{}
+	for _, c := range sample {
+		byPath[c.path] = append(byPath[c.path], c)
+	}
+	texts := map[int]string{} // of changed scripts
+	for name, changes := range byPath {
+		src, err := os.ReadFile(filepath.Join(p.root, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		if path.Ext(name) == ".lua" {
+			for _, c := range changes {
+				numbers[c.identity()] = len(numbers) + 1
+				texts[numbers[c.identity()]] = c.apply(string(src))
+			}
+			continue
+		}
+		text, err := withBodies(name, string(src), changes, numbers)
+		if err != nil {
+			return nil, nil, err
+		}
+		files[name] = text
+		files[path.Join(path.Dir(name), "chosen_mutant.go")] = chooser(string(src))
+	}
+	if len(texts) > 0 {
+		err = p.withScripts(files, sample, numbers, texts)
+	}
+	return files, numbers, err
+}
+
+var packageClause = regexp.MustCompile(`(?m)^package \w+`)
+
+// chooser is the file that says which mutant the package is to be.
+func chooser(src string) string {
+	return packageClause.FindString(src) + `
+
+import (
+	"os"
+	"strconv"
+)
+
+var chosenMutant, _ = strconv.Atoi(os.Getenv("` + chosenBy + `"))
+`
+}
+
+// withBodies puts changed bodies into the functions of a file.
+func withBodies(name, src string, changes []change, numbers map[string]int) (string, error) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	done := 0
+	for _, d := range file.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Body == nil || !bearsBodies(fn) {
+			continue
+		}
+		from, to := fset.Position(fn.Body.Lbrace).Offset+1, fset.Position(fn.Body.Rbrace).Offset
+		b.WriteString(src[done:from])
+		done = from
+		for _, c := range changes {
+			if c.start < from || c.end > to {
+				continue
+			}
+			numbers[c.identity()] = len(numbers) + 1
+			fmt.Fprintf(&b, "\nif chosenMutant == %d {\n%s%s%s\n", numbers[c.identity()], src[from:c.start], c.text, src[c.end:to])
+			if fn.Type.Results == nil {
+				b.WriteString("return\n")
+			}
+			b.WriteString("}\n")
+		}
+	}
+	b.WriteString(src[done:])
+	return b.String(), nil
+}
+
+// bearsBodies: not so where a body in a block of its own would mean something else,
+// for labels are of the whole function, and results of the whole function are hidden
+// by variables of that name.
+func bearsBodies(fn *ast.FuncDecl) bool {
+	named := fn.Type.Results != nil && len(fn.Type.Results.List) > 0 && len(fn.Type.Results.List[0].Names) > 0
+	bears := true
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.LabeledStmt:
+			bears = false
+		case *ast.DeferStmt:
+			bears = bears && !named
+		case *ast.ReturnStmt:
+			bears = bears && !(named && len(n.Results) == 0)
+		}
+		return bears
+	})
+	return bears
+}
+
+var readsScript = regexp.MustCompile(`\bsources\.ReadFile\(`)
+
+// withScripts has the package that embeds the scripts read changed ones.
+func (p *product) withScripts(files map[string]string, sample []change, numbers map[string]int, texts map[int]string) error {
+	i := slices.IndexFunc(p.packages, func(pkg listed) bool { return len(pkg.EmbedFiles) > 0 })
+	if i < 0 {
+		return fmt.Errorf("no package embeds scripts")
+	}
+	dir := p.relative(p.packages[i].Dir)
+	var reader string
+	for _, file := range p.packages[i].GoFiles {
+		name := path.Join(dir, file)
+		src, changed := files[name]
+		if !changed {
+			b, err := os.ReadFile(filepath.Join(p.root, name))
+			if err != nil {
+				return err
+			}
+			src = string(b)
+		}
+		if readsScript.MatchString(src) {
+			files[name] = readsScript.ReplaceAllString(src, "readChosen(")
+			files[path.Join(dir, "chosen_mutant.go")] = chooser(src)
+			reader = packageClause.FindString(src)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\nfunc readChosen(name string) ([]byte, error) {\nswitch {\n", reader)
+	for _, c := range sample {
+		if text, ok := texts[numbers[c.identity()]]; ok && path.Ext(c.path) == ".lua" {
+			fmt.Fprintf(&b, "case chosenMutant == %d && name == %q:\nreturn []byte(%s), nil\n",
+				numbers[c.identity()], strings.TrimPrefix(c.path, dir+"/"), strconv.Quote(text))
+		}
+	}
+	b.WriteString("}\nreturn sources.ReadFile(name)\n}\n")
+	files[path.Join(dir, "chosen_script.go")] = b.String()
+	return nil
+}

@@ -1,0 +1,220 @@
+package redlatch_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
+)
+
+// The goal of this file: a waiter that lives keeps its place in a queue, and learns soon
+// of its grant, whatever its link or the server does meanwhile.
+
+// queueLockers are the ways to lock a name that have a queue in Redis.
+var queueLockers = map[string]locker{"fair mutex": byFairMutex, "semaphore": bySemaphore}
+
+// B's request for a place runs, and its replies are lost on connections that stay open.
+// B asks again while the place is sure to stand, and so is served before C.
+func TestLostRepliesToARequestCostNoPlace(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		for heartbeat, lost := range map[time.Duration]int{
+			100 * time.Millisecond: 1, time.Second: 2, 2 * time.Second: 2, 5 * time.Second: 2,
+		} {
+			t.Run(name+", heartbeat "+heartbeat.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { repliesToARequestAreLost(t, by, heartbeat, lost) })
+			})
+		}
+	}
+}
+
+func repliesToARequestAreLost(t *testing.T, by locker, heartbeat time.Duration, lost int) {
+	v := redistest.Bubble(t)
+	link := v.Another()
+	a, c := locksOn(t, v.Client()), locksOn(t, v.Client())
+	b := locksOn(t, link.Client(), redlatch.WithHeartbeat(heartbeat))
+	known, err := by(t.Context(), b, "elsewhere") // B learns the server's clock
+	require.NoError(t, err)
+	known.release(t)
+	held, err := by(t.Context(), a, "door")
+	require.NoError(t, err)
+
+	order := make(chan string, 2)
+	lock := func(name string, locks *redlatch.Client) {
+		h, err := by(t.Context(), locks, "door")
+		if err == nil {
+			order <- name
+			h.release(t)
+		}
+	}
+	request := func(cmd []string) bool { return requestFor(cmd, "door") != "" }
+	fault := link.Inject(redistest.Rule{Match: request, Times: lost, Action: redistest.LoseReply()})
+	go lock("B", b)
+	fault.Await(1)
+	go lock("C", c)
+	synctest.Wait()
+	time.Sleep(2 * heartbeat)
+	require.Equal(t, lost, fault.Bites())
+	held.release(t)
+	require.Equal(t, "B", <-order)
+	require.Equal(t, "C", <-order)
+	time.Sleep(time.Minute)
+}
+
+// The server refuses everything for fifty heartbeats, several times. Afterwards every
+// waiter shows in time that it lives: nobody is dropped, and nobody queues anew.
+func TestAServerThatRefusesForAWhileDropsNobody(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		for _, heartbeat := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, time.Second} {
+			t.Run(name+", heartbeat "+heartbeat.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { serverRefuses(t, by, heartbeat) })
+			})
+		}
+	}
+}
+
+func serverRefuses(t *testing.T, by locker, heartbeat time.Duration) {
+	const waiters = 8
+	v := redistest.Bubble(t)
+	lease := redlatch.WithLease(time.Hour)
+	held, err := by(t.Context(), locksOn(t, v.Client(), lease), "door")
+	require.NoError(t, err)
+	order := make(chan int, waiters)
+	for i := range waiters {
+		locks := locksOn(t, v.Client(), lease, redlatch.WithHeartbeat(heartbeat))
+		go func() {
+			if h, err := by(t.Context(), locks, "door"); err == nil {
+				order <- i
+				h.release(t)
+			}
+		}()
+		synctest.Wait()
+	}
+	places := func() (all []string) {
+		for _, queue := range []string{key.ForMutex("door").Queue, key.ForSemaphore("door").Queue} {
+			members, err := v.Client().ZRange(t.Context(), queue, 0, -1).Result()
+			require.NoError(t, err)
+			all = append(all, members...)
+		}
+		return all
+	}
+	before := places()
+	require.Len(t, before, waiters)
+	for range 3 {
+		loading := v.Inject(redistest.Rule{Match: anyScript, Action: redistest.Refuse("LOADING Redis is loading")})
+		time.Sleep(50 * heartbeat)
+		loading.Disarm()
+		time.Sleep(5 * heartbeat)
+		require.Equal(t, before, places())
+	}
+	held.release(t)
+	for i := range waiters {
+		require.Equal(t, i, <-order)
+	}
+	time.Sleep(time.Minute)
+}
+
+// A grant falls into the gap between two pub/sub connections of a client, and its message
+// is lost. All waiters of the client beat when the new connection listens, in batches; the
+// next beat would come much later.
+func TestAGrantWhoseMessageFellIntoAGapIsFoundAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, lock := range []func(a *actor) *asking{
+		func(a *actor) *asking { return a.beginFair(a.ctx, "door") }, (*actor).beginPermit,
+	} {
+		inVirtualTime(t, func(s *stage) {
+			const patient, waiters = time.Hour, 300
+			a, b := s.actor(), s.actor(redlatch.WithHeartbeat(patient))
+			holder := lock(a)
+			s.receive(holder.done, "the lock is free")
+			var all []*asking
+			for range waiters {
+				all = append(all, lock(b))
+				s.settle()
+			}
+
+			gate := make(chan struct{})
+			b.net.onDial(func() { <-gate })
+			b.net.cut((*wire).subscribes)
+			holder.giveBack()
+			s.settle()
+			require.Zero(s, b.net.subscribers(), "nobody may have heard")
+			require.True(s, all[0].pending())
+			before, freed := b.scripts.Load(), time.Now()
+			close(gate)
+			s.receive(all[0].done, "the first has the lock")
+			require.Less(s, all[0].at.Sub(freed), faraway/6, "the next beat, a third of the lease later")
+			require.LessOrEqual(s, b.scripts.Load()-before, int64(10), "the waiters do not all ask")
+			for _, w := range all {
+				s.receive(w.done, "everybody gets the lock")
+				w.giveBack()
+			}
+		})
+	}
+}
+
+// beginPermit is begin for the one permit of a semaphore.
+func (a *actor) beginPermit() *asking {
+	w := &asking{a: a, before: a.scripts.Load(), done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.permit, w.err = a.Semaphore("door", 1).Acquire(a.ctx, 1)
+		w.at = time.Now()
+	}()
+	return w
+}
+
+// giveBack gives back what was asked for.
+func (w *asking) giveBack() {
+	w.a.s.Helper()
+	require.NoError(w.a.s, w.err)
+	if w.permit != nil {
+		require.NoError(w.a.s, w.permit.Release(context.Background()))
+		return
+	}
+	w.a.s.unlock(w.hold)
+}
+
+// B hears no messages, and its lease is shorter than a third of its heartbeat. It learns
+// by a beat of what it was granted, before that ends.
+func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const lease = 200 * time.Millisecond
+				v := redistest.Bubble(t)
+				link := v.Another()
+				a := locksOn(t, v.Client())
+				b := locksOn(t, link.Client(), redlatch.WithLease(lease), redlatch.WithHeartbeat(5*time.Second))
+				link.BlackHole(redistest.SubscriberTraffic)
+				held, err := by(t.Context(), a, "door")
+				require.NoError(t, err)
+				got := make(chan claim, 1)
+				go func() {
+					if h, err := by(t.Context(), b, "door"); err == nil {
+						got <- h
+					}
+				}()
+				time.Sleep(20 * time.Second)
+				freed := time.Now()
+				held.release(t)
+				h := <-got
+				require.Less(t, time.Since(freed), lease)
+				h.release(t)
+				link.Heal()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package reentrant
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
+)
+
+// newFamily makes a client in the bubble. It ends with the test.
+func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *Family {
+	t.Helper()
+	s := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+	if cluster {
+		s.FoundCluster()
+	}
+	f := NewFamily(mutex.NewBook(s))
+	t.Cleanup(func() {
+		s.BeginClose()
+		_ = acquisition.CloseAll(context.Background(), f.book.Held())
+		_ = s.FinishClose(context.Background())
+	})
+	return f
+}
+
+// away makes every command take so long to reach the server.
+type away time.Duration
+
+func (a away) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (a away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (a away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(a))
+		return next(ctx, cmd)
+	}
+}
+
+const holdTime = 3007 * time.Microsecond // no question of a waiter comes just when it is over
+
+// take has the client take so many turns, or turns until the context ends.
+func take(t *testing.T, ctx context.Context, f *Family, turns int) (taken int) {
+	t.Helper()
+	for ; taken < turns && ctx.Err() == nil; taken++ {
+		h, err := f.Mutex("x", settings.Default).Lock(context.Background())
+		require.NoError(t, err)
+		time.Sleep(holdTime)
+		require.NoError(t, h.Unlock(context.Background()))
+	}
+	return taken
+}
+
+// A client that takes turns alone spends its time on nothing but its holds, whoever
+// listens: commands take no time here.
+func TestYielding_NobodyWaitsForTheLock(t *testing.T) {
+	const turns = 1000
+	cases := map[string]struct {
+		monitored, cluster bool
+		yields             time.Duration // in all
+	}{
+		"single server":           {false, false, 0},
+		"PSUBSCRIBE *":            {true, false, 320 * time.Millisecond},
+		"cluster":                 {false, true, 90 * time.Millisecond},
+		"cluster, and PSUBSCRIBE": {true, true, 320 * time.Millisecond},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				if c.monitored {
+					monitor := v.Client().PSubscribe(context.Background(), "*")
+					_, err := monitor.Receive(context.Background())
+					require.NoError(t, err)
+					defer func() { require.NoError(t, monitor.Close()) }()
+				}
+				f := newFamily(t, v.Client(), c.cluster)
+				begin := time.Now()
+				take(t, context.Background(), f, turns)
+				require.LessOrEqual(t, time.Since(begin)-turns*holdTime, c.yields)
+				time.Sleep(longestYield)
+				synctest.Wait()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				require.Empty(t, f.locals, "what is known of a name goes when it is out of use")
+			})
+		})
+	}
+}
+
+// A waiter of another client gets the lock after a bounded number of turns of a
+// client that wants it all the time.
+func TestYielding_AWaiterGetsTheLock(t *testing.T) {
+	cases := map[string]struct {
+		monitored, cluster bool
+		way                time.Duration
+		turns              int
+	}{
+		"single server":      {false, false, 0, 2},
+		"single server, far": {false, false, 20 * time.Millisecond, 3500},
+		"PSUBSCRIBE *":       {true, false, 0, 2},
+		"PSUBSCRIBE *, far":  {true, false, 20 * time.Millisecond, 3500},
+		"cluster":            {false, true, 0, 60},
+		"cluster, far":       {false, true, 2 * time.Millisecond, 250},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				if c.monitored {
+					monitor := v.Client().PSubscribe(context.Background(), "*")
+					_, err := monitor.Receive(context.Background())
+					require.NoError(t, err)
+					defer func() { require.NoError(t, monitor.Close()) }()
+				}
+				near := newFamily(t, v.Client(), c.cluster)
+				rdb := v.Client()
+				rdb.AddHook(away(c.way))
+				far := newFamily(t, rdb, c.cluster)
+				take(t, context.Background(), near, 500) // nobody has come for long
+
+				ctx, stop := context.WithCancel(context.Background())
+				var turns atomic.Int64
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for ctx.Err() == nil {
+						turns.Add(int64(take(t, ctx, near, 1)))
+					}
+				}()
+				for range 5 {
+					before := turns.Load()
+					h, err := far.Mutex("x", settings.Default).Lock(context.Background())
+					require.NoError(t, err)
+					assert.LessOrEqual(t, turns.Load()-before, int64(c.turns))
+					require.NoError(t, h.Unlock(context.Background()))
+				}
+				stop()
+				<-done
+			})
+		})
+	}
+}
+
+// Goroutines of one client take the lock one after the other, each from Redis, while
+// the client still listens to releases: nobody else does, so it does not yield.
+func TestYielding_NobodyYieldsToItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		one, other := newFamily(t, v.Client(), false), newFamily(t, v.Client(), false)
+		first, err := other.Mutex("x", settings.Default).Lock(context.Background())
+		require.NoError(t, err)
+		st := settings.Default
+		st.Turns = 1
+		const waiters = 20
+		done := make(chan time.Time, waiters)
+		for range waiters {
+			go func() {
+				h, err := one.Mutex("x", st).Lock(context.Background())
+				if assert.NoError(t, err) {
+					assert.NoError(t, h.Unlock(context.Background()))
+				}
+				done <- time.Now()
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, first.Unlock(context.Background()))
+		freed := time.Now()
+		for range waiters {
+			assert.Zero(t, (<-done).Sub(freed))
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package redlatch_test
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: locks of a cluster live, however the program wraps its client.
+
+// The usual ways to add tracing to a client.
+type (
+	embedding struct{ redis.UniversalClient }
+	nesting   struct {
+		name string
+		*embedding
+	}
+	delegating struct {
+		opaque
+		inner redis.UniversalClient
+	}
+)
+
+func (d delegating) Process(ctx context.Context, cmd redis.Cmder) error {
+	return d.inner.Process(ctx, cmd)
+}
+
+func (d delegating) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return d.inner.Subscribe(ctx, channels...)
+}
+
+// opaque shows nothing of the client behind it.
+type opaque struct {
+	redis.UniversalClient // nil
+	process               func(context.Context, redis.Cmder) error
+	subscribe             func(context.Context, ...string) *redis.PubSub
+}
+
+func (o opaque) Process(ctx context.Context, cmd redis.Cmder) error { return o.process(ctx, cmd) }
+func (o opaque) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return o.subscribe(ctx, channels...)
+}
+
+func wrappers(rdb redis.UniversalClient) map[string]redis.UniversalClient {
+	return map[string]redis.UniversalClient{
+		"embedding":           embedding{rdb},
+		"pointer":             &embedding{rdb},
+		"twice":               embedding{&embedding{rdb}},
+		"nesting":             &nesting{"traced", &embedding{rdb}},
+		"an unexported field": delegating{inner: rdb},
+	}
+}
+
+func TestAWrappedRingIsRefused(t *testing.T) {
+	t.Parallel()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	for name, rdb := range wrappers(ring) {
+		locks, err := redlatch.New(rdb)
+		require.Nil(t, locks, name)
+		requireOnly(t, redlatch.ErrConfig, err, name)
+		require.ErrorContains(t, err, "ring", name)
+	}
+}
+
+func TestAWrappedClusterClientIsOneOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	loop := &embedding{}
+	loop.UniversalClient = loop
+	for want, all := range map[bool]map[string]redis.UniversalClient{
+		true:  wrappers(cluster),
+		false: wrappers(unused(t)),
+	} {
+		all["itself"] = all["embedding"].(embedding).UniversalClient
+		all["a loop"] = loop
+		for name, rdb := range all {
+			locks, err := redlatch.New(rdb)
+			require.NoError(t, err, name)
+			require.Equal(t, want && name != "a loop", redlatch.InCluster(locks), name)
+		}
+	}
+}
+
+// ofManySlots are names that share no slot.
+func ofManySlots(t testing.TB, n int) (names []string) {
+	taken := map[int]bool{}
+	for i := 0; len(names) < n; i++ {
+		name := t.Name() + strconv.Itoa(i)
+		if slot := key.Slot(name); !taken[slot] {
+			taken[slot] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// kept holds a mutex, a place in its queue, a permit and a place in its queue of each
+// name, until check returns; none may be lost in that time.
+func kept(t *testing.T, holder, waiter *redlatch.Client, names []string, check func(holds []*lock.Hold)) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var again atomic.Int64
+	notice := redlatch.WithWaitNotice(func(w lock.Waiting) {
+		if w.Again {
+			again.Add(1)
+		}
+	})
+	var holds []*lock.Hold
+	done := make(chan error, 2*len(names))
+	for _, name := range names {
+		h, err := holder.FairMutex(name).Lock(ctx)
+		require.NoError(t, err)
+		holds = append(holds, h)
+		p := mustAcquire(t, holder.Semaphore(name, 1), 1)
+		defer func() { require.NoError(t, p.Release(context.Background())) }()
+		defer func() { require.True(t, p.Trusted()) }()
+		go func() { _, err := waiter.FairMutex(name, notice).Lock(ctx); done <- err }()
+		go func() { _, err := waiter.Semaphore(name, 1, notice).Acquire(ctx, 1); done <- err }()
+	}
+	check(holds)
+	for _, h := range holds {
+		require.True(t, h.Trusted())
+		require.NoError(t, h.Unlock(context.Background()))
+	}
+	require.Zero(t, again.Load(), "places in queues were lost")
+	cancel()
+	for range cap(done) {
+		<-done
+	}
+}
+
+// slotted answers as a cluster does to a command with keys of several slots.
+type slotted struct {
+	*redis.Client
+	refused atomic.Int64
+}
+
+type crossSlot struct{}
+
+func (crossSlot) Error() string { return "CROSSSLOT Keys in request don't hash to the same slot" }
+func (crossSlot) RedisError()   {}
+
+func (c *slotted) Process(ctx context.Context, cmd redis.Cmder) error {
+	if args := cmd.Args(); args[0] == "evalsha" || args[0] == "eval" {
+		for _, k := range args[3 : 3+args[2].(int)] {
+			if key.Slot(k.(string)) != key.Slot(args[3].(string)) {
+				c.refused.Add(1)
+				cmd.SetErr(crossSlot{})
+				return crossSlot{}
+			}
+		}
+	}
+	return c.Client.Process(ctx, cmd)
+}
+
+func TestAClusterIsLearnedFromItsFirstRefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		a, b := &slotted{Client: v.Client()}, &slotted{Client: v.Client()}
+		holder, waiter := locksOn(t, a), locksOn(t, b)
+		kept(t, holder, waiter, ofManySlots(t, 20), func([]*lock.Hold) {
+			time.Sleep(time.Minute)
+			refused := a.refused.Load() + b.refused.Load()
+			require.NotZero(t, refused)
+			require.Less(t, refused, int64(20), "it is learned once, not for each")
+			time.Sleep(time.Minute)
+			require.Equal(t, refused, a.refused.Load()+b.refused.Load())
+		})
+	})
+}
+
+func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {
+	t.Parallel()
+	dial := clusterOfOne(t)
+	play := func(t *testing.T, a, b redis.UniversalClient) {
+		options := []redlatch.Option{redlatch.WithLease(3 * time.Second), redlatch.WithHeartbeat(2 * time.Second), redlatch.WithPoll(faraway)}
+		kept(t, locksOn(t, a, options...), locksOn(t, b, options...), ofManySlots(t, 60), func(holds []*lock.Hold) {
+			start := time.Now()
+			require.Eventually(t, func() bool {
+				for _, h := range holds {
+					if h.TrustedUntil().Sub(start) < 12*time.Second && h.Trusted() {
+						return false
+					}
+				}
+				return true
+			}, atMost, 20*time.Millisecond, "several leases long")
+		})
+	}
+	ours, theirs := dial(), dial()
+	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
+	t.Run("embedding", func(t *testing.T) { t.Parallel(); play(t, embedding{ours}, &embedding{theirs}) })
+	t.Run("opaque", func(t *testing.T) {
+		t.Parallel()
+		play(t, opaque{process: ours.Process, subscribe: ours.Subscribe}, opaque{process: theirs.Process, subscribe: theirs.Subscribe})
+	})
+}
