@@ -161,19 +161,21 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 				a := s.actor(redlatch.WithTurns(turns))
 				hold := a.lock("door")
 				order := make(chan int, waiters)
+				var released sync.WaitGroup
 				for i := range waiters {
 					w := a.begin(a.ctx, "door")
 					synctest.Wait() // it queues before the next comes
-					go func() {
+					released.Go(func() {
 						h := w.got()
 						order <- i
 						s.unlock(h)
-					}()
+					})
 				}
 				s.unlock(hold)
 				for i := range waiters {
 					require.Equal(t, i, <-order)
 				}
+				released.Wait() // the client is closed at the end
 			})
 		})
 	}
