@@ -120,6 +120,31 @@ func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
 	})
 }
 
+// The first request for a lock or a permit is still on its way when the second is
+// granted. It arrives when everything was given back, and what it gets is given back too.
+func TestCopyOfAGrantedRequestIsGivenBack(t *testing.T) {
+	ctx := context.Background()
+	for kind, k := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := hasty(t)
+				kept := s.holdBack(runs(k.ask))
+				_, release, err := k.take(s.locks, ctx)
+				require.NoError(t, err)
+				require.Equal(t, 1, kept.Bites())
+				require.NoError(t, release(ctx))
+				require.Equal(t, []int64{1}, s.letGo(kept), "the ghost must be there for the test to mean anything")
+				time.Sleep(3 * pastItsEnd) // a lease has thirty seconds
+				again, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				_, release, err = k.take(s.locks, again)
+				require.NoError(t, err)
+				require.NoError(t, release(ctx))
+			})
+		})
+	}
+}
+
 // A command that is kept back until after its caller has left and cleaned up, and
 // whose connection is given up by then, is void, or its grant is given back soon after
 // its end.

@@ -78,19 +78,20 @@ type held interface {
 var kinds = map[string]struct {
 	release string
 	take    func(c *redlatch.Client, ctx context.Context) (h held, release func(context.Context) error, err error)
+	ask     string // the script that takes it
 }{
 	"mutex": {"mutex/release", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
 		h, err := c.Mutex("orders").Lock(ctx)
 		return h, h.Unlock, err
-	}},
+	}, "mutex/acquire"},
 	"fair": {"fair/leave", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
 		h, err := c.FairMutex("orders").Lock(ctx)
 		return h, h.Unlock, err
-	}},
+	}, "fair/join"},
 	"semaphore": {"semaphore/release", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
 		p, err := c.Semaphore("orders", 1).Acquire(ctx, 1)
 		return p, p.Release, err
-	}},
+	}, "semaphore/acquire"},
 }
 
 // runs matches the commands that run a script.

@@ -115,8 +115,15 @@ func withBodies(name, src string, changes []change, numbers map[string]int) (str
 // for labels are of the whole function, and results of the whole function are hidden
 // by variables of that name.
 func bearsBodies(fn *ast.FuncDecl) bool {
-	named := fn.Type.Results != nil && len(fn.Type.Results.List) > 0 && len(fn.Type.Results.List[0].Names) > 0
-	bears := true
+	results := resultsOf(fn)
+	named := len(results) > 0
+	bears := !slices.ContainsFunc(fn.Body.List, func(s ast.Stmt) bool {
+		a, ok := s.(*ast.AssignStmt)
+		return ok && a.Tok == token.DEFINE && slices.ContainsFunc(a.Lhs, func(e ast.Expr) bool {
+			v, ok := e.(*ast.Ident)
+			return ok && slices.Contains(results, v.Name)
+		})
+	})
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.LabeledStmt:
@@ -129,6 +136,19 @@ func bearsBodies(fn *ast.FuncDecl) bool {
 		return bears
 	})
 	return bears
+}
+
+// resultsOf are the names of a function's results.
+func resultsOf(fn *ast.FuncDecl) (names []string) {
+	if fn.Type.Results == nil {
+		return nil
+	}
+	for _, field := range fn.Type.Results.List {
+		for _, name := range field.Names {
+			names = append(names, name.Name)
+		}
+	}
+	return names
 }
 
 var readsScript = regexp.MustCompile(`\bsources\.ReadFile\(`)

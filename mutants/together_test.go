@@ -32,10 +32,11 @@ func TestAFunctionBearsItsChangedBodies(t *testing.T) {
 // A body in a block of its own would mean something else.
 func TestSomeFunctionsBearNoBodies(t *testing.T) {
 	for name, src := range map[string]string{
-		"a label":               "func f() {\nouter:\n\tfor {\n\t\tcontinue outer\n\t}\n}",
-		"a deferred result":     "func f() (err error) {\n\tdefer g(&err)\n\treturn h()\n}",
-		"a result without name": "func f() (err error) {\n\terr = g()\n\treturn\n}",
-		"no function":           "const a = 1",
+		"a label":                "func f() {\nouter:\n\tfor {\n\t\tcontinue outer\n\t}\n}",
+		"a deferred result":      "func f() (err error) {\n\tdefer g(&err)\n\treturn h()\n}",
+		"a result without name":  "func f() (err error) {\n\terr = g()\n\treturn\n}",
+		"a result declared anew": "func f() (a int, err error) {\n\tb, err := g()\n\treturn b, err\n}",
+		"no function":            "const a = 1",
 	} {
 		src = "package p\n\n" + src + "\n"
 		text, numbers := bodies(t, src)

@@ -1,0 +1,41 @@
+package redlatch_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+)
+
+// An unused fence is kept for a week unless WithFenceRetention says otherwise.
+func TestAFenceIsKeptForAWeekByDefault(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor()
+		s.unlock(a.lock("door"))
+		const week = 7 * 24 * time.Hour
+		left := s.admin.PTTL(s.Context(), "redisson_lock_token:{door}").Val()
+		require.LessOrEqual(s, left, week)
+		require.Greater(s, left, week-time.Minute)
+	})
+}
+
+// Who finds the lock taken is told which process has it.
+func TestAHolderIsDescribedAsItsProcessByDefault(t *testing.T) {
+	t.Parallel()
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	inVirtualTime(t, func(s *stage) {
+		a, b := s.actor(), s.actor()
+		h := a.lock("door")
+		_, err := b.Mutex("door").TryLock(b.ctx)
+		var refused *redlatch.NotAcquiredError
+		require.ErrorAs(s, err, &refused)
+		require.Equal(s, fmt.Sprintf("%s pid %d", host, os.Getpid()), refused.Description)
+		s.unlock(h)
+	})
+}
