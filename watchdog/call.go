@@ -36,14 +36,15 @@ func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
 		batch: make([]Request, len(leases)),
 		slow:  later(now.mono, slow),
 	}
-	var trust int64
+	longest, least, tries := int64(0), never, leases[0].tries
 	for i, l := range leases {
 		c.batch[i] = l.request(now.mono)
 		l.state = asked
 		l.calls++
-		trust = max(trust, l.trust.mono)
+		longest, least = max(longest, l.trust.mono), min(least, l.trust.mono)
+		tries = min(tries, l.tries)
 	}
-	c.timeout = timeout(ln.every, time.Duration(trust-now.mono))
+	c.timeout = max(timeout(ln.every, time.Duration(longest-now.mono)), patience(ln.every, time.Duration(least-now.mono), tries))
 	c.end = later(now.mono, c.timeout+grace)
 	w.calls[c] = struct{}{}
 	w.prompt++
@@ -60,6 +61,17 @@ func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
 func timeout(every, trust time.Duration) time.Duration {
 	full := max(every/2, timeoutMin)
 	return min(max(min(full, trust/2), full/4, timeoutMin), trust)
+}
+
+// patience is what a call gets after so many that went unanswered: twice as long each
+// time, for a server that is slow, but no more than half of the trust of any lease in it,
+// so that a call that hangs leaves time for another try.
+func patience(every, trust time.Duration, tries uint8) time.Duration {
+	d, most := every/2, trust/2
+	for ; tries > 0 && d < most; tries-- {
+		d *= 2
+	}
+	return min(d, most)
 }
 
 // run makes the call, unless nobody wants it any more, and hands in what it said.
@@ -137,6 +149,7 @@ func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 		l.returned()
 	}
 	if c.givenUp || w.closed {
+		c.late(answers)
 		return noChange
 	}
 	for i, l := range c.leases {
@@ -148,6 +161,17 @@ func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 	}
 	w.leave(c)
 	return c.lane.heard(err != nil || len(answers) == 0)
+}
+
+// late books what a call said that had been given up: a server that is slow extends
+// leases too, and trust counts from the sending. Only that is heeded. The heap is left
+// alone, see [Lease.Confirm].
+func (c *call) late(answers []Answer) {
+	for i, a := range answers {
+		if l, lease := c.leases[i], c.batch[i].Lease; a == Renewed && lease > 0 && l.state.watched() {
+			l.prove(c.sent, lease)
+		}
+	}
 }
 
 // answer books what a call said of its i-th lease.
@@ -181,7 +205,7 @@ func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
 	w.replace(l)
 }
 
-// giveUp stops listening to calls that outlived their context, so that their
+// giveUp stops waiting for calls that outlived their context, so that their
 // leases are asked for again, and takes the places of slow ones back.
 func (w *Watchdog) giveUp(now int64) {
 	for c := range w.calls {

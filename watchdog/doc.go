@@ -48,8 +48,11 @@
 //   - A renewal fails, panics, answers too little or not in time: that is no
 //     answer. Trust neither grows nor ends by it; it is asked again soon, with
 //     jitter, until trust ends.
-//   - A renewal ignores its context: the watchdog stops listening and asks
-//     again. The goroutine stays until the renewal returns.
+//   - A renewal ignores its context: the watchdog asks again. The goroutine stays until
+//     the renewal returns. If it says then that a lease was extended, trust grows by that,
+//     counted from its sending; nothing else that it says counts.
+//   - Renewals are answered slowly: each try gets twice the time of the one before, up to
+//     half of the trust that is left.
 //   - One group hangs: it keeps only its own few places busy, and a call that
 //     is slow gives its place among all groups back after a moment.
 //   - The server says the lease is not ours: it is lost at once, unless

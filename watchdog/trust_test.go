@@ -224,8 +224,36 @@ func TestLateAnswerDoesNotResurrect(t *testing.T) {
 	})
 }
 
-// A call given up and answered later must not extend trust, even when a later
-// one still keeps the lease.
+// A server that answers every renewal, but too late for the call, keeps the lease:
+// trust counts from the sending. So it is with one that breaks connections at the end of
+// a call's time: the next call gets twice that.
+func TestAServerThatIsSlowKeepsTheLease(t *testing.T) {
+	for name, deadlines := range map[string]bool{"answers come late": false, "connections end with the call": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+				var n news
+				srv.set(func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+					if !deadlines {
+						ctx = context.Background()
+					}
+					select {
+					case <-time.After(every * 6 / 10):
+						return yes(b), nil
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				})
+				l := w.Watch(spec("a", &n))
+				sleep(20 * lease)
+				require.Empty(t, n.heard())
+				require.True(t, l.Trusted())
+			})
+		})
+	}
+}
+
+// A call given up that says later that the lease is gone is not heeded, even when a
+// later one still keeps the lease.
 func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news

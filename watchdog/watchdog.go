@@ -20,7 +20,7 @@ const (
 	// another: when a node of a cluster hangs, that is thousands of groups.
 	slow = 100 * time.Millisecond
 	// timeoutMin is the least a call gets while trust lasts.
-	timeoutMin = 50 * time.Millisecond
+	timeoutMin = 10 * time.Millisecond
 	// grace is how long after its context's end a call may take to say so
 	// itself, before it is given up.
 	grace = 10 * time.Millisecond
