@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -122,5 +123,48 @@ func TestALimitInsideACauseIsNotTheEndOfTheContext(t *testing.T) {
 			require.ErrorIs(t, err, gaveUp)
 			require.NotErrorIs(t, err, redlatch.ErrUnavailable)
 		}
+	})
+}
+
+// A refusal of long ago is no reason why a Lock of today gave up.
+func TestAnOldFaultIsNotToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		h := s.lock(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		waits := make(chan error, 1)
+		go func() { _, err := s.mu.Lock(ctx); waits <- err }()
+		s.settle()
+		loading := s.proxy.Inject(redistest.Rule{Match: anAcquire, Action: redistest.Refuse("LOADING Redis is loading")})
+		brief, cancelBrief := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancelBrief()
+		_, err := s.mu.TryLock(brief)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		loading.Disarm()
+		err = <-waits
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NotErrorIs(t, err, redlatch.ErrUnavailable)
+		s.unlock(h)
+	})
+}
+
+// What a Lock left open before it was granted is no doubt of a re-entry.
+func TestAReentryInheritsNoDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(200*time.Millisecond), redlatch.WithRenewal(20*time.Millisecond))
+		s.unlock(s.lock(context.Background()))
+		lost := s.proxy.Inject(redistest.Rule{Match: anAcquire, Action: redistest.Swallow()})
+		time.AfterFunc(600*time.Millisecond, lost.Disarm)
+		h := s.lock(context.Background())
+		require.NotZero(t, lost.Bites())
+		loading := s.proxy.Inject(redistest.Rule{Match: aReentry, Action: redistest.Refuse("LOADING Redis is loading")})
+		ctx, cancel := context.WithTimeout(h.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.mu.Lock(ctx)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.NotErrorIs(t, err, redlatch.ErrIndeterminate)
+		loading.Disarm()
+		s.unlock(h)
 	})
 }

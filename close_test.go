@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 func TestCloseEndsWaitersAndHolds(t *testing.T) {
@@ -306,5 +311,55 @@ func TestCloseReleasesAThousandHolds(t *testing.T) {
 			s.receive(h.Lost(), "every hold is told")
 			require.ErrorIs(s, context.Cause(h.Context()), redlatch.ErrClosed)
 		}
+	})
+}
+
+// Some releases are refused. All the others are done before those are tried again.
+func TestCloseReleasesWhatItCanFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		ctx := context.Background()
+		var all []*lock.Hold
+		for i := range 330 {
+			kind := "refused:"
+			if i >= 300 {
+				kind = "good:"
+			}
+			h, err := s.locks.Mutex(kind + strconv.Itoa(i)).Lock(ctx)
+			require.NoError(t, err)
+			all = append(all, h)
+		}
+		s.proxy.Inject(redistest.Rule{
+			Match: func(cmd []string) bool {
+				return lua.Runs(cmd) == "mutex/release" && strings.HasPrefix(cmd[3], "refused:")
+			},
+			Action: redistest.Refuse("NOPERM this user has no permissions"),
+		})
+		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		require.ErrorIs(t, s.locks.Close(bounded), redlatch.ErrRefused)
+		require.Empty(t, s.direct.Keys(ctx, "good:*").Val())
+		runtime.KeepAlive(all)
+	})
+}
+
+// A server that hangs keeps Close for as long as the leases last, however many there are.
+func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 10 * time.Second
+		s := inBubble(t, redlatch.WithLease(lease))
+		ctx := context.Background()
+		var all []*lock.Hold
+		for i := range 1000 {
+			h, err := s.locks.Mutex("door:" + strconv.Itoa(i)).Lock(ctx)
+			require.NoError(t, err)
+			all = append(all, h)
+		}
+		s.proxy.BlackHole(redistest.AllTraffic)
+		start := time.Now()
+		require.Error(t, s.locks.Close(ctx))
+		require.LessOrEqual(t, time.Since(start), lease+5*time.Second)
+		s.proxy.Heal()
+		runtime.KeepAlive(all)
 	})
 }

@@ -261,7 +261,8 @@ func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 		synctest.Wait()
 		require.ErrorIs(t, within(time.Millisecond, h.Unlock), redlatch.ErrIndeterminate)
 		time.Sleep(lossLease - 2*time.Millisecond)
-		require.True(t, h.Trusted(), "the renewals come through")
+		require.False(t, h.Trusted(), "its Unlock has begun")
+		require.Len(t, s.stored(), 1, "the renewals come through")
 		require.ErrorIs(t, <-reentered, redlatch.ErrIndeterminate)
 		hang.Disarm()
 		time.Sleep(lossLease)
@@ -270,6 +271,46 @@ func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 		require.NoError(t, h.Unlock(context.Background()), "released, and not by anybody else")
 		s.nothingLeft()
 	})
+}
+
+// The deadline of a context below that of a hold counts, also when the hold is
+// released, by this very call or by another: its context ends then, and the deadline with it.
+func TestADeadlineBelowAHoldOutlivesTheHold(t *testing.T) {
+	const most = time.Second
+	calls := map[string]func(s *scene, outer *lock.Hold, ctx context.Context) error{
+		"Unlock": func(_ *scene, outer *lock.Hold, ctx context.Context) error { return outer.Unlock(ctx) },
+		"Close":  func(s *scene, _ *lock.Hold, ctx context.Context) error { return s.locks.Close(ctx) },
+		"Unlock of another lock, while the hold is released": func(s *scene, outer *lock.Hold, ctx context.Context) error {
+			s.proxy.Heal()
+			inner, err := s.locks.Mutex("inner").Lock(outer.Context())
+			require.NoError(s.t, err)
+			s.proxy.Inject(redistest.Rule{
+				Match:  func(cmd []string) bool { return aLastOne(cmd) && cmd[3] == "inner" },
+				Action: redistest.Swallow(),
+			})
+			unlocked := make(chan error, 1)
+			go func() { unlocked <- inner.Unlock(ctx) }()
+			s.settle()
+			s.unlock(outer)
+			return <-unlocked
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				outer := s.lock(context.Background())
+				s.proxy.BlackHole(redistest.AllTraffic)
+				ctx, cancel := context.WithTimeout(outer.Context(), most)
+				defer cancel()
+				start := time.Now()
+				require.ErrorIs(t, call(s, outer, ctx), context.DeadlineExceeded)
+				require.Less(t, time.Since(start), most+50*time.Millisecond)
+				s.proxy.Heal()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
 }
 
 // Redis that cannot be asked is not a lock that somebody has.

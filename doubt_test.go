@@ -271,6 +271,65 @@ func TestAWaiterSurvivesAPanicOfTheDialer(t *testing.T) {
 	})
 }
 
+// odd is an error that cannot be compared with another of its type.
+type odd struct{ about any }
+
+func (odd) Error() string { return "odd" }
+
+// An error of a hook may be of any type.
+func TestAnErrorThatCannotBeComparedIsAnErrorLikeAnyOther(t *testing.T) {
+	for kind, k := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				hook := &doubtful{script: k.ask, say: func() error { return odd{map[string]int{"a": 1}} }}
+				s.client.AddHook(hook)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				_, _, err := k.take(s.locks, ctx)
+				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+				require.ErrorContains(t, err, "odd")
+				require.Greater(t, hook.bites, 1)
+				hook.script = k.release
+				_, release, err := k.take(s.locks, context.Background())
+				require.NoError(t, err)
+				ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				require.ErrorContains(t, release(ctx), "odd")
+				hook.script = ""
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// deaf is a wrapper whose author had no use for pub/sub.
+type deaf struct {
+	redis.UniversalClient
+	stub *redis.PubSub
+}
+
+func (d deaf) Subscribe(context.Context, ...string) *redis.PubSub { return d.stub }
+
+// Where a wrapper has no pub/sub, waiters poll.
+func TestAWrapperWithoutPubSubDoesNotEndTheProcess(t *testing.T) {
+	for name, stub := range map[string]*redis.PubSub{"nil": nil, "empty": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				locks, err := redlatch.New(deaf{s.client, stub}, newRecords().option())
+				require.NoError(t, err)
+				h := s.lock(context.Background())
+				time.AfterFunc(time.Second, func() { s.unlock(h) })
+				waited, err := locks.Mutex(s.name).Lock(context.Background())
+				require.NoError(t, err)
+				s.unlock(waited)
+				require.NoError(t, locks.Close(context.Background()))
+			})
+		})
+	}
+}
+
 // A wrapper may have no client inside: its program ignored an error.
 func TestAWrapperOfNoClientIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -324,3 +324,20 @@ func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 		isFree(t, g.other.Mutex(name))
 	})
 }
+
+// A hold was dropped, and another one of the chain gives the lock back: the dropped one
+// has ended without an Unlock.
+func TestLostOfADroppedHoldIsClosedWithTheLock(t *testing.T) {
+	log := newRecords()
+	s := onRealServer(t, log.option())
+	chain := redlatch.WithOwner(context.Background())
+	lost := func() <-chan struct{} { return s.lock(chain).Lost() }()
+	inner := s.lock(chain)
+	log.collected(t, s.name)
+	s.unlock(inner)
+	select {
+	case <-lost:
+	case <-time.After(guard):
+		require.Fail(t, "Lost of the dropped hold is not closed")
+	}
+}

@@ -432,3 +432,72 @@ func (w *worker) ended() {
 	w.t.Helper()
 	require.NoError(w.t, within(w.t, w.end, "the worker ends"))
 }
+
+// A lock is lost while one of its commands hangs. Whoever unlocks is told of the loss at
+// once, and not that the command hangs.
+func TestALossIsToldThoughACommandHangs(t *testing.T) {
+	commands := map[string]func(s *scene, outer, inner *lock.Hold, chain context.Context){
+		"re-entry": func(s *scene, _, _ *lock.Hold, chain context.Context) {
+			_, err := s.mu.Lock(chain)
+			require.ErrorIs(s.t, err, redlatch.ErrLost)
+		},
+		"Unlock of an inner hold": func(s *scene, _, inner *lock.Hold, _ context.Context) {
+			require.Error(s.t, inner.Unlock(context.Background())) // it gives up at that very instant
+		},
+	}
+	for name, command := range commands {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+				chain := redlatch.WithOwner(context.Background())
+				outer := s.lock(chain)
+				inner := s.lock(chain)
+				lost := outer.Lost()
+				s.proxy.BlackHole(redistest.AllTraffic)
+				hangs := make(chan struct{})
+				go func() { defer close(hangs); command(s, outer, inner, chain) }()
+				<-lost
+				at := time.Now()
+				require.ErrorIs(t, outer.Unlock(context.Background()), redlatch.ErrLost)
+				<-hangs
+				require.Zero(t, time.Since(at))
+				s.proxy.Heal()
+			})
+		})
+	}
+}
+
+// A hold that was unlocked is not held, whatever became of the lock after that.
+func TestAHoldThatWasUnlockedIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		outer := s.lock(context.Background())
+		inner := s.lock(outer.Context())
+		s.unlock(inner)
+		require.NoError(t, s.direct.Del(context.Background(), s.name).Err())
+		<-outer.Lost()
+		require.ErrorIs(t, inner.Unlock(context.Background()), redlatch.ErrNotHeld)
+		for range 2 {
+			require.ErrorIs(t, outer.Unlock(context.Background()), redlatch.ErrLost)
+		}
+	})
+}
+
+// One renewal's reply is lost, with leases down to the shortest there are.
+func TestALostReplyToARenewalLosesNoLease(t *testing.T) {
+	for _, lease := range []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, time.Second, 30 * time.Second} {
+		t.Run(lease.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithLease(lease))
+				h := s.lock(context.Background())
+				for range 20 {
+					lost := s.proxy.Inject(redistest.Rule{Match: runs("mutex/renew"), Times: 1, Action: redistest.LoseReply()})
+					time.Sleep(5 * lease)
+					require.Equal(t, 1, lost.Bites())
+					require.True(t, h.Trusted())
+				}
+				s.unlock(h)
+			})
+		})
+	}
+}

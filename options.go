@@ -115,8 +115,9 @@ func WithMaxHold(d time.Duration) LockOption {
 // WithPoll sets the longest time that a waiter of a plain mutex goes without asking
 // Redis. Normally a message wakes the waiter. Polling is for lost messages, and for
 // servers that do not allow pub/sub. With a shorter poll, a waiter finds a missed release
-// sooner. Each poll costs one command per client and name. At least 10 ms. Defaults to
-// 2 s.
+// sooner. Each poll costs one command per client and name. While a goroutine of the same
+// client holds the lock, its waiters do not ask: the renewals of that hold do (WithRenewal).
+// So they learn of a ForceRelease at its next renewal. At least 10 ms. Defaults to 2 s.
 func WithPoll(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Poll = d })
 }

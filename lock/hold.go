@@ -133,7 +133,8 @@ type keepAlive struct {
 //   - lockerr.ErrLost: the lock ended before, without our asking. Nothing was
 //     changed in Redis. Unlocking again says the same.
 //   - lockerr.ErrNotHeld: this hold was released before. Nothing was changed.
-//   - lockerr.ErrClosed: the client was closed and has released it. With
+//   - lockerr.ErrClosed: the client was closed and has released it, or has tried to
+//     (the error of Close says what it could not release). With
 //     redis.ErrClosed beside it, the go-redis client was closed, and the lock is left
 //     to its lease.
 //   - lockerr.ErrIndeterminate, ErrUnavailable, ErrRefused: Redis did not say

@@ -422,6 +422,15 @@ func TestDeniedCommandsKeysAndChannelsAreNamedAndChangeNothing(t *testing.T) {
 			require.Equal(t, "NOPERM", code, "%s: %v", command, err)
 			require.Equal(t, after, keyspace(t, admin), command)
 		}
+		for _, rules := range [][]string{{"-pexpire", "-del"}, {"-@keyspace"}} {
+			for _, told := range []string{"", "me"} {
+				require.NoError(t, admin.FlushAll(t.Context()).Err())
+				_, err := acquire("a:1", about(told), keepFor(0))(t.Context(), as(append(all, rules...)...))
+				_, code := lua.Classify(err)
+				require.Equal(t, "NOPERM", code, "%s: %v", rules, err)
+				require.Zero(t, admin.Exists(t.Context(), names.Lock).Val(), rules)
+			}
+		}
 		require.NoError(t, admin.FlushAll(t.Context()).Err())
 		_, err := acquire("a:1")(t.Context(), as("+@all", "~"+names.Lock))
 		_, code := lua.Classify(err)

@@ -58,7 +58,8 @@ func (m *Mutex) orUnmade() *mutex.Named {
 //     ErrConfig.
 //
 // A free lock costs one round trip, as does each re-entry; one more when the
-// server does not know the script yet. Waiting goroutines
+// server does not know the script yet, and one more for the first lock of a client, which
+// learns the server's clock. Waiting goroutines
 // of one client are served in order, and only one of them asks Redis: when it
 // is told of a release, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
@@ -106,7 +107,8 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // It costs one round trip, and two more where somebody stands in the queue of the fair
 // mutex, which goes first. Goroutines that wait in Lock are not asked: TryLock
 // may get ahead of them. When Redis does not answer, TryLock tries on until ctx
-// ends, but no longer than a few seconds, or the lease if that is shorter.
+// ends, but no longer than a few seconds; and from its first request on no longer than
+// the lease, if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
@@ -116,11 +118,16 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	defer w.end()
 	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
-	if h, has, err := w.Reenter(bounded); has {
+	for {
+		if h, has, err := w.Reenter(bounded); has {
+			return w.Handle(ctx, h, err)
+		}
+		h, err := w.try(bounded, w.l.tryJoin())
+		if errors.Is(err, mutex.ErrOwnChain) {
+			continue
+		}
 		return w.Handle(ctx, h, err)
 	}
-	h, err := w.try(bounded, w.l.tryJoin())
-	return w.Handle(ctx, h, err)
 }
 
 // Do runs fn under the lock: it waits for the lock like [Mutex.Lock], calls fn,
@@ -140,8 +147,8 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 
 // Inspect reads who has the lock, for how long, under which fence. It costs one
 // round trip and changes nothing. It is for people and dashboards: what it says
-// may be over before it is read. Errors: lockerr.ErrUnavailable, ErrRefused,
-// ErrConfig.
+// may be over before it is read. Errors: lockerr.ErrUnavailable, ErrIndeterminate,
+// ErrRefused, ErrClosed, ErrConfig.
 func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
 
 // ForceRelease ends the lock whoever has it, for operators. expected is the

@@ -55,29 +55,34 @@ func (w *want) passOn(g given) {
 }
 
 // try asks Redis once for the lock, and where somebody stands in its queue hands it on
-// and asks once more: they may all be dead.
+// and asks once more: they may all be dead. A grant that came too late to be trusted is
+// no refusal: it asks anew. ErrOwnChain: the chain has got the lock meanwhile.
 func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 	has := false
 	defer w.passTurnUnless(&has, turn)
-	id := w.NewID()
-	answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
-	if err == nil && answer.Value.Status == lua.Behind {
+	for handedOn := false; ; {
+		id := w.NewID()
+		answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
+		granted := err == nil && answer.Value.Status == lua.Granted
+		if granted && !w.Late(answer.Sent) {
+			has = true
+			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, turn), nil
+		}
 		w.abandon(id, answer)
-		w.HandOn(ctx, "lock")
-		id = w.NewID()
-		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
+		switch {
+		case err != nil:
+			return nil, err
+		case granted:
+		case answer.Value.Status == lua.Behind && !handedOn:
+			handedOn = true
+			w.HandOn(ctx, "lock")
+		case w.Record.HeldBy(w.Owner) != nil:
+			return nil, mutex.ErrOwnChain
+		default:
+			refused := w.notAcquired(answer.Value)
+			return nil, &refused
+		}
 	}
-	switch {
-	case err != nil:
-	case answer.Value.Status == lua.Granted && !w.Late(answer.Sent):
-		has = true
-		return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, turn), nil
-	default:
-		refused := w.notAcquired(answer.Value)
-		err = &refused
-	}
-	w.abandon(id, answer)
-	return nil, err
 }
 
 // passTurnUnless passes the turn on, if there is one and it did not go with the lock:

@@ -228,21 +228,26 @@ func TestLateAnswerDoesNotResurrect(t *testing.T) {
 // trust counts from the sending. So it is with one that breaks connections at the end of
 // a call's time: the next call gets twice that.
 func TestAServerThatIsSlowKeepsTheLease(t *testing.T) {
-	for name, deadlines := range map[string]bool{"answers come late": false, "connections end with the call": true} {
+	servers := map[string]Renew{
+		"answers come late": func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+			<-ctx.Done()
+			time.Sleep(2 * grace)
+			return yes(b), nil
+		},
+		"connections end with the call": func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+			select {
+			case <-time.After(every * 6 / 10):
+				return yes(b), nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		},
+	}
+	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 				var n news
-				srv.set(func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
-					if !deadlines {
-						ctx = context.Background()
-					}
-					select {
-					case <-time.After(every * 6 / 10):
-						return yes(b), nil
-					case <-ctx.Done():
-						return nil, ctx.Err()
-					}
-				})
+				srv.set(server)
 				l := w.Watch(spec("a", &n))
 				sleep(20 * lease)
 				require.Empty(t, n.heard())

@@ -83,9 +83,10 @@ type Acquisition struct {
 	holds   int     // the number meant
 	open    []*Hold // not released, oldest first
 	lostErr *lockerr.LostError
-	watched []chan struct{} // Lost of holds whose handles became garbage
-	ended   bool            // the keeper was told
-	retried bool            // a release failed, and is tried again: it may have been done by now
+	watched []chan struct{}         // Lost of holds whose handles became garbage
+	ended   bool                    // the keeper was told
+	retried bool                    // a release failed, and is tried again: it may have been done by now
+	stop    context.CancelCauseFunc // ends the command under way; nil where the loss does not
 }
 
 // Begin starts to keep a fresh grant alive and returns its first hold.
@@ -134,13 +135,15 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	}
 	n := a.count() + 1
 	lease := a.leaseToAsk()
-	answer, err := a.keeper.Reenter(ctx, a, n, lease)
+	asking, cancel := a.untilLost(ctx)
+	defer cancel()
+	answer, err := a.keeper.Reenter(asking, a, n, lease)
 	if errors.Is(err, ErrGone) {
 		return nil, a.lose()
 	}
 	a.mendNumber(answer.Strays, err)
 	if err != nil {
-		return nil, err
+		return nil, a.lostOr(err)
 	}
 	if lease == a.Settings.Lease {
 		a.lease.Confirm(answer.Sent, lease)
@@ -182,15 +185,45 @@ func (a *Acquisition) mendNumber(strays session.Strays, err error) {
 			return err
 		}
 		defer a.giveTurn()
+		ctx, cancel = a.untilLost(ctx)
+		defer cancel()
 		if a.usable() != nil {
 			return nil // and no number any more
 		}
 		_, err := a.keeper.SetHolds(ctx, a, a.count())
-		if errors.Is(err, ErrGone) {
+		if errors.Is(err, ErrGone) || a.usable() != nil {
 			return nil // the next command, or renewal, tells the holders
 		}
 		return err
 	})
+}
+
+// untilLost returns a context for a command that says nothing to anybody once the lock
+// is lost: it ends then, and whoever waits for the turn is told of the loss.
+func (a *Acquisition) untilLost(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancelCause(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop = stop
+	if a.state == lost {
+		stop(a.lostErr)
+	}
+	return ctx, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.stop = nil
+		stop(nil)
+	}
+}
+
+// lostOr is the loss of the lock, or else err.
+func (a *Acquisition) lostOr(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state == lost {
+		return a.lostErr
+	}
+	return err
 }
 
 // takeTurn waits for the acquisition's turn to send a command: numbers of holds
@@ -287,6 +320,9 @@ func (a *Acquisition) setLost(reason string) {
 		Name: a.Name, Acquisition: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
 	}
 	a.tell(a.lostErr)
+	if a.stop != nil {
+		a.stop(a.lostErr)
+	}
 }
 
 // tell ends all holds without their asking, with a.mu held.

@@ -88,7 +88,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	defer cancel()
 	if err := h.A.takeTurn(ctx, "unlock"); err != nil {
 		h.unlockLater()
-		return err
+		return h.A.lostOr(err)
 	}
 	defer h.A.giveTurn()
 	return h.unlock(ctx)
@@ -144,7 +144,7 @@ func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, conte
 		return session.Beyond(ctx, a.Settings.CallLimit())
 	}
 	outlasting, stop := session.Outlasting(ctx, errReleased)
-	within, cancel := session.Within(outlasting, a.insistsUntil(), trustIsOver)
+	within, cancel := session.Within(outlasting, a.insistsUntil(time.Now()), trustIsOver)
 	return within, func() { cancel(); stop() }
 }
 
@@ -154,9 +154,9 @@ const trustIsOver = "gave up with the end of trust in the lease"
 // insistsUntil is how long an unlock that fails is tried again: until trust ends, for
 // soon after that the lease does. Insisting for longer, it would find one day that
 // Redis has nothing any more, and say that the lock was lost, and not what was wrong.
-// One command has its time in any case.
-func (a *Acquisition) insistsUntil() time.Time {
-	until, least := a.lease.TrustedUntil(), time.Now().Add(a.Settings.CallLimit())
+// One command has its time in any case, from when it was begun.
+func (a *Acquisition) insistsUntil(begun time.Time) time.Time {
+	until, least := a.lease.TrustedUntil(), begun.Add(a.Settings.CallLimit())
 	if until.Before(least) {
 		return least
 	}
@@ -171,7 +171,7 @@ func (h *Hold) close() (left int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.state == lost:
+	case a.state == lost && (h.told || !h.released): // not one that was released before
 		a.settle(h)
 		return 0, a.lostErr
 	case h.released && h.later:
@@ -215,6 +215,8 @@ func (h *Hold) end(cause error) {
 // giveOne tells Redis that one hold less is left. The hold counts as released
 // whatever Redis says: the count is kept here.
 func (a *Acquisition) giveOne(ctx context.Context, left int) error {
+	ctx, cancel := a.untilLost(ctx)
+	defer cancel()
 	answer, err := a.keeper.SetHolds(ctx, a, left)
 	if errors.Is(err, ErrGone) {
 		if err := a.lose(); !errors.Is(err, ErrEnded) {
@@ -224,7 +226,10 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "unlock", Name: a.Name}
 	}
 	a.mendNumber(answer.Strays, err)
-	return err
+	if err != nil {
+		return a.lostOr(err)
+	}
+	return nil
 }
 
 // leave gives the lock back with its last hold. Renewal ends first, and the one
@@ -240,6 +245,7 @@ func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 	case err == nil:
 		a.state = released
 		a.settle(h)
+		a.tell(nil) // holds that were dropped: they end without an Unlock of theirs
 	case errors.Is(err, ErrGone):
 		a.setLost(goneReason)
 		a.settle(h)
@@ -317,5 +323,5 @@ func (h *Hold) TrustedUntil() time.Time {
 func (h *Hold) isReleased() bool {
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
-	return h.cause != nil && !errors.Is(h.cause, lockerr.ErrLost)
+	return h.later || h.cause != nil && !errors.Is(h.cause, lockerr.ErrLost)
 }

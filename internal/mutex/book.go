@@ -2,6 +2,7 @@ package mutex
 
 import (
 	"sync"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/owner"
@@ -74,7 +75,8 @@ type Record struct {
 	mu      sync.Mutex
 	held    []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about yet
 	waiting map[*owner.Owner][]*watcher
-	fault   error // why Redis could not be asked lately; nil when it could
+	fault   error     // why Redis could not be asked at last; nil when it could
+	faultAt time.Time // when that was noted
 }
 
 // watcher is a Lock that waits while its own chain may get the lock otherwise. That is
@@ -173,12 +175,17 @@ func (r *Record) Ended(a *acquisition.Acquisition) {
 func (r *Record) SetFault(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fault = err
+	r.fault, r.faultAt = err, time.Now()
 }
 
-// Fault is why Redis could not be asked lately; nil when it could.
+// Fault is why Redis could not be asked lately; nil when it could, or nobody has asked.
+// Who cannot reach it tries every few seconds, so an older fault is of somebody who left.
 func (r *Record) Fault() error {
+	const lately = 10 * time.Second
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if time.Since(r.faultAt) > lately {
+		return nil
+	}
 	return r.fault
 }

@@ -3,6 +3,7 @@ package mutex
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -120,8 +121,10 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 	call := w.Call("lock", false)
 	if holds == 1 { // nothing else is granted afresh
 		call.Window = w.Settings.Window()
+	} else {
+		call.Unsure = false // what the Lock of the first hold left open is none of this one's
 	}
-	return session.Do(ctx, s, call,
+	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, voidAfter lua.Time) (lua.AcquireReply, error) {
 			r, err := lua.Acquire(ctx, s.Redis, lua.AcquireParams{
 				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
@@ -133,6 +136,10 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 			}
 			return r, err
 		})
+	if err == nil && holds == 1 && !strings.HasPrefix(answer.Value.Holder, s.ID) {
+		w.unsure = false // what an earlier request may have got, nobody of this client has
+	}
+	return answer, err
 }
 
 // Release tells Redis how many holds are left; none frees the lock, which goes to the

@@ -94,7 +94,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		}
 		if told.isFinal(c) || !s.pause(ctx, c, tries) {
 			told.unsure = told.unsure || c.Unsure
-			err = told.with(err)
+			err = told.with(nil)
 			if told.earlier || c.Unsure {
 				err = troubled{err}
 			}
@@ -131,7 +131,11 @@ type verdict struct {
 	failed  bool  // the last word does not tell what was done, nor would the next
 	closed  bool  // the go-redis client was closed
 	earlier bool  // one failed before the context of the call ended
-	telling error // the last error that says more than that time ran out
+	last    error // the last error
+	telling error // the last one that says more than that time ran out
+	// What of these is one and the same: errors of hooks may be of types that cannot be
+	// compared.
+	lastTells, lastRefuses, tellingRefuses bool
 }
 
 // hear takes in how an attempt failed, and reports whether it may have an effect
@@ -139,15 +143,18 @@ type verdict struct {
 func (v *verdict) hear(err error) bool {
 	fault, _ := lua.Classify(err)
 	unsent := errors.Is(err, errUnsent)
-	if !errors.Is(err, errUnanswered) && !isEndOfContext(err) {
-		v.telling = err
-	}
+	v.last, v.lastTells, v.lastRefuses = err, !errors.Is(err, errUnanswered) && !isEndOfContext(err), false
+	defer func() {
+		if v.lastTells {
+			v.telling, v.tellingRefuses = err, v.lastRefuses
+		}
+	}()
 	v.failed, v.closed = false, fault == lua.Closed
 	switch {
 	case errors.Is(err, errVoid), fault == lua.NotRun:
 		v.refused = nil
 	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
-		v.refused = err
+		v.refused, v.lastRefuses = err, true
 	case fault == lua.Failed, errors.Is(err, errExited):
 		v.refused = nil
 		v.failed, v.unsure = true, v.unsure || !unsent
@@ -176,24 +183,28 @@ func (v *verdict) kind() error {
 	return lockerr.ErrUnavailable
 }
 
-// with is the cause to show beside the kind: the last attempt's, what was wrong
-// before if that one was only cut short, and a refusal if that is neither the
-// kind nor the cause already.
-func (v *verdict) with(last error) error {
-	if v.telling != nil && !errors.Is(last, v.telling) {
-		last = joined.Errors(v.telling, last)
+// with is the cause to show beside the kind: what ended the call, or the last attempt's
+// error where that is nil; what was wrong before if that one was only cut short; and a
+// refusal if that is neither the kind nor the cause already.
+func (v *verdict) with(end error) error {
+	cause, tells, refuses := end, false, false
+	if end == nil {
+		cause, tells, refuses = v.last, v.lastTells, v.lastRefuses
+	}
+	if v.telling != nil && !tells {
+		cause, refuses = joined.Errors(v.telling, cause), v.tellingRefuses
 	}
 	if v.refused == nil {
-		return last
+		return cause
 	}
-	cause := v.refused
+	refusal := v.refused
 	if v.unsure {
-		cause = fmt.Errorf("%w: %w", lockerr.ErrRefused, cause)
+		refusal = fmt.Errorf("%w: %w", lockerr.ErrRefused, refusal)
 	}
-	if !errors.Is(last, v.refused) {
-		cause = joined.Errors(cause, last)
+	if refuses {
+		return refusal
 	}
-	return cause
+	return joined.Errors(refusal, cause)
 }
 
 // troubled is the error of a call that went wrong before its context ended, and not

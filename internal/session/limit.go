@@ -47,13 +47,20 @@ func Shortly(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Outlasting returns a context that ends with ctx, and of whose end errors say what
-// they would of that of ctx. But it goes on where ctx ends because of what is done with
-// it, which the cause of ctx then says.
+// they would of that of ctx. But where ctx ends because of what is done with it, which the
+// cause of ctx then says, it goes on until the deadline of ctx. Nobody can tell whether
+// ctx would have been cancelled after that.
 func Outlasting(ctx context.Context, reason error) (context.Context, context.CancelFunc) {
 	outlasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func(cause error) { cancel(limit{why: cause.Error(), before: cause}) }
 	stop := context.AfterFunc(ctx, func() {
-		if cause := Cause(ctx); !errors.Is(context.Cause(ctx), reason) {
-			cancel(limit{why: cause.Error(), before: cause})
+		if !errors.Is(context.Cause(ctx), reason) {
+			end(Cause(ctx))
+			return
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			timer := time.AfterFunc(time.Until(deadline), func() { end(context.DeadlineExceeded) })
+			context.AfterFunc(outlasting, func() { timer.Stop() })
 		}
 	})
 	return outlasting, func() { stop(); cancel(nil) }

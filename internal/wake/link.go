@@ -84,7 +84,7 @@ func (l *link) write(ctx context.Context, cmd *command) error {
 
 // close ends the connection and waits for the reader.
 func (l *link) close() {
-	_ = l.pubsub.Close() // the only error says that it is closed already
+	_ = caught(l.pubsub.Close) // the only other error says that it is closed already
 	if l.reading {
 		<-l.ended
 	}

@@ -13,8 +13,11 @@ local function write_grant(at, acquisition, about, lease_ms, fence, keep_ms)
   end
   refused = refusal(redis.pcall('PEXPIRE', KEYS[at + 1], lease_ms))
   if refused then
-    -- A lock without its expiry would stay.
-    redis.pcall('DEL', KEYS[at + 1])
+    -- A lock without its expiry would stay. A user that may not expire it may not delete
+    -- it either, where the whole category was denied.
+    if refusal(redis.pcall('DEL', KEYS[at + 1])) then
+      redis.pcall('HDEL', KEYS[at + 1], acquisition, 'redlatch:about')
+    end
   end
   return refused
 end
