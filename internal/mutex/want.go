@@ -121,8 +121,6 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 	call := w.Call("lock", false)
 	if holds == 1 { // nothing else is granted afresh
 		call.Window = w.Settings.Window()
-	} else {
-		call.Unsure = false // what the Lock of the first hold left open is none of this one's
 	}
 	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, voidAfter lua.Time) (lua.AcquireReply, error) {
