@@ -269,6 +269,7 @@ func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 		synctest.Wait()
 		s.free()
 		require.NoError(t, h.Unlock(context.Background()), "released, and not by anybody else")
+		require.ErrorIs(t, h.Unlock(context.Background()), redlatch.ErrNotHeld)
 		s.nothingLeft()
 	})
 }

@@ -74,3 +74,14 @@ func TestGoodNamesShareOneSlot(t *testing.T) {
 		}
 	}
 }
+
+func TestIsAcquisition(t *testing.T) {
+	const id = "0b9ea7c2-5c61-4a46-9d0c-6e0a0bd7e7f1"
+	for field, is := range map[string]bool{
+		id + ":1": true, id + ":-1": true, id + ":9223372036854775807": true,
+		id: false, id + ":": false, id + ":0x1": false, id + ":1_0": false, id + ":9223372036854775808": false,
+		":1": false, "redlatch:about": false, id[1:] + ":1": false, "{" + id + "}:1": false,
+	} {
+		require.Equal(t, is, IsAcquisition(field), field)
+	}
+}
