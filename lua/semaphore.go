@@ -169,27 +169,34 @@ type ResizeParams struct {
 	Limit     int
 	Said      int // what programs say; they go on
 	VoidAfter Time
-	Keep      time.Duration // limit and permits; 0: for ever
-	Clients   string
+	// Stamp orders resizes: one with an earlier stamp than the last changes nothing. It
+	// is above 0, and the same in all commands of one resize.
+	Stamp   Time
+	Keep    time.Duration // limit and permits; 0: for ever
+	Clients string
 }
 
 // ResizeReply is what [Resize] did: Freed, with the limit before, 0 if none was
-// known; or Void.
+// known; Superseded, with the stamp of the last resize; or Void.
 type ResizeReply struct {
 	Status Status
 	Before int
 	More   bool // there may be more waiters to serve: call again
+	Stamp  Time
 	Now    Time
 }
 
-// Resize sets the limit, and serves waiters within it. One round trip.
+// Resize sets the limit, and serves waiters within it, unless another resize has a
+// later stamp. One round trip.
 func Resize(ctx context.Context, rdb Redis, p ResizeParams) (ResizeReply, error) {
-	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Said, int64(p.VoidAfter), p.Keep.Milliseconds(), p.Clients)
+	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Said, int64(p.VoidAfter), int64(p.Stamp), p.Keep.Milliseconds(), p.Clients)
 	r := readReply(resizeScript, v, err)
 	var out ResizeReply
 	switch r.int(0) {
 	case 1:
 		out = ResizeReply{Status: Freed, Before: int(r.int(1)), More: r.int(2) == 1, Now: r.time(3)}
+	case 0:
+		out = ResizeReply{Status: Superseded, Stamp: r.time(1), Now: r.time(2)}
 	case -2:
 		out = ResizeReply{Status: Void, Now: r.time(1)}
 	default:

@@ -299,7 +299,7 @@ func TestVeryManyWaitersAreServedInPieces(t *testing.T) {
 		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone, More: true}, giveBack(t, b, "a:1"))
 		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone}, giveBack(t, b, "a:1"))
 		require.Equal(t, most, inspectPermits(t, b).InUse)
-		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 1000, VoidAfter: never, Clients: key.ClientPrefix})
+		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 1000, VoidAfter: never, Stamp: 1, Clients: key.ClientPrefix})
 		require.NoError(t, err)
 		require.Equal(t, 1000, r.Before)
 		require.False(t, r.More)
@@ -351,7 +351,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
 				continue
 			case semaphoreKeys.Permits:
-				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 8, VoidAfter: never})
+				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 8, VoidAfter: never, Stamp: 1})
 				refused(err)
 				_, _, err = lua.ForceReleasePermits(ctx, b.rdb, semaphoreKeys, "a:1", 0, "c")
 				refused(err)

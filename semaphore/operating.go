@@ -37,7 +37,7 @@ type Holder struct {
 // and changes nothing. Errors: lockerr.ErrUnavailable, ErrRefused, ErrConfig.
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
-	answer, err := operate(ctx, s, "inspect", func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
+	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
 		return lua.InspectPermits(ctx, s.family.session.Redis, s.luaKeys(), show)
 	})
 	if err != nil {
@@ -65,32 +65,58 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 // the new one. So it serves both ways: to deviate for a while, and to move from one
 // limit to the next while programs are deployed. It returns the limit before (the new
 // one, when the answer to the first attempt was lost), 0 if
-// none was known. It costs one round trip, and one more for each fifty waiters
-// that it serves. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
+// none was known.
+//
+// A Resize that has returned nil never undoes a later one, not even where an unanswered
+// command of it arrives late. Two at the same time take effect one after the other. One
+// that loses the answer to its command may set its limit again until it returns, also
+// after the other.
+//
+// It costs one round trip, and one more for each fifty waiters that it serves. It costs
+// one more where the client's guess of the server's clock is behind the last Resize, as
+// that of a new client is. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
 // ErrConfig.
 func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err error) {
 	if err := checkUnits("limit", limit); err != nil {
 		return 0, err
 	}
-	for first := true; ; first = false {
-		answer, err := operate(ctx, s, "resize", func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
-			ss := s.family.session
-			r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
-				Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter,
-				Keep: ss.KeepFence, Clients: key.ClientPrefix,
-			})
-			if err == nil {
-				err = ss.Heard(r.Status, r.Now)
-			}
-			return r, err
-		})
-		if first {
-			before = answer.Value.Before
-		}
-		if err != nil || !answer.Value.More {
+	if err := s.check(ctx); err != nil {
+		return 0, err
+	}
+	stamp, set := s.family.stamp(0), false
+	for unsure := false; ; {
+		answer, err := s.resize(ctx, limit, stamp, unsure)
+		superseded := answer.Value.Status == lua.Superseded
+		switch {
+		case err != nil:
 			return before, err
+		case superseded && !set: // by one from before, and the stamp lags; or by one from meanwhile
+			unsure = unsure || answer.Strays.Any()
+			stamp = s.family.stamp(answer.Value.Stamp)
+			continue
+		case !set:
+			before, set = answer.Value.Before, true
+		}
+		if superseded || !answer.Value.More {
+			return before, nil
 		}
 	}
+}
+
+// resize sends one command of a resize; unsure says that an earlier one may have taken
+// effect.
+func (s *Semaphore) resize(ctx context.Context, limit int, stamp lua.Time, unsure bool) (session.Answer[lua.ResizeReply], error) {
+	ss := s.family.session
+	return operate(ctx, s, session.Call{Op: "resize", Unsure: unsure}, func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
+		r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
+			Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
+			Keep: ss.KeepFence, Clients: key.ClientPrefix,
+		})
+		if err == nil {
+			err = ss.Heard(r.Status, r.Now)
+		}
+		return r, err
+	})
 }
 
 // ForceRelease ends one permit by its id, as Inspect shows it, for operators; its
@@ -107,7 +133,7 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 		more  bool
 	}
 	for {
-		answer, err := operate(ctx, s, "force release", func(ctx context.Context, _ lua.Time) (reply, error) {
+		answer, err := operate(ctx, s, session.Call{Op: "force release"}, func(ctx context.Context, _ lua.Time) (reply, error) {
 			had, more, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
 			return reply{had, more}, err
 		})
@@ -149,11 +175,12 @@ func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (remov
 }
 
 // operate sends a command that belongs to no wait.
-func operate[T any](ctx context.Context, s *Semaphore, op string, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
+func operate[T any](ctx context.Context, s *Semaphore, call session.Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
 	if err := s.check(ctx); err != nil {
 		return session.Answer[T]{}, err
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return session.Do(ctx, s.family.session, session.Call{Op: op, Name: s.keys.Name, Limit: settings.DefaultCallLimit, Waits: true}, send)
+	call.Name, call.Limit, call.Waits = s.keys.Name, settings.DefaultCallLimit, true
+	return session.Do(ctx, s.family.session, call, send)
 }

@@ -1,0 +1,181 @@
+package redlatch_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+// operators are two clients that resize, one of them over a link of its own; and a
+// client that works.
+type operators struct {
+	server         *redistest.Virtual
+	link           *redistest.Virtual // of linked
+	linked, direct *redlatch.Client
+	worker         *redlatch.Client
+}
+
+// operatorsIn makes them. The server knows all scripts, and they know its clock.
+func operatorsIn(t *testing.T) operators {
+	t.Helper()
+	v := redistest.Bubble(t)
+	o := operators{server: v, link: v.Another()}
+	o.linked, o.direct, o.worker = locksOn(t, o.link.Client()), locksOn(t, v.Client()), locksOn(t, v.Client())
+	for _, c := range []*redlatch.Client{o.linked, o.direct, o.worker} {
+		s := c.Semaphore("known", 5)
+		p := mustAcquire(t, s, 1)
+		_, err := s.ForceRelease(t.Context(), p.ID())
+		require.NoError(t, err)
+		_, err = s.Resize(t.Context(), 5)
+		require.NoError(t, err)
+		inUse(t, s)
+		_ = p.Release(t.Context())
+	}
+	return o
+}
+
+// unitWaiters is that many waiters for one unit each, which keep what they get until done.
+func unitWaiters(t *testing.T, s *semaphore.Semaphore, n int, done context.Context) {
+	t.Helper()
+	for range n {
+		go func() {
+			if p, err := s.Acquire(done, 1); err == nil {
+				<-done.Done()
+				_ = p.Release(context.Background())
+			}
+		}()
+		synctest.Wait()
+	}
+}
+
+// A Resize of many waiters takes several commands, and another comes between them.
+func TestAResizeInSeveralCommandsLeavesALaterOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := operatorsIn(t)
+		done, stop := context.WithCancel(context.Background())
+		held := mustAcquire(t, o.worker.Semaphore("render", 10), 10)
+		unitWaiters(t, o.worker.Semaphore("render", 10), 120, done)
+		slow := o.link.Inject(redistest.Rule{Match: runs("semaphore/resize"), Skip: 1, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+		earlier := make(chan error, 1)
+		go func() {
+			_, err := o.linked.Semaphore("render", 10).Resize(context.Background(), 100)
+			earlier <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		before, err := o.direct.Semaphore("render", 10).Resize(t.Context(), 20)
+		require.NoError(t, err)
+		require.Equal(t, 100, before)
+		require.NoError(t, within(t, earlier, "it is done, for another took over"))
+		time.Sleep(time.Second)
+		require.Equal(t, 1, slow.Bites())
+		info := inUse(t, o.worker.Semaphore("render", 10))
+		require.Equal(t, 20, info.Limit)
+		require.Less(t, info.InUse, 100, "nobody is served within the earlier limit")
+		stop()
+		require.NoError(t, held.Release(context.Background()))
+		time.Sleep(time.Minute)
+	})
+}
+
+// The connection breaks behind a Resize, which is sent again. The first copy arrives
+// after the next Resize: of the same client, or of another.
+func TestALateCopyOfAResizeChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(operators) *redlatch.Client{
+		"after one of the same client": func(o operators) *redlatch.Client { return o.linked },
+		"after one of another":         func(o operators) *redlatch.Client { return o.direct },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				o := operatorsIn(t)
+				p := mustAcquire(t, o.worker.Semaphore("render", 8), 1)
+				stuck := o.link.Inject(redistest.Rule{Match: runs("semaphore/resize"), Times: 1, Action: redistest.HoldBack()})
+				go func() { stuck.Await(1); o.link.KillAll() }()
+				_, err := o.linked.Semaphore("render", 8).Resize(t.Context(), 100)
+				require.NoError(t, err)
+				before, err := next(o).Semaphore("render", 8).Resize(t.Context(), 2)
+				require.NoError(t, err)
+				require.Equal(t, 100, before)
+				time.Sleep(1500 * time.Millisecond)
+				require.Len(t, stuck.Release(), 1)
+				require.Equal(t, 2, inUse(t, o.worker.Semaphore("render", 8)).Limit)
+				_, err = o.worker.Semaphore("render", 8).TryAcquire(t.Context(), 8)
+				require.ErrorIs(t, err, redlatch.ErrConfig)
+				require.NoError(t, p.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// A client whose guess of the server's clock lags takes effect all the same, and so does
+// one that knows no clock yet.
+func TestAResizeByAClockThatLagsTakesEffect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := operatorsIn(t)
+		slow := o.link.Inject(redistest.Rule{Match: runs("semaphore/resize"), Times: 1, Action: redistest.DelayReply(time.Second)})
+		_, err := o.linked.Semaphore("other", 8).Resize(t.Context(), 9) // its guess is a second late now
+		require.NoError(t, err)
+		require.Equal(t, 1, slow.Bites())
+		o.link.Record()
+		for i, by := range []*redlatch.Client{o.direct, o.linked, o.direct, locksOn(t, o.server.Client()), o.linked, o.direct} {
+			before, err := by.Semaphore("render", 8).Resize(t.Context(), 10+i)
+			require.NoError(t, err)
+			if i > 0 {
+				require.Equal(t, 10+i-1, before)
+			}
+			require.Equal(t, 10+i, inUse(t, o.worker.Semaphore("render", 10+i)).Limit)
+		}
+		sent := 0
+		for _, cmd := range o.link.Recorded() {
+			if runs("semaphore/resize")(cmd) {
+				sent++
+			}
+		}
+		require.LessOrEqual(t, sent, 4, "two each")
+	})
+}
+
+// Two resizes at one instant of virtual time, which is the stamp of both.
+func TestResizesOfOneInstantBothTakeEffect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := operatorsIn(t)
+		for i := range 10 {
+			by := []*redlatch.Client{o.linked, o.direct}[i%2]
+			_, err := by.Semaphore("render", 8).Resize(t.Context(), 10+i)
+			require.NoError(t, err)
+			require.Equal(t, 10+i, inUse(t, o.worker.Semaphore("render", 8)).Limit)
+		}
+	})
+}
+
+// An answer is lost, another Resize comes between, and then Redis answers no more: it
+// may have taken effect.
+func TestASupersededResizeMayHaveTakenEffect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := operatorsIn(t)
+		lost := o.link.Inject(redistest.Rule{Match: runs("semaphore/resize"), Times: 1, Action: redistest.LoseReply()})
+		o.link.Inject(redistest.Rule{Match: runs("semaphore/resize"), Skip: 1, Action: redistest.Refuse("LOADING Redis is loading")})
+		failed := make(chan error, 1)
+		go func() {
+			_, err := o.linked.Semaphore("render", 8).Resize(context.Background(), 9)
+			failed <- err
+		}()
+		lost.Await(1)
+		time.Sleep(time.Millisecond)
+		_, err := o.direct.Semaphore("render", 8).Resize(t.Context(), 10)
+		require.NoError(t, err)
+		require.ErrorIs(t, within(t, failed, "it gives up"), redlatch.ErrIndeterminate)
+	})
+}
