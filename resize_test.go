@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/semaphore"
 )
@@ -177,5 +179,84 @@ func TestASupersededResizeMayHaveTakenEffect(t *testing.T) {
 		_, err := o.direct.Semaphore("render", 8).Resize(t.Context(), 10)
 		require.NoError(t, err)
 		require.ErrorIs(t, within(t, failed, "it gives up"), redlatch.ErrIndeterminate)
+	})
+}
+
+// Whatever becomes of the commands that serve the rest of the waiters, the first one has
+// said what was done.
+func TestErrorsOfFurtherCommandsHideNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []string{"LOADING Redis is loading", "NOPERM no", "lost"} {
+		for script, call := range map[string]func(o operators, p *semaphore.Permit) error{
+			"semaphore/release": func(_ operators, p *semaphore.Permit) error { return p.Release(context.Background()) },
+			"semaphore/resize": func(o operators, _ *semaphore.Permit) error {
+				before, err := o.linked.Semaphore("render", 120).Resize(context.Background(), 240)
+				if before != 120 {
+					return fmt.Errorf("before: %d: %w", before, err)
+				}
+				return err
+			},
+			"semaphore/force_release": func(o operators, p *semaphore.Permit) error {
+				units, err := o.linked.Semaphore("render", 120).ForceRelease(context.Background(), p.ID())
+				if units != 120 {
+					return fmt.Errorf("units: %d: %w", units, err)
+				}
+				return err
+			},
+		} {
+			t.Run(script+" "+refusal, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					o := operatorsIn(t)
+					done, stop := context.WithCancel(context.Background())
+					held := mustAcquire(t, o.linked.Semaphore("render", 120), 120)
+					unitWaiters(t, o.worker.Semaphore("render", 120), 120, done)
+					action := redistest.Refuse(refusal)
+					if refusal == "lost" {
+						action = redistest.SilenceBoth()
+					}
+					fault := o.link.Inject(redistest.Rule{Match: runs(script), Skip: 1, Action: action})
+					began := time.Now()
+					require.NoError(t, call(o, held))
+					require.Zero(t, time.Since(began), "it waits for no other command")
+					time.Sleep(time.Millisecond)
+					require.Positive(t, fault.Bites())
+					fault.Disarm()
+					time.Sleep(time.Minute)
+					holders := len(inUse(t, o.worker.Semaphore("render", 120)).Holders)
+					require.GreaterOrEqual(t, holders, 120, "all are served")
+					stop()
+					_ = held.Release(context.Background())
+					time.Sleep(time.Minute)
+					onlyLimitOf(t, o.server.Client(), "render")
+				})
+			})
+		}
+	}
+}
+
+// The permit was taken away. The first command of its Release says so, a reply to the
+// second one is lost.
+func TestALostReplyToAFurtherCommandHidesNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := operatorsIn(t)
+		done, stop := context.WithCancel(context.Background())
+		one := mustAcquire(t, o.linked.Semaphore("render", 121), 1)
+		rest := mustAcquire(t, o.worker.Semaphore("render", 121), 120)
+		unitWaiters(t, o.worker.Semaphore("render", 121), 120, done)
+		permits := key.ForSemaphore("render").Permits
+		for bit := 1; bit <= 64; bit *= 2 {
+			for _, p := range []*semaphore.Permit{one, rest} {
+				require.NoError(t, o.server.Client().ZRem(t.Context(), permits, fmt.Sprintf("%s#%d", p.ID(), bit)).Err())
+			}
+		}
+		fault := o.link.Inject(redistest.Rule{Match: runs("semaphore/release"), Skip: 1, Times: 1, Action: redistest.CutReply()})
+		require.ErrorIs(t, one.Release(t.Context()), redlatch.ErrLost)
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, fault.Bites())
+		stop()
+		require.ErrorIs(t, rest.Release(context.Background()), redlatch.ErrLost)
+		time.Sleep(time.Minute)
 	})
 }

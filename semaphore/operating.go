@@ -72,8 +72,8 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 // that loses the answer to its command may set its limit again until it returns, also
 // after the other.
 //
-// It costs one round trip, and one more for each fifty waiters that it serves. It costs
-// one more where the client's guess of the server's clock is behind the last Resize, as
+// It costs one round trip. It serves fifty waiters at most; one more command for each
+// fifty that are left follows in the background. It costs one round trip more where the client's guess of the server's clock is behind the last Resize, as
 // that of a new client is. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
 // ErrConfig.
 func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err error) {
@@ -83,31 +83,31 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	stamp, set := s.family.stamp(0), false
-	for unsure := false; ; {
-		answer, err := s.resize(ctx, limit, stamp, unsure)
-		superseded := answer.Value.Status == lua.Superseded
-		switch {
-		case err != nil:
-			return before, err
-		case superseded && !set: // by one from before, and the stamp lags; or by one from meanwhile
-			unsure = unsure || answer.Strays.Any()
-			stamp = s.family.stamp(answer.Value.Stamp)
-			continue
-		case !set:
-			before, set = answer.Value.Before, true
+	stamp := s.family.stamp(0)
+	for call := (session.Call{Op: "resize"}); ; {
+		answer, err := s.resize(ctx, call, limit, stamp)
+		if err != nil {
+			return 0, err
 		}
-		if superseded || !answer.Value.More {
-			return before, nil
+		if answer.Value.Status != lua.Superseded {
+			if answer.Value.More {
+				s.later(func(ctx context.Context) (more bool, err error) {
+					answer, err := s.resize(ctx, session.Call{Op: "resize", Insist: true}, limit, stamp)
+					return answer.Value.More, err // or another Resize took over
+				})
+			}
+			return answer.Value.Before, nil
 		}
+		// By one from before, and the stamp lags; or by one from meanwhile.
+		call.Unsure = call.Unsure || answer.Strays.Any()
+		stamp = s.family.stamp(answer.Value.Stamp)
 	}
 }
 
-// resize sends one command of a resize; unsure says that an earlier one may have taken
-// effect.
-func (s *Semaphore) resize(ctx context.Context, limit int, stamp lua.Time, unsure bool) (session.Answer[lua.ResizeReply], error) {
+// resize sends one command of a resize.
+func (s *Semaphore) resize(ctx context.Context, call session.Call, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
 	ss := s.family.session
-	return operate(ctx, s, session.Call{Op: "resize", Unsure: unsure}, func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
+	return operate(ctx, s, call, func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
 			Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
 			Keep: ss.KeepFence, Clients: key.ClientPrefix,
@@ -126,22 +126,48 @@ func (s *Semaphore) resize(ctx context.Context, limit int, stamp lua.Time, unsur
 // sent again, and then finds nothing.
 //
 // The holder is not asked, and works on until its next renewal tells it of the loss.
-// It costs one round trip.
+// It costs one round trip. It serves fifty waiters at most; one more command for each
+// fifty that are left follows in the background. Errors: lockerr.ErrUnavailable,
+// ErrIndeterminate, ErrRefused, ErrConfig, ErrClosed.
 func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err error) {
 	type reply struct {
 		units int
 		more  bool
 	}
-	for {
-		answer, err := operate(ctx, s, session.Call{Op: "force release"}, func(ctx context.Context, _ lua.Time) (reply, error) {
+	send := func(ctx context.Context, call session.Call) (reply, error) {
+		answer, err := operate(ctx, s, call, func(ctx context.Context, _ lua.Time) (reply, error) {
 			had, more, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
 			return reply{had, more}, err
 		})
-		units += answer.Value.units
-		if err != nil || !answer.Value.more {
-			return units, err
-		}
+		return answer.Value, err
 	}
+	said, err := send(ctx, session.Call{Op: "force release"})
+	if err != nil {
+		return 0, err
+	}
+	if said.more {
+		s.later(func(ctx context.Context) (more bool, err error) {
+			said, err := send(ctx, session.Call{Op: "force release", Insist: true})
+			return said.more, err
+		})
+	}
+	return said.units, nil
+}
+
+// later goes on in the background, where one command served not all waiters that it could.
+// The answer of the first command stands, whatever becomes of the others. Waiters serve
+// themselves by their heartbeats where nothing is answered for as long.
+func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
+	s.family.session.GiveBack(session.Strays{}, s.settings.Heartbeat, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, settings.DefaultCallLimit)
+		defer cancel()
+		for {
+			more, err := next(ctx)
+			if err != nil || !more {
+				return err
+			}
+		}
+	})
 }
 
 // Queue reads who waits, in order: as many as asked for, after those to skip; and
