@@ -260,3 +260,39 @@ func TestALostReplyToAFurtherCommandHidesNoLoss(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A waiter gives up in an outage that is longer than its lease, and shorter than its
+// heartbeat.
+func TestAPlaceIsGivenBackForAsLongAsItStands(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]redlatch.Option{
+		"default heartbeat": {redlatch.WithLease(time.Second)},
+		"long heartbeat":    {redlatch.WithLease(time.Second), redlatch.WithHeartbeat(time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				link := v.Another()
+				a, b := locksOn(t, v.Client(), options...), locksOn(t, link.Client(), options...)
+				held := mustAcquire(t, a.Semaphore("render", 2), 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				_, failed := acquires(ctx, b.Semaphore("render", 2), 2)
+				synctest.Wait()
+				link.Down()
+				cancel()
+				require.ErrorIs(t, <-failed, context.Canceled)
+				time.Sleep(2500 * time.Millisecond)
+				link.Up()
+				time.Sleep(time.Second)
+				_, length, err := a.Semaphore("render", 2).Queue(t.Context(), 0, 1)
+				require.NoError(t, err)
+				require.Zero(t, length)
+				p, err := a.Semaphore("render", 2).TryAcquire(t.Context(), 1)
+				require.NoError(t, err)
+				require.NoError(t, p.Release(t.Context()))
+				require.NoError(t, held.Release(t.Context()))
+			})
+		})
+	}
+}

@@ -131,9 +131,10 @@ func (w *want) release(ctx context.Context, id string) (session.Answer[lua.Relea
 }
 
 // GiveUp releases in the background what may have been, or may yet be, granted or
-// queued under an id, and hands on what is free.
+// queued under an id, and hands on what is free. A permit stands for a lease; a place,
+// for a heartbeat after the last sign of life, and may be granted at the end of it.
 func (w *want) GiveUp(id string, strays session.Strays) {
-	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) error {
+	w.session.GiveBack(strays, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
 		for {
