@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -292,6 +293,45 @@ func TestAPlaceIsGivenBackForAsLongAsItStands(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, p.Release(t.Context()))
 				require.NoError(t, held.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// More dead waiters stand before a TryAcquire than one command drops, and nobody else.
+func TestATryPassesManyDeadWaiters(t *testing.T) {
+	t.Parallel()
+	k, l := key.ForSemaphore("door"), key.ForMutex("door")
+	for name, c := range map[string]struct {
+		queue, alive string
+		try          func(*redlatch.Client) (release func(context.Context) error, err error)
+	}{
+		"semaphore": {k.Queue, k.Alive, func(c *redlatch.Client) (func(context.Context) error, error) {
+			p, err := c.Semaphore("door", 5).TryAcquire(context.Background(), 1)
+			return p.Release, err
+		}},
+		"fair mutex": {l.Queue, l.Alive, func(c *redlatch.Client) (func(context.Context) error, error) {
+			h, err := c.FairMutex("door").TryLock(context.Background())
+			return h.Unlock, err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				died := time.Now().Add(-time.Second)
+				var queued, beats []redis.Z
+				for i := range 1200 {
+					member := fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d 1 5000 30000 dead", i)
+					queued = append(queued, redis.Z{Score: float64(died.UnixMicro() + int64(i)), Member: member})
+					beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: member})
+				}
+				beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"}) // it has been given, and is over
+				require.NoError(t, v.Client().ZAdd(t.Context(), c.queue, queued...).Err())
+				require.NoError(t, v.Client().ZAdd(t.Context(), c.alive, beats...).Err())
+				release, err := c.try(locksOn(t, v.Client()))
+				require.NoError(t, err)
+				require.NoError(t, release(t.Context()))
 			})
 		})
 	}
