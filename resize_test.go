@@ -336,3 +336,20 @@ func TestATryPassesManyDeadWaiters(t *testing.T) {
 		})
 	}
 }
+
+// Of three hundred permits of three units each not all entries are shown, and all units.
+func TestInspectShowsAllUnitsOfAPermit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := locksOn(t, redistest.Bubble(t).Client()).Semaphore("render", 1000)
+		for range 300 {
+			mustAcquire(t, s, 3)
+		}
+		info := inUse(t, s)
+		require.Equal(t, 900, info.InUse)
+		require.NotEmpty(t, info.Holders)
+		for _, h := range info.Holders {
+			require.Equal(t, 3, h.Units)
+		}
+	})
+}

@@ -191,6 +191,13 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
 			Held: []lua.HeldPermit{{Acquisition: "a:1", Units: 16 + 19, Left: 17 * time.Millisecond, Since: 18, About: "about"}},
 		}},
+		{held, list(11, 12, 13, 14, 15, "a:1", 16, 17, "18 3 about", "a:2", 19, 20, "", "a:1", 21, 22, "18 3 about"), lua.InspectPermitsReply{
+			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
+			Held: []lua.HeldPermit{
+				{Acquisition: "a:1", Units: 3, Left: 17 * time.Millisecond, Since: 18, About: "about"},
+				{Acquisition: "a:2", Units: 19, Left: 20 * time.Millisecond},
+			},
+		}},
 	} {
 		got, err := c.call(fake{c.reply})
 		require.NoError(t, err, "%v", c.reply)

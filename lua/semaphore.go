@@ -220,7 +220,7 @@ func ForceReleasePermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, acq
 // HeldPermit is one permit in an [InspectPermitsReply].
 type HeldPermit struct {
 	Acquisition string
-	Units       int
+	Units       int           // those of the entries that were read, where its description is gone
 	Left        time.Duration // of the lease
 	Since       Time          // 0: not known
 	About       string
@@ -243,26 +243,33 @@ func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int
 		Now: r.time(0), Limit: int(r.int(1)), Declared: int(r.int(2)), InUse: int(r.int(3)), Waiting: int(r.int(4)),
 	}
 	found := map[string]int{} // a permit of several entries
+	told := map[string]bool{} // its description has its units: not all of its entries may be shown
 	for i := 5; r.err == nil && i < len(r.fields); i += 4 {
 		id := r.text(i)
 		at, known := found[id]
 		if !known {
 			at = len(out.Held)
 			found[id] = at
-			since, about := readSaid(r.text(i + 3))
-			out.Held = append(out.Held, HeldPermit{Acquisition: id, Left: r.millis(i + 2), Since: since, About: about})
+			since, units, about := readSaid(r.text(i + 3))
+			out.Held = append(out.Held, HeldPermit{Acquisition: id, Units: units, Left: r.millis(i + 2), Since: since, About: about})
+			told[id] = units > 0
 		}
-		out.Held[at].Units += int(r.int(i + 1))
+		if units := int(r.int(i + 1)); !told[id] {
+			out.Held[at].Units += units
+		}
 	}
 	return out, r.err
 }
 
-// readSaid reads a description as it is stored: since, units, text.
-func readSaid(stored string) (Time, string) {
+// readSaid reads a description as it is stored.
+func readSaid(stored string) (since Time, units int, about string) {
 	part := strings.SplitN(stored, " ", 3)
 	if len(part) < 3 {
-		return 0, ""
+		return 0, 0, ""
 	}
-	since, _ := strconv.ParseInt(part[0], 10, 64)
-	return Time(since), part[2]
+	at, _ := strconv.ParseInt(part[0], 10, 64)
+	if n, err := strconv.ParseInt(part[1], 10, 32); err == nil && n > 0 {
+		units = int(n)
+	}
+	return Time(at), units, part[2]
 }

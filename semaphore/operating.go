@@ -33,8 +33,10 @@ type Holder struct {
 }
 
 // Inspect reads the limit, what is in use, how many wait, and who has permits: five
-// hundred of them at most, those of the fewest units first. It costs one round trip
-// and changes nothing. Errors: lockerr.ErrUnavailable, ErrRefused, ErrConfig.
+// hundred of them at most, and fewer where permits have several units; those with few
+// units first. It costs one round trip and changes nothing. Errors:
+// lockerr.ErrUnavailable, ErrIndeterminate (replies were lost), ErrRefused, ErrConfig,
+// ErrClosed.
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
 	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
