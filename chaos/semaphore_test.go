@@ -259,6 +259,7 @@ func (v *victim) hasPermits(p *semaphore.Permit) error {
 	if err != nil {
 		return err
 	}
+	stored = slices.DeleteFunc(stored, func(member string) bool { return member == "resized" })
 	want := []string{"declared", "limit"}
 	for bit := 1; p != nil && bit <= p.Units(); bit *= 2 {
 		if p.Units()&bit != 0 {

@@ -18,20 +18,21 @@ var (
 type Status int8
 
 const (
-	Granted Status = iota + 1 // the acquisition has the lock
-	Busy                      // another acquisition has it
-	Gone                      // it is not this acquisition's any more
-	Void                      // the command came after its end; nothing was changed
-	Freed                     // the lock is free now
-	Kept                      // holds are left
-	Nobody                    // nobody had the lock
-	Queued                    // it waits in the queue
-	Left                      // it gave up its place in the queue
-	Removed                   // an operator took it out of the queue
-	Denied                    // the server did not let us
-	Differs                   // another limit is known
-	TooMany                   // more units than the limit
-	Behind                    // it is free, and others stand in its queue
+	Granted    Status = iota + 1 // the acquisition has the lock
+	Busy                         // another acquisition has it
+	Gone                         // it is not this acquisition's any more
+	Void                         // the command came after its end; nothing was changed
+	Freed                        // the lock is free now
+	Kept                         // holds are left
+	Nobody                       // nobody had the lock
+	Queued                       // it waits in the queue
+	Left                         // it gave up its place in the queue
+	Removed                      // an operator took it out of the queue
+	Denied                       // the server did not let us
+	Differs                      // another limit is known
+	TooMany                      // more units than the limit
+	Behind                       // it is free, and others stand in its queue
+	Superseded                   // a later command of the kind took effect before
 )
 
 // AcquireParams are the arguments of [Acquire].

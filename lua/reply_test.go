@@ -65,7 +65,7 @@ func ask(t *testing.T, value any) map[string]error {
 	p, err := lua.ReleasePermits(ctx, f, lua.ReleasePermitsParams{})
 	note("release permits", p.Status, err, lua.Freed, lua.Left, lua.Gone)
 	z, err := lua.Resize(ctx, f, lua.ResizeParams{})
-	note("resize", z.Status, err, lua.Freed, lua.Void)
+	note("resize", z.Status, err, lua.Freed, lua.Superseded, lua.Void)
 	_, _, errs["force permits"] = lua.ForceReleasePermits(ctx, f, lua.SemaphoreKeys{}, "a:1", 0, "c")
 	_, errs["inspect permits"] = lua.InspectPermits(ctx, f, lua.SemaphoreKeys{}, 10)
 	return errs
@@ -185,10 +185,18 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 		{give, list(2, 0), lua.ReleasePermitsReply{Status: lua.Left}},
 		{give, list(0, 0), lua.ReleasePermitsReply{Status: lua.Gone}},
 		{resize, list(1, 11, 1, 13), lua.ResizeReply{Status: lua.Freed, Before: 11, More: true, Now: 13}},
+		{resize, list(0, 11, 12), lua.ResizeReply{Status: lua.Superseded, Stamp: 11, Now: 12}},
 		{resize, list(-2, 11), lua.ResizeReply{Status: lua.Void, Now: 11}},
 		{held, list(11, 12, 13, 14, 15, "a:1", 16, 17, "18 x about", "a:1", 19, 20, ""), lua.InspectPermitsReply{
 			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
 			Held: []lua.HeldPermit{{Acquisition: "a:1", Units: 16 + 19, Left: 17 * time.Millisecond, Since: 18, About: "about"}},
+		}},
+		{held, list(11, 12, 13, 14, 15, "a:1", 16, 17, "18 3 about", "a:2", 19, 20, "", "a:1", 21, 22, "18 3 about"), lua.InspectPermitsReply{
+			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
+			Held: []lua.HeldPermit{
+				{Acquisition: "a:1", Units: 3, Left: 17 * time.Millisecond, Since: 18, About: "about"},
+				{Acquisition: "a:2", Units: 19, Left: 20 * time.Millisecond},
+			},
 		}},
 	} {
 		got, err := c.call(fake{c.reply})

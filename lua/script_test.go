@@ -62,7 +62,7 @@ func story() []row {
 			return len(r), err
 		}), reply: "1"},
 		{name: "resize", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-			r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Said: 8, VoidAfter: never, Clients: key.ClientPrefix})
+			r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Said: 8, VoidAfter: never, Stamp: 1, Clients: key.ClientPrefix})
 			return r.Before, err
 		}), reply: "8"},
 		{name: "inspect permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {

@@ -169,27 +169,34 @@ type ResizeParams struct {
 	Limit     int
 	Said      int // what programs say; they go on
 	VoidAfter Time
-	Keep      time.Duration // limit and permits; 0: for ever
-	Clients   string
+	// Stamp orders resizes: one with an earlier stamp than the last changes nothing. It
+	// is above 0, and the same in all commands of one resize.
+	Stamp   Time
+	Keep    time.Duration // limit and permits; 0: for ever
+	Clients string
 }
 
 // ResizeReply is what [Resize] did: Freed, with the limit before, 0 if none was
-// known; or Void.
+// known; Superseded, with the stamp of the last resize; or Void.
 type ResizeReply struct {
 	Status Status
 	Before int
 	More   bool // there may be more waiters to serve: call again
+	Stamp  Time
 	Now    Time
 }
 
-// Resize sets the limit, and serves waiters within it. One round trip.
+// Resize sets the limit, and serves waiters within it, unless another resize has a
+// later stamp. One round trip.
 func Resize(ctx context.Context, rdb Redis, p ResizeParams) (ResizeReply, error) {
-	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Said, int64(p.VoidAfter), p.Keep.Milliseconds(), p.Clients)
+	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Said, int64(p.VoidAfter), int64(p.Stamp), p.Keep.Milliseconds(), p.Clients)
 	r := readReply(resizeScript, v, err)
 	var out ResizeReply
 	switch r.int(0) {
 	case 1:
 		out = ResizeReply{Status: Freed, Before: int(r.int(1)), More: r.int(2) == 1, Now: r.time(3)}
+	case 0:
+		out = ResizeReply{Status: Superseded, Stamp: r.time(1), Now: r.time(2)}
 	case -2:
 		out = ResizeReply{Status: Void, Now: r.time(1)}
 	default:
@@ -213,7 +220,7 @@ func ForceReleasePermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, acq
 // HeldPermit is one permit in an [InspectPermitsReply].
 type HeldPermit struct {
 	Acquisition string
-	Units       int
+	Units       int           // those of the entries that were read, where its description is gone
 	Left        time.Duration // of the lease
 	Since       Time          // 0: not known
 	About       string
@@ -236,26 +243,33 @@ func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int
 		Now: r.time(0), Limit: int(r.int(1)), Declared: int(r.int(2)), InUse: int(r.int(3)), Waiting: int(r.int(4)),
 	}
 	found := map[string]int{} // a permit of several entries
+	told := map[string]bool{} // its description has its units: not all of its entries may be shown
 	for i := 5; r.err == nil && i < len(r.fields); i += 4 {
 		id := r.text(i)
 		at, known := found[id]
 		if !known {
 			at = len(out.Held)
 			found[id] = at
-			since, about := readSaid(r.text(i + 3))
-			out.Held = append(out.Held, HeldPermit{Acquisition: id, Left: r.millis(i + 2), Since: since, About: about})
+			since, units, about := readSaid(r.text(i + 3))
+			out.Held = append(out.Held, HeldPermit{Acquisition: id, Units: units, Left: r.millis(i + 2), Since: since, About: about})
+			told[id] = units > 0
 		}
-		out.Held[at].Units += int(r.int(i + 1))
+		if units := int(r.int(i + 1)); !told[id] {
+			out.Held[at].Units += units
+		}
 	}
 	return out, r.err
 }
 
-// readSaid reads a description as it is stored: since, units, text.
-func readSaid(stored string) (Time, string) {
+// readSaid reads a description as it is stored.
+func readSaid(stored string) (since Time, units int, about string) {
 	part := strings.SplitN(stored, " ", 3)
 	if len(part) < 3 {
-		return 0, ""
+		return 0, 0, ""
 	}
-	since, _ := strconv.ParseInt(part[0], 10, 64)
-	return Time(since), part[2]
+	at, _ := strconv.ParseInt(part[0], 10, 64)
+	if n, err := strconv.ParseInt(part[1], 10, 32); err == nil && n > 0 {
+		units = int(n)
+	}
+	return Time(at), units, part[2]
 }

@@ -37,7 +37,7 @@ func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
 		for _, what := range []string{
 			"acquire granted", "acquire queued", "acquire busy", "acquire void", "acquire differs", "acquire too many",
 			"acquire again", "beat granted", "beat queued", "beat gone", "release freed", "release left", "release gone",
-			"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize void",
+			"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize superseded", "resize void", "resize again",
 			"copy", "served by another's call", "several served at once", "a grace", "a dead waiter buried",
 			"a waiter told of the limit", "the limit was raised again in time", "over the limit after a resize",
 			"an expired permit found", "a key expired", "a key kept for an entry", "the clock was set back",
@@ -87,6 +87,7 @@ func permitLease(id string) int { return map[byte]int{'a': fullLease, 'b': 5, 'c
 type permitModel struct {
 	now             int
 	limit, declared int // 0: none known
+	stamp           int // of the last resize; 0: there was none
 	permits         map[string]storedPermit
 	queue           []storedWaiter // by ticket
 	alive           map[string]int
@@ -111,7 +112,7 @@ func (m *permitModel) keep(o permitOp, entry int) {
 // begin is the first use of a semaphore.
 func (m *permitModel) begin(o permitOp) {
 	if m.limit == 0 {
-		m.limit, m.declared, m.keyEnd = o.limit, o.limit, 0
+		m.limit, m.declared, m.stamp, m.keyEnd = o.limit, o.limit, 0, 0
 		if o.keep > 0 {
 			m.keyEnd = m.now + o.keep
 		}
@@ -363,9 +364,15 @@ func (m *permitModel) resize(o permitOp) string {
 	if o.late {
 		return "void"
 	}
+	if m.limit > 0 && o.stamp <= m.stamp {
+		if o.stamp < m.stamp || o.units != m.limit || o.limit != m.declared {
+			return fmt.Sprintf("superseded %d", m.stamp)
+		}
+		m.bite.hit("resize again")
+	}
 	answer := fmt.Sprintf("freed %d", m.limit)
 	m.begin(o)
-	m.limit, m.declared = o.units, o.limit
+	m.limit, m.declared, m.stamp = o.units, o.limit, o.stamp
 	m.keep(o, 0)
 	if m.free() < 0 {
 		m.bite.hit("over the limit after a resize")
@@ -393,7 +400,7 @@ func (m *permitModel) content() string {
 		lines = append(lines, fmt.Sprintf("permit %s x%d ends %+d", id, p.units, p.end-m.now))
 	}
 	if m.limit > 0 {
-		lines = append(lines, fmt.Sprintf("limit %d declared %d", m.limit, m.declared))
+		lines = append(lines, fmt.Sprintf("limit %d declared %d resized %d", m.limit, m.declared, m.stamp))
 	}
 	for _, w := range m.queue {
 		lines = append(lines, fmt.Sprintf("queued %s x%d", w.id, w.units))
@@ -412,6 +419,7 @@ type permitOp struct {
 	units, limit  int
 	lease, ticket int // a lease only of a renewal: 0 only looks
 	keep          int // halves; 0: for ever
+	stamp         int // of a resize
 	try, late     bool
 }
 
@@ -501,6 +509,8 @@ func (m *permitMachine) draw(t *rapid.T, verb string) permitOp {
 		o.lease = permitLease(o.id) * rapid.IntRange(0, 1).Draw(t, "extend")
 	case "resize":
 		o.units = rapid.IntRange(1, 9).Draw(t, "to")
+		o.stamp = m.stamp + rapid.SampledFrom([]int{1, 1, 1, 2, 0, -1}).Draw(t, "stamp after the last")
+		o.stamp = max(o.stamp, 1)
 	}
 	return o
 }
@@ -522,7 +532,7 @@ func (m *permitMachine) passTime(t *rapid.T, halves int) {
 			require.LessOrEqual(t, p.end, m.now, "the key ended before %s", id)
 		}
 		clear(m.permits)
-		m.limit, m.declared = 0, 0
+		m.limit, m.declared, m.stamp = 0, 0, 0
 	}
 }
 
@@ -550,9 +560,9 @@ func (m *permitMachine) dip(t *rapid.T) {
 		t.Skip("nobody waits for more than one unit")
 	}
 	w, declared := m.queue[large], m.declared
-	m.do(t, permitOp{verb: "resize", id: w.id, units: w.units - 1, limit: declared, keep: m.keeps[0]})
+	m.do(t, permitOp{verb: "resize", id: w.id, units: w.units - 1, limit: declared, keep: m.keeps[0], stamp: m.stamp + 1})
 	m.do(t, permitOp{verb: "beat", id: w.id, units: w.units, limit: declared, keep: m.keeps[0]})
-	m.do(t, permitOp{verb: "resize", id: w.id, units: 9, limit: declared, keep: m.keeps[0]})
+	m.do(t, permitOp{verb: "resize", id: w.id, units: 9, limit: declared, keep: m.keeps[0], stamp: m.stamp + 1})
 	require.Equal(t, m.content(), m.stored(t))
 }
 
@@ -629,7 +639,7 @@ func (m *permitMachine) lose(t *rapid.T) {
 	case "permits":
 		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Permits).Err())
 		clear(m.permits)
-		m.limit, m.declared = 0, 0
+		m.limit, m.declared, m.stamp = 0, 0, 0
 	case "holders":
 		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Holders).Err())
 	case "queue":
@@ -708,10 +718,13 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 		require.NoError(t, err)
 		return answerNames[r[0]]
 	case "resize":
-		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Said: o.limit, VoidAfter: void, Keep: keep, Clients: key.ClientPrefix})
+		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Said: o.limit, VoidAfter: void, Stamp: lua.Time(o.stamp), Keep: keep, Clients: key.ClientPrefix})
 		require.NoError(t, err)
-		if r.Status == lua.Void {
+		switch r.Status {
+		case lua.Void:
 			return "void"
+		case lua.Superseded:
+			return fmt.Sprintf("superseded %d", r.Stamp)
 		}
 		return fmt.Sprintf("freed %d", r.Before)
 	}
@@ -746,7 +759,7 @@ func (m *permitMachine) stored(t *rapid.T) string {
 		d := time.Duration(ms-float64(now.Val().UnixMilli())) * time.Millisecond
 		return int((d+half/2+1000*half)/half) - 1000
 	}
-	var limit, declared int
+	var limit, declared, stamp int
 	found := map[string]storedPermit{}
 	for _, z := range permits.Val() {
 		id, weight, entry := strings.Cut(z.Member.(string), "#")
@@ -755,6 +768,8 @@ func (m *permitMachine) stored(t *rapid.T) string {
 			limit = int(z.Score)
 		case id == "declared":
 			declared = int(z.Score)
+		case id == "resized":
+			stamp = int(-z.Score)
 		default:
 			require.True(t, entry)
 			var units int
@@ -765,7 +780,7 @@ func (m *permitMachine) stored(t *rapid.T) string {
 			found[id] = storedPermit{found[id].units + units, inHalves(z.Score - float64(level<<42))}
 		}
 	}
-	got := permitModel{permits: found, limit: limit, declared: declared, alive: map[string]int{}}
+	got := permitModel{permits: found, limit: limit, declared: declared, stamp: stamp, alive: map[string]int{}}
 	for _, member := range queue.Val() {
 		var w storedWaiter
 		_, err := fmt.Sscanf(member, "%s %d", &w.id, &w.units)

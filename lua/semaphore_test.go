@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -248,6 +249,39 @@ func TestVeryManyPermitsThatAreOver(t *testing.T) {
 	})
 }
 
+// A hundred permits of 31 entries each are extended with a few writes for each permit.
+func TestARenewalWritesOncePerPermit(t *testing.T) {
+	ctx, s := t.Context(), redistest.Start(t)
+	rdb, far := s.Control(), time.Now().Add(hour).UnixMilli()
+	var batch []lua.PermitRenewal
+	for i := range 100 {
+		id := fmt.Sprintf("a:%d", i)
+		var entries []redis.Z
+		for level := range 31 {
+			entries = append(entries, redis.Z{Score: float64(int64(level)<<42 + far), Member: fmt.Sprintf("%s#%d", id, 1<<level)})
+		}
+		require.NoError(t, rdb.ZAdd(ctx, semaphoreKeys.Permits, entries...).Err())
+		batch = append(batch, lua.PermitRenewal{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: id, Units: lua.MaxUnits, Lease: 2 * hour})
+	}
+	require.NoError(t, rdb.ConfigResetStat(ctx).Err())
+	answers, err := lua.RenewPermits(ctx, rdb, hour, batch)
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat([]lua.RenewAnswer{lua.RenewDone}, len(batch)), answers)
+	said, err := rdb.Info(ctx, "commandstats").Result()
+	require.NoError(t, err)
+	for _, command := range []string{"pttl", "persist", "pexpire", "zadd"} {
+		_, calls, called := strings.Cut(said, "cmdstat_"+command+":calls=")
+		if n := 0; called {
+			_, err := fmt.Sscan(calls[:strings.Index(calls, ",")], &n)
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, 2*len(batch), command)
+		}
+	}
+	reached, err := rdb.ZCount(ctx, semaphoreKeys.Permits, fmt.Sprint(far+hour.Milliseconds()/2), "("+fmt.Sprint(1<<42)).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, len(batch), reached)
+}
+
 // One that gives much back serves as many as fit, in order, and each client hears
 // of its own; more than one call serves are left to the next.
 func TestWhatIsFreeGoesToAsManyAsFit(t *testing.T) {
@@ -299,7 +333,7 @@ func TestVeryManyWaitersAreServedInPieces(t *testing.T) {
 		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone, More: true}, giveBack(t, b, "a:1"))
 		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone}, giveBack(t, b, "a:1"))
 		require.Equal(t, most, inspectPermits(t, b).InUse)
-		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 1000, VoidAfter: never, Clients: key.ClientPrefix})
+		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 1000, VoidAfter: never, Stamp: 1, Clients: key.ClientPrefix})
 		require.NoError(t, err)
 		require.Equal(t, 1000, r.Before)
 		require.False(t, r.More)
@@ -351,7 +385,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
 				continue
 			case semaphoreKeys.Permits:
-				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 8, VoidAfter: never})
+				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 8, VoidAfter: never, Stamp: 1})
 				refused(err)
 				_, _, err = lua.ForceReleasePermits(ctx, b.rdb, semaphoreKeys, "a:1", 0, "c")
 				refused(err)

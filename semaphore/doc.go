@@ -17,9 +17,9 @@
 //
 // The limit is kept in Redis, set by the first that uses the semaphore, and changed
 // by Resize. A program that says another one gets a *lockerr.LimitError that names
-// both. It is forgotten with the semaphore, some days after its last use
-// (redlatch.WithFenceRetention) and never before a permit has ended, or with the data
-// of the server.
+// both. Redis forgets it some days after the last grant, renewal or Resize
+// (redlatch.WithFenceRetention), and never before a permit has ended, or with the data
+// of the server. A Release does not count as a use.
 //
 // In Redis, a permit is a few entries of one sorted set, whose scores are the ends
 // of the lease: what is in use is counted from them, by the server's clock, and from

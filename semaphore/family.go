@@ -20,6 +20,8 @@ type Family struct {
 
 	mu   sync.Mutex
 	held map[string]permit // by acquisition; lost ones that nobody asked about yet included
+
+	lastStamp lua.Time // of a resize; guarded by mu
 }
 
 type permit struct {
@@ -65,6 +67,15 @@ func (f *Family) granted(id string, p permit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[id] = p
+}
+
+// stamp is the stamp of a new resize: the server's clock, as far as that is known, but
+// later than every stamp before it of this client, and than the one that is given.
+func (f *Family) stamp(after lua.Time) lua.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lastStamp = max(f.session.Now(), f.lastStamp+1, after+1)
+	return f.lastStamp
 }
 
 func (f *Family) ended(a *acquisition.Acquisition) {

@@ -23,11 +23,15 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acqui
 	panic("semaphore: a permit has one hold")
 }
 
-// Leave gives the units to the next waiters that fit, or frees them.
+// Leave gives the units to the next waiters that fit, or frees them. The first answer
+// says what became of the permit. More waiters than one command serves are served in the
+// background, so that no error of a later command hides that answer.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
-	if err != nil {
+	if err != nil || answer.Value.More {
 		k.GiveUp(a.ID, session.Strays{})
+	}
+	if err != nil {
 		return err
 	}
 	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {

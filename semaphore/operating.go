@@ -33,11 +33,13 @@ type Holder struct {
 }
 
 // Inspect reads the limit, what is in use, how many wait, and who has permits: five
-// hundred of them at most, those of the fewest units first. It costs one round trip
-// and changes nothing. Errors: lockerr.ErrUnavailable, ErrRefused, ErrConfig.
+// hundred of them at most, and fewer where permits have several units; those with few
+// units first. It costs one round trip and changes nothing. Errors:
+// lockerr.ErrUnavailable, ErrIndeterminate (replies were lost), ErrRefused, ErrConfig,
+// ErrClosed.
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
-	answer, err := operate(ctx, s, "inspect", func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
+	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
 		return lua.InspectPermits(ctx, s.family.session.Redis, s.luaKeys(), show)
 	})
 	if err != nil {
@@ -65,32 +67,58 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 // the new one. So it serves both ways: to deviate for a while, and to move from one
 // limit to the next while programs are deployed. It returns the limit before (the new
 // one, when the answer to the first attempt was lost), 0 if
-// none was known. It costs one round trip, and one more for each fifty waiters
-// that it serves. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
+// none was known.
+//
+// A Resize that has returned nil never undoes a later one, not even where an unanswered
+// command of it arrives late. Two at the same time take effect one after the other. One
+// that loses the answer to its command may set its limit again until it returns, also
+// after the other.
+//
+// It costs one round trip. It serves fifty waiters at most; one more command for each
+// fifty that are left follows in the background. It costs one round trip more where the client's guess of the server's clock is behind the last Resize, as
+// that of a new client is. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
 // ErrConfig.
 func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err error) {
 	if err := checkUnits("limit", limit); err != nil {
 		return 0, err
 	}
-	for first := true; ; first = false {
-		answer, err := operate(ctx, s, "resize", func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
-			ss := s.family.session
-			r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
-				Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter,
-				Keep: ss.KeepFence, Clients: key.ClientPrefix,
-			})
-			if err == nil {
-				err = ss.Heard(r.Status, r.Now)
-			}
-			return r, err
-		})
-		if first {
-			before = answer.Value.Before
-		}
-		if err != nil || !answer.Value.More {
-			return before, err
-		}
+	if err := s.check(ctx); err != nil {
+		return 0, err
 	}
+	stamp := s.family.stamp(0)
+	for call := (session.Call{Op: "resize"}); ; {
+		answer, err := s.resize(ctx, call, limit, stamp)
+		if err != nil {
+			return 0, err
+		}
+		if answer.Value.Status != lua.Superseded {
+			if answer.Value.More {
+				s.later(func(ctx context.Context) (more bool, err error) {
+					answer, err := s.resize(ctx, session.Call{Op: "resize", Insist: true}, limit, stamp)
+					return answer.Value.More, err // or another Resize took over
+				})
+			}
+			return answer.Value.Before, nil
+		}
+		// By one from before, and the stamp lags; or by one from meanwhile.
+		call.Unsure = call.Unsure || answer.Strays.Any()
+		stamp = s.family.stamp(answer.Value.Stamp)
+	}
+}
+
+// resize sends one command of a resize.
+func (s *Semaphore) resize(ctx context.Context, call session.Call, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
+	ss := s.family.session
+	return operate(ctx, s, call, func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
+		r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
+			Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
+			Keep: ss.KeepFence, Clients: key.ClientPrefix,
+		})
+		if err == nil {
+			err = ss.Heard(r.Status, r.Now)
+		}
+		return r, err
+	})
 }
 
 // ForceRelease ends one permit by its id, as Inspect shows it, for operators; its
@@ -100,22 +128,48 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 // sent again, and then finds nothing.
 //
 // The holder is not asked, and works on until its next renewal tells it of the loss.
-// It costs one round trip.
+// It costs one round trip. It serves fifty waiters at most; one more command for each
+// fifty that are left follows in the background. Errors: lockerr.ErrUnavailable,
+// ErrIndeterminate, ErrRefused, ErrConfig, ErrClosed.
 func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err error) {
 	type reply struct {
 		units int
 		more  bool
 	}
-	for {
-		answer, err := operate(ctx, s, "force release", func(ctx context.Context, _ lua.Time) (reply, error) {
+	send := func(ctx context.Context, call session.Call) (reply, error) {
+		answer, err := operate(ctx, s, call, func(ctx context.Context, _ lua.Time) (reply, error) {
 			had, more, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
 			return reply{had, more}, err
 		})
-		units += answer.Value.units
-		if err != nil || !answer.Value.more {
-			return units, err
-		}
+		return answer.Value, err
 	}
+	said, err := send(ctx, session.Call{Op: "force release"})
+	if err != nil {
+		return 0, err
+	}
+	if said.more {
+		s.later(func(ctx context.Context) (more bool, err error) {
+			said, err := send(ctx, session.Call{Op: "force release", Insist: true})
+			return said.more, err
+		})
+	}
+	return said.units, nil
+}
+
+// later goes on in the background, where one command served not all waiters that it could.
+// The answer of the first command stands, whatever becomes of the others. Waiters serve
+// themselves by their heartbeats where nothing is answered for as long.
+func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
+	s.family.session.GiveBack(session.Strays{}, s.settings.Heartbeat, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, settings.DefaultCallLimit)
+		defer cancel()
+		for {
+			more, err := next(ctx)
+			if err != nil || !more {
+				return err
+			}
+		}
+	})
 }
 
 // Queue reads who waits, in order: as many as asked for, after those to skip; and
@@ -149,11 +203,12 @@ func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (remov
 }
 
 // operate sends a command that belongs to no wait.
-func operate[T any](ctx context.Context, s *Semaphore, op string, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
+func operate[T any](ctx context.Context, s *Semaphore, call session.Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
 	if err := s.check(ctx); err != nil {
 		return session.Answer[T]{}, err
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return session.Do(ctx, s.family.session, session.Call{Op: op, Name: s.keys.Name, Limit: settings.DefaultCallLimit, Waits: true}, send)
+	call.Name, call.Limit, call.Waits = s.keys.Name, settings.DefaultCallLimit, true
+	return session.Do(ctx, s.family.session, call, send)
 }

@@ -88,8 +88,8 @@ func (p *Permit) Context() context.Context { return p.held().Context() }
 //     and Release may be called again. It succeeds when the permit is released by
 //     then, or has ended otherwise.
 //
-// Release costs one round trip, and one more for each fifty waiters that it
-// serves. It stops the renewal first and waits for one that is under way, though
+// Release costs one round trip. It serves fifty waiters at most; one more command for each
+// fifty that are left follows in the background. It stops the renewal first and waits for one that is under way, though
 // not for one that hangs.
 func (p *Permit) Release(ctx context.Context) error {
 	err := p.held().Unlock(ctx)

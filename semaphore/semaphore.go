@@ -98,7 +98,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 // those of Acquire; the *lockerr.NotAcquiredError says how many units are in use,
 // the limit, and how many wait.
 //
-// It costs one round trip. When Redis does not answer, TryAcquire tries on until
+// It costs one round trip, and more where very many dead waiters are to be dropped before
+// it, some hundreds in each. When Redis does not answer, TryAcquire tries on until
 // ctx ends, but no longer than a few seconds, or the lease if that is shorter.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.want(ctx, n)

@@ -117,39 +117,32 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 }
 
 // release gives up what an id has: units, which go to the next, or the place in the
-// queue. It is sent again while there is more to hand on than one call does, and
-// also when Redis refuses it, for a permission may come back before the lease ends. The
-// answer has the status of the first command, and the unanswered attempts of all of them.
+// queue. It is sent again also when Redis refuses it, for a permission may come back
+// before the lease ends. It is one command: GiveUp does the rest where there is more to
+// hand on.
 func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
-	var unanswered session.Strays
-	for first := lua.Status(0); ; {
-		answer, err := session.Do(ctx, w.session, call,
-			func(ctx context.Context, _ lua.Time) (lua.ReleasePermitsReply, error) {
-				return lua.ReleasePermits(ctx, w.session.Redis, lua.ReleasePermitsParams{
-					Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
-				})
+	return session.Do(ctx, w.session, call,
+		func(ctx context.Context, _ lua.Time) (lua.ReleasePermitsReply, error) {
+			return lua.ReleasePermits(ctx, w.session.Redis, lua.ReleasePermitsParams{
+				Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
-		unanswered = unanswered.And(answer.Strays)
-		answer.Strays = unanswered
-		if first != 0 {
-			answer.Value.Status = first
-		}
-		if err != nil || !answer.Value.More {
-			return answer, err
-		}
-		first = answer.Value.Status
-	}
+		})
 }
 
 // GiveUp releases in the background what may have been, or may yet be, granted or
-// queued under an id.
+// queued under an id, and hands on what is free. A permit stands for a lease; a place,
+// for a heartbeat after the last sign of life, and may be granted at the end of it.
 func (w *want) GiveUp(id string, strays session.Strays) {
-	w.session.GiveBack(strays, w.settings.Lease, func(ctx context.Context) error {
+	w.session.GiveBack(strays, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
-		_, err := w.release(ctx, id)
-		return err
+		for {
+			answer, err := w.release(ctx, id)
+			if err != nil || !answer.Value.More {
+				return err
+			}
+		}
 	})
 }
 

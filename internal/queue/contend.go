@@ -37,19 +37,40 @@ type Grant struct {
 	Strays session.Strays
 }
 
-// Try asks once, and waits for nothing. It reports whether that was granted; if not,
-// nothing is left behind.
+// Try asks, and waits for nobody. It reports whether it was granted; if not, nothing is
+// left behind. It asks again, while ctx lives, where more dead waiters stand in the queue
+// than one command drops, and after a grant that came too late and has ended.
 func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted bool, err error) {
+	for again := true; again; {
+		g, again, err = d.tryOnce(ctx, c)
+		if g.ID != "" || err != nil {
+			return g, err == nil, err
+		}
+		again = again && ctx.Err() == nil
+	}
+	return Grant{}, false, nil
+}
+
+// tryOnce asks under one id; again says that the refusal means nothing. A grant without
+// an ID is none.
+func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again bool, err error) {
 	id := d.session.NewAcquisition()
 	answer, err := c.Join(ctx, id, true)
-	got := answer.Value.Status == lua.Granted
-	if err == nil && got && !c.Late(answer.Sent) {
-		return Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, Strays: answer.Strays}, true, nil
+	r, sent := answer.Value, answer.Sent
+	got, fence := r.Status == lua.Granted, r.Fence
+	again = err == nil && (got || r.Status == lua.Busy && r.Place.Remaining == 0)
+	for err == nil && got && c.Late(sent) && ctx.Err() == nil { // it may stand yet, and is extended then
+		var asked session.Answer[lua.BeatReply]
+		asked, err = c.Ask(ctx, id)
+		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
+	}
+	if err == nil && got && !c.Late(sent) {
+		return Grant{ID: id, Fence: fence, Sent: sent, Strays: answer.Strays}, false, nil
 	}
 	if got || answer.Strays.Any() {
 		c.GiveUp(id, answer.Strays)
 	}
-	return Grant{}, false, err
+	return Grant{}, again, err
 }
 
 // Contend joins the queue, and waits in it until the contender is granted what it

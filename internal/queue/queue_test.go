@@ -21,6 +21,7 @@ type contender struct {
 	join, ask func() (lua.Status, time.Time)
 	asked     int
 	given     []string // up
+	dead      int      // how many answers say that more dead waiters are to be dropped
 }
 
 const trust = time.Second // how long a grant is trusted
@@ -31,6 +32,11 @@ func (c *contender) Spec(string) Spec[string] {
 
 func (c *contender) Join(context.Context, string, bool) (answer session.Answer[lua.JoinReply], err error) {
 	answer.Value = lua.JoinReply{Fence: 7, Ticket: 1, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
+	if c.dead > 0 {
+		c.dead--
+		answer.Value.Status, answer.Value.Place.Remaining, answer.Sent = lua.Busy, 0, time.Now()
+		return answer, nil
+	}
 	answer.Value.Status, answer.Sent = c.join()
 	return answer, nil
 }
@@ -112,6 +118,53 @@ func TestAGrantThatComesTooLateIsAskedForAgain(t *testing.T) {
 		})
 	}
 }
+
+// A try hears a refusal only where somebody is in the way.
+func TestATryIsRefusedBySomebody(t *testing.T) {
+	for name, c := range map[string]struct {
+		dead               int
+		join               []func() (lua.Status, time.Time)
+		ask                func() (lua.Status, time.Time)
+		limit              time.Duration
+		granted            bool
+		joins, asks, given int
+	}{
+		"granted":                       {join: join(in(0, lua.Granted)), granted: true, joins: 1},
+		"refused":                       {join: join(in(0, lua.Busy)), joins: 1},
+		"behind many dead":              {dead: 3, join: join(in(0, lua.Granted)), granted: true, joins: 1},
+		"behind many dead, and refused": {dead: 3, join: join(in(0, lua.Busy)), joins: 1},
+		"late, and stands yet":          {join: join(in(trust, lua.Granted)), ask: in(0, lua.Granted), granted: true, joins: 1, asks: 1},
+		"late, and has ended":           {join: join(in(trust, lua.Granted), in(0, lua.Granted)), ask: in(0, lua.Gone), granted: true, joins: 2, asks: 1},
+		"late, has ended, and refused":  {join: join(in(trust, lua.Granted), in(0, lua.Busy)), ask: in(0, lua.Gone), joins: 2, asks: 1},
+		"late, and the context ended":   {join: join(in(trust, lua.Granted)), limit: trust / 2, joins: 1, given: 1},
+		"late twice, until it ended":    {join: join(in(trust, lua.Granted)), ask: in(trust, lua.Granted), limit: trust + trust/2, joins: 1, asks: 1, given: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := session.New(session.Config{})
+				d := NewDesk[string](s, session.FairWaiters, "channel", nil)
+				defer func() { require.NoError(t, s.FinishClose(context.Background())) }()
+				joins := 0
+				one := &contender{dead: c.dead, ask: c.ask, join: func() (lua.Status, time.Time) { joins++; return c.join[joins-1]() }}
+				ctx := t.Context()
+				if c.limit > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.limit)
+					defer cancel()
+				}
+				g, granted, err := d.Try(ctx, one)
+				synctest.Wait()
+				require.NoError(t, err)
+				require.Equal(t, c.granted, granted)
+				require.Equal(t, c.granted, g.ID != "")
+				require.False(t, granted && one.Late(g.Sent))
+				require.Equal(t, []int{c.joins, c.asks, c.given}, []int{joins, one.asked, len(one.given)})
+			})
+		})
+	}
+}
+
+func join(answers ...func() (lua.Status, time.Time)) []func() (lua.Status, time.Time) { return answers }
 
 // Hints count at once after a quiet time, however many false ones there were before.
 func TestAFloodIsForgotten(t *testing.T) {

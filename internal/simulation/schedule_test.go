@@ -377,17 +377,6 @@ func (p primitive) grant(cmd []string) bool {
 	return slices.ContainsFunc(p.grants, func(kind string) bool { return p.commands[kind](cmd) })
 }
 
-// butResizes leaves resizes out: one that comes late sets the limit back to what it
-// says, as lua/semaphore/resize.lua has it under "Twice", and then more units may be
-// out than the limit that was set last.
-func (p primitive) butResizes(match func(cmd []string) bool) func(cmd []string) bool {
-	resize, has := p.commands["resize"]
-	if !has {
-		return match
-	}
-	return func(cmd []string) bool { return match(cmd) && !resize(cmd) }
-}
-
 func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault {
 	match := p.match(f.command)
 	rule := redistest.Rule{Skip: f.skip, Times: f.times, Match: match}
@@ -424,7 +413,6 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 	case "garble":
 		rule.Action = redistest.FailAfter(":7")
 	case "duplicate":
-		rule.Match = p.butResizes(match)
 		rule.Action = redistest.Duplicate()
 	case "duplicate but grants":
 		// A copy of a grant may be granted once more, which nobody would know of
@@ -432,7 +420,6 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 		rule.Match = func(cmd []string) bool { return match(cmd) && !p.grant(cmd) }
 		rule.Action = redistest.Duplicate()
 	case "hold back":
-		rule.Match = p.butResizes(match)
 		rule.Action = redistest.HoldBack()
 	default:
 		panic(f.action)

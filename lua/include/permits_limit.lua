@@ -1,4 +1,5 @@
--- The limit, kept as the score of a reserved member, below every time. Where none
+-- The limit, kept as the score of a reserved member, below every time. So are what
+-- programs say, and minus the stamp of the last resize. Where no limit
 -- is known, what is said becomes it, and descriptions that permits have left behind
 -- go; or no limit, where nothing is said. And the refusal if there is one.
 local function permits_limit(at, said, keep_ms)

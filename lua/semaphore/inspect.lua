@@ -9,8 +9,9 @@
 --
 -- Returns
 --   {now_us, limit, declared, in_use, waiting, acquisition, units, left_ms, said, ...}
---                four for each entry; several entries may be of one permit; said is its since,
---                units and description; limit is 0 when none is known
+--                four for each entry, with the units of that entry; several entries may be of
+--                one permit; said is its since, all its units and description; limit is 0 when
+--                none is known
 --
 -- Guarantees  one consistent view; changes nothing.
 -- Twice       the same.

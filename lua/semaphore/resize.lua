@@ -8,35 +8,49 @@
 -- ARGV[1]  int      -   the new limit
 -- ARGV[2]  int      -   what programs say is the limit: that goes on being accepted
 -- ARGV[3]  int      us  void after, server time
--- ARGV[4]  int      ms  how long limit and permits are kept after their last use; 0 for ever
--- ARGV[5]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
+-- ARGV[4]  int      us  stamp: when this resize was begun, the same in all its commands; above 0
+-- ARGV[5]  int      ms  how long limit and permits are kept after their last use; 0 for ever
+-- ARGV[6]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 --
 -- Returns
 --   {1, before, more, now_us}    the limit before, 0 if none was known; more is 1 when there is
 --                                more for waiters than one call does: call again
+--   {0, stamp, now_us}           another resize has this stamp or a later one: nothing changed
 --   {-2, now_us}                 arrived after its end: nothing changed
 --
--- Guarantees  no permit is taken away; new ones only within the new limit.
--- Twice       the same limit, also when another was set since the first; late, past its
---             end, nothing.
+-- Guarantees  no permit is taken away; new ones only within the new limit; a resize never
+--             undoes one with a later stamp; only a server that takes writes says that there
+--             is a later one.
+-- Twice       a copy sets the same limit again and serves waiters. After a resize with a
+--             later stamp it changes nothing. Where the key is gone, it sets the limit until
+--             its end has passed.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal permits_keep permits_limit permits_sweep permits_look permits_drop
--- include permits_write queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
--- include queue_tell permits_serve permits_pass
+-- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
+-- include permits_look permits_drop permits_write queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include queue_bury queue_head queue_tell permits_serve permits_pass
 
 local limit, said, void_after_us = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
+local stamp_us, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local now_us = server_time_us()
 if now_us > void_after_us then
   return {-2, now_us}
 end
 local before, refused = permits_limit(0)
+if before then
+  local last = -tonumber(redis.call('ZSCORE', KEYS[1], 'resized') or 0)
+  local declared = tonumber(redis.call('ZSCORE', KEYS[1], 'declared') or 0)
+  local mine = stamp_us == last and limit == before and said == declared
+  if stamp_us <= last and not mine then
+    return writes_refused(0) or {0, last, now_us}
+  end
+end
 if not refused and not before then
   before = 0
   limit, refused = permits_limit(0, limit, keep_ms)
 end
-refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', said, 'declared'))
+refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', said, 'declared',
+    string.format('%.0f', -stamp_us), 'resized'))
   or permits_keep(0, keep_ms, 0)
 if refused then
   return refused
