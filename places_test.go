@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: a waiter that lives keeps its place in a queue, and learns soon
@@ -217,4 +220,66 @@ func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
 			})
 		})
 	}
+}
+
+// B is granted the lock, and its question is lost or takes longer than its heartbeat. B
+// asks again while the grant stands, and so is served before C, which waits behind it.
+func TestOneLostOrSlowQuestionCostsNoTurn(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		for what, action := range map[string]redistest.Action{
+			"lost": redistest.Swallow(), "reply lost": redistest.LoseReply(),
+			"connection dead": redistest.SilenceBoth(), "slow": redistest.DelayRequest(1500 * time.Millisecond),
+		} {
+			for _, heartbeat := range []time.Duration{300 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second} {
+				t.Run(name+", "+what+", heartbeat "+heartbeat.String(), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) { questionGoesWrong(t, by, heartbeat, action) })
+				})
+			}
+		}
+	}
+}
+
+func questionGoesWrong(t *testing.T, by locker, heartbeat time.Duration, action redistest.Action) {
+	v := redistest.Bubble(t)
+	link := v.Another()
+	a, c := locksOn(t, v.Client()), locksOn(t, v.Client(), redlatch.WithHeartbeat(heartbeat))
+	lost := false
+	b := locksOn(t, link.Client(), redlatch.WithHeartbeat(heartbeat),
+		redlatch.WithWaitNotice(func(w lock.Waiting) { lost = lost || w.Again }))
+	held, err := by(t.Context(), a, "door")
+	require.NoError(t, err)
+	order := make(chan string, 2)
+	wait := func(name string, locks *redlatch.Client) {
+		h, err := by(t.Context(), locks, "door")
+		if err == nil {
+			order <- name
+			time.Sleep(10 * heartbeat)
+			h.release(t)
+		}
+	}
+	go wait("B", b)
+	synctest.Wait()
+	go wait("C", c)
+	time.Sleep(10*heartbeat + heartbeat/10)
+	fault := link.Inject(redistest.Rule{Match: takesAGrant, Times: 1, Action: action})
+	freed := time.Now()
+	held.release(t)
+	require.Equal(t, "B", <-order)
+	require.Less(t, time.Since(freed), heartbeat)
+	require.Equal(t, "C", <-order)
+	require.Equal(t, 1, fault.Bites())
+	require.False(t, lost, "B queued again")
+	time.Sleep(time.Minute)
+}
+
+// takesAGrant matches the question of a waiter, which takes over what it was granted.
+func takesAGrant(cmd []string) bool {
+	switch lua.Runs(cmd) {
+	case "fair/beat", "semaphore/beat":
+		keys, _ := strconv.Atoi(cmd[2])
+		return cmd[3+keys+2] == "1"
+	}
+	return false
 }

@@ -74,9 +74,13 @@ func (w *want) beat(id string) lua.Beat {
 }
 
 // Ask beats once for one waiter, which takes what it was granted, until that is
-// answered.
+// answered. What it was granted ends soon unless an attempt takes it, so that a lost
+// attempt must leave time for another. Each attempt asks for itself: a grant is trusted
+// from before the answered one was sent.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
-	return session.Do(ctx, w.Session, w.call(),
+	call := w.call()
+	call.Share = w.Settings.QueueWindow()
+	return session.Do(ctx, w.Session, call,
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
 			replies, err := w.family.beats(ctx, []lua.Beat{w.beat(id)}, true)
 			if err != nil {

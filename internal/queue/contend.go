@@ -19,7 +19,8 @@ type Contender[B any] interface {
 	// session.Call has a window, past which it fails with session.ErrExpired.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
 	// Ask beats once for one waiter alone, until that is answered. What the id was
-	// granted is extended to the whole lease by it.
+	// granted is extended to the whole lease by it. An attempt that goes unanswered is
+	// sent again while what was granted is sure to stand.
 	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
 	// Late reports whether the trust in a grant that was asked for at that instant is
 	// over.

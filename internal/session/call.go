@@ -27,6 +27,10 @@ type Call struct {
 	// attempt, and lets none run, later than that after the first one that may have
 	// run: it could get the same a second time under the same id. 0: no such end.
 	Window time.Duration
+	// Share is how long what an attempt may find in Redis is sure to stand, for a call
+	// that goes on after it. The first attempts get a part of it, or of the Window, so
+	// that a lost one leaves time for another. 0: the Window alone.
+	Share time.Duration
 	// Unsure says that an earlier request for the same may have taken effect.
 	Unsure bool
 }
@@ -113,15 +117,16 @@ func (c Call) valid(since time.Duration) time.Duration {
 }
 
 // limit is how long an attempt may go unanswered that is sent that long after the first
-// that may have run. With a window, the first attempts get a part of it, so that a lost
-// reply leaves time for another attempt. A later attempt gets as long as all before it,
-// for a server that is slow.
+// that may have run. With a window or a share, the first attempts get a part of it, so
+// that a lost reply leaves time for another attempt. A later attempt gets as long as all
+// before it, for a server that is slow.
 func (c Call) limit(since time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
-	if c.Window == 0 {
+	share := max(c.Window, c.Share)
+	if share == 0 {
 		return c.Limit
 	}
-	return min(c.Limit, max(c.Window/4, since, least))
+	return min(c.Limit, max(share/4, since, least))
 }
 
 // verdict is what the failed attempts of a call amount to.
