@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -272,6 +273,40 @@ func questionGoesWrong(t *testing.T, by locker, heartbeat time.Duration, action 
 	require.Equal(t, 1, fault.Bites())
 	require.False(t, lost, "B queued again")
 	time.Sleep(time.Minute)
+}
+
+// A round trip takes more than half of the heartbeat. B gets a free lock, and one that it
+// waits for, all the same: attempts that are cut off too early make later ones longer.
+func TestASlowLinkKeepsNobodyFromTheLock(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		for _, roundTrip := range []time.Duration{40, 52, 60, 80} {
+			t.Run(fmt.Sprintf("%s, %d ms", name, roundTrip), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					v := redistest.Bubble(t)
+					link := v.Another()
+					a := locksOn(t, v.Client())
+					b := locksOn(t, link.Client(), redlatch.WithHeartbeat(100*time.Millisecond))
+					link.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.DelayReply(roundTrip * time.Millisecond)})
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					h, err := by(ctx, b, "free")
+					require.NoError(t, err)
+					h.release(t)
+
+					held, err := by(ctx, a, "door")
+					require.NoError(t, err)
+					freed := time.AfterFunc(2*time.Second, func() { held.release(t) })
+					defer freed.Stop()
+					h, err = by(ctx, b, "door")
+					require.NoError(t, err)
+					h.release(t)
+					time.Sleep(time.Minute)
+				})
+			})
+		}
+	}
 }
 
 // takesAGrant matches the question of a waiter, which takes over what it was granted.

@@ -23,6 +23,7 @@ type want struct {
 	ticket int64 // 0 until it has one
 	place  lua.Place
 	now    lua.Time // when the place was last heard of
+	pace   session.Pace
 }
 
 func (w *want) waiter(id string) lua.Waiter {
@@ -39,6 +40,7 @@ func (w *want) Spec(id string) queue.Spec[lua.Beat] {
 func (w *want) call() session.Call {
 	call := w.Call("lock", false)
 	call.Pause = w.Settings.Heartbeat / 3
+	call.Pace = &w.pace
 	return call
 }
 

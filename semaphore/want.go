@@ -35,6 +35,7 @@ type want struct {
 	place  lua.Place
 	fault  error // why Redis could not be asked lately; nil when it could
 	unsure bool  // a request under an id that was given up may have taken effect
+	pace   session.Pace
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -63,6 +64,7 @@ func (w *want) call() session.Call {
 	return session.Call{
 		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
 		Pause: w.settings.Heartbeat / 3, Fault: func(err error) { w.fault = err }, Unsure: w.unsure,
+		Pace: &w.pace,
 	}
 }
 
