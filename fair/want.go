@@ -95,34 +95,37 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 // leave gives up what an id has: the lock, which goes to the next, or the place in
 // the queue. It is sent again while dead waiters are being dropped, and also when
 // Redis refuses it, for a permission may come back before the lease ends. The answer
-// has the status of the first command, and the unanswered attempts of all of them.
+// is that of the first command, which gave up all that the id had. What fails after it is
+// tried again in the background.
 func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
-	s := w.Session
-	var unanswered session.Strays
-	for first := lua.Status(0); ; {
-		answer, err := session.Do(ctx, s, w.Call("unlock", true),
-			func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
-				return lua.Leave(ctx, s.Redis, lua.LeaveParams{
-					Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
-					KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
-				})
-			})
-		unanswered = unanswered.And(answer.Strays)
-		answer.Strays = unanswered
-		if first != 0 {
-			answer.Value.Status = first
+	answer, err := w.leaveOnce(ctx, id)
+	for more := err == nil && answer.Value.More; more; {
+		next, err := w.leaveOnce(ctx, id)
+		if err != nil {
+			w.GiveUp(id, session.Strays{})
+			break
 		}
-		if err != nil || !answer.Value.More {
-			return answer, err
-		}
-		first = answer.Value.Status
+		answer.Value.Heard, more = next.Value.Heard, next.Value.More
 	}
+	return answer, err
+}
+
+// leaveOnce is one command of leave.
+func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+	s := w.Session
+	return session.Do(ctx, s, w.Call("unlock", true),
+		func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
+			return lua.Leave(ctx, s.Redis, lua.LeaveParams{
+				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
+				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+			})
+		})
 }
 
 // GiveUp leaves in the background what may have been, or may yet be, granted or
 // queued under an id.
 func (w *want) GiveUp(id string, strays session.Strays) {
-	w.GiveBack(strays, func(ctx context.Context) error {
+	w.GiveBackPlace(strays, func(ctx context.Context) error {
 		_, err := w.leave(ctx, id)
 		return err
 	})
