@@ -237,3 +237,96 @@ func TestAQueueThatCannotBeReadShowsNobody(t *testing.T) {
 		require.False(t, did)
 	})
 }
+
+// forcible is a mutex of either kind.
+type forcible interface {
+	Lock(ctx context.Context) (*lock.Hold, error)
+	ForceRelease(ctx context.Context, expected string) (string, error)
+}
+
+var forcibles = map[string]func(*redlatch.Client) forcible{
+	"mutex":      func(c *redlatch.Client) forcible { return c.Mutex("door") },
+	"fair mutex": func(c *redlatch.Client) forcible { return c.FairMutex("door") },
+}
+
+// isForce matches a forced release of either kind.
+func isForce(cmd []string) bool {
+	return runs("mutex/force_release")(cmd) || runs("fair/force_release")(cmd)
+}
+
+// An operator names a holder that has let go, and one command is lost. The next holder
+// keeps the lock, and nobody says that the first one was ended.
+func TestAForcedReleaseWithALostReplyClaimsNothing(t *testing.T) {
+	t.Parallel()
+	for name, of := range forcibles {
+		for what, action := range map[string]redistest.Action{"reply": redistest.CutReply(), "request": redistest.CutRequest()} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					v := redistest.Bubble(t)
+					link := v.Another()
+					a, b, operator := of(locksOn(t, v.Client())), of(locksOn(t, v.Client())), of(locksOn(t, link.Client()))
+					first, err := a.Lock(t.Context())
+					require.NoError(t, err)
+					was := first.Acquisition()
+					require.NoError(t, first.Unlock(t.Context()))
+					second, err := b.Lock(t.Context())
+					require.NoError(t, err)
+					who, err := operator.ForceRelease(t.Context(), was)
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					require.Equal(t, second.Acquisition(), who)
+
+					fault := link.Inject(redistest.Rule{Match: isForce, Times: 1, Action: action})
+					who, err = operator.ForceRelease(t.Context(), was)
+					require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+					require.Empty(t, who)
+					require.Equal(t, 1, fault.Bites())
+					require.NoError(t, second.Unlock(t.Context()), "it was not ended")
+				})
+			})
+		}
+	}
+}
+
+// An operator ends whoever has the lock. The holder that is found lets go before the
+// command comes, and somebody else gets the lock, who keeps it.
+func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
+	t.Parallel()
+	for name, of := range forcibles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				link := v.Another()
+				a, b, operator := of(locksOn(t, v.Client())), of(locksOn(t, v.Client())), of(locksOn(t, link.Client()))
+				first, err := a.Lock(t.Context())
+				require.NoError(t, err)
+				slow := link.Inject(redistest.Rule{Match: isForce, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+				got := make(chan *lock.Hold, 1)
+				time.AfterFunc(20*time.Millisecond, func() {
+					_ = first.Unlock(context.Background())
+					second, _ := b.Lock(context.Background())
+					got <- second
+				})
+				who, err := operator.ForceRelease(t.Context(), "")
+				require.NoError(t, err)
+				require.Empty(t, who)
+				require.Equal(t, 1, slow.Bites())
+				require.NoError(t, (<-got).Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// The lock is free, and more dead waiters stand in the queue than one command drops.
+func TestATryBehindVeryManyDeadIsGranted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		a := locksOn(t, v.Client())
+		deadWaiters(t, v.Client(), "door", 2600)
+		h, err := a.FairMutex("door").TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}

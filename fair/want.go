@@ -24,6 +24,8 @@ type want struct {
 	place  lua.Place
 	now    lua.Time // when the place was last heard of
 	pace   session.Pace
+
+	dropping bool // the last join found the lock free, and dead waiters to drop
 }
 
 func (w *want) waiter(id string) lua.Waiter {
@@ -66,6 +68,7 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 	if r := answer.Value; err == nil && r.Status != lua.Granted {
 		w.ticket = r.Ticket
 		w.heard(r.Place, r.Now)
+		w.dropping = r.Place.Holder == ""
 	}
 	w.Expired(err)
 	return answer, err
@@ -139,17 +142,21 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	return h
 }
 
-// try asks Redis once for the lock.
+// try asks Redis for the lock: once, and once more for each time that more dead waiters are
+// left to be dropped, each time under an id of its own.
 func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
-	g, granted, err := w.family.desk.Try(ctx, w)
-	switch {
-	case granted:
-		return w.begin(g), nil
-	case err == nil:
-		refused := w.refusal()
-		err = &refused
+	for {
+		w.dropping = false
+		switch g, granted, err := w.family.desk.Try(ctx, w); {
+		case granted:
+			return w.begin(g), nil
+		case err != nil:
+			return nil, err
+		case !w.dropping:
+			refused := w.refusal()
+			return nil, &refused
+		}
 	}
-	return nil, err
 }
 
 // contend joins the queue, and waits in it until the lock comes, also by another call
