@@ -51,8 +51,9 @@ func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err
 	if err != nil || found == nil {
 		return false, err
 	}
+	waiter := *found // shared with attempts that are left behind
 	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, _ lua.Time) (bool, error) {
-		return lua.Remove(ctx, l.Session.Redis, l.Queue, l.Alive, *found, key.ClientPrefix)
+		return lua.Remove(ctx, l.Session.Redis, l.Queue, l.Alive, waiter, key.ClientPrefix)
 	})
 	return err == nil && answer.Value, err
 }
