@@ -715,7 +715,7 @@ func TestARemovedWaiterFindsTheNote(t *testing.T) {
 		require.True(s, did)
 		require.ErrorIs(s, w.failed(), redlatch.ErrRemoved)
 		s.unlock(h)
-		time.Sleep(time.Minute)
+		time.Sleep(2 * time.Hour) // the note is kept for an hour and two heartbeats
 		s.nothingRemains()
 	})
 }

@@ -149,7 +149,8 @@ func WithSelfWaitWarning(after time.Duration) LockOption {
 //
 // All waiters of one name should have the same heartbeat. If one is much longer than
 // the others, the server cannot distinguish its own outage from the death of the waiters
-// with shorter heartbeats. Those waiters then lose their places and queue again.
+// with shorter heartbeats. Those waiters then lose their places and queue again. A crashed
+// waiter with the longest heartbeat delays the others by up to one and a half of it.
 //
 // At least 100 ms, in whole milliseconds. Defaults to 5 s.
 func WithHeartbeat(d time.Duration) LockOption {

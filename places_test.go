@@ -2,15 +2,20 @@ package redlatch_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: a waiter that lives keeps its place in a queue, and learns soon
@@ -217,4 +222,190 @@ func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
 			})
 		})
 	}
+}
+
+// B is granted the lock, and its question is lost or takes longer than its heartbeat. B
+// asks again while the grant stands, and so is served before C, which waits behind it.
+func TestOneLostOrSlowQuestionCostsNoTurn(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		for what, action := range map[string]redistest.Action{
+			"lost": redistest.Swallow(), "reply lost": redistest.LoseReply(),
+			"connection dead": redistest.SilenceBoth(), "slow": redistest.DelayRequest(1500 * time.Millisecond),
+		} {
+			for _, heartbeat := range []time.Duration{300 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second} {
+				t.Run(name+", "+what+", heartbeat "+heartbeat.String(), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) { questionGoesWrong(t, by, heartbeat, action) })
+				})
+			}
+		}
+	}
+}
+
+func questionGoesWrong(t *testing.T, by locker, heartbeat time.Duration, action redistest.Action) {
+	v := redistest.Bubble(t)
+	link := v.Another()
+	a, c := locksOn(t, v.Client()), locksOn(t, v.Client(), redlatch.WithHeartbeat(heartbeat))
+	lost := false
+	b := locksOn(t, link.Client(), redlatch.WithHeartbeat(heartbeat),
+		redlatch.WithWaitNotice(func(w lock.Waiting) { lost = lost || w.Again }))
+	held, err := by(t.Context(), a, "door")
+	require.NoError(t, err)
+	order := make(chan string, 2)
+	wait := func(name string, locks *redlatch.Client) {
+		h, err := by(t.Context(), locks, "door")
+		if err == nil {
+			order <- name
+			time.Sleep(10 * heartbeat)
+			h.release(t)
+		}
+	}
+	go wait("B", b)
+	synctest.Wait()
+	go wait("C", c)
+	time.Sleep(10*heartbeat + heartbeat/10)
+	fault := link.Inject(redistest.Rule{Match: takesAGrant, Times: 1, Action: action})
+	freed := time.Now()
+	held.release(t)
+	require.Equal(t, "B", <-order)
+	require.Less(t, time.Since(freed), heartbeat)
+	require.Equal(t, "C", <-order)
+	require.Equal(t, 1, fault.Bites())
+	require.False(t, lost, "B queued again")
+	time.Sleep(time.Minute)
+}
+
+// A round trip takes more than half of the heartbeat. B gets a free lock, and one that it
+// waits for, all the same: attempts that are cut off too early make later ones longer.
+func TestASlowLinkKeepsNobodyFromTheLock(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		for _, roundTrip := range []time.Duration{40, 52, 60, 80} {
+			t.Run(fmt.Sprintf("%s, %d ms", name, roundTrip), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					v := redistest.Bubble(t)
+					link := v.Another()
+					a := locksOn(t, v.Client())
+					b := locksOn(t, link.Client(), redlatch.WithHeartbeat(100*time.Millisecond))
+					link.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.DelayReply(roundTrip * time.Millisecond)})
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					h, err := by(ctx, b, "free")
+					require.NoError(t, err)
+					h.release(t)
+
+					held, err := by(ctx, a, "door")
+					require.NoError(t, err)
+					freed := time.AfterFunc(2*time.Second, func() { held.release(t) })
+					defer freed.Stop()
+					h, err = by(ctx, b, "door")
+					require.NoError(t, err)
+					h.release(t)
+					time.Sleep(time.Minute)
+				})
+			})
+		}
+	}
+}
+
+// B gives up while its link is down, for longer than its lease. Its place, which would stand
+// for its whole heartbeat, is given up when the link is back.
+func TestAPlaceIsGivenUpForAsLongAsItStands(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const heartbeat, lease = 10 * time.Minute, 10 * time.Second
+		v := redistest.Bubble(t)
+		link := v.Another()
+		a := locksOn(t, v.Client())
+		b := locksOn(t, link.Client(), redlatch.WithHeartbeat(heartbeat), redlatch.WithLease(lease))
+		held, err := byFairMutex(t.Context(), a, "door")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() { _, err := byFairMutex(ctx, b, "door"); failed <- err }()
+		synctest.Wait()
+		link.Down()
+		cancel()
+		require.ErrorIs(t, <-failed, context.Canceled)
+		time.Sleep(heartbeat - time.Minute)
+		link.Up()
+		time.Sleep(30 * time.Second)
+		places, err := v.Client().ZCard(t.Context(), key.ForMutex("door").Queue).Result()
+		require.NoError(t, err)
+		require.Zero(t, places)
+		held.release(t)
+	})
+}
+
+// The first command of an Unlock frees the lock, and many dead waiters are left to be
+// dropped. That fails until the context of the Unlock ends: the lock is free all the same,
+// and the rest is done later.
+func TestAnUnlockThatFreedTheLockSaysSo(t *testing.T) {
+	t.Parallel()
+	for name, action := range map[string]redistest.Action{
+		"replies lost": redistest.LoseReply(), "refused": redistest.Refuse("NOPERM no"), "requests lost": redistest.Swallow(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				link := v.Another()
+				b := locksOn(t, link.Client())
+				queue := key.ForMutex("door").Queue
+				var h claim
+				for range 2 { // the server knows the scripts the second time
+					if h != nil {
+						h.release(t)
+					}
+					var err error
+					h, err = byFairMutex(t.Context(), b, "door")
+					require.NoError(t, err)
+				}
+				deadWaiters(t, v.Client(), "door", 1200)
+				fault := link.Inject(redistest.Rule{
+					Match: func(cmd []string) bool { return lua.Runs(cmd) == "fair/leave" }, Skip: 1, Action: action,
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.NoError(t, h.(lockClaim).Unlock(ctx))
+				require.Positive(t, fault.Bites())
+				there, err := v.Client().Exists(t.Context(), "door").Result()
+				require.NoError(t, err)
+				require.Zero(t, there)
+				fault.Disarm()
+				time.Sleep(5 * time.Second)
+				left, err := v.Client().ZCard(t.Context(), queue).Result()
+				require.NoError(t, err)
+				require.Zero(t, left, "dead waiters that are left")
+			})
+		})
+	}
+}
+
+// deadWaiters puts waiters into the queue of a fair mutex whose heartbeat has ended, and
+// their grace too.
+func deadWaiters(t *testing.T, rdb *redis.Client, name string, n int) {
+	t.Helper()
+	died := time.Now().Add(-time.Second)
+	queued, beats := make([]redis.Z, n), make([]redis.Z, n)
+	for i := range n {
+		member := fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d 1 5000 30000 dead", i+1)
+		queued[i] = redis.Z{Score: float64(died.UnixMicro() + int64(i)), Member: member}
+		beats[i] = redis.Z{Score: float64(died.UnixMilli()), Member: member}
+	}
+	k := key.ForMutex(name)
+	require.NoError(t, rdb.ZAdd(t.Context(), k.Queue, queued...).Err())
+	require.NoError(t, rdb.ZAdd(t.Context(), k.Alive, append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"})...).Err())
+}
+
+// takesAGrant matches the question of a waiter, which takes over what it was granted.
+func takesAGrant(cmd []string) bool {
+	switch lua.Runs(cmd) {
+	case "fair/beat", "semaphore/beat":
+		keys, _ := strconv.Atoi(cmd[2])
+		return cmd[3+keys+2] == "1"
+	}
+	return false
 }

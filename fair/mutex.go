@@ -144,8 +144,11 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
 
 // Queue reads who waits, in order: as many as asked for, after those to skip; and
-// the length of the whole queue. Dead waiters are in it until somebody passes over
-// them. It costs one round trip and changes nothing. Errors are those of Inspect.
+// the length of the whole queue. It shows nobody where show is 0 or less. Dead waiters are
+// in the queue until somebody passes over them. Queue costs one round trip for each
+// thousand waiters shown, and changes nothing. While the queue moves, a waiter that stays
+// is neither missed nor shown twice. Errors are those of Inspect; with one, there are no
+// waiters and the length is 0.
 func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	if err := m.orUnmade().Check(ctx); err != nil {
 		return nil, 0, err
@@ -161,9 +164,11 @@ func (m *Mutex) line() queue.Line {
 
 // RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
 // showed, for operators. Its Lock returns lockerr.ErrRemoved, as soon as it hears
-// of it, and does not queue again by itself. It reports whether there was such a
-// waiter; one that has been granted meanwhile keeps the lock. It costs one round
-// trip for each thousand waiters before it, and one more.
+// of it, and does not queue again by itself, unless it is cut off from Redis for more than
+// an hour and two heartbeats. It reports whether there was such a waiter; one that has
+// been granted meanwhile keeps the lock, and the answer is false. It costs one round trip
+// for each thousand waiters before it, and one more. Errors are those of Inspect, and
+// lockerr.ErrIndeterminate; with one, the answer is false.
 func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
 	if err := m.orUnmade().Check(ctx); err != nil {
 		return false, err
@@ -176,26 +181,23 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 // ForceRelease ends the lock whoever has it, for operators; the next in the queue
 // gets it. expected is the acquisition that Inspect showed, so that the lock is not
 // taken from somebody who got it in between; empty means whoever has it when Redis
-// is first asked. It returns the acquisition that had the lock, empty if nobody had.
+// is first asked, and nobody who comes after. It returns the acquisition that it ended,
+// empty if there was none: nobody had the lock, or that holder released it by itself.
 //
 // The holder is not asked and works on until its next renewal tells it of the
 // loss; until then only the fence protects. When another than the expected
 // acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
-// was changed. It costs one round trip, and one more to learn whom to expect.
+// was changed. When a reply was lost, and the expected acquisition does not have the lock
+// afterwards, the error matches lockerr.ErrIndeterminate: it may have been ended, or it
+// had ended before. It costs one round trip, and one more to learn whom to expect.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
 	return m.orUnmade().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
 			s := m.family.session
-			p := lua.ForceReleaseFairParams{
+			return lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
 				Keys:     mutex.FairKeys(m.named.Keys),
 				Expected: target, Channel: m.named.Keys.Channel,
 				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
-			}
-			reply, err := lua.ForceReleaseFair(ctx, rdb, p)
-			// The lock is free by now; that the dead cannot be dropped must not make that an error.
-			for next := reply; next.More; {
-				next, _ = lua.ForceReleaseFair(ctx, rdb, p)
-			}
-			return reply, err
+			})
 		})
 }

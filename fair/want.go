@@ -23,6 +23,9 @@ type want struct {
 	ticket int64 // 0 until it has one
 	place  lua.Place
 	now    lua.Time // when the place was last heard of
+	pace   session.Pace
+
+	dropping bool // the last join found the lock free, and dead waiters to drop
 }
 
 func (w *want) waiter(id string) lua.Waiter {
@@ -39,6 +42,7 @@ func (w *want) Spec(id string) queue.Spec[lua.Beat] {
 func (w *want) call() session.Call {
 	call := w.Call("lock", false)
 	call.Pause = w.Settings.Heartbeat / 3
+	call.Pace = &w.pace
 	return call
 }
 
@@ -64,6 +68,7 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 	if r := answer.Value; err == nil && r.Status != lua.Granted {
 		w.ticket = r.Ticket
 		w.heard(r.Place, r.Now)
+		w.dropping = r.Place.Holder == ""
 	}
 	w.Expired(err)
 	return answer, err
@@ -74,9 +79,13 @@ func (w *want) beat(id string) lua.Beat {
 }
 
 // Ask beats once for one waiter, which takes what it was granted, until that is
-// answered.
+// answered. What it was granted ends soon unless an attempt takes it, so that a lost
+// attempt must leave time for another. Each attempt asks for itself: a grant is trusted
+// from before the answered one was sent.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
-	return session.Do(ctx, w.Session, w.call(),
+	call := w.call()
+	call.Share = w.Settings.QueueWindow()
+	return session.Do(ctx, w.Session, call,
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
 			replies, err := w.family.beats(ctx, []lua.Beat{w.beat(id)}, true)
 			if err != nil {
@@ -89,34 +98,37 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 // leave gives up what an id has: the lock, which goes to the next, or the place in
 // the queue. It is sent again while dead waiters are being dropped, and also when
 // Redis refuses it, for a permission may come back before the lease ends. The answer
-// has the status of the first command, and the unanswered attempts of all of them.
+// is that of the first command, which gave up all that the id had. What fails after it is
+// tried again in the background.
 func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
-	s := w.Session
-	var unanswered session.Strays
-	for first := lua.Status(0); ; {
-		answer, err := session.Do(ctx, s, w.Call("unlock", true),
-			func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
-				return lua.Leave(ctx, s.Redis, lua.LeaveParams{
-					Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
-					KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
-				})
-			})
-		unanswered = unanswered.And(answer.Strays)
-		answer.Strays = unanswered
-		if first != 0 {
-			answer.Value.Status = first
+	answer, err := w.leaveOnce(ctx, id)
+	for more := err == nil && answer.Value.More; more; {
+		next, err := w.leaveOnce(ctx, id)
+		if err != nil {
+			w.GiveUp(id, session.Strays{})
+			break
 		}
-		if err != nil || !answer.Value.More {
-			return answer, err
-		}
-		first = answer.Value.Status
+		answer.Value.Heard, more = next.Value.Heard, next.Value.More
 	}
+	return answer, err
+}
+
+// leaveOnce is one command of leave.
+func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+	s := w.Session
+	return session.Do(ctx, s, w.Call("unlock", true),
+		func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
+			return lua.Leave(ctx, s.Redis, lua.LeaveParams{
+				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
+				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+			})
+		})
 }
 
 // GiveUp leaves in the background what may have been, or may yet be, granted or
 // queued under an id.
 func (w *want) GiveUp(id string, strays session.Strays) {
-	w.GiveBack(strays, func(ctx context.Context) error {
+	w.GiveBackPlace(strays, func(ctx context.Context) error {
 		_, err := w.leave(ctx, id)
 		return err
 	})
@@ -130,17 +142,21 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	return h
 }
 
-// try asks Redis once for the lock.
+// try asks Redis for the lock: once, and once more for each time that more dead waiters are
+// left to be dropped, each time under an id of its own.
 func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
-	g, granted, err := w.family.desk.Try(ctx, w)
-	switch {
-	case granted:
-		return w.begin(g), nil
-	case err == nil:
-		refused := w.refusal()
-		err = &refused
+	for {
+		w.dropping = false
+		switch g, granted, err := w.family.desk.Try(ctx, w); {
+		case granted:
+			return w.begin(g), nil
+		case err != nil:
+			return nil, err
+		case !w.dropping:
+			refused := w.refusal()
+			return nil, &refused
+		}
 	}
-	return nil, err
 }
 
 // contend joins the queue, and waits in it until the lock comes, also by another call

@@ -266,8 +266,8 @@ func ForceReleaseFair(ctx context.Context, rdb Redis, p ForceReleaseFairParams) 
 	return out, r.err
 }
 
-// Remove takes a waiter out of the queue and lets it know. It reports whether it
-// waited. One round trip.
+// Remove takes a waiter out of the queue and lets it know. It reports whether it waited,
+// or a note says that it was removed before. One round trip.
 func Remove(ctx context.Context, rdb Redis, queueKey, aliveKey string, w Waiter, clients string) (bool, error) {
 	v, err := removeScript.run(ctx, rdb, []string{queueKey, aliveKey}, w.member(), clients)
 	r := readReply(removeScript, v, err)

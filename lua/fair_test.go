@@ -299,6 +299,8 @@ func TestRemoveTakesAWaiterOutAndLeavesANote(t *testing.T) {
 		{"a waiter", with(heldFair, bcQueued), removeWaiter("b:1"), "true", stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"},
 		{"the last", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w +1h grace"}), removeWaiter("b:1"), "true",
 			stillHeld + "; alive 3h b:1=note"},
+		{"a copy finds the note", with(heldFair, []string{"ZADD @A -5000000000001 b:1/w"}), removeWaiter("b:1"), "true",
+			stillHeld + "; alive forever b:1=note"},
 		{"the holder is no waiter", with(heldFair, bcQueued), removeWaiter("a:1"), "false", stillHeld + bcWait},
 		{"nobody", nil, removeWaiter("a:1"), "false", ""},
 		{"queue of another type", []string{"SET @Q x"}, removeWaiter("a:1"), "WRONGTYPE", "queue forever x"},
@@ -614,7 +616,7 @@ func TestCopiesOfFairScriptsTellTheTruth(t *testing.T) {
 			{row{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0",
 				stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
 			{row{"a removal", with(heldFair, bcQueued), removeWaiter("b:1"), "true",
-				stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"}, "false"},
+				stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"}, "true"},
 			{row{"a forced release", with(heldFair, bcQueued), forceFair("a:1"), "freed a:1",
 				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"}, "busy b:1"},
 		} {

@@ -153,13 +153,16 @@ func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnm
 
 // ForceRelease ends the lock whoever has it, for operators. expected is the
 // acquisition that Inspect showed, so that the lock is not taken from somebody
-// who got it in between; empty means whoever has it when Redis is first asked.
-// It returns the acquisition that had the lock, empty if nobody had.
+// who got it in between; empty means whoever has it when Redis is first asked, and nobody
+// who comes after. It returns the acquisition that it ended, empty if there was none:
+// nobody had the lock, or that holder released it by itself.
 //
 // The holder is not asked and works on until its next renewal tells it of the
 // loss; until then only the fence protects. When another than the expected
 // acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
-// was changed. It costs one round trip, and one more to learn whom to expect.
+// was changed. When a reply was lost, and the expected acquisition does not have the lock
+// afterwards, the error matches lockerr.ErrIndeterminate: it may have been ended, or it
+// had ended before. It costs one round trip, and one more to learn whom to expect.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
 	return m.orUnmade().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {

@@ -173,8 +173,9 @@ func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error))
 }
 
 // Queue reads who waits, in order: as many as asked for, after those to skip; and
-// the length of the whole queue. Dead waiters are in it until somebody passes over
-// them. It costs one round trip and changes nothing. Errors are those of Inspect.
+// the length of the whole queue. It shows nobody where show is 0 or less. Dead waiters are
+// in the queue until somebody passes over them. Queue costs one round trip for each
+// thousand waiters shown, and changes nothing. Errors are those of Inspect.
 func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	if err := s.check(ctx); err != nil {
 		return nil, 0, err
@@ -190,8 +191,9 @@ func (s *Semaphore) line() queue.Line {
 
 // RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
 // showed, for operators. Its Acquire returns lockerr.ErrRemoved, as soon as it hears
-// of it, and does not queue again by itself. It reports whether there was such a
-// waiter; one that has been granted meanwhile keeps its permit. It costs one round
+// of it, and does not queue again by itself, unless it is cut off from Redis for more than
+// an hour and two heartbeats. It reports whether there was such a waiter; one that has
+// been granted meanwhile keeps its permit, and the answer is false. It costs one round
 // trip for each thousand waiters before it, and one more.
 func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
 	if err := s.check(ctx); err != nil {

@@ -35,6 +35,7 @@ type want struct {
 	place  lua.Place
 	fault  error // why Redis could not be asked lately; nil when it could
 	unsure bool  // a request under an id that was given up may have taken effect
+	pace   session.Pace
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -63,6 +64,7 @@ func (w *want) call() session.Call {
 	return session.Call{
 		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
 		Pause: w.settings.Heartbeat / 3, Fault: func(err error) { w.fault = err }, Unsure: w.unsure,
+		Pace: &w.pace,
 	}
 }
 
@@ -104,9 +106,13 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 }
 
 // Ask beats once for one waiter, which takes what it was granted, until that is
-// answered.
+// answered. What it was granted ends soon unless an attempt takes it, so that a lost
+// attempt must leave time for another. Each attempt asks for itself: a grant is trusted
+// from before the answered one was sent.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
-	return session.Do(ctx, w.session, w.call(),
+	call := w.call()
+	call.Share = w.settings.QueueWindow()
+	return session.Do(ctx, w.session, call,
 		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
 			replies, err := w.family.beats(ctx, []lua.PermitBeat{w.beat(id)}, true)
 			if err != nil {

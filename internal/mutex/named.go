@@ -118,9 +118,17 @@ func (n *Named) target(ctx context.Context, expected string) (acquisition string
 	return info.Holder, nil
 }
 
+// errOvertaken says why nobody knows whether a forced release was done.
+var errOvertaken = errors.New("the expected acquisition does not have the lock; an unanswered command may have ended it, or it had ended before")
+
 // ForceRelease ends the lock whoever has it, if it is one of ours or of Redisson.
 // expected is the acquisition to end; empty means whoever has the lock when Redis is
-// first asked. force sends the command that ends a certain acquisition.
+// first asked. force sends the command that ends a certain acquisition. It returns the
+// acquisition that it ended; empty if there was none to end, also because the holder
+// that was found released the lock by itself. A copy of a lost command may be answered
+// that another has the lock, or nobody: the holder that was found does not have it any
+// more then, and counts as ended. Of one that the caller named nobody knows whether it
+// had the lock at all: ErrIndeterminate.
 func (n *Named) ForceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
@@ -129,26 +137,27 @@ func (n *Named) ForceRelease(ctx context.Context, expected string,
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	for {
-		target, err := n.target(ctx, expected)
-		if err != nil || target == "" {
-			return target, err
-		}
-		answer, err := Ask(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
-			return force(ctx, rdb, target)
-		})
-		switch {
-		case err != nil:
-			return "", err
-		case answer.Value.Status == lua.Freed, answer.Strays.Any(): // by an earlier attempt
-			if answer.Value.Queue {
-				handOn(ctx, n.Book.Session, n.Keys, n.call("force release"))
-			}
-			return target, nil
-		case answer.Value.Status == lua.Nobody:
-			return "", nil
-		case expected != "":
-			return answer.Value.Holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: answer.Value.Holder}
-		}
+	target, err := n.target(ctx, expected)
+	if err != nil || target == "" {
+		return target, err
 	}
+	answer, err := Ask(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
+		return force(ctx, rdb, target)
+	})
+	if err != nil {
+		return "", err
+	}
+	freed, unsure := answer.Value.Status == lua.Freed, answer.Strays.Any()
+	if answer.Value.More || answer.Value.Queue && (freed || unsure) {
+		handOn(ctx, n.Book.Session, n.Keys, n.call("force release"))
+	}
+	switch {
+	case freed, unsure && expected == "":
+		return target, nil
+	case unsure:
+		return "", &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "force release", Name: n.Keys.Lock, Err: errOvertaken}
+	case answer.Value.Status == lua.Nobody, expected == "":
+		return "", nil
+	}
+	return answer.Value.Holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: answer.Value.Holder}
 }

@@ -161,7 +161,17 @@ func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer
 // GiveBack releases in the background what may have been, or may yet be, granted
 // under an id: release does it once.
 func (w *Want) GiveBack(strays session.Strays, release func(ctx context.Context) error) {
-	w.Session.GiveBack(strays, w.Settings.Lease, func(ctx context.Context) error {
+	w.giveBack(strays, w.Settings.Lease, release)
+}
+
+// GiveBackPlace is GiveBack for what may be a place in a queue as well, which stands for a
+// heartbeat without a lease, and may be granted at the end of it.
+func (w *Want) GiveBackPlace(strays session.Strays, release func(ctx context.Context) error) {
+	w.giveBack(strays, w.Settings.Heartbeat+w.Settings.Lease, release)
+}
+
+func (w *Want) giveBack(strays session.Strays, stands time.Duration, release func(ctx context.Context) error) {
+	w.Session.GiveBack(strays, stands, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 		defer cancel()
 		return release(ctx)

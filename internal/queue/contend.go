@@ -16,10 +16,12 @@ type Contender[B any] interface {
 	Spec(id string) Spec[B]
 	// Join asks, under an id, for what is wanted; unless it is a try, for a place in the
 	// queue where others are in the way, with the ticket of the place it had before. Its
-	// session.Call has a window, past which it fails with session.ErrExpired.
+	// session.Call has a window, past which it fails with session.ErrExpired, and a pace, by
+	// which attempts under the next id get longer.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
 	// Ask beats once for one waiter alone, until that is answered. What the id was
-	// granted is extended to the whole lease by it.
+	// granted is extended to the whole lease by it. An attempt that goes unanswered is
+	// sent again while what was granted is sure to stand.
 	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
 	// Late reports whether the trust in a grant that was asked for at that instant is
 	// over.

@@ -24,6 +24,10 @@
 // of the client beat at once, in batches. When many hints prove false, the waiter heeds the next
 // one later (wake.Flood).
 //
+// A question that goes unanswered is sent again after a quarter of the heartbeat, or of a
+// shorter lease (session.Call.Share): the grant that it is to take over ends with the
+// rest of them.
+//
 // A beat takes no grant over. A waiter whose user's notice blocks goes on beating,
 // and what it was granted meanwhile still ends with its first lease.
 //

@@ -27,6 +27,13 @@ type Call struct {
 	// attempt, and lets none run, later than that after the first one that may have
 	// run: it could get the same a second time under the same id. 0: no such end.
 	Window time.Duration
+	// Share is how long what an attempt may find in Redis is sure to stand, for a call
+	// that goes on after it. The first attempts get a part of it, or of the Window, so
+	// that a lost one leaves time for another. 0: the Window alone.
+	Share time.Duration
+	// Pace is what earlier calls of the same wait have learned of the link; nil: nothing is
+	// learned. It is for one goroutine.
+	Pace *Pace
 	// Unsure says that an earlier request for the same may have taken effect.
 	Unsure bool
 }
@@ -74,6 +81,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		since := out.Sent.Sub(first)
 		valid := c.valid(since)
 		if valid <= 0 {
+			c.Pace.expired(c.Window)
 			return out, c.failed(ctx, s, lockerr.ErrIndeterminate, told.with(ErrExpired))
 		}
 		voidAfter := s.Now().Add(valid)
@@ -86,6 +94,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			c.Fault(err) // or that there is none
 		}
 		if err == nil {
+			c.Pace.answered(time.Since(out.Sent))
 			return out, nil
 		}
 		told.earlier = told.earlier || ctx.Err() == nil
@@ -113,15 +122,43 @@ func (c Call) valid(since time.Duration) time.Duration {
 }
 
 // limit is how long an attempt may go unanswered that is sent that long after the first
-// that may have run. With a window, the first attempts get a part of it, so that a lost
-// reply leaves time for another attempt. A later attempt gets as long as all before it,
-// for a server that is slow.
+// that may have run. With a window or a share, the first attempts get a part of it, so
+// that a lost reply leaves time for another attempt. A later attempt gets as long as all
+// before it, for a server that is slow.
 func (c Call) limit(since time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
-	if c.Window == 0 {
+	share := max(c.Window, c.Share)
+	if share == 0 {
 		return c.Limit
 	}
-	return min(c.Limit, max(c.Window/4, since, least))
+	return min(c.Limit, max(share/4, since, c.Pace.least(), least))
+}
+
+// Pace is how long the attempts of a wait have to be given at least, over a slow link. A
+// short window is used up by attempts that are cut off before their answers, so that no
+// number of fresh ids would be answered either. The zero value knows nothing.
+type Pace struct{ atLeast time.Duration }
+
+func (p *Pace) least() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return p.atLeast
+}
+
+// answered notes how long an answer took.
+func (p *Pace) answered(took time.Duration) {
+	if p != nil {
+		p.atLeast = 2 * took
+	}
+}
+
+// expired notes that no attempt was answered in a window: the first one under the next id
+// gets all of it, and then twice as long each time.
+func (p *Pace) expired(window time.Duration) {
+	if p != nil {
+		p.atLeast = max(window, 2*p.atLeast)
+	}
 }
 
 // verdict is what the failed attempts of a call amount to.

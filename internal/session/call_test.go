@@ -193,6 +193,40 @@ func TestAttemptsShareTheWindow(t *testing.T) {
 	}
 }
 
+// Answers take longer than any attempt under the first id was given. Attempts under later
+// ids get longer, up to the limit of the call, until one is heard; and then as long as
+// answers take.
+func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
+	const window, takes, limit = 100 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{})
+		var pace Pace
+		ask := func(takes time.Duration) error {
+			_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: limit, Window: window, Pace: &pace},
+				func(ctx context.Context, _ lua.Time) (int, error) {
+					_, err := lua.Inspect(ctx, slowServer(takes), "x", "y")
+					if ctx.Err() == nil {
+						err = nil // the empty reply is as good as any
+					}
+					return 1, err
+				})
+			return err
+		}
+		expired := 0
+		for ask(takes) != nil {
+			expired++
+			require.Less(t, expired, 5)
+		}
+		require.Positive(t, expired)
+		require.NoError(t, ask(takes), "the next one knows")
+		for range 10 {
+			began := time.Now()
+			require.ErrorIs(t, ask(time.Hour), ErrExpired)
+			require.Less(t, time.Since(began), limit+window)
+		}
+	})
+}
+
 // After a request that may have taken effect, a fresh one that was never sent does not
 // say that nothing happened.
 func TestAnUnsureCallSaysSo(t *testing.T) {

@@ -19,17 +19,18 @@ import (
 // not as long as a lease.
 //
 // release must tolerate that there is nothing to release. Until it succeeds it is
-// called again, for as long as there may be something to release: until a lease after
-// strays. With a go-redis client that was closed there is no way to.
+// called again, for as long as there may be something to release: until stands has passed
+// after strays, which is how long what they got stands if nobody keeps it. With a go-redis
+// client that was closed there is no way to.
 //
 // A client that closes gives it a moment more, of which the second release takes half
 // at most to wait; what arrives after it is left to its lease.
-func (s *Session) GiveBack(strays Strays, lease time.Duration, release func(ctx context.Context) error) {
+func (s *Session) GiveBack(strays Strays, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
 	s.tasks.enter()
 	go s.giveBack(&giveBack{
-		ctx: ctx, release: release, strays: strays, end: time.Now().Add(max(0, time.Until(strays.until)) + lease),
+		ctx: ctx, release: release, strays: strays, end: time.Now().Add(max(0, time.Until(strays.until)) + stands),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }

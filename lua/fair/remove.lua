@@ -7,11 +7,12 @@
 -- ARGV[2]  channel  -  redlatch:client: of the waiter, whose client id follows
 --
 -- Returns
---   {1}    removed: a note says so, which its next beat finds, instead of queueing again
+--   {1}    removed: a note says so, for an hour and two heartbeats; the next beat of the
+--          waiter finds it, instead of queueing again
 --   {0}    it did not wait: nothing changed
 --
 -- Guarantees  a lock that was granted meanwhile is not touched.
--- Twice       a copy finds it gone.
+-- Twice       a copy finds the note, and says that it was removed.
 -- Cost        one round trip, O(log n).
 -- include server_time_us refusal queue_waiter queue_length queue_remove queue_tell
 
@@ -22,15 +23,20 @@ if refused then
   return refused
 end
 if not redis.call('ZSCORE', KEYS[1], member) then
+  local note = redis.call('ZSCORE', KEYS[2], member)
+  if note and tonumber(note) < 0 then
+    return {1}
+  end
   return {0}
 end
 refused = queue_remove(-2, {member})
 if refused then
   return refused
 end
--- The note: its end, made negative, so that it is nobody's heartbeat.
+-- The note: its end, made negative, so that it is nobody's heartbeat. Operators write
+-- few; one takes some hundred bytes.
 local acquisition, _, heartbeat_ms = queue_waiter(member)
-local note_ms = 2 * heartbeat_ms + 10000
+local note_ms = 2 * heartbeat_ms + 3600000
 redis.pcall('ZADD', KEYS[2], -math.floor(server_time_us() / 1000) - note_ms, member)
 if redis.call('PTTL', KEYS[2]) < note_ms then
   redis.pcall('PEXPIRE', KEYS[2], note_ms)

@@ -1,0 +1,332 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// The goal of this file: what operators are told of a queue is true, whatever happens to
+// the queue, the waiters and the link meanwhile.
+
+// waitingLine is the queue of one name, as operators see it.
+type waitingLine interface {
+	Queue(ctx context.Context, skip, show int) ([]lock.Waiter, int, error)
+	RemoveWaiter(ctx context.Context, acquisition string) (bool, error)
+}
+
+// queuesOf are the queues that operators can look at, with their keys.
+var queuesOf = map[string]func(c *redlatch.Client, name string) (l waitingLine, queue, alive string){
+	"fair mutex": func(c *redlatch.Client, name string) (waitingLine, string, string) {
+		k := key.ForMutex(name)
+		return c.FairMutex(name), k.Queue, k.Alive
+	},
+	"semaphore": func(c *redlatch.Client, name string) (waitingLine, string, string) {
+		k := key.ForSemaphore(name)
+		return c.Semaphore(name, 1), k.Queue, k.Alive
+	},
+}
+
+// everyQueue plays with an operator whose link may fail.
+func everyQueue(t *testing.T, play func(t *testing.T, v, link *redistest.Virtual, by locker, open func(*redlatch.Client) waitingLine, keys [2]string)) {
+	t.Helper()
+	for name, of := range queuesOf {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				open := func(c *redlatch.Client) waitingLine { l, _, _ := of(c, "door"); return l }
+				_, queue, alive := of(nil, "door")
+				play(t, v, v.Another(), queueLockers[name], open, [2]string{queue, alive})
+			})
+		})
+	}
+}
+
+// byHand puts living waiters into a queue, and returns how they stand there.
+func byHand(t *testing.T, rdb *redis.Client, keys [2]string, n int) (members []string) {
+	t.Helper()
+	queued, beats := make([]redis.Z, n), make([]redis.Z, n)
+	for i := range n {
+		members = append(members, fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d 1 3600000 30000 by hand", i))
+		queued[i] = redis.Z{Score: float64(time.Now().UnixMicro() + int64(i/3)), Member: members[i]} // some with the same ticket
+		beats[i] = redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: members[i]}
+	}
+	require.NoError(t, rdb.ZAdd(t.Context(), keys[0], queued...).Err())
+	require.NoError(t, rdb.ZAdd(t.Context(), keys[1], beats...).Err())
+	members, err := rdb.ZRange(t.Context(), keys[0], 0, -1).Result()
+	require.NoError(t, err)
+	return members
+}
+
+// Waiters in front leave between two pages, few or very many of them. The one behind them
+// is found, and a look at the queue shows everybody who stayed, once.
+func TestAQueueThatMovesHidesNobody(t *testing.T) {
+	t.Parallel()
+	for _, leave := range []int{1, 700, 1500, 2400} {
+		everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
+			const waiters = 2500
+			operator := open(locksOn(t, link.Client()))
+			_, _, err := operator.Queue(t.Context(), 0, 1) // the server knows the script
+			require.NoError(t, err)
+			move := func(look func()) {
+				all := byHand(t, v.Client(), keys, waiters)
+				slow := link.Inject(redistest.Rule{Match: runs("fair/queue"), Skip: 2, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+				left := time.AfterFunc(50*time.Millisecond, func() {
+					for _, member := range all[:leave] {
+						_ = v.Client().ZRem(context.Background(), keys[0], member).Err()
+					}
+				})
+				defer left.Stop()
+				look()
+				require.Equal(t, 1, slow.Bites())
+				require.NoError(t, v.Client().Del(t.Context(), keys[0], keys[1]).Err())
+			}
+			move(func() {
+				seen, length, err := operator.Queue(t.Context(), 0, 100_000)
+				require.NoError(t, err)
+				require.Equal(t, waiters-leave, length)
+				count := map[string]int{}
+				for _, w := range seen {
+					count[w.Acquisition]++
+				}
+				for i := leave; i < waiters; i++ {
+					require.Equal(t, 1, count[fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d", i)])
+				}
+				require.Len(t, seen, len(count))
+			})
+			move(func() {
+				did, err := operator.RemoveWaiter(t.Context(), fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d", waiters-1))
+				require.NoError(t, err)
+				require.True(t, did)
+			})
+		})
+	}
+}
+
+// A look at a long queue is read in pages: no command keeps the server busy. None shows
+// anybody where nobody was asked for.
+func TestALookAtAQueueIsReadInPages(t *testing.T) {
+	t.Parallel()
+	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
+		operator := open(locksOn(t, link.Client()))
+		byHand(t, v.Client(), keys, 2500)
+		looks := link.Inject(redistest.Rule{Match: func(cmd []string) bool {
+			if lua.Runs(cmd) != "fair/queue" {
+				return false
+			}
+			require.LessOrEqual(t, len(cmd[6]), len("1000"), "waiters in one command")
+			return true
+		}})
+		for _, c := range []struct{ skip, show, want int }{
+			{0, 0, 0}, {0, -5, 0}, {-1, 2, 2}, {0, 1, 1}, {0, 1000, 1000}, {0, 1001, 1001}, {0, 20_000, 2500}, {2400, 1000, 100}, {2500, 1, 0}, {5000, 0, 0},
+		} {
+			seen, length, err := operator.Queue(t.Context(), c.skip, c.show)
+			require.NoError(t, err)
+			require.Equal(t, 2500, length)
+			require.Len(t, seen, c.want, "%+v", c)
+		}
+		require.Positive(t, looks.Bites())
+	})
+}
+
+// A waiter is granted while the first attempt to remove it is under way, or it is removed and
+// the reply is lost. The answer says which.
+func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
+	t.Parallel()
+	for name, removed := range map[string]bool{"granted meanwhile": false, "removed, and the reply lost": true} {
+		t.Run(name, func(t *testing.T) {
+			everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, by locker, open func(*redlatch.Client) waitingLine, _ [2]string) {
+				a, b, operator := locksOn(t, v.Client()), locksOn(t, v.Client()), open(locksOn(t, link.Client()))
+				held, err := by(t.Context(), a, "door")
+				require.NoError(t, err)
+				got := make(chan error, 1)
+				go func() {
+					h, err := by(t.Context(), b, "door")
+					if got <- err; err == nil {
+						h.release(t)
+					}
+				}()
+				synctest.Wait()
+				seen, _, err := operator.Queue(t.Context(), 0, 1)
+				require.NoError(t, err)
+				_, err = operator.RemoveWaiter(t.Context(), "nobody") // no waiter: no script
+				require.NoError(t, err)
+				lost := redistest.Rule{Match: runs("fair/remove"), Skip: 1, Times: 1, Action: redistest.CutReply()}
+				if !removed {
+					time.AfterFunc(20*time.Millisecond, func() { held.release(t) })
+					link.Inject(redistest.Rule{Match: runs("fair/remove"), Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+					lost.Skip = 0
+				}
+				fault := link.Inject(lost)
+				did, err := operator.RemoveWaiter(t.Context(), seen[0].Acquisition)
+				require.NoError(t, err)
+				require.Equal(t, removed, did)
+				require.Equal(t, 1, fault.Bites())
+				if removed {
+					require.ErrorIs(t, <-got, redlatch.ErrRemoved)
+					held.release(t)
+				} else {
+					require.NoError(t, <-got)
+				}
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// The waiter that is removed is cut off for almost an hour. When it is back, it finds the
+// note, and does not queue again.
+func TestARemovedWaiterIsToldAfterALongCutOff(t *testing.T) {
+	t.Parallel()
+	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, by locker, open func(*redlatch.Client) waitingLine, _ [2]string) {
+		a, b := locksOn(t, v.Client()), locksOn(t, link.Client())
+		held, err := by(t.Context(), a, "door")
+		require.NoError(t, err)
+		got := make(chan error, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Minute)
+		defer cancel()
+		go func() { _, err := by(ctx, b, "door"); got <- err }()
+		synctest.Wait()
+		operator := open(a)
+		seen, _, err := operator.Queue(t.Context(), 0, 1)
+		require.NoError(t, err)
+		link.Down()
+		did, err := operator.RemoveWaiter(t.Context(), seen[0].Acquisition)
+		require.NoError(t, err)
+		require.True(t, did)
+		time.Sleep(59 * time.Minute)
+		link.Up()
+		require.ErrorIs(t, <-got, redlatch.ErrRemoved)
+		held.release(t)
+	})
+}
+
+// With an error, nobody was seen, and nobody was removed as far as is known.
+func TestAQueueThatCannotBeReadShowsNobody(t *testing.T) {
+	t.Parallel()
+	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
+		operator := open(locksOn(t, link.Client()))
+		byHand(t, v.Client(), keys, 1500)
+		_, _, err := operator.Queue(t.Context(), 0, 1)
+		require.NoError(t, err)
+		refused := link.Inject(redistest.Rule{Match: runs("fair/queue"), Skip: 1, Action: redistest.Refuse("NOPERM no")})
+		seen, length, err := operator.Queue(t.Context(), 0, 1500)
+		require.ErrorIs(t, err, redlatch.ErrRefused)
+		require.Empty(t, seen)
+		require.Zero(t, length)
+		did, err := operator.RemoveWaiter(t.Context(), "22222222-2222-2222-2222-222222222222:1")
+		require.ErrorIs(t, err, redlatch.ErrRefused)
+		require.False(t, did)
+		refused.Disarm()
+
+		link.Inject(redistest.Rule{Match: runs("fair/remove"), Action: redistest.LoseReply()})
+		did, err = operator.RemoveWaiter(t.Context(), "22222222-2222-2222-2222-222222222222:1")
+		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+		require.False(t, did)
+	})
+}
+
+// forcible is a mutex of either kind.
+type forcible interface {
+	Lock(ctx context.Context) (*lock.Hold, error)
+	ForceRelease(ctx context.Context, expected string) (string, error)
+}
+
+var forcibles = map[string]func(*redlatch.Client) forcible{
+	"mutex":      func(c *redlatch.Client) forcible { return c.Mutex("door") },
+	"fair mutex": func(c *redlatch.Client) forcible { return c.FairMutex("door") },
+}
+
+// isForce matches a forced release of either kind.
+func isForce(cmd []string) bool {
+	return runs("mutex/force_release")(cmd) || runs("fair/force_release")(cmd)
+}
+
+// An operator names a holder that has let go, and one command is lost. The next holder
+// keeps the lock, and nobody says that the first one was ended.
+func TestAForcedReleaseWithALostReplyClaimsNothing(t *testing.T) {
+	t.Parallel()
+	for name, of := range forcibles {
+		for what, action := range map[string]redistest.Action{"reply": redistest.CutReply(), "request": redistest.CutRequest()} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					v := redistest.Bubble(t)
+					link := v.Another()
+					a, b, operator := of(locksOn(t, v.Client())), of(locksOn(t, v.Client())), of(locksOn(t, link.Client()))
+					first, err := a.Lock(t.Context())
+					require.NoError(t, err)
+					was := first.Acquisition()
+					require.NoError(t, first.Unlock(t.Context()))
+					second, err := b.Lock(t.Context())
+					require.NoError(t, err)
+					who, err := operator.ForceRelease(t.Context(), was)
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					require.Equal(t, second.Acquisition(), who)
+
+					fault := link.Inject(redistest.Rule{Match: isForce, Times: 1, Action: action})
+					who, err = operator.ForceRelease(t.Context(), was)
+					require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+					require.Empty(t, who)
+					require.Equal(t, 1, fault.Bites())
+					require.NoError(t, second.Unlock(t.Context()), "it was not ended")
+				})
+			})
+		}
+	}
+}
+
+// An operator ends whoever has the lock. The holder that is found lets go before the
+// command comes, and somebody else gets the lock, who keeps it.
+func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
+	t.Parallel()
+	for name, of := range forcibles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				link := v.Another()
+				a, b, operator := of(locksOn(t, v.Client())), of(locksOn(t, v.Client())), of(locksOn(t, link.Client()))
+				first, err := a.Lock(t.Context())
+				require.NoError(t, err)
+				slow := link.Inject(redistest.Rule{Match: isForce, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+				got := make(chan *lock.Hold, 1)
+				time.AfterFunc(20*time.Millisecond, func() {
+					_ = first.Unlock(context.Background())
+					second, _ := b.Lock(context.Background())
+					got <- second
+				})
+				who, err := operator.ForceRelease(t.Context(), "")
+				require.NoError(t, err)
+				require.Empty(t, who)
+				require.Equal(t, 1, slow.Bites())
+				require.NoError(t, (<-got).Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// The lock is free, and more dead waiters stand in the queue than one command drops.
+func TestATryBehindVeryManyDeadIsGranted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		a := locksOn(t, v.Client())
+		deadWaiters(t, v.Client(), "door", 2600)
+		h, err := a.FairMutex("door").TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
