@@ -134,7 +134,7 @@ type outcome struct {
 	heartbeat          time.Duration // the longest
 	disturbed          map[int]bool  // actors
 	displaced          map[int]bool  // those of them who may have lost their place
-	deleted            bool          // was a key
+	deleted            bool          // was a key, or what somebody had been granted ended by force
 	late               bool          // did commands come, or come again
 	stood              bool          // did the server stand still
 	stoodFrom          int64

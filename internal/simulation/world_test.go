@@ -578,7 +578,7 @@ func (w *world) outcomes() (outcomes []outcome) {
 	for _, name := range w.names() {
 		o := outcome{
 			history: parts[name], lease: w.s.lease(), heartbeat: w.s.heartbeat(), disturbed: w.disturbed((*world).hit), displaced: w.disturbed((*world).hitCommands),
-			deleted: w.bites["delete"] > 0, late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
+			deleted: w.bites["delete"]+w.bites["force release"] > 0, late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
 		}
 		isCount := func(op history.Op) bool { return op.Kind == history.Count }
 		o.counts = slices.DeleteFunc(slices.Clone(o.history.Ops), func(op history.Op) bool { return !isCount(op) })
