@@ -30,7 +30,7 @@ type doubtful struct {
 
 	script string
 	say    func() error
-	bites  int
+	bites  atomic.Int64
 }
 
 func (d *doubtful) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -47,7 +47,7 @@ func (d *doubtful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if err != nil || lua.Runs(words) != d.script {
 			return err
 		}
-		d.bites++
+		d.bites.Add(1)
 		err = d.say()
 		cmd.SetErr(err)
 		return err
@@ -86,9 +86,9 @@ func TestWhatRanBehindAnErrorIsGivenBack(t *testing.T) {
 			_, _, err = kinds[kind].take(s.locks, bounded)
 			require.ErrorIs(t, err, redlatch.ErrIndeterminate)
 			require.NotErrorIs(t, err, redlatch.ErrRefused)
-			require.NotZero(t, hook.bites)
+			require.NotZero(t, hook.bites.Load())
 			if !again {
-				require.Equal(t, 1, hook.bites, "it was asked again")
+				require.EqualValues(t, 1, hook.bites.Load(), "it was asked again")
 				require.NoError(t, bounded.Err(), "it is told at once")
 			}
 			rest(s)
@@ -282,21 +282,32 @@ func TestAnErrorThatCannotBeComparedIsAnErrorLikeAnyOther(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := inBubble(t)
-				hook := &doubtful{script: k.ask, say: func() error { return odd{map[string]int{"a": 1}} }}
-				s.client.AddHook(hook)
+				var asks, releases atomic.Bool // fail
+				var said atomic.Int64
+				for script, fails := range map[string]*atomic.Bool{k.ask: &asks, k.release: &releases} {
+					s.client.AddHook(&doubtful{script: script, say: func() error {
+						if !fails.Load() {
+							return nil
+						}
+						said.Add(1)
+						return odd{map[string]int{"a": 1}}
+					}})
+				}
+				asks.Store(true)
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
 				_, _, err := k.take(s.locks, ctx)
 				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
 				require.ErrorContains(t, err, "odd")
-				require.Greater(t, hook.bites, 1)
-				hook.script = k.release
+				require.Greater(t, said.Load(), int64(1))
+				asks.Store(false)
 				_, release, err := k.take(s.locks, context.Background())
 				require.NoError(t, err)
+				releases.Store(true)
 				ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
 				require.ErrorContains(t, release(ctx), "odd")
-				hook.script = ""
+				releases.Store(false)
 				time.Sleep(time.Minute)
 			})
 		})

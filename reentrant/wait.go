@@ -68,7 +68,12 @@ func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 			has = true
 			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, turn), nil
 		}
-		w.abandon(id, answer)
+		if granted { // at once: it would be in the way of the next question
+			_, err = w.Release(ctx, id, 0)
+		}
+		if !granted || err != nil || answer.Strays.Any() {
+			w.abandon(id, answer)
+		}
 		switch {
 		case err != nil:
 			return nil, err

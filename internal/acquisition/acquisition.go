@@ -216,11 +216,11 @@ func (a *Acquisition) untilLost(ctx context.Context) (context.Context, context.C
 	}
 }
 
-// lostOr is the loss of the lock, or else err.
+// lostOr is the loss of the lock, or else err. A refusal says more: it tells what to do.
 func (a *Acquisition) lostOr(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.state == lost {
+	if a.state == lost && !errors.Is(err, lockerr.ErrRefused) {
 		return a.lostErr
 	}
 	return err
