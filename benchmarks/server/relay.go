@@ -1,19 +1,16 @@
-package benchmarks
+package server
 
 import (
 	"net"
-	"testing"
 	"time"
 )
 
-// distant is an address that leads to another, and takes so long each way.
-func distant(b *testing.B, addr string, way time.Duration) string {
-	b.Helper()
+// Relay is a way to addr that takes so long in each direction, as a network does.
+func Relay(addr string, way time.Duration) (near string, stop func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		b.Fatal(err)
+		return "", nil, err
 	}
-	b.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
 			near, err := l.Accept()
@@ -29,7 +26,7 @@ func distant(b *testing.B, addr string, way time.Duration) string {
 			go carry(near, far, way)
 		}
 	}()
-	return l.Addr().String()
+	return l.Addr().String(), func() { _ = l.Close() }, nil
 }
 
 // carry copies, each piece so much later than it came.

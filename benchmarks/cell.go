@@ -1,0 +1,134 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redlatch/redlatch/benchmarks/server"
+)
+
+// cell says what the processes of one measurement do. It travels to them as JSON, and to
+// a JVM field by field.
+type cell struct {
+	Library string
+	Row     string
+
+	Addrs   []string // one server, or the nodes of a cluster
+	Cluster bool
+	Batched bool // through the AutoPipeline of go-redis
+
+	Processes  int
+	Clients    int // of each process
+	Goroutines int // of each process
+	Names      int // 1: all want one name; 0: each goroutine has its own; more: taken in turn
+	Permits    int // of the semaphore; 0: it is taken as a mutex
+	Hold       time.Duration
+
+	Keep int // so many locks are taken and held, instead of turns
+	Once int // so many names are locked and unlocked once, instead of turns
+
+	Warm, Measure time.Duration
+
+	Process int // which of the processes this is
+}
+
+// result is what one process has measured.
+type result struct {
+	Turns   []int   // of each goroutine
+	Waits   []int64 // µs, of each turn: how long until the lock was there
+	Unmet   []int64 // µs, of those who still waited at the end: how long they had waited so far
+	Handed  []int64 // µs from an Unlock to the return of the next Lock, with one name
+	Elapsed time.Duration
+
+	CPU    time.Duration // of the process
+	Allocs uint64        // objects; 0 where that is not known
+	Bytes  uint64
+	Heap   uint64 // of what is kept
+}
+
+// outcome is what a cell came to: its processes and the server, in one round.
+type outcome struct {
+	PerSecond float64 // turns
+	// In µs. Whoever still waits at the end counts with the time so far.
+	WaitP50, WaitP99, WaitMax float64
+	HandedP50                 float64 // µs; 0 where it is not measured
+	Jain                      float64 // over goroutines
+	JainClients               float64 // over processes
+
+	// Of one turn.
+	Commands   float64 // of Redis, those inside scripts included
+	Scripts    float64
+	ScriptTime float64 // µs of the server, in the commands that the library sent
+	ServerCPU  float64 // µs
+	ClientCPU  float64 // µs
+	Allocs     float64
+	Bytes      float64
+
+	// Where locks are kept, or names are locked once.
+	HeapEach   float64 // bytes of the client for a lock that is held
+	MemoryEach float64 // bytes of the server for a name
+	ClientLoad float64 // of a core
+	ServerLoad float64
+}
+
+// merge makes the outcome of a cell of what its processes and the server say.
+func merge(c cell, results []result, used server.Usage) outcome {
+	var turns, byProcess []int
+	var waits, handed []int64
+	var o outcome
+	var sum int
+	var cpu time.Duration
+	var allocs, bytes uint64
+	for _, r := range results {
+		turns = append(turns, r.Turns...)
+		waits = append(append(waits, r.Waits...), r.Unmet...)
+		handed = append(handed, r.Handed...)
+		n := 0
+		for _, t := range r.Turns {
+			n += t
+		}
+		byProcess = append(byProcess, n)
+		sum += n
+		o.PerSecond += float64(n) / r.Elapsed.Seconds()
+		cpu += r.CPU
+		allocs += r.Allocs
+		bytes += r.Bytes
+	}
+	slices.Sort(waits)
+	slices.Sort(handed)
+	o.WaitP50, o.WaitP99, o.WaitMax = percentile(waits, 50), percentile(waits, 99), percentile(waits, 100)
+	o.HandedP50 = percentile(handed, 50)
+	o.Jain, o.JainClients = jain(turns), jain(byProcess)
+	each := func(total float64) float64 { return total / float64(max(sum, 1)) }
+	o.Commands, o.Scripts = each(float64(used.Commands)), each(float64(used.Scripts))
+	o.ScriptTime, o.ServerCPU = each(used.Sent), each(used.CPU)
+	o.ClientCPU = each(float64(cpu.Microseconds()))
+	o.Allocs, o.Bytes = each(float64(allocs)), each(float64(bytes))
+	if n := c.Keep + c.Once; n > 0 {
+		elapsed := results[0].Elapsed
+		o.HeapEach, o.MemoryEach = float64(results[0].Heap)/float64(n), used.Memory/float64(n)
+		o.ClientLoad, o.ServerLoad = float64(cpu)/float64(elapsed), used.CPU*1e3/float64(elapsed)
+	}
+	return o
+}
+
+// percentile is of values in order; 0 where there are none.
+func percentile(sorted []int64, p int) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return float64(sorted[min(len(sorted)*p/100, len(sorted)-1)])
+}
+
+// jain is Jain's index of fairness: 1 when all got the same (Jain, Chiu, Hawe, 1984).
+func jain(turns []int) float64 {
+	var sum, squares float64
+	for _, n := range turns {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(turns)) * squares)
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// library is one of those compared.
+type library struct {
+	name   string
+	module string // for its version; empty: this repository
+	open   func(c cell) (locker, error)
+	redis  bool     // its server is Redis
+	sends  []string // the commands that its turns send, by which the server's time is told
+}
+
+var libraries = []library{
+	floors, mutexes, fairs, semaphores, redsyncs, redislocks, rueidislocks, etcds,
+	redissons("RLock"), redissons("RFairLock"), redissons("RPermitExpirableSemaphore"),
+}
+
+func byName(name string) (library, error) {
+	for _, l := range libraries {
+		if l.name == name {
+			return l, nil
+		}
+	}
+	return library{}, fmt.Errorf("no library is called %q", name)
+}
+
+// open makes one client of the cell's library.
+func open(c cell) (locker, error) {
+	l, err := byName(c.Library)
+	if err != nil {
+		return nil, err
+	}
+	return l.open(c)
+}
+
+// goRedis is a client with default options, as in everybody's documentation, or its
+// AutoPipeline where the cell wants that. closeAll closes both.
+func goRedis(c cell) (rdb redis.UniversalClient, closeAll func(), err error) {
+	if c.Cluster {
+		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs})
+	} else {
+		rdb = redis.NewClient(&redis.Options{Addr: c.Addrs[0]})
+	}
+	client := rdb
+	if c.Batched {
+		rdb, err = client.AutoPipeline()
+	}
+	return rdb, func() { _ = client.Close() }, err
+}

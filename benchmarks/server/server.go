@@ -1,0 +1,275 @@
+// Package server starts the servers that locks are measured on and shown on.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Server is one Redis, a cluster, or etcd. It listens on the loopback interface, and
+// ends with this program at the latest.
+type Server struct {
+	Addrs []string
+	Nodes []*redis.Client // none of etcd
+
+	cluster bool
+	started []*exec.Cmd
+	dir     string
+}
+
+// serverPath is of the redis-server to measure on.
+func serverPath() string {
+	if path := os.Getenv("REDLATCH_REDIS_SERVER"); path != "" {
+		return path
+	}
+	return "redis-server"
+}
+
+// Redis starts one server, or a cluster of several.
+func Redis(nodes int) (_ *Server, err error) {
+	s := &Server{cluster: nodes > 1}
+	if s.dir, err = os.MkdirTemp("", "benchmarks"); err != nil {
+		return s, err
+	}
+	for i := range nodes {
+		port, err := freePort()
+		if err != nil {
+			return s, err
+		}
+		dir := filepath.Join(s.dir, strconv.Itoa(i))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return s, err
+		}
+		args := []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"}
+		if s.cluster {
+			args = append(args, "--cluster-enabled", "yes")
+		}
+		if err := s.start(serverPath(), args...); err != nil {
+			return s, err
+		}
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		s.Addrs = append(s.Addrs, addr)
+		s.Nodes = append(s.Nodes, redis.NewClient(&redis.Options{Addr: addr}))
+	}
+	return s, s.awaitRedis()
+}
+
+func (s *Server) start(path string, args ...string) error {
+	cmd := exec.Command(path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	s.started = append(s.started, cmd)
+	return nil
+}
+
+func (s *Server) awaitRedis() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, n := range s.Nodes {
+		if err := until(ctx, func() error { return n.Ping(ctx).Err() }); err != nil {
+			return err
+		}
+	}
+	if !s.cluster {
+		return nil
+	}
+	const slots = 16384
+	for i, n := range s.Nodes {
+		if err := n.ClusterAddSlotsRange(ctx, slots*i/len(s.Nodes), slots*(i+1)/len(s.Nodes)-1).Err(); err != nil {
+			return err
+		}
+		if i == 0 {
+			continue
+		}
+		host, port, _ := net.SplitHostPort(s.Addrs[0])
+		if err := n.ClusterMeet(ctx, host, port).Err(); err != nil {
+			return err
+		}
+	}
+	for _, n := range s.Nodes {
+		known := func() error {
+			info, err := n.ClusterInfo(ctx).Result()
+			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", len(s.Nodes)))) {
+				err = errors.New("the cluster is not complete")
+			}
+			return err
+		}
+		if err := until(ctx, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Etcd starts one etcd.
+func Etcd() (_ *Server, err error) {
+	s := &Server{}
+	if s.dir, err = os.MkdirTemp("", "benchmarks"); err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return s, err
+	}
+	peer, err := freePort()
+	if err != nil {
+		return s, err
+	}
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	url, peerURL := "http://"+addr, fmt.Sprintf("http://127.0.0.1:%d", peer)
+	err = s.start("etcd", "--data-dir", filepath.Join(s.dir, "etcd"),
+		"--listen-client-urls", url, "--advertise-client-urls", url,
+		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)
+	if err != nil {
+		return s, err
+	}
+	s.Addrs = []string{addr}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return s, until(ctx, func() error {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err
+	})
+}
+
+// until tries until it goes well or ctx ends.
+func until(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Monitor subscribes to every channel of the first node, until stop.
+func (s *Server) Monitor() (stop func(), err error) {
+	monitor := s.Nodes[0].PSubscribe(context.Background(), "*")
+	if _, err := monitor.Receive(context.Background()); err != nil {
+		return nil, errors.Join(err, monitor.Close())
+	}
+	go func() {
+		for range monitor.Channel() { // Redis ends a connection that is not read
+		}
+	}()
+	return func() { _ = monitor.Close() }, nil
+}
+
+// Flush empties the server, which is this program's own.
+func (s *Server) Flush() error {
+	for _, n := range s.Nodes {
+		if err := n.FlushAll(context.Background()).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop ends it.
+func (s *Server) Stop() {
+	for _, n := range s.Nodes {
+		_ = n.Close()
+	}
+	for _, cmd := range s.started {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	_ = os.RemoveAll(s.dir)
+}
+
+// nextPort is below the range of outgoing connections, and leaves room for the bus of a
+// cluster, 10,000 higher.
+var nextPort = 20000 + os.Getpid()%5000
+
+// freePort returns each port once: who asked for the last one may not have bound it yet.
+func freePort() (int, error) {
+	for nextPort < 32000 {
+		nextPort++
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", nextPort))
+		if err == nil {
+			return nextPort, l.Close()
+		}
+	}
+	return 0, errors.New("no port is free")
+}
+
+// Usage is what the nodes of a server have done so far.
+type Usage struct {
+	Commands int     // those inside scripts included
+	Scripts  int     // EVALSHA and EVAL
+	Sent     float64 // µs in the commands that clients of a library send
+	CPU      float64 // µs
+	Memory   float64 // bytes
+}
+
+// Used asks the nodes; sends are the commands whose time counts.
+func (s *Server) Used(sends []string) (u Usage, err error) {
+	for _, n := range s.Nodes {
+		info, err := n.InfoMap(context.Background(), "commandstats", "cpu", "memory").Result()
+		if err != nil {
+			return u, err
+		}
+		for name, line := range info["Commandstats"] {
+			var calls int
+			var usec float64
+			if _, err := fmt.Sscanf(line, "calls=%d,usec=%f", &calls, &usec); err != nil {
+				return u, fmt.Errorf("%s: %s: %w", name, line, err)
+			}
+			command := strings.TrimPrefix(name, "cmdstat_")
+			if command == "info" {
+				continue
+			}
+			u.Commands += calls
+			if command == "evalsha" || command == "eval" {
+				u.Scripts += calls
+			}
+			for _, c := range sends {
+				if c == command {
+					u.Sent += usec
+				}
+			}
+		}
+		for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
+			seconds, err := strconv.ParseFloat(info["CPU"][field], 64)
+			if err != nil {
+				return u, err
+			}
+			u.CPU += seconds * 1e6
+		}
+		memory, err := strconv.ParseFloat(info["Memory"]["used_memory"], 64)
+		if err != nil {
+			return u, err
+		}
+		u.Memory += memory
+	}
+	return u, nil
+}
+
+// Since is what was done after before.
+func (u Usage) Since(before Usage) Usage {
+	return Usage{
+		Commands: u.Commands - before.Commands, Scripts: u.Scripts - before.Scripts,
+		Sent: u.Sent - before.Sent, CPU: u.CPU - before.CPU, Memory: u.Memory - before.Memory,
+	}
+}
