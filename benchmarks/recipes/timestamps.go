@@ -39,7 +39,7 @@ func (l timestamped) try(ctx context.Context, name string) (value string, err er
 		return "", err
 	}
 	value = l.end()
-	before, err := l.rdb.GetSet(ctx, name, value).Result()
+	before, err := l.rdb.Do(ctx, "getset", name, value).Text()
 	if err != nil || before != stored {
 		return "", err
 	}
@@ -64,7 +64,7 @@ var timestamps = recipe{
 				a := timestamped{s.client(), 10 * time.Second, time.Now}
 				b := timestamped{s.client(), 10 * time.Second, ahead}
 				if mine, err := a.try(ctx, "door"); mine == "" || err != nil {
-					return false, "", fmt.Errorf("A has no lock: %w", err)
+					return false, "", fmt.Errorf("the first client has no lock: %w", err)
 				}
 				theirs, err := b.try(ctx, "door")
 				return theirs != "", "A has a lease of 10 s; B, whose clock is 20 s ahead, is in at once", err
