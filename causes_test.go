@@ -149,7 +149,7 @@ func TestAnOldFaultIsNotToldLater(t *testing.T) {
 	})
 }
 
-// What a Lock left open before it was granted is no doubt of a re-entry.
+// A re-entry has none of the doubts that a Lock had before it was granted.
 func TestAReentryInheritsNoDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t, redlatch.WithLease(200*time.Millisecond), redlatch.WithRenewal(20*time.Millisecond))

@@ -49,7 +49,7 @@ type result struct {
 // outcome is what a cell came to: its processes and the server, in one round.
 type outcome struct {
 	PerSecond float64 // turns
-	// In µs. Whoever still waits at the end counts with the time so far.
+	// In µs. A waiter that still waits at the end counts with the time so far.
 	WaitP50, WaitP99, WaitMax float64
 	HandedP50                 float64 // µs; 0 where it is not measured
 	Jain                      float64 // over goroutines

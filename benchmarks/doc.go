@@ -1,5 +1,5 @@
 // Command benchmarks measures redlatch beside the bare floor and beside other locks,
-// all in one run on one machine. What counts are the ratios within a run; see README.md.
+// all in one run on one machine. Only the ratios within a run count; see README.md.
 //
 // A cell is one library at one kind of work. It runs in processes of its own, which
 // this program starts: itself again, or a JVM with the real Redisson. Cells take turns,

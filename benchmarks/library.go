@@ -12,7 +12,7 @@ type library struct {
 	module string // for its version; empty: this repository
 	open   func(c cell) (locker, error)
 	redis  bool     // its server is Redis
-	sends  []string // the commands that its turns send, by which the server's time is told
+	sends  []string // the commands that its turns send: their time on the server counts
 }
 
 var libraries = []library{

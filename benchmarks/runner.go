@@ -117,13 +117,13 @@ func play(c cell, l library, s *server.Server) (o outcome, err error) {
 		}
 		return nil
 	}
-	// Whoever hangs is ended, and what it wrote is the error.
-	patience := time.AfterFunc(c.Warm+c.Measure+3*time.Minute, func() {
+	// A process that hangs is ended, and its standard error is the error.
+	limit := time.AfterFunc(c.Warm+c.Measure+3*time.Minute, func() {
 		for _, p := range all {
 			_ = p.cmd.Process.Kill()
 		}
 	})
-	defer patience.Stop()
+	defer limit.Stop()
 	if err := each(func(p *process) error { return p.await("ready") }); err != nil {
 		return o, err
 	}

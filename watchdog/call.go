@@ -44,7 +44,7 @@ func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
 		longest, least = max(longest, l.trust.mono), min(least, l.trust.mono)
 		tries = min(tries, l.tries)
 	}
-	c.timeout = max(timeout(ln.every, time.Duration(longest-now.mono)), patience(ln.every, time.Duration(least-now.mono), tries))
+	c.timeout = max(timeout(ln.every, time.Duration(longest-now.mono)), slowTimeout(ln.every, time.Duration(least-now.mono), tries))
 	c.end = later(now.mono, c.timeout+grace)
 	w.calls[c] = struct{}{}
 	w.prompt++
@@ -63,10 +63,10 @@ func timeout(every, trust time.Duration) time.Duration {
 	return min(max(min(full, trust/2), full/4, timeoutMin), trust)
 }
 
-// patience is what a call gets after so many that went unanswered: twice as long each
+// slowTimeout is what a call gets after so many that went unanswered: twice as long each
 // time, for a server that is slow, but no more than half of the trust of any lease in it,
 // so that a call that hangs leaves time for another try.
-func patience(every, trust time.Duration, tries uint8) time.Duration {
+func slowTimeout(every, trust time.Duration, tries uint8) time.Duration {
 	d, most := every/2, trust/2
 	for ; tries > 0 && d < most; tries-- {
 		d *= 2

@@ -12,8 +12,8 @@ import (
 )
 
 // Taught since before SET had NX: the value is the instant at which the lock ends, by
-// the clock of the client. Who finds it over takes it with GETSET, and has it if what
-// GETSET returns is what it had read.
+// the clock of the client. A client that finds it over takes it with GETSET, and
+// has it if GETSET returns the value that it had read.
 type timestamped struct {
 	rdb   *redis.Client
 	lease time.Duration

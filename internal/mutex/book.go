@@ -179,7 +179,7 @@ func (r *Record) SetFault(err error) {
 }
 
 // Fault is why Redis could not be asked lately; nil when it could, or nobody has asked.
-// Who cannot reach it tries every few seconds, so an older fault is of somebody who left.
+// A caller that cannot reach it tries every few seconds, so an older fault is of one that left.
 func (r *Record) Fault() error {
 	const lately = 10 * time.Second
 	r.mu.Lock()
