@@ -592,3 +592,29 @@ func (h *slowScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *slowScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
+
+// Two calls of one chain try at the same time. The slower one finds the lock taken by its
+// own chain, and re-enters it.
+func TestATryThatFindsItsOwnChainReenters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		s.unlock(s.lock(context.Background())) // the server's clock is learned
+		chain := redlatch.WithOwner(context.Background())
+		slow := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.DelayRequest(50 * time.Millisecond)})
+		slower := make(chan error, 1)
+		var second *lock.Hold
+		go func() {
+			var err error
+			second, err = s.mu.TryLock(chain)
+			slower <- err
+		}()
+		slow.Await(1)
+		first, err := s.mu.TryLock(chain)
+		require.NoError(t, err)
+		require.NoError(t, <-slower)
+		require.Equal(t, first.Acquisition(), second.Acquisition())
+		s.unlock(second)
+		s.unlock(first)
+		s.nothingLeft()
+	})
+}
