@@ -121,7 +121,7 @@ type scriptTraffic struct {
 func (s *scriptTraffic) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *scriptTraffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(s, next)
 }
 
 func (s *scriptTraffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -69,7 +69,11 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, About: cfg.description, KeepFence: cfg.keepFence})
+	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, About: cfg.description, KeepFence: cfg.keepFence}
+	if wraps[*redis.Client](rdb) { // and so one server
+		conf.Pipeline = rdb.Pipeline
+	}
+	s := session.New(conf)
 	if wraps[*redis.ClusterClient](rdb) {
 		s.FoundCluster()
 	}

@@ -35,7 +35,7 @@ type doubtful struct {
 
 func (d *doubtful) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (d *doubtful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(d, next)
 }
 func (d *doubtful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -197,7 +197,7 @@ func (p *panicking) DialHook(next redis.DialHook) redis.DialHook {
 }
 
 func (p *panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(p, next)
 }
 
 func (p *panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -590,7 +590,7 @@ func (h *slowScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (h *slowScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(h, next)
 }
 
 // Two calls of one chain try at the same time. The slower one finds the lock taken by its

@@ -545,7 +545,7 @@ type renewals struct {
 func (r *renewals) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (r *renewals) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(r, next)
 }
 
 func (r *renewals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -671,7 +671,7 @@ type modelLock struct {
 func (s *modelServer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *modelServer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(s, next)
 }
 
 func (s *modelServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {

@@ -89,7 +89,7 @@ func (h noTraffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 func (h noTraffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(h, next)
 }
 
 func TestBadNamesAreRefusedByEveryUse(t *testing.T) {

@@ -269,7 +269,7 @@ type slowHook struct{ d time.Duration }
 
 func (h slowHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h slowHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(h, next)
 }
 func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

@@ -24,13 +24,13 @@ func NewFamily(b *mutex.Book) *Family {
 	f := &Family{session: b.Session, book: b}
 	f.desk = queue.NewDesk(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
 		func(ctx context.Context, batch []lua.Beat) ([]lua.BeatReply, error) {
-			return f.beats(ctx, batch, false)
+			return f.beats(ctx, f.session.Redis, batch, false)
 		})
 	return f
 }
 
-func (f *Family) beats(ctx context.Context, batch []lua.Beat, take bool) ([]lua.BeatReply, error) {
-	return lua.Beats(ctx, f.session.Redis, f.session.KeepFence, key.ClientPrefix, take, batch)
+func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.Beat, take bool) ([]lua.BeatReply, error) {
+	return lua.Beats(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 
 // Waiting is how many goroutines of the client wait, or are about to.

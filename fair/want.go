@@ -55,8 +55,8 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 		call.Window = w.Settings.Window()
 	}
 	answer, err := session.Do(ctx, s, call,
-		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
-			r, err := lua.Join(ctx, s.Redis, lua.JoinParams{
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
+			r, err := lua.Join(ctx, rdb, lua.JoinParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, Clients: key.ClientPrefix,
 			})
@@ -86,8 +86,8 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 	call := w.call()
 	call.Share = w.Settings.QueueWindow()
 	return session.Do(ctx, w.Session, call,
-		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.beats(ctx, []lua.Beat{w.beat(id)}, true)
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
+			replies, err := w.family.beats(ctx, rdb, []lua.Beat{w.beat(id)}, true)
 			if err != nil {
 				return lua.BeatReply{}, err
 			}
@@ -117,8 +117,8 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
 	return session.Do(ctx, s, w.Call("unlock", true),
-		func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
-			return lua.Leave(ctx, s.Redis, lua.LeaveParams{
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
+			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
 				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			})

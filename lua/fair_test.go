@@ -147,7 +147,7 @@ func TestJoinGrantsOnlyWhoseTurnItIs(t *testing.T) {
 	runRows(t, []row{
 		{"free, nobody waits", nil, join("a:1"), "granted clock", "lock 4h a:1:1 redlatch:about:host-1; fence forever clock"},
 		{"free, nothing to say of itself", nil, join("a:1", aboutNothing), "granted clock", "lock 4h a:1:1; fence forever clock"},
-		{"free, fence kept for a time", nil, join("a:1", keepFence3h), "granted clock", "lock 4h a:1:1 redlatch:about:host-1; fence 3h clock"},
+		{"free, fence kept for a time", nil, join("a:1", keepFence3h), "granted clock", "lock 4h a:1:1 redlatch:about:host-1; fence 4h clock"},
 		{"free, a try", free, join("a:1", tryOnly), "granted 5000000000000001", "lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
 		{"a copy finds its own", heldFair, join("a:1"), "granted 5000000000000000", "lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"},
 		{"a copy after the fence was lost", []string{"HSET @L a:1 1"}, join("a:1"), "granted clock", "lock 4h a:1:1; fence forever clock"},

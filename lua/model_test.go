@@ -492,14 +492,24 @@ func (m *machine) grant(o op, now lua.Time, during span) int64 {
 		panic(fmt.Sprintf("fence %d after %d", fence, m.given[o.lock]))
 	}
 	m.given[o.lock] = fence
-	end := span{forever: true}
-	if o.keep > 0 && (f == nil || !f.end.forever) {
-		if end = during.plus(o.keep); f != nil {
-			end = f.end.extended(during, o.keep)
-		}
-	}
-	m.fences[o.lock] = &storedFence{value: fence, end: end}
+	m.fences[o.lock] = &storedFence{value: fence, end: f.kept(during, o.keep)}
 	return fence
+}
+
+// kept is the end of a fence after a grant: for ever, or as it was if that is far enough, or
+// later than asked for, by an hour at most. At the border it may be either.
+func (f *storedFence) kept(during span, keep time.Duration) span {
+	if keep == 0 || f != nil && f.end.forever {
+		return span{forever: true}
+	}
+	least, extended := during.plus(keep), during.plus(keep+min(keep, hour))
+	switch {
+	case f == nil || f.end.hi < least.lo:
+		return extended
+	case f.end.lo >= least.hi:
+		return f.end
+	}
+	return span{lo: min(f.end.lo, extended.lo), hi: max(f.end.hi, extended.hi)}
 }
 
 func (m *machine) release(o op) lua.ReleaseReply {

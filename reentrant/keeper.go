@@ -57,8 +57,8 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.want.NewID()
 	answer, err := session.Do(ctx, k.want.Session, k.want.Call("unlock", false),
-		func(ctx context.Context, voidAfter lua.Time) (lua.TransferReply, error) {
-			r, err := lua.Transfer(ctx, k.want.Session.Redis, lua.TransferParams{
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
+			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: k.want.Keys.Lock, FenceKey: k.want.Keys.Fence,
 				From: from.ID, To: id,
 				Lease: w.want.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.want.Session.KeepFence,

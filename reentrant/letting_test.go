@@ -40,7 +40,7 @@ type away time.Duration
 
 func (a away) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (a away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(a, next)
 }
 func (a away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

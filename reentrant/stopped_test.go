@@ -76,7 +76,7 @@ type grantedHook func(acquisition string)
 
 func (h grantedHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h grantedHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(h, next)
 }
 func (h grantedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

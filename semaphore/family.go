@@ -34,7 +34,7 @@ func NewFamily(s *session.Session) *Family {
 	f := &Family{session: s, held: make(map[string]permit)}
 	f.desk = queue.NewDesk(s, session.PermitWaiters, key.ClientPrefix+s.ID,
 		func(ctx context.Context, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
-			return f.beats(ctx, batch, false)
+			return f.beats(ctx, f.session.Redis, batch, false)
 		})
 	s.Keep(session.Permits, f.renew)
 	return f
@@ -84,8 +84,8 @@ func (f *Family) ended(a *acquisition.Acquisition) {
 	delete(f.held, a.ID)
 }
 
-func (f *Family) beats(ctx context.Context, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
-	return lua.BeatPermits(ctx, f.session.Redis, f.session.KeepFence, key.ClientPrefix, take, batch)
+func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
+	return lua.BeatPermits(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 
 // renew is the watchdog's way to extend permits. It sends once.

@@ -39,8 +39,8 @@ type Holder struct {
 // ErrClosed.
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
-	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, _ lua.Time) (lua.InspectPermitsReply, error) {
-		return lua.InspectPermits(ctx, s.family.session.Redis, s.luaKeys(), show)
+	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectPermitsReply, error) {
+		return lua.InspectPermits(ctx, rdb, s.luaKeys(), show)
 	})
 	if err != nil {
 		return Info{}, err
@@ -109,8 +109,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 // resize sends one command of a resize.
 func (s *Semaphore) resize(ctx context.Context, call session.Call, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
 	ss := s.family.session
-	return operate(ctx, s, call, func(ctx context.Context, voidAfter lua.Time) (lua.ResizeReply, error) {
-		r, err := lua.Resize(ctx, ss.Redis, lua.ResizeParams{
+	return operate(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
+		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{
 			Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
 			Keep: ss.KeepFence, Clients: key.ClientPrefix,
 		})
@@ -137,8 +137,8 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 		more  bool
 	}
 	send := func(ctx context.Context, call session.Call) (reply, error) {
-		answer, err := operate(ctx, s, call, func(ctx context.Context, _ lua.Time) (reply, error) {
-			had, more, err := lua.ForceReleasePermits(ctx, s.family.session.Redis, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
+		answer, err := operate(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (reply, error) {
+			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
 			return reply{had, more}, err
 		})
 		return answer.Value, err
@@ -205,7 +205,7 @@ func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (remov
 }
 
 // operate sends a command that belongs to no wait.
-func operate[T any](ctx context.Context, s *Semaphore, call session.Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
+func operate[T any](ctx context.Context, s *Semaphore, call session.Call, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
 	if err := s.check(ctx); err != nil {
 		return session.Answer[T]{}, err
 	}

@@ -82,8 +82,8 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 		call.Window = w.settings.Window()
 	}
 	answer, err := session.Do(ctx, w.session, call,
-		func(ctx context.Context, voidAfter lua.Time) (lua.JoinReply, error) {
-			r, err := lua.AcquirePermits(ctx, w.session.Redis, lua.AcquirePermitsParams{
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
+			r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
 				Keys: w.luaKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
@@ -113,8 +113,8 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 	call := w.call()
 	call.Share = w.settings.QueueWindow()
 	return session.Do(ctx, w.session, call,
-		func(ctx context.Context, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.beats(ctx, []lua.PermitBeat{w.beat(id)}, true)
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
+			replies, err := w.family.beats(ctx, rdb, []lua.PermitBeat{w.beat(id)}, true)
 			if err != nil {
 				return lua.BeatReply{}, err
 			}
@@ -129,8 +129,8 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
 	return session.Do(ctx, w.session, call,
-		func(ctx context.Context, _ lua.Time) (lua.ReleasePermitsReply, error) {
-			return lua.ReleasePermits(ctx, w.session.Redis, lua.ReleasePermitsParams{
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
+			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
 				Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
 		})

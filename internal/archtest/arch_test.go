@@ -73,9 +73,10 @@ var may = map[string][]string{
 	"internal/owner":       {},
 	"internal/joined":      {},
 	"internal/wake":        {},
+	"internal/sender":      {},
 	"internal/key":         {"lockerr"},
 	"internal/settings":    {"lockerr"},
-	"internal/session":     {"lockerr", "internal/joined", "lua", "watchdog", "internal/key", "internal/wake"},
+	"internal/session":     {"lockerr", "internal/joined", "lua", "watchdog", "internal/key", "internal/sender", "internal/wake"},
 	"internal/acquisition": {"lockerr", "internal/joined", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
 	"lock":                 {"lockerr", "internal/joined", "internal/acquisition"},
 	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
@@ -108,7 +109,7 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/wake", "internal/redistest", "internal/locktest", "internal/check"}
+	speakers := []string{".", "lua", "internal/sender", "internal/wake", "internal/redistest", "internal/locktest", "internal/check"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {

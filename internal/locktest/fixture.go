@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -254,7 +255,7 @@ func (c *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // ProcessPipelineHook implements redis.Hook.
 func (c *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return redistest.OneByOne(c, next)
 }
 
 // kinds are the sentinels that an error matches: exactly one of them, for

@@ -26,8 +26,8 @@ func (w *Want) HandOn(ctx context.Context, op string) {
 func handOn(ctx context.Context, s *session.Session, k key.Mutex, call session.Call) {
 	nobody := lua.Waiter{Acquisition: s.NewAcquisition(), Units: 1}
 	for more := true; more; {
-		answer, err := session.Do(ctx, s, call, func(ctx context.Context, _ lua.Time) (lua.LeaveReply, error) {
-			return lua.Leave(ctx, s.Redis, lua.LeaveParams{
+		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
+			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: FairKeys(k), Waiter: nobody, Channel: k.Channel,
 				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			})

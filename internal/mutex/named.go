@@ -46,7 +46,7 @@ func (n *Named) Check(ctx context.Context) error {
 func Ask[T any](ctx context.Context, n *Named, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
 	s := n.Book.Session
 	return session.Do(ctx, s, n.call(op),
-		func(ctx context.Context, _ lua.Time) (T, error) { return send(ctx, s.Redis) })
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (T, error) { return send(ctx, rdb) })
 }
 
 func (n *Named) call(op string) session.Call {

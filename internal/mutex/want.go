@@ -123,8 +123,8 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 		call.Window = w.Settings.Window()
 	}
 	answer, err := session.Do(ctx, s, call,
-		func(ctx context.Context, voidAfter lua.Time) (lua.AcquireReply, error) {
-			r, err := lua.Acquire(ctx, s.Redis, lua.AcquireParams{
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.AcquireReply, error) {
+			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
 				Acquisition: id, Lease: lease, Holds: holds,
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.About,
@@ -146,8 +146,8 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
 	answer, err := session.Do(ctx, s, w.Call("unlock", true),
-		func(ctx context.Context, _ lua.Time) (lua.ReleaseReply, error) {
-			return lua.Release(ctx, s.Redis, lua.ReleaseParams{
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
+			return lua.Release(ctx, rdb, lua.ReleaseParams{
 				LockKey: w.Keys.Lock, QueueKey: w.Keys.Queue, Channel: w.Keys.Channel,
 				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
 			})

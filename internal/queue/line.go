@@ -52,8 +52,8 @@ func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err
 		return false, err
 	}
 	waiter := *found // shared with attempts that are left behind
-	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, _ lua.Time) (bool, error) {
-		return lua.Remove(ctx, l.Session.Redis, l.Queue, l.Alive, waiter, key.ClientPrefix)
+	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (bool, error) {
+		return lua.Remove(ctx, rdb, l.Queue, l.Alive, waiter, key.ClientPrefix)
 	})
 	return err == nil && answer.Value, err
 }
@@ -107,8 +107,8 @@ func isBehind(w lua.Standing, other *lua.Standing) bool {
 }
 
 func (l Line) read(ctx context.Context, skip, show int) (lua.QueueReply, error) {
-	answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, _ lua.Time) (lua.QueueReply, error) {
-		return lua.Queue(ctx, l.Session.Redis, l.Queue, l.Alive, skip, show)
+	answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
+		return lua.Queue(ctx, rdb, l.Queue, l.Alive, skip, show)
 	})
 	return answer.Value, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -63,7 +64,7 @@ type Answer[T any] struct {
 // The error is a *lockerr.OpError: ErrUnavailable when no attempt can have
 // taken effect, ErrIndeterminate when one may have, ErrRefused, ErrClosed. The
 // end of ctx shows beside it, and alone when it had ended before. ErrExpired shows too.
-func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (Answer[T], error) {
+func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	if c.Waits && s.IsClosing() {
 		return out, c.failed(ctx, s, lockerr.ErrClosed, nil)
@@ -180,7 +181,7 @@ type verdict struct {
 func (v *verdict) hear(err error) bool {
 	fault, _ := lua.Classify(err)
 	unsent := errors.Is(err, errUnsent)
-	v.last, v.lastTells, v.lastRefuses = err, !errors.Is(err, errUnanswered) && !isEndOfContext(err), false
+	v.last, v.lastTells, v.lastRefuses = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
 	defer func() {
 		if v.lastTells {
 			v.telling, v.tellingRefuses = err, v.lastRefuses
@@ -192,7 +193,7 @@ func (v *verdict) hear(err error) bool {
 		v.refused = nil
 	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
 		v.refused, v.lastRefuses = err, true
-	case fault == lua.Failed, errors.Is(err, errExited):
+	case fault == lua.Failed, errors.Is(err, sender.ErrExited):
 		v.refused = nil
 		v.failed, v.unsure = true, v.unsure || !unsent
 		return !unsent
@@ -250,45 +251,23 @@ type troubled struct{ error }
 
 func (t troubled) Unwrap() error { return t.error }
 
-// result is what an attempt comes to.
-type result[T any] struct {
-	value T
-	err   error
-}
-
 // attempt sends once and waits until it is answered, ctx ends, or limit has
 // passed; then it is left behind, and left tells when it ends. A client that closes
 // waits for the answer as long as it may: a grant that is left behind could be granted
 // after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, voidAfter lua.Time, send func(ctx context.Context, voidAfter lua.Time) (T, error)) (v T, left <-chan result[T], err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
+func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, left *sender.Late, err error) {
 	var stop <-chan struct{}
 	if c.Waits {
 		stop = s.tasks.context().Done()
 	}
-	flight := new(lua.Flight)
-	results := make(chan result[T], 1) // buffered: one that is left behind still ends
-	s.attempts.enter()
-	go func() {
-		r := result[T]{err: errExited}
-		defer func() { results <- r; s.attempts.done() }()
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = s.panicked(p)
-			}
-		}()
-		r.value, r.err = send(lua.Track(ctx, flight), voidAfter)
-	}()
-	select {
-	case r := <-results:
-		v, err = r.value, r.err
-	case <-ctx.Done():
-		left, err = results, errUnanswered
-	case <-stop:
-		left, err = results, errUnanswered
+	a := s.sender.Attempt(limit, stop)
+	defer a.End()
+	v, err = send(ctx, a, voidAfter)
+	if left = a.Left(); left != nil {
+		s.attempts.enter()
+		left.Then(func(error) { s.attempts.done() })
 	}
-	if err != nil && !flight.Leave() {
+	if err != nil && a.Unsent() {
 		err = joined.Errors(err, errUnsent)
 	}
 	return v, left, err
@@ -302,12 +281,6 @@ func (s *Session) closingFor(c Call) <-chan struct{} {
 	return nil
 }
 
-var errUnanswered = errors.New("no answer in time")
-
-// errExited is an attempt that did not return: a hook of go-redis panicked, or ended the
-// goroutine with runtime.Goexit, as FailNow of a test does.
-var errExited = errors.New("the command did not return")
-
 // panicked is the error of an attempt that panicked. The panic is not passed on to the
 // caller, which may have left or may be a goroutine of the library, and which has to give
 // back what the command got. Only the first one is logged, with its stack: a release that
@@ -317,7 +290,7 @@ func (s *Session) panicked(p any) error {
 		s.Write(slog.LevelError, "redlatch: a command panicked",
 			slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 	}
-	return fmt.Errorf("%w: panic: %v", errExited, p)
+	return fmt.Errorf("%w: panic: %v", sender.ErrExited, p)
 }
 
 // errUnsent is beside the error of an attempt that got no connection.

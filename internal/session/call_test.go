@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -30,12 +32,12 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 		var latest lua.Time
 		attempts := 0
 		answer, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Second},
-			func(ctx context.Context, voidAfter lua.Time) (int, error) {
+			func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (int, error) {
 				latest = max(latest, voidAfter)
 				if attempts++; attempts == 1 {
 					// Another command's reply took long, and tells an old time.
 					require.NoError(t, s.Heard(lua.Granted, s.Now().Add(-lag)))
-					return 0, errUnanswered
+					return 0, sender.ErrUnanswered
 				}
 				require.Less(t, voidAfter, latest, "the guess has fallen back")
 				cancel()
@@ -52,12 +54,11 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 // effect any more: answered, or void. One of them is not enough.
 func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 	const valid = 2 * time.Second
-	type answers = chan result[int]
-	play := func(t *testing.T, test func(one, other answers, released *atomic.Int64)) {
+	play := func(t *testing.T, test func(one, other *sender.Late, released *atomic.Int64)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
 			require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
-			one, other := make(answers, 1), make(answers, 1)
+			one, other := new(sender.Late), new(sender.Late)
 			left := unanswered(s, s.Now().Add(valid), one).And(unanswered(s, s.Now().Add(valid), other))
 			var released atomic.Int64
 			s.GiveBack(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
@@ -69,17 +70,17 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 		})
 	}
 	t.Run("both are answered", func(t *testing.T) {
-		play(t, func(one, other answers, released *atomic.Int64) {
-			other <- result[int]{err: errVoid}
+		play(t, func(one, other *sender.Late, released *atomic.Int64) {
+			other.End(redis.ErrPoolTimeout)
 			synctest.Wait()
 			require.EqualValues(t, 1, released.Load())
-			one <- result[int]{}
+			one.End(nil)
 		})
 	})
 	t.Run("one is answered and one breaks off", func(t *testing.T) {
-		play(t, func(one, other answers, released *atomic.Int64) {
-			one <- result[int]{}
-			other <- result[int]{err: io.EOF}
+		play(t, func(one, other *sender.Late, released *atomic.Int64) {
+			one.End(nil)
+			other.End(io.EOF)
 			time.Sleep(valid - time.Millisecond)
 			require.EqualValues(t, 1, released.Load())
 			time.Sleep(100 * time.Millisecond)
@@ -110,7 +111,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			_, err = Do(ctx, s, Call{Op: "lock", Name: "x", Limit: limit, Window: window},
-				func(ctx context.Context, voidAfter lua.Time) (int, error) {
+				func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (int, error) {
 					if n++; n <= refused {
 						return 0, redis.ErrPoolTimeout // not sent
 					}
@@ -150,18 +151,27 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 	})
 }
 
-// slowServer runs each command, and answers it after that time.
-type slowServer time.Duration
+// slowServer runs each command, and answers it after the time that it takes then.
+type slowServer func() (takes time.Duration)
 
-func (d slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
+func (f slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
 	_ = cmd.Args() // it is written
 	select {
-	case <-time.After(time.Duration(d)):
+	case <-time.After(f()):
 		return nil
 	case <-ctx.Done():
 		cmd.SetErr(ctx.Err())
 		return ctx.Err()
 	}
+}
+
+// isHeard sends a command, whose answer is as good as any.
+func isHeard(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
+	_, err := lua.Inspect(ctx, rdb, "x", "y")
+	if !errors.Is(err, sender.ErrUnanswered) {
+		err = nil
+	}
+	return 1, err
 }
 
 // An id has one window for all attempts. Two lost replies leave time for a third attempt,
@@ -175,19 +185,11 @@ func TestAttemptsShareTheWindow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := New(Config{})
-				attempts := 0
-				_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: 2 * window, Window: window},
-					func(ctx context.Context, _ lua.Time) (int, error) {
-						attempts++
-						_, err := lua.Inspect(ctx, slowServer(takes[min(attempts, len(takes))-1]), "x", "y")
-						if ctx.Err() == nil {
-							err = nil // the empty reply is as good as any
-						}
-						return 1, err
-					})
+				var attempts atomic.Int64
+				s := fresh(t, Config{Redis: slowServer(func() time.Duration { return takes[min(int(attempts.Add(1)), len(takes))-1] })})
+				_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: 2 * window, Window: window}, isHeard)
 				require.NoError(t, err)
-				require.Equal(t, len(takes), attempts)
+				require.EqualValues(t, len(takes), attempts.Load())
 			})
 		})
 	}
@@ -199,17 +201,12 @@ func TestAttemptsShareTheWindow(t *testing.T) {
 func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 	const window, takes, limit = 100 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{})
+		var now atomic.Int64
+		s := fresh(t, Config{Redis: slowServer(func() time.Duration { return time.Duration(now.Load()) })})
 		var pace Pace
 		ask := func(takes time.Duration) error {
-			_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: limit, Window: window, Pace: &pace},
-				func(ctx context.Context, _ lua.Time) (int, error) {
-					_, err := lua.Inspect(ctx, slowServer(takes), "x", "y")
-					if ctx.Err() == nil {
-						err = nil // the empty reply is as good as any
-					}
-					return 1, err
-				})
+			now.Store(int64(takes))
+			_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: limit, Window: window, Pace: &pace}, isHeard)
 			return err
 		}
 		expired := 0
@@ -236,7 +233,7 @@ func TestAnUnsureCallSaysSo(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: unsure},
-				func(context.Context, lua.Time) (int, error) { return 0, redis.ErrPoolTimeout })
+				func(context.Context, lua.Redis, lua.Time) (int, error) { return 0, redis.ErrPoolTimeout })
 			require.ErrorIs(t, err, kind)
 		}
 	})
@@ -261,7 +258,7 @@ func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				attempts := 0
 				call := Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: c.unsure}
-				_, err := Do(ctx, s, call, func(ctx context.Context, _ lua.Time) (int, error) {
+				_, err := Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 					if attempts++; attempts <= c.failures {
 						return 0, io.EOF
 					}
@@ -283,19 +280,19 @@ func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
 	}
 }
 
-// The goroutine of an attempt that was left behind ends before Close does, as long as
-// go-redis lets go of it within a moment.
+// A command that was left behind ends before Close does, as long as go-redis lets go of it
+// within a moment.
 func TestFinishCloseWaitsForAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
 		var ended atomic.Bool
-		_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Minute}, func(context.Context, lua.Time) (int, error) {
+		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error {
 			time.Sleep(time.Second + moment/2)
 			ended.Store(true)
-			return 0, io.EOF
-		})
+			return io.EOF
+		})})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Minute}, isHeard)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.False(t, ended.Load())
 		s.BeginClose()
@@ -304,19 +301,33 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 	})
 }
 
+// fresh makes a session, and ends its goroutines with the test.
+func fresh(t *testing.T, cfg Config) *Session {
+	s := New(cfg)
+	t.Cleanup(s.sender.Close)
+	return s
+}
+
+type processFunc func(ctx context.Context, cmd redis.Cmder) error
+
+func (f processFunc) Process(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd) }
+
 // A dial that runs out of its own time, or of that of the attempt, is no end of the
 // caller's context.
 func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{})
-		ctx, cancel := Within(t.Context(), time.Now().Add(5*time.Second), "gave up after 5s")
-		defer cancel()
-		_, err := Do(ctx, s, Call{Op: "inspect", Name: "x", Limit: time.Second}, func(ctx context.Context, _ lua.Time) (int, error) {
+		s := fresh(t, Config{Redis: processFunc(func(ctx context.Context, _ redis.Cmder) error {
 			dialling, cancel := context.WithTimeout(ctx, time.Millisecond)
 			defer cancel()
 			<-dialling.Done()
-			return 0, fmt.Errorf("dial: %w", dialling.Err())
-		})
+			return fmt.Errorf("dial: %w", dialling.Err())
+		})})
+		ctx, cancel := Within(t.Context(), time.Now().Add(5*time.Second), "gave up after 5s")
+		defer cancel()
+		_, err := Do(ctx, s, Call{Op: "inspect", Name: "x", Limit: time.Second},
+			func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectReply, error) {
+				return lua.Inspect(ctx, rdb, "x", "y")
+			})
 		require.ErrorContains(t, err, "dial: context deadline exceeded")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})

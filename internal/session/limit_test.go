@@ -20,7 +20,7 @@ func TestTheWindowOfAnotherCallIsNotOver(t *testing.T) {
 	other := &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "lock", Name: "y", Err: ErrExpired}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(fmt.Errorf("a part of the job failed: %w", other))
-	_, err := Do(ctx, s, call, func(ctx context.Context, _ lua.Time) (int, error) { return 0, ctx.Err() })
+	_, err := Do(ctx, s, call, func(ctx context.Context, _ lua.Redis, _ lua.Time) (int, error) { return 0, ctx.Err() })
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrExpired)
 }

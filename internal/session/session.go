@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/internal/wake"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
@@ -21,6 +22,7 @@ import (
 // Config is what a session is made of.
 type Config struct {
 	Redis     lua.Redis
+	Pipeline  sender.Pipeline // nil where commands may go to several servers
 	PubSub    wake.Redis
 	Log       *slog.Logger
 	About     string        // what this client's holders say of themselves
@@ -43,6 +45,7 @@ type Session struct {
 	begun   atomic.Bool
 	tasks   tasks
 
+	sender     *sender.Sender
 	attempts   tasks // those left behind run until go-redis returns
 	unanswered backlog
 	dropped    dropped
@@ -63,6 +66,7 @@ func New(cfg Config) *Session {
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.clock.start = time.Now()
+	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Panicked: s.panicked})
 	s.Keep(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: cfg.Log})
 	return s
@@ -141,6 +145,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
+		s.sender.Close()
 		s.Wakes.Close()        // may have to wait for go-redis, which makes a connection and hears no cancel
 		s.dropped.flush(s.Log) // may have to wait for a log handler
 	}()

@@ -2,11 +2,11 @@ package session
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -53,18 +53,17 @@ func onceEnded(landings []context.Context, f func()) {
 // unanswered is one attempt that was not answered, and is void after a time of the
 // server. One that was left behind may be answered yet; of one that broke off, nil,
 // nothing will be heard.
-func unanswered[T any](s *Session, voidAfter lua.Time, left <-chan result[T]) Strays {
+func unanswered(s *Session, voidAfter lua.Time, left *sender.Late) Strays {
 	valid := s.until(voidAfter)
 	landing, land := context.WithCancel(context.Background())
 	time.AfterFunc(valid, land)
 	if left != nil {
-		go func() {
-			r := <-left
-			switch fault, _ := lua.Classify(r.err); {
-			case r.err == nil, fault == lua.NotRun, fault == lua.Refused, fault == lua.Closed, errors.Is(r.err, errVoid):
+		left.Then(func(err error) {
+			switch fault, _ := lua.Classify(err); {
+			case err == nil, fault == lua.NotRun, fault == lua.Refused, fault == lua.Closed:
 				land()
 			}
-		}()
+		})
 	}
 	return Strays{until: time.Now().Add(valid), landings: []context.Context{landing}}
 }

@@ -26,8 +26,8 @@
 --             server that takes writes says that one is not there.
 -- Twice       a copy sets one heartbeat or lease from its arrival.
 -- Cost        one round trip, O(waiters log n), and the budget of one call, for all locks.
--- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence next_fence
--- include bad_fence store_fence keep_grant write_grant queue_waiter queue_length queue_clip queue_grace
+-- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence
+-- include bad_fence take_fence keep_grant write_grant queue_waiter queue_length queue_clip queue_grace
 -- include queue_remove queue_bury queue_head queue_beat queue_note queue_tell grant_next
 
 local keep_ms, prefix, take = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'

@@ -24,8 +24,8 @@
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
 --             has the lock then. A free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence next_fence
--- include bad_fence store_fence write_grant queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence
+-- include bad_fence take_fence write_grant queue_waiter queue_length queue_clip queue_grace queue_remove
 -- include queue_bury queue_head queue_tell grant_next tell_free pass_on
 
 local expected, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]

@@ -27,7 +27,7 @@
 -- Twice       a copy finds its own acquisition or its own place; after both are gone it
 --             queues what nobody waits for, for a heartbeat, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal holder_of not_mutex last_fence next_fence bad_fence store_fence keep_grant
+-- include budget server_time_us refusal holder_of not_mutex last_fence bad_fence take_fence keep_grant
 -- include write_grant queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
 -- include queue_beat queue_join queue_tell grant_next
 
@@ -70,13 +70,10 @@ if not holder then
     first, _, more = queue_head(0, now_ms, grace_ms)
   end
   if first == member or not first and not more then
-    local new = next_fence(fence, now_us)
-    if not new then
-      return bad_fence()
-    end
-    refused = write_grant(0, acquisition, about, lease_ms, new, keep_ms)
+    fence, refused = take_fence(0, now_us, keep_ms)
+    refused = refused or write_grant(0, acquisition, about, lease_ms)
       or first and queue_remove(0, {member})
-    return refused or {1, new, now_us}
+    return refused or {1, fence, now_us}
   end
   local grant = false
   if not more then

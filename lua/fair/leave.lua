@@ -23,7 +23,7 @@
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused last_fence next_fence bad_fence store_fence
+-- include budget server_time_us refusal is_other_type writes_refused last_fence bad_fence take_fence
 -- include write_grant queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
 -- include queue_tell grant_next tell_free pass_on
 

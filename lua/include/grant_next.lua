@@ -7,16 +7,14 @@ local function grant_next(at, now_us, grace_ms, keep_ms, prefix)
   if not first then
     return nil, nil, more
   end
-  local stored = redis.pcall('GET', KEYS[at + 2])
-  local refused = refusal(stored)
-  local fence = not refused and next_fence(last_fence(stored), now_us)
+  local fence, refused = take_fence(at, now_us, keep_ms)
   if not fence then
-    return nil, refused or bad_fence()
+    return nil, refused
   end
   local acquisition, _, _, lease_ms, about = queue_waiter(first)
   lease_ms = math.min(lease_ms, left_ms)
   -- Out of the queue first: what is refused after that, the waiter asks for itself.
-  refused = queue_remove(at, {first}) or write_grant(at, acquisition, about, lease_ms, fence, keep_ms)
+  refused = queue_remove(at, {first}) or write_grant(at, acquisition, about, lease_ms)
   if refused then
     return nil, refused
   end

@@ -10,8 +10,7 @@ local function keep_grant(at, lease_ms, fence, now_us, keep_ms)
     refused = refusal(redis.pcall('HDEL', KEYS[at + 1], ''))
   end
   if not refused and fence == 0 then
-    fence = now_us
-    refused = store_fence(at, fence, keep_ms)
+    fence, refused = take_fence(at, now_us, keep_ms)
   end
   return fence, refused
 end

@@ -28,8 +28,8 @@
 -- Twice       a copy finds its own acquisition and reports the same fence; a copy of
 --             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence next_fence bad_fence
--- include has_queue store_fence keep_grant write_grant
+-- include server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence bad_fence take_fence
+-- include has_queue keep_grant write_grant
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local void_after_us, keep_ms, about = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -39,40 +39,31 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
-local fields = redis.pcall('HGETALL', KEYS[1])
-local refused = refusal(fields)
-if refused then
-  return refused
-end
-local holder, holder_holds, holder_about = holder_of(fields)
-local stored = false
-if not holder or holder == acquisition then
-  stored = redis.pcall('GET', KEYS[2])
-  refused = refusal(stored)
+-- Most often nobody has the lock, and nobody stands in its queue.
+local holder, holder_holds, holder_about = false, 0, ''
+local free = redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0
+local fence, refused
+if not free then
+  local fields = redis.pcall('HGETALL', KEYS[1])
+  refused = refusal(fields)
   if refused then
     return refused
   end
+  holder, holder_holds, holder_about = holder_of(fields)
+  if not holder or holder == acquisition then
+    local stored = redis.pcall('GET', KEYS[2])
+    refused = refusal(stored)
+    if refused then
+      return refused
+    end
+    fence = last_fence(stored)
+    if not fence then
+      return bad_fence()
+    end
+  end
 end
 
-if holder ~= acquisition then
-  if holds > 1 then
-    return writes_refused(0) or {-1, now_us}
-  end
-  if not holder_holds then
-    return not_mutex()
-  end
-  if holder then
-    return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
-  end
-end
-
-local last = last_fence(stored)
-local fence = holder and last or next_fence(last, now_us)
-if not fence then
-  return bad_fence()
-end
-
-if holder then
+if holder == acquisition then
   fence, refused = keep_grant(0, lease_ms, fence, now_us, keep_ms)
   if not refused and holder_holds ~= holds then
     refused = refusal(redis.pcall('HSET', KEYS[1], acquisition, holds))
@@ -80,10 +71,24 @@ if holder then
   return refused or {1, fence, now_us}
 end
 
-local queue
-queue, refused = has_queue(redis.pcall('ZCARD', KEYS[3]))
-if queue then
-  return {-3, now_us}
+if holds > 1 then
+  return writes_refused(0) or {-1, now_us}
 end
-refused = refused or write_grant(0, acquisition, about, lease_ms, fence, keep_ms)
+if not holder_holds then
+  return not_mutex()
+end
+if holder then
+  return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
+end
+local queue
+if not free then
+  queue, refused = has_queue(redis.pcall('ZCARD', KEYS[3]))
+  if queue then
+    return {-3, now_us}
+  end
+end
+if not refused then
+  fence, refused = take_fence(0, now_us, keep_ms)
+end
+refused = refused or write_grant(0, acquisition, about, lease_ms)
 return refused or {1, fence, now_us}

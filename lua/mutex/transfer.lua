@@ -23,7 +23,7 @@
 --             that sending, and reports the same fence, or a larger one when the stored
 --             one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type writes_refused holder_of last_fence next_fence bad_fence store_fence
+-- include server_time_us refusal is_other_type writes_refused holder_of last_fence bad_fence take_fence
 -- include keep_grant
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -49,9 +49,8 @@ refused = refusal(stored)
 if refused then
   return refused
 end
-local last = last_fence(stored)
-local fence = holder == to and last or next_fence(last, now_us)
-if not fence then
+local fence = last_fence(stored)
+if not fence or fence >= 9007199254740991 and holder ~= to then
   return bad_fence()
 end
 if holder == to then
@@ -63,7 +62,10 @@ end
 -- the writes behind it too. HDEL last: until then a refusal leaves the lock with
 -- "from", and the key never vanishes in between.
 refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
-  or store_fence(0, fence, keep_ms)
-  or refusal(redis.pcall('HSET', KEYS[1], to, 1))
+if not refused then
+  fence, refused = take_fence(0, now_us, keep_ms)
+end
+refused = refused
+  or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
   or refusal(redis.pcall('HDEL', KEYS[1], from))
 return refused or {1, fence, now_us}

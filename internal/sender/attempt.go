@@ -1,0 +1,67 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Attempt sends what belongs together, such as a script by its hash and then by its text,
+// and waits for the answers until it is left. It is for one goroutine.
+type Attempt struct {
+	sender *Sender
+	end    time.Time
+	timer  *time.Timer
+	stop   <-chan struct{}
+
+	unsent bool
+	left   *Late
+}
+
+// Attempt begins an attempt that is left when limit has passed, when stop is closed, or
+// when the context of a command ends.
+func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}) *Attempt {
+	return &Attempt{sender: s, end: time.Now().Add(limit), timer: time.NewTimer(limit), stop: stop}
+}
+
+// ErrUnanswered is a command that was left behind.
+var ErrUnanswered = errors.New("no answer in time")
+
+// Process sends cmd. It returns when the command is answered, or is left behind: then the
+// error is ErrUnanswered, and cmd belongs to the sender.
+func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
+	c := &command{Context: ctx, cmd: cmd, end: a.end, answered: make(chan struct{}), gone: make(chan struct{})}
+	// Here, for a context may panic, and a worker must not.
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
+		c.end = deadline
+	}
+	done := ctx.Done()
+	a.sender.enqueue(c)
+	select {
+	case <-c.answered:
+	case <-done:
+		c.leave()
+	case <-a.timer.C:
+		c.leave()
+	case <-a.stop:
+		c.leave()
+	}
+	if c.isLeft() {
+		a.left, a.unsent = c.late, !c.wasWritten()
+		return ErrUnanswered
+	}
+	a.unsent = c.err != nil && !c.wasWritten()
+	return c.err
+}
+
+// End ends the attempt.
+func (a *Attempt) End() { a.timer.Stop() }
+
+// Unsent reports whether the last command failed, or was left, before it was written. It
+// never will be.
+func (a *Attempt) Unsent() bool { return a.unsent }
+
+// Left is the command that was left behind; nil when all were answered.
+func (a *Attempt) Left() *Late { return a.left }

@@ -1,0 +1,36 @@
+package sender
+
+import "sync"
+
+// Late is a command that was left behind, and ends later.
+type Late struct {
+	mu    sync.Mutex
+	ended bool
+	err   error
+	then  []func(err error)
+}
+
+// Then has f called when the command ends, with its error: nil for an answer, and for a
+// command that is not sent any more. f must not block.
+func (l *Late) Then(f func(err error)) {
+	l.mu.Lock()
+	if !l.ended {
+		l.then = append(l.then, f)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
+	f(l.err)
+}
+
+// End says that the command has ended.
+func (l *Late) End(err error) {
+	l.mu.Lock()
+	l.ended, l.err = true, err
+	then := l.then
+	l.then = nil
+	l.mu.Unlock()
+	for _, f := range then {
+		f(err)
+	}
+}

@@ -1,0 +1,165 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Config is what a sender is made of.
+type Config struct {
+	// Redis sends one command and returns when it is answered.
+	Redis interface {
+		Process(ctx context.Context, cmd redis.Cmder) error
+	}
+	// Pipeline makes a pipeline; nil sends each command by itself.
+	Pipeline Pipeline
+	// Panicked makes an error of a panic in go-redis or in one of its hooks.
+	Panicked func(p any) error
+}
+
+// Pipeline makes a pipeline, as the method of a go-redis client does.
+type Pipeline = func() redis.Pipeliner
+
+const (
+	// sendingAtOnce is how many pipelines are on their way at once. More of them carry
+	// fewer commands each, and cost more system calls.
+	sendingAtOnce = 4
+	// slowAfter is how long a pipeline counts as one of these. So a command waits no
+	// longer than that for the answers to others, also where connections are dead.
+	slowAfter = 5 * time.Millisecond
+	// largestBatch bounds what one connection is busy with.
+	largestBatch = 128
+	// idleFor is how long a worker waits for another command before it ends.
+	idleFor = 100 * time.Millisecond
+)
+
+// Sender sends the commands of one client. Its methods may be called concurrently.
+type Sender struct {
+	cfg Config
+
+	mu      sync.Mutex
+	queue   []*command // no worker has taken them yet
+	coming  bool       // a worker was started or woken for them
+	sending []*worker  // those that count, see sendingAtOnce
+	idle    []*worker  // the last one was busy last
+	alarm   bool       // look for slow workers soon
+	closed  bool
+}
+
+// New makes a sender. It does no I/O and starts no goroutine.
+func New(cfg Config) *Sender { return &Sender{cfg: cfg} }
+
+// Close ends the workers that wait for commands. Commands may be sent after it.
+func (s *Sender) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, w := range s.idle {
+		close(w.wake)
+	}
+	s.idle = nil
+}
+
+// enqueue has a command sent.
+func (s *Sender) enqueue(c *command) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, c)
+	s.callWorker()
+}
+
+// callWorker sees to it that somebody takes what is in the queue. One worker comes at a
+// time, so that it finds all that has arrived until it is there.
+func (s *Sender) callWorker() {
+	switch {
+	case len(s.queue) == 0, s.coming:
+		return
+	case s.cfg.Pipeline != nil && len(s.sending) >= sendingAtOnce:
+		if !s.alarm {
+			s.alarm = true
+			time.AfterFunc(slowAfter, s.passSlow)
+		}
+		return
+	}
+	s.coming = true
+	if last := len(s.idle) - 1; last >= 0 {
+		w := s.idle[last]
+		s.idle[last] = nil
+		s.idle = s.idle[:last]
+		w.wake <- struct{}{}
+		return
+	}
+	w := &worker{sender: s, wake: make(chan struct{}, 1)}
+	go w.work()
+}
+
+// passSlow stops counting workers that wait for an answer for long.
+func (s *Sender) passSlow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarm = false
+	s.sending = slices.DeleteFunc(s.sending, func(w *worker) bool { return time.Since(w.began) >= slowAfter })
+	s.callWorker()
+}
+
+// take gives the worker its next batch. It reports false when there is nothing to send,
+// and the worker is idle.
+func (s *Sender) take(w *worker, called bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if called {
+		s.coming = false
+	}
+	s.queue = slices.DeleteFunc(s.queue, (*command).drop)
+	n := min(len(s.queue), 1)
+	if s.cfg.Pipeline != nil {
+		n = min(len(s.queue), largestBatch)
+	}
+	w.batch = append(w.batch[:0], s.queue[:n]...)
+	s.queue = slices.Delete(s.queue, 0, n)
+	at := slices.Index(s.sending, w)
+	switch {
+	case n > 0:
+		w.began = time.Now()
+		if at < 0 {
+			s.sending = append(s.sending, w)
+		}
+		s.callWorker()
+		return true
+	case at >= 0:
+		s.sending = slices.Delete(s.sending, at, at+1)
+	}
+	if s.closed {
+		close(w.wake)
+	} else {
+		s.idle = append(s.idle, w)
+	}
+	return false
+}
+
+// dismiss ends a worker that was idle for long. One that was called meanwhile goes on.
+func (s *Sender) dismiss(w *worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := slices.Index(s.idle, w); at >= 0 {
+		s.idle = slices.Delete(s.idle, at, at+1)
+		close(w.wake)
+	}
+}
+
+// ended forgets a worker whose goroutine a hook has ended.
+func (s *Sender) ended(w *worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending = slices.DeleteFunc(s.sending, func(other *worker) bool { return other == w })
+	s.callWorker()
+}
+
+// ErrExited is a command that did not return: a hook of go-redis ended its goroutine with
+// runtime.Goexit, as FailNow of a test does.
+var ErrExited = errors.New("the command did not return")

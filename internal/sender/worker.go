@@ -1,0 +1,100 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// worker is a goroutine that calls go-redis for others.
+type worker struct {
+	sender *Sender
+	wake   chan struct{} // capacity 1: there is something to send; closed: the worker is to end
+	batch  []*command    // what it sends
+	began  time.Time
+}
+
+func (w *worker) work() {
+	defer w.exited()
+	idle := time.NewTimer(idleFor)
+	defer idle.Stop()
+	for called := true; ; called = true {
+		for w.sender.take(w, called) {
+			called = false
+			w.send()
+		}
+		if !w.isCalled(idle) {
+			return
+		}
+	}
+}
+
+// isCalled waits for more to send. It reports false when the worker is to end.
+func (w *worker) isCalled(idle *time.Timer) bool {
+	idle.Reset(idleFor)
+	select {
+	case _, called := <-w.wake:
+		return called
+	case <-idle.C:
+	}
+	w.sender.dismiss(w)
+	_, called := <-w.wake
+	return called
+}
+
+// exited answers what a worker leaves behind that was ended in the middle.
+func (w *worker) exited() {
+	if len(w.batch) == 0 {
+		return
+	}
+	for _, c := range w.batch {
+		c.answer(ErrExited)
+	}
+	w.sender.ended(w)
+}
+
+func (w *worker) send() {
+	if len(w.batch) == 1 {
+		c := w.batch[0]
+		c.answer(w.one(c))
+	} else {
+		w.pipeline()
+	}
+	clear(w.batch)
+	w.batch = w.batch[:0]
+}
+
+// one sends one command.
+func (w *worker) one(c *command) (err error) {
+	defer w.recovered(&err)
+	return w.sender.cfg.Redis.Process(c, c.cmd)
+}
+
+// pipeline sends several. Each one has an answer or an error of its own.
+func (w *worker) pipeline() {
+	pipe := w.sender.cfg.Pipeline()
+	for _, c := range w.batch {
+		c.cmd.SetErr(errNoReply)
+		_ = pipe.Process(context.Background(), c.cmd)
+	}
+	err := func() (err error) {
+		defer w.recovered(&err)
+		_, err = pipe.Exec(context.Background())
+		return err
+	}()
+	for _, c := range w.batch {
+		own := c.cmd.Err()
+		if errors.Is(own, errNoReply) && err != nil {
+			own = err
+		}
+		c.answer(own)
+	}
+}
+
+func (w *worker) recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = w.sender.cfg.Panicked(p)
+	}
+}
+
+var errNoReply = errors.New("no reply")

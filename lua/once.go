@@ -1,0 +1,50 @@
+package lua
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// once is a command that go-redis does not send again by itself after a lost
+// reply. The scripts could bear it; but whoever sends again here has to count
+// trust from the new sending, and go-redis does not tell.
+//
+// go-redis may spend all of a caller's time on dialling and on waiting for a connection,
+// and write the command after the caller has left. A command that was left before it was
+// written is not written any more, so that "nothing was sent" is a fact and no guess.
+type once struct {
+	*redis.Cmd
+	ctx   context.Context //nolint:containedctx // for hooks
+	state atomic.Int32
+}
+
+const (
+	waiting int32 = iota // for a connection
+	written
+	left
+)
+
+func newOnce(ctx context.Context, args []any) *once { return &once{Cmd: redis.NewCmd(ctx, args...), ctx: ctx} }
+
+// Context is that of the caller. A hook that sees the command in a pipeline finds it by this.
+func (c *once) Context() context.Context { return c.ctx }
+
+// NoRetry is how go-redis asks.
+func (*once) NoRetry() bool { return true }
+
+// Leave reports whether the command was written; if not, it never will be.
+func (c *once) Leave() (wasWritten bool) {
+	return !c.state.CompareAndSwap(waiting, left) && c.state.Load() == written
+}
+
+// Args is what go-redis calls to write the command. A cluster client calls it
+// for its route before; then too much counts as written, which is the safe side.
+// It cannot refuse to be written, and becomes a PING when it was left.
+func (c *once) Args() []any {
+	if !c.state.CompareAndSwap(waiting, written) && c.state.Load() == left {
+		return []any{"ping"}
+	}
+	return c.Cmd.Args()
+}
