@@ -70,8 +70,8 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, About: cfg.description, KeepFence: cfg.keepFence}
-	if wraps[*redis.Client](rdb) { // and so one server
-		conf.Pipeline = rdb.Pipeline
+	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
+		conf.Pipeline = one.Pipeline
 	}
 	s := session.New(conf)
 	if wraps[*redis.ClusterClient](rdb) {

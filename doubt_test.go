@@ -112,6 +112,40 @@ func TestWhatRanBehindAnErrorIsGivenBack(t *testing.T) {
 	}
 }
 
+// A hook has a connection of its own, to an audit log or to another Redis, and fails to reach
+// it after the command ran. What the command took is given back all the same.
+func TestAHookThatFailsElsewhereLeavesNothing(t *testing.T) {
+	asking := map[string]string{"mutex": "mutex/acquire", "fair": "fair/join", "semaphore": "semaphore/acquire"}
+	for what, elsewhere := range map[string]error{
+		"a dial":          &net.OpError{Op: "dial", Err: errors.New("connection refused")},
+		"a closed client": redis.ErrClosed,
+		"a full pool":     redis.ErrPoolTimeout,
+	} {
+		for kind := range kinds {
+			t.Run(kind+"/"+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := inBubble(t)
+					ctx := context.Background()
+					hook := &doubtful{script: asking[kind], say: func() error { return elsewhere }}
+					s.client.AddHook(hook)
+					bounded, cancel := context.WithTimeout(ctx, time.Second)
+					defer cancel()
+					_, _, err := kinds[kind].take(s.locks, bounded)
+					require.Error(t, err)
+					require.NotZero(t, hook.bites.Load())
+					synctest.Wait()
+					other := newScene(t, s.proxy, s.direct, s.direct)
+					started := time.Now()
+					_, release, err := kinds[kind].take(other.locks, ctx)
+					require.NoError(t, err)
+					require.Zero(t, time.Since(started), "a ghost has it")
+					require.NoError(t, release(ctx))
+				})
+			})
+		}
+	}
+}
+
 // The place in a queue that such a command took is given up.
 // A release that drops many dead waiters is several commands. One reply is lost; the
 // commands after it find nothing, and that is no loss.

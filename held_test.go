@@ -721,3 +721,20 @@ func (s *modelServer) renew(keys, args []any) []any {
 	}
 	return answers
 }
+
+// A server forgets its scripts, and its answers take a quarter of the lease. The call that
+// learns of it was given up by then, and sends the text all the same.
+func TestRenewalsSurviveAScriptFlushOverASlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(3*time.Second))
+		ctx := context.Background()
+		h, err := s.mu.Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, s.direct.ScriptFlush(ctx).Err())
+		slow := s.proxy.Inject(redistest.Rule{Match: redistest.Command("EVALSHA", "EVAL"), Action: redistest.DelayRequest(700 * time.Millisecond)})
+		time.Sleep(time.Minute)
+		require.True(t, h.Trusted())
+		slow.Disarm()
+		require.NoError(t, h.Unlock(ctx))
+	})
+}

@@ -36,7 +36,7 @@ func defaultConfig() config {
 		lock:        settings.Default,
 		log:         slog.Default(),
 		description: describeProcess(),
-		keepFence:   7 * 24 * time.Hour,
+		keepFence:   time.Hour,
 	}
 }
 
@@ -200,11 +200,12 @@ func WithDescription(text string) Option {
 // WithFenceRetention sets how long Redis keeps the last fence of a lock after its last
 // use; 0 keeps it for ever. New fences grow even without the stored one, because they are
 // never below the server's clock. The stored fence protects against a clock that is set
-// back. Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the
+// back by up to this time, and against nothing else. Each name that was locked costs Redis
+// the memory of one small key for that long, and for up to an hour more. Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the
 // stored fence. If Redisson or an earlier setting keeps a fence for ever, it stays so. If
 // clients of one lock have different retentions, the longest one counts. Redis keeps the
 // limit of a semaphore for the same time, and at least until its last permit ends. At
-// least 1 s, in whole milliseconds. Defaults to 7 days.
+// least 1 s, in whole milliseconds. Defaults to an hour.
 func WithFenceRetention(d time.Duration) Option {
 	return option(func(c *config) { c.keepFence = d })
 }

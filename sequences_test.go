@@ -269,7 +269,12 @@ type slowHook struct{ d time.Duration }
 
 func (h slowHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h slowHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return redistest.OneByOne(h, next)
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(h.d)
+		err := next(ctx, cmds)
+		time.Sleep(h.d)
+		return err
+	}
 }
 func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

@@ -2,13 +2,16 @@ package redlatch_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -206,4 +209,54 @@ func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {
 		t.Parallel()
 		play(t, opaque{process: ours.Process, subscribe: ours.Subscribe}, opaque{process: theirs.Process, subscribe: theirs.Subscribe})
 	})
+}
+
+// alone fails a test in which commands go out together.
+type alone struct {
+	redis.Hook // nil: only commands pass here
+
+	t    *testing.T
+	sent atomic.Int64
+}
+
+func (a *alone) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *alone) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error {
+		a.sent.Add(1)
+		time.Sleep(100 * time.Millisecond)
+		return serverError("NOPERM none may")
+	}
+}
+
+func (a *alone) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(_ context.Context, cmds []redis.Cmder) error {
+		a.t.Errorf("%d commands were sent together", len(cmds))
+		return nil
+	}
+}
+
+// The nodes of a cluster answer at different speeds, so each command is sent by itself. So
+// it is with a client in a wrapper, which may send commands to more than one server.
+func TestCommandsToAClusterAreNotSentTogether(t *testing.T) {
+	t.Parallel()
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	for name, rdb := range map[string]redis.UniversalClient{"cluster": many, "wrapper": embedding{one}} {
+		t.Run(name, func(t *testing.T) {
+			hook := &alone{t: t}
+			rdb.AddHook(hook)
+			defer rdb.Close()
+			locks := locksOn(t, rdb)
+			var all sync.WaitGroup
+			for i := range 100 {
+				all.Go(func() {
+					_, err := locks.Mutex(fmt.Sprint("orders:", i)).Lock(t.Context())
+					assert.ErrorIs(t, err, redlatch.ErrRefused)
+				})
+			}
+			all.Wait()
+			require.EqualValues(t, 100, hook.sent.Load())
+		})
+	}
 }

@@ -23,8 +23,8 @@ type Family struct {
 func NewFamily(b *mutex.Book) *Family {
 	f := &Family{session: b.Session, book: b}
 	f.desk = queue.NewDesk(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
-		func(ctx context.Context, batch []lua.Beat) ([]lua.BeatReply, error) {
-			return f.beats(ctx, f.session.Redis, batch, false)
+		func(ctx context.Context, rdb lua.Redis, batch []lua.Beat) ([]lua.BeatReply, error) {
+			return f.beats(ctx, rdb, batch, false)
 		})
 	return f
 }

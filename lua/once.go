@@ -26,7 +26,9 @@ const (
 	left
 )
 
-func newOnce(ctx context.Context, args []any) *once { return &once{Cmd: redis.NewCmd(ctx, args...), ctx: ctx} }
+func newOnce(ctx context.Context, args []any) *once {
+	return &once{Cmd: redis.NewCmd(ctx, args...), ctx: ctx}
+}
 
 // Context is that of the caller. A hook that sees the command in a pipeline finds it by this.
 func (c *once) Context() context.Context { return c.ctx }

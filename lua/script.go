@@ -38,15 +38,23 @@ func newScript(name string) *script {
 }
 
 // run sends the script once, by its hash and, where the server does not know
-// it yet, with its text.
+// it yet, with its text. When ctx has ended by then, the error is NOSCRIPT.
 func (s *script) run(ctx context.Context, rdb Redis, keys []string, args ...any) (any, error) {
 	l := s.load()
+	if w, ok := rdb.(withText); ok {
+		return send(ctx, w.Redis, "eval", l.body, keys, args)
+	}
 	v, err := send(ctx, rdb, "evalsha", l.sha, keys, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if redis.HasErrorPrefix(err, "NOSCRIPT") && ctx.Err() == nil {
 		v, err = send(ctx, rdb, "eval", l.body, keys, args)
 	}
 	return v, err
 }
+
+// WithText has scripts sent with their text, for a server that lacks them and is far away.
+func WithText(rdb Redis) Redis { return withText{rdb} }
+
+type withText struct{ Redis }
 
 func send(ctx context.Context, rdb Redis, verb, script string, keys []string, args []any) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))

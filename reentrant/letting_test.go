@@ -40,7 +40,10 @@ type away time.Duration
 
 func (a away) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (a away) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return redistest.OneByOne(a, next)
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		time.Sleep(time.Duration(a))
+		return next(ctx, cmds)
+	}
 }
 func (a away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

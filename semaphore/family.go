@@ -33,8 +33,8 @@ type permit struct {
 func NewFamily(s *session.Session) *Family {
 	f := &Family{session: s, held: make(map[string]permit)}
 	f.desk = queue.NewDesk(s, session.PermitWaiters, key.ClientPrefix+s.ID,
-		func(ctx context.Context, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
-			return f.beats(ctx, f.session.Redis, batch, false)
+		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
+			return f.beats(ctx, rdb, batch, false)
 		})
 	s.Keep(session.Permits, f.renew)
 	return f
@@ -89,7 +89,7 @@ func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBea
 }
 
 // renew is the watchdog's way to extend permits. It sends once.
-func (f *Family) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
+func (f *Family) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
 	f.mu.Lock()
 	for i, r := range requests {
@@ -97,7 +97,7 @@ func (f *Family) renew(ctx context.Context, requests []watchdog.Request) ([]watc
 		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
 	}
 	f.mu.Unlock()
-	said, err := lua.RenewPermits(ctx, f.session.Redis, f.session.KeepFence, batch)
+	said, err := lua.RenewPermits(ctx, rdb, f.session.KeepFence, batch)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // Beats sends the heartbeats of waiters of one slot, and brings an answer for
 // each, in their order.
-type Beats[B any] func(ctx context.Context, batch []B) ([]lua.BeatReply, error)
+type Beats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.BeatReply, error)
 
 // Desk is where the waiters of one client wait, for all locks of one kind. B is
 // what a beat of such a waiter is made of.
@@ -99,7 +99,7 @@ func (d *Desk[B]) isFirst(w *waiter[B]) bool {
 
 // renew is the watchdog's way to beat. A waiter that has left meanwhile is not sent, and
 // counts as answered.
-func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]watchdog.Answer, error) {
+func (d *Desk[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(requests))
 	waiters := make([]*waiter[B], 0, len(requests))
 	places := make([]int, 0, len(requests))
@@ -114,7 +114,7 @@ func (d *Desk[B]) renew(ctx context.Context, requests []watchdog.Request) ([]wat
 		return answers, nil
 	}
 	sent := time.Now()
-	replies, err := d.beats(ctx, batch)
+	replies, err := d.beats(ctx, rdb, batch)
 	if err != nil {
 		return nil, err
 	}

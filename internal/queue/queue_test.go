@@ -57,7 +57,7 @@ func contend(t *testing.T, c *contender) (g Grant) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, batch []string) ([]lua.BeatReply, error) {
+		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		var err error
@@ -188,7 +188,7 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
 		under, answer := make(chan bool, 1), make(chan bool)
-		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, batch []string) ([]lua.BeatReply, error) {
+		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
 			under <- true
 			<-answer
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
@@ -224,7 +224,7 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 		v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: fault})
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, batch []string) ([]lua.BeatReply, error) {
+		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Granted}}, len(batch)), nil
 		})
 		begun := time.Now()

@@ -54,7 +54,7 @@ func (c *command) drop() bool {
 	if !c.isLeft() || c.wasWritten() {
 		return false
 	}
-	c.late.End(nil)
+	c.late.End(ErrNotSent)
 	return true
 }
 

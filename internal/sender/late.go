@@ -1,6 +1,9 @@
 package sender
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
 
 // Late is a command that was left behind, and ends later.
 type Late struct {
@@ -10,8 +13,11 @@ type Late struct {
 	then  []func(err error)
 }
 
-// Then has f called when the command ends, with its error: nil for an answer, and for a
-// command that is not sent any more. f must not block.
+// ErrNotSent is the end of a command that was left before any worker took it.
+var ErrNotSent = errors.New("not sent any more")
+
+// Then has f called when the command ends, with its error: nil for an answer, ErrNotSent,
+// or what go-redis said. f must not block.
 func (l *Late) Then(f func(err error)) {
 	l.mu.Lock()
 	if !l.ended {

@@ -80,13 +80,14 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			first = out.Sent
 		}
 		since := out.Sent.Sub(first)
-		valid := c.valid(since)
+		limit := c.limit(since, s.link.least())
+		valid := c.valid(since, limit)
 		if valid <= 0 {
 			c.Pace.expired(c.Window)
 			return out, c.failed(ctx, s, lockerr.ErrIndeterminate, told.with(ErrExpired))
 		}
 		voidAfter := s.Now().Add(valid)
-		v, left, err := attempt(ctx, s, c, c.limit(since), voidAfter, send)
+		v, left, err := attempt(ctx, s, c, limit, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
@@ -95,7 +96,9 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			c.Fault(err) // or that there is none
 		}
 		if err == nil {
-			c.Pace.answered(time.Since(out.Sent))
+			took := time.Since(out.Sent)
+			c.Pace.answered(took)
+			s.link.prompt(took)
 			return out, nil
 		}
 		told.earlier = told.earlier || ctx.Err() == nil
@@ -113,53 +116,28 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 	}
 }
 
-// valid is how long after its sending an attempt may run, that long after the first
-// that may have run.
-func (c Call) valid(since time.Duration) time.Duration {
-	if c.Window == 0 {
-		return c.Limit
-	}
-	return min(c.Limit, c.Window-since)
-}
-
 // limit is how long an attempt may go unanswered that is sent that long after the first
 // that may have run. With a window or a share, the first attempts get a part of it, so
 // that a lost reply leaves time for another attempt. A later attempt gets as long as all
-// before it, for a server that is slow.
-func (c Call) limit(since time.Duration) time.Duration {
+// before it, for a server that is slow. Where answers are known to take longer than the
+// call allows, an attempt gets known.
+func (c Call) limit(since, known time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
-	share := max(c.Window, c.Share)
-	if share == 0 {
-		return c.Limit
+	d, longest := c.Limit, 4*c.Limit
+	if share := max(c.Window, c.Share); share > 0 {
+		d, longest = min(d, max(share/4, since, c.Pace.least(), least)), share
 	}
-	return min(c.Limit, max(share/4, since, c.Pace.least(), least))
+	return max(d, min(known, longest))
 }
 
-// Pace is how long the attempts of a wait have to be given at least, over a slow link. A
-// short window is used up by attempts that are cut off before their answers, so that no
-// number of fresh ids would be answered either. The zero value knows nothing.
-type Pace struct{ atLeast time.Duration }
-
-func (p *Pace) least() time.Duration {
-	if p == nil {
-		return 0
+// valid is how long after its sending an attempt may run, which may take limit, that long
+// after the first that may have run.
+func (c Call) valid(since, limit time.Duration) time.Duration {
+	valid := max(c.Limit, limit)
+	if c.Window == 0 {
+		return valid
 	}
-	return p.atLeast
-}
-
-// answered notes how long an answer took.
-func (p *Pace) answered(took time.Duration) {
-	if p != nil {
-		p.atLeast = 2 * took
-	}
-}
-
-// expired notes that no attempt was answered in a window: the first one under the next id
-// gets all of it, and then twice as long each time.
-func (p *Pace) expired(window time.Duration) {
-	if p != nil {
-		p.atLeast = max(window, 2*p.atLeast)
-	}
+	return min(valid, c.Window-since)
 }
 
 // verdict is what the failed attempts of a call amount to.
@@ -179,7 +157,7 @@ type verdict struct {
 // hear takes in how an attempt failed, and reports whether it may have an effect
 // yet. One that got no connection changes nothing of what the server had said before.
 func (v *verdict) hear(err error) bool {
-	fault, _ := lua.Classify(err)
+	fault, code := lua.Classify(err)
 	unsent := errors.Is(err, errUnsent)
 	v.last, v.lastTells, v.lastRefuses = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
 	defer func() {
@@ -189,8 +167,14 @@ func (v *verdict) hear(err error) bool {
 	}()
 	v.failed, v.closed = false, fault == lua.Closed
 	switch {
-	case errors.Is(err, errVoid), fault == lua.NotRun:
+	case errors.Is(err, errVoid):
 		v.refused = nil
+	case fault == lua.NotRun, fault == lua.Closed:
+		// What no server said is of a connection. A hook may have had one of its own, after
+		// the command ran.
+		v.refused = nil
+		fromServer := fault == lua.NotRun && code != ""
+		return !fromServer && !unsent
 	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
 		v.refused, v.lastRefuses = err, true
 	case fault == lua.Failed, errors.Is(err, sender.ErrExited):
@@ -260,12 +244,15 @@ func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration
 	if c.Waits {
 		stop = s.tasks.context().Done()
 	}
-	a := s.sender.Attempt(limit, stop)
+	a, sent := s.sender.Attempt(limit, stop), time.Now()
 	defer a.End()
-	v, err = send(ctx, a, voidAfter)
+	v, err = send(ctx, s.withText(a), voidAfter)
 	if left = a.Left(); left != nil {
 		s.attempts.enter()
-		left.Then(func(error) { s.attempts.done() })
+		left.Then(func(err error) {
+			s.lateAnswer(err, time.Since(sent))
+			s.attempts.done()
+		})
 	}
 	if err != nil && a.Unsent() {
 		err = joined.Errors(err, errUnsent)

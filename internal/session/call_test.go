@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -332,3 +333,71 @@ func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
+
+// Answers take longer than any attempt may by its limit. The late answer to the first one
+// says how long, and later attempts wait for theirs.
+func TestALinkSlowerThanOneAttemptIsLearned(t *testing.T) {
+	const limit, takes = 2 * time.Second, 2100 * time.Millisecond
+	for name, window := range map[string]time.Duration{"a request": 27 * time.Second, "a release": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error {
+					time.Sleep(takes)
+					return nil
+				})})
+				ctx, cancel := context.WithTimeout(t.Context(), window+10*limit)
+				defer cancel()
+				ask := func() time.Duration {
+					began := time.Now()
+					_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: limit, Window: window}, isHeard)
+					require.NoError(t, err)
+					return time.Since(began)
+				}
+				require.Less(t, ask(), 4*limit)
+				require.Equal(t, takes, ask(), "the next one knows")
+			})
+		})
+	}
+}
+
+// A server that stood still for long, once, does not make later attempts longer.
+func TestOneSlowAnswerIsForgottenWithTheNextPromptOne(t *testing.T) {
+	var l link
+	require.Zero(t, l.least())
+	l.late(10 * time.Second)
+	require.Equal(t, 20*time.Second, l.least())
+	l.prompt(30 * time.Millisecond)
+	require.Equal(t, 60*time.Millisecond, l.least())
+	l.prompt(time.Second)
+	require.Equal(t, 60*time.Millisecond, l.least(), "a prompt answer never makes it longer")
+}
+
+// A server lacks a script, and says so after the attempt was left. The next one has the text.
+func TestALateNoScriptHasTheTextSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		var mu sync.Mutex
+		s := fresh(t, Config{Redis: processFunc(func(_ context.Context, cmd redis.Cmder) error {
+			name := cmd.Args()[0].(string)
+			mu.Lock()
+			sent = append(sent, name)
+			mu.Unlock()
+			time.Sleep(1500 * time.Millisecond)
+			if name == "evalsha" {
+				cmd.SetErr(noScript{})
+				return noScript{}
+			}
+			return nil
+		})})
+		_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: time.Second, Window: 10 * time.Second}, isHeard)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Contains(t, sent, "eval")
+		require.LessOrEqual(t, len(sent), 4)
+	})
+}
+
+type noScript struct{}
+
+func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
+func (noScript) RedisError()   {}

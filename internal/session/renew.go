@@ -28,11 +28,11 @@ func (k Kind) Group(slot int) int { return int(k)*slots + slot }
 
 const slots = 1 << 14
 
-// Keep has leases of a kind kept alive by send, which sends once. It is called
-// before there are any.
-func (s *Session) Keep(k Kind, send func(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error)) {
-	s.kept[k] = send
-}
+// Renewer renews leases of one kind. It sends once.
+type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error)
+
+// Keep has leases of a kind kept alive by send. It is called before there are any.
+func (s *Session) Keep(k Kind, send Renewer) { s.kept[k] = send }
 
 // Hurry has all leases of a kind asked for now, in batches.
 func (s *Session) Hurry(k Kind) {
@@ -48,8 +48,13 @@ func (s *Session) Hurry(k Kind) {
 // the first batch over several slots is refused. Nothing is lost by that: the watchdog
 // soon asks again, by slot.
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
-	answers, err := s.kept[group/slots](ctx, batch)
-	if _, code := lua.Classify(err); code == "CROSSSLOT" && isMixed(batch) {
+	send := s.kept[group/slots]
+	answers, err := send(ctx, s.Redis, batch)
+	_, code := lua.Classify(err)
+	if code == "NOSCRIPT" { // and ctx has ended; the watchdog hears answers that come late
+		answers, err = send(context.WithoutCancel(ctx), lua.WithText(s.Redis), batch)
+	}
+	if code == "CROSSSLOT" && isMixed(batch) {
 		s.FoundCluster()
 		return make([]watchdog.Answer, len(batch)), nil
 	}
@@ -60,12 +65,12 @@ func isMixed(batch []watchdog.Request) bool {
 	return slices.ContainsFunc(batch, func(r watchdog.Request) bool { return key.Slot(r.Key) != key.Slot(batch[0].Key) })
 }
 
-func (s *Session) renewHolds(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error) {
+func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error) {
 	locks := make([]lua.Renewal, len(batch))
 	for i, r := range batch {
 		locks[i] = lua.Renewal{LockKey: r.Key, Acquisition: r.ID, Lease: r.Lease}
 	}
-	said, err := lua.Renew(ctx, s.Redis, locks)
+	said, err := lua.Renew(ctx, rdb, locks)
 	if err != nil {
 		return nil, err
 	}

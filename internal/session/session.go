@@ -47,9 +47,11 @@ type Session struct {
 
 	sender     *sender.Sender
 	attempts   tasks // those left behind run until go-redis returns
+	link       link
+	needsText  atomic.Bool // a server said too late that it lacks a script
 	unanswered backlog
 	dropped    dropped
-	kept       [kinds]func(ctx context.Context, batch []watchdog.Request) ([]watchdog.Answer, error)
+	kept       [kinds]Renewer
 
 	cluster atomic.Bool
 

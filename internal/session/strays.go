@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -60,7 +61,7 @@ func unanswered(s *Session, voidAfter lua.Time, left *sender.Late) Strays {
 	if left != nil {
 		left.Then(func(err error) {
 			switch fault, _ := lua.Classify(err); {
-			case err == nil, fault == lua.NotRun, fault == lua.Refused, fault == lua.Closed:
+			case err == nil, errors.Is(err, sender.ErrNotSent), fault == lua.NotRun, fault == lua.Refused, fault == lua.Closed:
 				land()
 			}
 		})
