@@ -30,13 +30,10 @@ func (l Line) Show(ctx context.Context, skip, show int) (waiters []lock.Waiter, 
 	skip, show = min(max(skip, 0), longest), max(show, 0)
 	for behind := ""; ; {
 		wants := min(max(show-len(waiters), 1), page)
-		answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
-			return lua.Queue(ctx, rdb, l.Queue, l.Alive, skip, behind, wants)
-		})
+		part, err := l.read(ctx, skip, behind, wants)
 		if err != nil {
 			return nil, 0, err
 		}
-		part := answer.Value
 		for _, w := range part.Waiters[:min(len(part.Waiters), show-len(waiters))] {
 			waiters = append(waiters, lock.Waiter{
 				Acquisition: w.Acquisition, Units: w.Units, Description: w.About, Since: time.UnixMicro(w.Ticket),
@@ -48,6 +45,13 @@ func (l Line) Show(ctx context.Context, skip, show int) (waiters []lock.Waiter, 
 		}
 		behind = part.Behind
 	}
+}
+
+func (l Line) read(ctx context.Context, skip int, behind string, show int) (lua.QueueReply, error) {
+	answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
+		return lua.Queue(ctx, rdb, l.Queue, l.Alive, skip, behind, show)
+	})
+	return answer.Value, err
 }
 
 // Remove takes a waiter out, by the acquisition that it would become, and reports
@@ -66,15 +70,19 @@ func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err
 // find looks for a waiter, in pages as those of Show.
 func (l Line) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
 	for behind := ""; ; {
-		answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
-			return lua.Find(ctx, rdb, l.Queue, l.Alive, acquisition, behind, page)
-		})
-		r := answer.Value
+		r, err := l.findIn(ctx, acquisition, behind)
 		if err != nil || r.Status == lua.Queued || r.Behind == "" {
 			return r.Waiter, err == nil && r.Status == lua.Queued, err
 		}
 		behind = r.Behind
 	}
+}
+
+func (l Line) findIn(ctx context.Context, acquisition, behind string) (lua.FindReply, error) {
+	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
+		return lua.Find(ctx, rdb, l.Queue, l.Alive, acquisition, behind, page)
+	})
+	return answer.Value, err
 }
 
 // page is how many waiters one command reads: more would keep the server busy.
