@@ -157,6 +157,69 @@ func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 	require.Zero(t, p.master.Control().Exists(t.Context(), name).Val())
 }
 
+// An operator is sent to a replica that lacks locks, waiters and permits. It does not know
+// that nobody has them, so the operator gets an error. On the master, the same calls end them.
+func TestAnOperatorOnAReplicaIsNotToldNobody(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	name := redistest.Name(t)
+	require.NoError(t, p.replica.Control().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // nobody: it stays as it is
+	c, operator := p.locks(), p.locks()
+	held, queued, permits := c.Mutex(name+":plain"), c.FairMutex(name+":fair"), c.Semaphore(name, 1)
+	plain := mustLock(t, t.Context(), held)
+	first, err := queued.Lock(t.Context())
+	require.NoError(t, err)
+	permit, err := permits.Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	ended := make(chan error, 2)
+	go func() { _, err := queued.Lock(t.Context()); ended <- err }()
+	go func() { _, err := permits.Acquire(t.Context(), 1); ended <- err }()
+	waiter := func(l waitingLine) (acquisition string) {
+		require.Eventually(t, func() bool {
+			seen, _, err := l.Queue(t.Context(), 0, 1)
+			require.NoError(t, err)
+			if len(seen) > 0 {
+				acquisition = seen[0].Acquisition
+			}
+			return len(seen) > 0
+		}, guard, time.Millisecond)
+		return acquisition
+	}
+	waiters := []string{waiter(queued), waiter(permits)}
+	calls := map[string]func(ctx context.Context) (any, error){
+		"plain": func(ctx context.Context) (any, error) { return operator.Mutex(name+":plain").ForceRelease(ctx, "") },
+		"waiter": func(ctx context.Context) (any, error) {
+			return operator.FairMutex(name+":fair").RemoveWaiter(ctx, waiters[0])
+		},
+		"permit waiter": func(ctx context.Context) (any, error) {
+			return operator.Semaphore(name, 1).RemoveWaiter(ctx, waiters[1])
+		},
+		"fair": func(ctx context.Context) (any, error) { return operator.FairMutex(name+":fair").ForceRelease(ctx, "") },
+		"permit": func(ctx context.Context) (any, error) {
+			return operator.Semaphore(name, 1).ForceRelease(ctx, permit.ID())
+		},
+	}
+	p.move(p.master, p.replica)
+	for what, call := range calls {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		got, err := call(ctx)
+		cancel()
+		require.ErrorIs(t, err, redlatch.ErrUnavailable, "%s: %v", what, got)
+	}
+	p.move(p.replica, p.master)
+	for _, what := range []struct {
+		call string
+		want any
+	}{{"waiter", true}, {"permit waiter", true}, {"plain", plain.Acquisition()}, {"fair", first.Acquisition()}, {"permit", 1}} {
+		got, err := calls[what.call](t.Context())
+		require.NoError(t, err, what.call)
+		require.Equal(t, what.want, got, what.call)
+	}
+	for range 2 {
+		require.ErrorIs(t, within(t, ended, "the waiter is told"), redlatch.ErrRemoved)
+	}
+}
+
 func notLost(t *testing.T, h *lock.Hold) {
 	t.Helper()
 	select {

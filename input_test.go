@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -54,6 +55,7 @@ func requireShowable(t testing.TB, err error) {
 	t.Helper()
 	for _, r := range err.Error() {
 		require.True(t, unicode.IsPrint(r), "%q in %q", r, err)
+		require.False(t, unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == '\u2800', "%+q in %+q", r, err.Error())
 	}
 }
 
@@ -61,7 +63,7 @@ func requireShowable(t testing.TB, err error) {
 var unseen = []string{
 	"nul\x00", "line\nfeed", "return\r", "tab\t", "escape\x1b[2J", "delete\x7f", "next line\u0085", "no utf-8 \xff", "half a rune \xe2\x80",
 	"override \u202e", "isolate \u2066", "mark \u200e", "zero width \u200b", "variation \ufe0f", "variation \U000e0100", "mongolian \u180b", "braille \u2800", "joiner \u200d", "non-joiner \u200c", "word joiner \u2060",
-	"byte order \ufeff", "soft hyphen \u00ad", "line \u2028", "paragraph \u2029", "filler \u3164", "grapheme joiner \u034f", "tag \U000e0041",
+	"byte order \ufeff", "soft hyphen \u00ad", "line \u2028", "paragraph \u2029", "filler \u3164", "hangul filler \u115f", "khmer vowel \u17b4", "grapheme joiner \u034f", "tag \U000e0041",
 }
 
 // unused is a client that must not be asked: nobody listens there.
@@ -174,6 +176,7 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithRenewal(10)), what, time.Duration(10)}, // milliseconds were meant
 		{with(redlatch.WithRenewal(10*time.Millisecond - 1)), what, 10*time.Millisecond - 1},
 		{with(redlatch.WithRenewal(-time.Second)), what, -time.Second},
+		{with(redlatch.WithRenewal(math.MinInt64)), what, time.Duration(math.MinInt64)},
 		{with(redlatch.WithRenewal(15*time.Second + time.Nanosecond)), what, 15*time.Second + time.Nanosecond},
 		{with(redlatch.WithLease(time.Second), redlatch.WithRenewal(time.Second)), what, time.Second},
 		{with(redlatch.WithPoll(0)), "poll bound", time.Duration(0)},

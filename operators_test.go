@@ -14,7 +14,6 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
-	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: what operators are told of a queue is true, whatever happens to
@@ -78,11 +77,13 @@ func TestAQueueThatMovesHidesNobody(t *testing.T) {
 		everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
 			const waiters = 2500
 			operator := open(locksOn(t, link.Client()))
-			_, _, err := operator.Queue(t.Context(), 0, 1) // the server knows the script
+			_, _, err := operator.Queue(t.Context(), 0, 1) // the server knows the scripts
+			require.NoError(t, err)
+			_, err = operator.RemoveWaiter(t.Context(), "nobody")
 			require.NoError(t, err)
 			move := func(look func()) {
 				all := byHand(t, v.Client(), keys, waiters)
-				slow := link.Inject(redistest.Rule{Match: runs("fair/queue"), Skip: 2, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+				slow := link.Inject(redistest.Rule{Match: pages, Skip: 2, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
 				left := time.AfterFunc(50*time.Millisecond, func() {
 					for _, member := range all[:leave] {
 						_ = v.Client().ZRem(context.Background(), keys[0], member).Err()
@@ -115,6 +116,44 @@ func TestAQueueThatMovesHidesNobody(t *testing.T) {
 	}
 }
 
+// pages matches the commands that read a part of a queue.
+func pages(cmd []string) bool { return runs("fair/queue")(cmd) || runs("fair/find")(cmd) }
+
+// The first waiter leaves before each page is read. Every page goes on where the one before
+// ended, so that a look and a removal take as many commands as there are pages.
+func TestAQueueThatAlwaysMovesIsReadOnce(t *testing.T) {
+	t.Parallel()
+	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
+		const waiters, most = 4500, 5
+		operator := open(locksOn(t, link.Client()))
+		_, _, err := operator.Queue(t.Context(), 0, 1) // the server knows the scripts
+		require.NoError(t, err)
+		_, err = operator.RemoveWaiter(t.Context(), "nobody")
+		require.NoError(t, err)
+		all := byHand(t, v.Client(), keys, waiters)
+		front := v.Client()
+		looks := link.Inject(redistest.Rule{Match: func(cmd []string) bool {
+			if !pages(cmd) {
+				return false
+			}
+			if len(all) < waiters-20 {
+				return true // far too many pages: let it end
+			}
+			first := all[0]
+			all = all[1:]
+			return front.ZRem(context.Background(), keys[0], first).Err() == nil
+		}})
+		seen, _, err := operator.Queue(t.Context(), 0, 100_000)
+		require.NoError(t, err)
+		require.Len(t, seen, waiters-1)
+		require.Equal(t, most, looks.Bites())
+		did, err := operator.RemoveWaiter(t.Context(), fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d", waiters-1))
+		require.NoError(t, err)
+		require.True(t, did)
+		require.Equal(t, 2*most, looks.Bites())
+	})
+}
+
 // A look at a long queue is read in pages: no command keeps the server busy. None shows
 // anybody where nobody was asked for.
 func TestALookAtAQueueIsReadInPages(t *testing.T) {
@@ -123,10 +162,10 @@ func TestALookAtAQueueIsReadInPages(t *testing.T) {
 		operator := open(locksOn(t, link.Client()))
 		byHand(t, v.Client(), keys, 2500)
 		looks := link.Inject(redistest.Rule{Match: func(cmd []string) bool {
-			if lua.Runs(cmd) != "fair/queue" {
+			if !pages(cmd) {
 				return false
 			}
-			require.LessOrEqual(t, len(cmd[6]), len("1000"), "waiters in one command")
+			require.LessOrEqual(t, len(cmd[7]), len("1000"), "waiters in one command")
 			return true
 		}})
 		for _, c := range []struct{ skip, show, want int }{
@@ -137,6 +176,9 @@ func TestALookAtAQueueIsReadInPages(t *testing.T) {
 			require.Equal(t, 2500, length)
 			require.Len(t, seen, c.want, "%+v", c)
 		}
+		did, err := operator.RemoveWaiter(t.Context(), "22222222-2222-2222-2222-222222222222:2499")
+		require.NoError(t, err)
+		require.True(t, did)
 		require.Positive(t, looks.Bites())
 	})
 }
@@ -221,7 +263,7 @@ func TestAQueueThatCannotBeReadShowsNobody(t *testing.T) {
 		byHand(t, v.Client(), keys, 1500)
 		_, _, err := operator.Queue(t.Context(), 0, 1)
 		require.NoError(t, err)
-		refused := link.Inject(redistest.Rule{Match: runs("fair/queue"), Skip: 1, Action: redistest.Refuse("NOPERM no")})
+		refused := link.Inject(redistest.Rule{Match: pages, Skip: 1, Action: redistest.Refuse("NOPERM no")})
 		seen, length, err := operator.Queue(t.Context(), 0, 1500)
 		require.ErrorIs(t, err, redlatch.ErrRefused)
 		require.Empty(t, seen)
@@ -299,16 +341,20 @@ func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
 				v := redistest.Bubble(t)
 				link := v.Another()
 				a, b, operator := of(locksOn(t, v.Client())), of(locksOn(t, v.Client())), of(locksOn(t, link.Client()))
+				who, err := operator.ForceRelease(t.Context(), "") // the server knows the script
+				require.NoError(t, err)
+				require.Empty(t, who)
 				first, err := a.Lock(t.Context())
 				require.NoError(t, err)
-				slow := link.Inject(redistest.Rule{Match: isForce, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+				// The first command asks who has the lock, the second one ends that holder.
+				slow := link.Inject(redistest.Rule{Match: isForce, Skip: 1, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
 				got := make(chan *lock.Hold, 1)
 				time.AfterFunc(20*time.Millisecond, func() {
 					_ = first.Unlock(context.Background())
 					second, _ := b.Lock(context.Background())
 					got <- second
 				})
-				who, err := operator.ForceRelease(t.Context(), "")
+				who, err = operator.ForceRelease(t.Context(), "")
 				require.NoError(t, err)
 				require.Empty(t, who)
 				require.Equal(t, 1, slow.Bites())

@@ -96,7 +96,7 @@ func WithLease(d time.Duration) LockOption {
 // lease. Defaults to a third of the lease, so that two renewals may fail before trust
 // ends.
 func WithRenewal(every time.Duration) LockOption {
-	return lockOption(func(s *settings.Lock) { s.Every = every })
+	return lockOption(func(s *settings.Lock) { s.Every, s.Third = every, false })
 }
 
 // WithoutRenewal ends a hold with its lease: the watchdog only looks whether the

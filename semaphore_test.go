@@ -827,3 +827,33 @@ func TestSemaphore_AForceReleaseThatIsGivenUpSharesNothing(t *testing.T) {
 		require.ErrorIs(t, p.Release(context.Background()), redlatch.ErrLost)
 	})
 }
+
+// What is given back is released, and not unlocked: after Close inside of a Do, and in the
+// errors of a Close that Redis does not answer.
+func TestErrorsAboutPermitsSayRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		c := locksOn(t, v.Client())
+		err := c.Semaphore("y", 1).Do(t.Context(), 1, func(context.Context) error { return c.Close(context.Background()) })
+		var failed *lockerr.OpError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, "release", failed.Op)
+		require.ErrorContains(t, err, `release "y"`)
+
+		link := v.Another()
+		c = locksOn(t, link.Client())
+		_ = mustAcquire(t, c.Semaphore("z", 1), 1)
+		h, err := c.Mutex("z").Lock(t.Context())
+		require.NoError(t, err)
+		link.Down()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err = c.Close(ctx)
+		require.ErrorContains(t, err, `release "z"`)
+		require.ErrorContains(t, err, `unlock "z"`)
+		require.Equal(t, 1, strings.Count(err.Error(), "unlock"))
+		require.ErrorContains(t, h.Unlock(t.Context()), `unlock "z"`)
+		require.ErrorContains(t, new(semaphore.Permit).Release(t.Context()), "release")
+		time.Sleep(time.Minute)
+	})
+}

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/joined"
@@ -210,26 +211,32 @@ func withCause(kind, cause error) []error {
 	return slices.DeleteFunc([]error{kind, cause}, func(err error) bool { return err == nil })
 }
 
-// visible is text that others have stored in Redis, quoted where it could damage a log
-// or is long.
+// visible is text that others have stored in Redis, quoted where it could damage a log,
+// is long, or has characters that nobody sees.
 func visible(text string) string {
 	const long = 256 // what we store ourselves is shorter
-	if quoted := strconv.Quote(text); len(text) > long || quoted != `"`+text+`"` {
+	if quoted := strconv.Quote(text); len(text) > long || quoted != `"`+text+`"` || strings.ContainsFunc(text, joined.IsUnseen) {
 		return printable(text)
 	}
 	return text
 }
 
 // printable shows a bad value without letting it damage a log: text is quoted
-// and cut, since a name that was refused for its length may be very long.
+// and cut, since a name that was refused for its length may be very long. Where a text has
+// characters that nobody sees, all that is not ASCII shows by its number: %q takes some of
+// them for printable.
 func printable(v any) string {
 	s, ok := v.(string)
 	if !ok {
 		return fmt.Sprint(v)
 	}
 	const most = 80
-	if len(s) > most {
-		return fmt.Sprintf("%.*q… (%d bytes)", most, s[:most], len(s))
+	quoted := strconv.Quote
+	if strings.ContainsFunc(s, joined.IsUnseen) {
+		quoted = strconv.QuoteToASCII
 	}
-	return fmt.Sprintf("%q", s)
+	if len(s) > most {
+		return fmt.Sprintf("%s… (%d bytes)", quoted(s[:most]), len(s))
+	}
+	return quoted(s)
 }

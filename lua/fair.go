@@ -15,6 +15,7 @@ var (
 	forceFairScript = newScript("fair/force_release.lua")
 	removeScript    = newScript("fair/remove.lua")
 	queueScript     = newScript("fair/queue.lua")
+	findScript      = newScript("fair/find.lua")
 )
 
 // FairKeys are the keys of one fair mutex.
@@ -285,19 +286,48 @@ type Standing struct {
 type QueueReply struct {
 	Now     Time
 	Length  int
+	Behind  string // the ticket behind which the next part begins
 	Waiters []Standing
 }
 
-// Queue shows who waits, in order: as many as asked for, after those to skip.
-// One round trip.
-func Queue(ctx context.Context, rdb Redis, queueKey, aliveKey string, skip, show int) (QueueReply, error) {
-	v, err := queueScript.run(ctx, rdb, []string{queueKey, aliveKey}, skip, show)
+// Queue shows who waits, in order: as many as asked for, after those to skip; or, where
+// behind is not empty, behind that ticket. Waiters with the ticket of the last one are shown
+// too, above that number. One round trip.
+func Queue(ctx context.Context, rdb Redis, queueKey, aliveKey string, skip int, behind string, show int) (QueueReply, error) {
+	v, err := queueScript.run(ctx, rdb, []string{queueKey, aliveKey}, skip, behind, show)
 	r := readReply(queueScript, v, err)
-	out := QueueReply{Now: r.time(0), Length: int(r.int(1))}
+	out := QueueReply{Now: r.time(0), Length: int(r.int(1)), Behind: r.text(3)}
 	grace := r.int(2)
-	for i := 3; r.err == nil && i < len(r.fields); i += 3 {
+	for i := 4; r.err == nil && i < len(r.fields); i += 3 {
 		left := time.Duration(max(r.int(i+2), grace)-out.Now.UnixMilli()) * time.Millisecond
 		out.Waiters = append(out.Waiters, Standing{Waiter: readWaiter(r.text(i)), Ticket: r.int(i + 1), Left: left})
+	}
+	return out, r.err
+}
+
+// FindReply is what [Find] found: the waiter, Queued; or its absence from the part that was
+// looked at, Gone.
+type FindReply struct {
+	Status Status
+	Waiter Waiter
+	Behind string // of a Gone: the ticket behind which to go on; empty at the end of the queue
+}
+
+// Find looks for the waiter that would become an acquisition, among so many behind a ticket;
+// an empty one is the front. One round trip.
+func Find(ctx context.Context, rdb Redis, queueKey, aliveKey, acquisition, behind string, most int) (FindReply, error) {
+	v, err := findScript.run(ctx, rdb, []string{queueKey, aliveKey}, acquisition, behind, most)
+	r := readReply(findScript, v, err)
+	var out FindReply
+	switch r.int(0) {
+	case 1:
+		out = FindReply{Status: Queued, Waiter: readWaiter(r.text(1))}
+	case 2:
+		out = FindReply{Status: Gone, Behind: r.text(1)}
+	case 0:
+		out = FindReply{Status: Gone}
+	default:
+		r.unexpected()
 	}
 	return out, r.err
 }

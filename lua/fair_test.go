@@ -106,9 +106,27 @@ func removeWaiter(who string) func(context.Context, lua.Redis) (string, error) {
 	}
 }
 
-func queue(skip, show int) func(context.Context, lua.Redis) (string, error) {
+func find(who, behind string, most int) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
-		r, err := lua.Queue(ctx, rdb, names.Queue, names.Alive, skip, show)
+		r, err := lua.Find(ctx, rdb, names.Queue, names.Alive, who, behind, most)
+		s := statusNames[r.Status]
+		if r.Waiter.Acquisition != "" {
+			s += fmt.Sprintf(" %s x%d %v %s", r.Waiter.Acquisition, r.Waiter.Units, r.Waiter.Heartbeat, r.Waiter.About)
+		}
+		if r.Behind != "" {
+			s += ", go on behind " + r.Behind
+		}
+		return s, err
+	}
+}
+
+func queue(skip, show int) func(context.Context, lua.Redis) (string, error) {
+	return queueBehind(skip, "", show)
+}
+
+func queueBehind(skip int, behind string, show int) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.Queue(ctx, rdb, names.Queue, names.Alive, skip, behind, show)
 		s := fmt.Sprintf("%d:", r.Length)
 		for _, w := range r.Waiters {
 			s += fmt.Sprintf(" %s x%d %v %s", w.Acquisition, w.Units, w.Heartbeat, w.About)
@@ -321,6 +339,41 @@ func TestQueueSeesAndChangesNothing(t *testing.T) {
 	})
 }
 
+// Waiters with one ticket never stand in two parts, so that a part which begins behind a
+// ticket repeats nobody and leaves out nobody.
+func TestAPartOfAQueueEndsBetweenTickets(t *testing.T) {
+	given := []string{"ZADD @Q 5 b:1/w 7 c:1/w 7 c:2/w 7 c:3/w 1700000000000001 d:1/w 1700000000000001 d:2/w"}
+	const after = "queue forever b:1=5 c:1=7 c:2=7 c:3=7 d:1=clock d:2=clock"
+	shown := func(who ...string) string {
+		s := "6:"
+		for _, w := range who {
+			s += " " + w + " x1 1h0m0s host-1 dead"
+		}
+		return s
+	}
+	runRows(t, []row{
+		{"before the others", given, queue(0, 1), shown("b:1"), after},
+		{"among the others", given, queue(0, 2), shown("b:1", "c:1", "c:2", "c:3"), after},
+		{"from among the others", given, queue(2, 1), shown("c:2", "c:3"), after},
+		{"from the last of the others", given, queue(3, 1), shown("c:3"), after},
+		{"beyond the others", given, queue(3, 2), shown("c:3", "d:1", "d:2"), after},
+		{"behind a ticket", given, queueBehind(0, "5", 1), shown("c:1", "c:2", "c:3"), after},
+		{"behind one that nobody has", given, queueBehind(0, "6", 3), shown("c:1", "c:2", "c:3"), after},
+		{"behind the others", given, queueBehind(0, "7", 9), shown("d:1", "d:2"), after},
+		{"behind the last", given, queueBehind(0, "1700000000000001", 9), shown(), after},
+
+		{"found", given, find("c:2", "", 6), "queued c:2 x1 1h0m0s host-1", after},
+		{"found with the ticket of the last", given, find("c:3", "5", 1), "queued c:3 x1 1h0m0s host-1", after},
+		{"not in this part", given, find("d:1", "", 2), "gone, go on behind 7", after},
+		{"not behind it", given, find("c:3", "7", 2), "gone, go on behind 1700000000000001", after},
+		{"nowhere", given, find("c:3", "7", 3), "gone", after},
+		{"the beginning of another", given, find("c", "", 6), "gone, go on behind 1700000000000001", after},
+		{"no queue", nil, find("c:1", "", 6), "gone", ""},
+		{"no waiter", []string{"ZADD @Q 5 odd"}, find("odd", "", 6), "gone", "queue forever odd=5"},
+		{"queue of another type", []string{"SET @Q x"}, find("c:1", "", 6), "WRONGTYPE", "queue forever x"},
+	})
+}
+
 // manyDead has a:1 hold the lock, and so many in the queue that are dead and had their grace.
 func manyDead(t *testing.T, b *backend, n int) {
 	t.Helper()
@@ -427,7 +480,7 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 			w := lua.Waiter{Acquisition: "b:1", Units: 3, Heartbeat: hour, Lease: 2 * hour, About: about}
 			_, err := lua.Join(ctx, b.rdb, lua.JoinParams{Keys: fairKeys, Waiter: w, VoidAfter: never, Clients: "c"})
 			require.NoError(t, err)
-			shown, err := lua.Queue(ctx, b.rdb, names.Queue, names.Alive, 0, 1)
+			shown, err := lua.Queue(ctx, b.rdb, names.Queue, names.Alive, 0, "", 1)
 			require.NoError(t, err)
 			w.About = strings.TrimRight(about, " ")
 			require.Equal(t, w, shown.Waiters[0].Waiter)
@@ -615,6 +668,7 @@ func TestCopiesOfFairScriptsTellTheTruth(t *testing.T) {
 				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
 			{row{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0",
 				stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
+			{row{"a look", bcQueued, find("c:1", "", 1), "gone, go on behind 5", strings.TrimPrefix(bcWait, "; ")}, "gone, go on behind 5"},
 			{row{"a removal", with(heldFair, bcQueued), removeWaiter("b:1"), "true",
 				stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"}, "true"},
 			{row{"a forced release", with(heldFair, bcQueued), forceFair("a:1"), "freed a:1",

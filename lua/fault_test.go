@@ -220,6 +220,8 @@ func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
 		{"fair beat", beat("a:1")},
 		{"fair join", join("a:1")},
 		{"fair force release", forceFair("")},
+		{"removal", removeWaiter("a:1")},
+		{"search", find("a:1", "", 1)},
 		{"release", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, Clients: "c"})
 		})},
@@ -252,6 +254,26 @@ func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
 	require.NoError(t, err)
 	for _, a := range beats {
 		require.Equal(t, lua.Denied, a.Status)
+	}
+}
+
+// A replica that lags may have a holder and waiters that are gone. It does not say that
+// another has the lock, or that a waiter is not there.
+func TestAReplicaThatLagsSaysNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	admin, rdb := dial(t, s.addr, 3, nil), dial(t, s.addr, 3, oneTry)
+	prepare(t, admin, with(heldFair, bcQueued)...)
+	prepare(t, admin, "REPLICAOF 127.0.0.1 1")
+	for name, call := range map[string]func(context.Context, lua.Redis) (string, error){
+		"force release": force("b:1"), "fair force release": forceFair("b:1"),
+		"removal": removeWaiter("a:1"), "search": find("a:1", "", 10), "search of a part": find("a:1", "", 1),
+	} {
+		got, err := call(t.Context(), rdb)
+		require.Error(t, err, "%s: %s", name, got)
+		fault, code := lua.Classify(err)
+		require.Equal(t, "READONLY", code, "%s: %v", name, err)
+		require.Equal(t, lua.NotRun, fault, name)
 	}
 }
 

@@ -109,7 +109,7 @@ var allScripts = map[string]*script{
 	"mutex/acquire": acquireScript, "mutex/release": releaseScript, "mutex/transfer": transferScript,
 	"mutex/renew": renewScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
 	"fair/join": joinScript, "fair/beat": beatScript, "fair/leave": leaveScript,
-	"fair/force_release": forceFairScript, "fair/remove": removeScript, "fair/queue": queueScript,
+	"fair/force_release": forceFairScript, "fair/remove": removeScript, "fair/queue": queueScript, "fair/find": findScript,
 	"semaphore/acquire": acquirePermitsScript, "semaphore/beat": beatPermitsScript, "semaphore/release": releasePermitsScript,
 	"semaphore/renew": renewPermitsScript, "semaphore/resize": resizeScript,
 	"semaphore/force_release": forcePermitsScript, "semaphore/inspect": inspectPermitsScript,
@@ -185,6 +185,8 @@ func placed(t *testing.T, declared []string, code string, found []string) []stri
 			keys = append(keys, strings.TrimSuffix(fmt.Sprintf("2i-%d", 2-i), "-0"))
 		case slices.Contains(declared, "i"): // renew(i - 1, ...)
 			keys = append(keys, "i")
+		case n == "1" && strings.Contains(code, "writes_refused(0)"): // whatever the others look at
+			keys = append(keys, n)
 		case strings.Contains(code, "(-2"):
 			keys = append(keys, strconv.Itoa(i-2))
 		default:
@@ -367,7 +369,8 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		"fair/leave":          func(r Redis) { _, _ = Leave(ctx, r, LeaveParams{}) },
 		"fair/force_release":  func(r Redis) { _, _ = ForceReleaseFair(ctx, r, ForceReleaseFairParams{}) },
 		"fair/remove":         func(r Redis) { _, _ = Remove(ctx, r, "q", "a", Waiter{}, "c") },
-		"fair/queue":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, 1) },
+		"fair/queue":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, "", 1) },
+		"fair/find":           func(r Redis) { _, _ = Find(ctx, r, "q", "a", "b:1", "", 1) },
 
 		"semaphore/acquire":       func(r Redis) { _, _ = AcquirePermits(ctx, r, AcquirePermitsParams{}) },
 		"semaphore/beat":          func(r Redis) { _, _ = BeatPermits(ctx, r, 0, "c", true, make([]PermitBeat, 3)) },

@@ -126,7 +126,8 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 	join := func(f fake) (any, error) { return lua.Join(ctx, f, lua.JoinParams{}) }
 	leave := func(f fake) (any, error) { return lua.Leave(ctx, f, lua.LeaveParams{}) }
 	forceFair := func(f fake) (any, error) { return lua.ForceReleaseFair(ctx, f, lua.ForceReleaseFairParams{}) }
-	queue := func(f fake) (any, error) { return lua.Queue(ctx, f, "q", "a", 0, 10) }
+	queue := func(f fake) (any, error) { return lua.Queue(ctx, f, "q", "a", 0, "", 10) }
+	find := func(f fake) (any, error) { return lua.Find(ctx, f, "q", "a", "a:1", "", 10) }
 	take := func(f fake) (any, error) { return lua.AcquirePermits(ctx, f, lua.AcquirePermitsParams{}) }
 	give := func(f fake) (any, error) { return lua.ReleasePermits(ctx, f, lua.ReleasePermitsParams{}) }
 	resize := func(f fake) (any, error) { return lua.Resize(ctx, f, lua.ResizeParams{}) }
@@ -164,17 +165,22 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 		{forceFair, list(1, "a:1", 0), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1"}},
 		{forceFair, list(0, 1), lua.ForceReleaseReply{Status: lua.Nobody, More: true}},
 		{forceFair, list(0, 0), lua.ForceReleaseReply{Status: lua.Nobody}},
-		{queue, list(11_000, 12, 13, "a:1 2 14 24 about", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Waiters: []lua.Standing{{
+		{queue, list(11_000, 12, 13, "15", "a:1 2 14 24 about", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Behind: "15", Waiters: []lua.Standing{{
 			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, About: "about"},
 			Ticket: 15, Left: 5 * time.Millisecond,
 		}}}},
-		{queue, list(11_000, 12, 18, "a:1 2 14 24", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Waiters: []lua.Standing{{
+		{queue, list(11_000, 12, 18, "15", "a:1 2 14 24", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Behind: "15", Waiters: []lua.Standing{{
 			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond},
 			Ticket: 15, Left: 7 * time.Millisecond,
 		}}}},
-		{queue, list(11_000, 12, 13, "odd 1 2", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Waiters: []lua.Standing{{
+		{queue, list(11_000, 12, 13, "15", "odd 1 2", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Behind: "15", Waiters: []lua.Standing{{
 			Waiter: lua.Waiter{Acquisition: "odd 1 2"}, Ticket: 15, Left: 5 * time.Millisecond,
 		}}}},
+		{find, list(1, "a:1 2 14 24 about"), lua.FindReply{Status: lua.Queued, Waiter: lua.Waiter{
+			Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, About: "about",
+		}}},
+		{find, list(2, "15"), lua.FindReply{Status: lua.Gone, Behind: "15"}},
+		{find, list(0), lua.FindReply{Status: lua.Gone}},
 		{take, list(1, 11), lua.JoinReply{Status: lua.Granted, Now: 11}},
 		{take, list(2, room, 16, 17), lua.JoinReply{Status: lua.Queued, Place: inRoom, Ticket: 16, Now: 17}},
 		{take, list(0, room, 16), lua.JoinReply{Status: lua.Busy, Place: inRoom, Now: 16}},

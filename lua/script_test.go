@@ -37,6 +37,7 @@ func story() []row {
 		{name: "join behind it", call: join("b:1"), reply: "queued 1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
 		{name: "beat", call: beat("b:1"), reply: "1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
 		{name: "queue", call: queue(0, 1), reply: "1: b:1 x1 1h0m0s host-1 1h"},
+		{name: "find", call: find("b:1", "", 1), reply: "queued b:1 x1 1h0m0s host-1"},
 		{name: "remove", call: removeWaiter("b:1"), reply: "true"},
 		{name: "join again", call: join("c:1"), reply: "queued 1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
 		{name: "leave", call: leave("a:4"), reply: "freed, heard by 0"},
@@ -378,7 +379,7 @@ func (redisError) RedisError()     {}
 // A command is known by its script, whether sent by hash or in full.
 func TestRunsKnowsScriptsOnTheWire(t *testing.T) {
 	server := &noScript{}
-	_, _ = lua.Queue(t.Context(), server, "queue", "alive", 0, 1)
+	_, _ = lua.Queue(t.Context(), server, "queue", "alive", 0, "", 1)
 	_, _ = lua.InspectPermits(t.Context(), server, lua.SemaphoreKeys{}, 1)
 	require.Equal(t, []string{"fair/queue", "fair/queue", "semaphore/inspect", "semaphore/inspect"}, server.sent)
 	require.Empty(t, lua.Runs([]string{"EVAL", "return 1", "0"}))

@@ -2,7 +2,6 @@ package semaphore
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/redlatch/redlatch/lock"
@@ -92,12 +91,8 @@ func (p *Permit) Context() context.Context { return p.held().Context() }
 // fifty that are left follows in the background. It stops the renewal first and waits for one that is under way, though
 // not for one that hangs.
 func (p *Permit) Release(ctx context.Context) error {
-	err := p.held().Unlock(ctx)
-	var failed *lockerr.OpError
-	if errors.As(err, &failed) && failed.Op != opRelease {
-		said := *failed
-		said.Op = opRelease
-		return &said
+	if p.held() == nil {
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}
 	}
-	return err
+	return p.hold.Unlock(ctx)
 }

@@ -50,6 +50,7 @@ type Counted struct {
 // Grant is a fresh grant as a primitive got it.
 type Grant struct {
 	Name     string
+	Release  string // what giving it back is called in errors: "unlock"
 	Key      string // what the watchdog renews
 	Slot     int
 	ID       string
@@ -181,7 +182,7 @@ func (a *Acquisition) mendNumber(strays session.Strays, err error) {
 	a.session.GiveBack(strays, a.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
 		defer cancel()
-		if err := a.takeTurn(ctx, "unlock"); err != nil {
+		if err := a.takeTurn(ctx, a.Release); err != nil {
 			return err
 		}
 		defer a.giveTurn()

@@ -102,10 +102,10 @@ func (a *Acquisition) release(ctx context.Context, until time.Time) error {
 	ctx, cancel := session.Within(ctx, until, trustIsOver)
 	defer cancel()
 	if ctx.Err() != nil {
-		return &lockerr.OpError{Op: "unlock", Name: a.Name, Err: session.Cause(ctx)}
+		return &lockerr.OpError{Op: a.Release, Name: a.Name, Err: session.Cause(ctx)}
 	}
 	a.stopRenewal(ctx)
-	if err := a.takeTurn(ctx, "unlock"); err != nil {
+	if err := a.takeTurn(ctx, a.Release); err != nil {
 		return err
 	}
 	defer a.giveTurn()

@@ -86,7 +86,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	}
 	ctx, cancel := h.A.unlockContext(ctx)
 	defer cancel()
-	if err := h.A.takeTurn(ctx, "unlock"); err != nil {
+	if err := h.A.takeTurn(ctx, h.A.Release); err != nil {
 		h.unlockLater()
 		return h.A.lostOr(err)
 	}
@@ -123,7 +123,7 @@ func (h *Hold) unlockLater() {
 		return
 	}
 	h.A.session.Background(func(ctx context.Context) {
-		if h.A.takeTurn(ctx, "unlock") != nil {
+		if h.A.takeTurn(ctx, h.A.Release) != nil {
 			return // the client has closed, and the acquisition with it
 		}
 		defer h.A.giveTurn()
@@ -182,7 +182,7 @@ func (h *Hold) close() (left int, err error) {
 		if errors.Is(h.cause, lockerr.ErrClosed) {
 			kind = lockerr.ErrClosed
 		}
-		return 0, &lockerr.OpError{Kind: kind, Op: "unlock", Name: a.Name}
+		return 0, &lockerr.OpError{Kind: kind, Op: a.Release, Name: a.Name}
 	case a.holds == 1:
 		a.state = leaving
 		h.end(errReleased)
@@ -223,7 +223,7 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 			return err
 		}
 		// Close released the whole lock while the command was under way.
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "unlock", Name: a.Name}
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.Release, Name: a.Name}
 	}
 	a.mendNumber(answer.Strays, err)
 	if err != nil {

@@ -74,7 +74,7 @@ var may = map[string][]string{
 	"internal/joined":      {},
 	"internal/wake":        {},
 	"internal/sender":      {},
-	"internal/key":         {"lockerr"},
+	"internal/key":         {"lockerr", "internal/joined"},
 	"internal/settings":    {"lockerr"},
 	"internal/session":     {"lockerr", "internal/joined", "lua", "watchdog", "internal/key", "internal/sender", "internal/wake"},
 	"internal/acquisition": {"lockerr", "internal/joined", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},

@@ -5,6 +5,7 @@ package joined
 import (
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -23,6 +24,15 @@ func Line(text string) string {
 	}
 	return b.String()
 }
+
+// IsUnseen reports whether nobody sees a character, such as a mark of direction or a joiner.
+// unicode.IsPrint is true for some of these.
+func IsUnseen(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == brailleBlank
+}
+
+// brailleBlank counts as a symbol, but looks like a space.
+const brailleBlank = '\u2800'
 
 // Errors joins what is not nil of errs; nil if nothing is. One error is returned as it is.
 func Errors(errs ...error) error {

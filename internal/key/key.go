@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/redlatch/redlatch/internal/joined"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -52,8 +53,8 @@ const (
 	ourPrefix   = "redlatch:" // of everything that is not Redisson's layout
 
 	// ClientPrefix and a client's id are the channel on which that client is told
-	// what became of its waiters. An id is random and stands in the queue, so who
-	// may not read the one cannot write to the other.
+	// what became of its waiters. The id is no secret: it stands in queues, errors and
+	// logs. So a message is only a hint, and a waiter asks Redis before it believes one.
 	ClientPrefix = "redlatch:client:"
 )
 
@@ -141,18 +142,11 @@ func badText(text string) string {
 		return "must be valid UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "must not contain control characters"
-	case strings.ContainsFunc(text, isUnseen):
+	case strings.ContainsFunc(text, joined.IsUnseen):
 		return "must not contain characters that cannot be seen"
 	}
 	return ""
 }
-
-func isUnseen(r rune) bool {
-	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == brailleBlank
-}
-
-// brailleBlank counts as a symbol, but looks like a space.
-const brailleBlank = '\u2800'
 
 // IsAcquisition reports whether a field of a lock's hash is one that locks have, ours
 // or Redisson's: <uuid>:<number>.

@@ -60,11 +60,7 @@ func (n *Named) Inspect(ctx context.Context) (lock.Info, error) {
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return n.inspect(ctx, "inspect")
-}
-
-func (n *Named) inspect(ctx context.Context, op string) (lock.Info, error) {
-	answer, err := Ask(ctx, n, op, func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
+	answer, err := Ask(ctx, n, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
 		return lua.Inspect(ctx, rdb, n.Keys.Lock, n.Keys.Fence)
 	})
 	if err != nil {
@@ -99,23 +95,30 @@ func Since(fence int64, now lua.Time) time.Time {
 
 var errNoMutex = errors.New("the hash at this key is not a mutex")
 
-// target is always somebody in particular: a copy of the command must not end the lock
-// of whoever comes next. And it has the form of a lock's: the hash of somebody else is
-// not to be deleted.
-func (n *Named) target(ctx context.Context, expected string) (acquisition string, err error) {
+// nobody is an expected holder that no lock has: a forced release for it ends nothing, and
+// says who has the lock.
+const nobody = "nobody"
+
+// target returns the acquisition to end, or "" if nobody has the lock. A copy of the command
+// must not end the lock of the next holder, so the target is always a certain acquisition.
+// It has the form of a lock's acquisition, because the hash of another program must not be
+// deleted. The forced release itself asks who has the lock: a replica may lack the lock, and
+// only a server that takes writes answers that command.
+func (n *Named) target(expected string, force func(target string) (session.Answer[lua.ForceReleaseReply], error)) (acquisition string, err error) {
 	if key.IsAcquisition(expected) {
 		return expected, nil
 	}
-	info, err := n.inspect(ctx, "force release")
+	answer, err := force(nobody)
+	holder := answer.Value.Holder
 	switch {
-	case err != nil || !info.Held():
+	case err != nil || answer.Value.Status == lua.Nobody:
 		return "", err
-	case !key.IsAcquisition(info.Holder):
+	case !key.IsAcquisition(holder):
 		return "", &lockerr.OpError{Kind: lockerr.ErrRefused, Op: "force release", Name: n.Keys.Lock, Err: errNoMutex}
 	case expected != "":
-		return info.Holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: info.Holder}
+		return holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: holder}
 	}
-	return info.Holder, nil
+	return holder, nil
 }
 
 // errOvertaken says why nobody knows whether a forced release was done.
@@ -137,20 +140,24 @@ func (n *Named) ForceRelease(ctx context.Context, expected string,
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	target, err := n.target(ctx, expected)
+	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
+		answer, err := Ask(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
+			return force(ctx, rdb, target)
+		})
+		if err == nil && (answer.Value.More || answer.Value.Queue) {
+			handOn(ctx, n.Book.Session, n.Keys, n.call("force release"))
+		}
+		return answer, err
+	}
+	target, err := n.target(expected, end)
 	if err != nil || target == "" {
 		return target, err
 	}
-	answer, err := Ask(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
-		return force(ctx, rdb, target)
-	})
+	answer, err := end(target)
 	if err != nil {
 		return "", err
 	}
 	freed, unsure := answer.Value.Status == lua.Freed, answer.Strays.Any()
-	if answer.Value.More || answer.Value.Queue && (freed || unsure) {
-		handOn(ctx, n.Book.Session, n.Keys, n.call("force release"))
-	}
 	switch {
 	case freed, unsure && expected == "":
 		return target, nil

@@ -182,7 +182,7 @@ func (w *Want) giveBack(strays session.Strays, stands time.Duration, release fun
 func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
 	w.Book.Enter(w.Keys.Lock) // for the acquisition; until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
-		Name: w.Keys.Lock, Key: w.Keys.Lock, Slot: w.Slot(),
+		Name: w.Keys.Lock, Release: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, Strays: strays,
 		Owner: w.Owner, Settings: w.Settings,
 	}, w.Site)

@@ -254,7 +254,7 @@ func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration
 			s.attempts.done()
 		})
 	}
-	if err != nil && a.Unsent() {
+	if err != nil && a.Unsent() && !isClosed(err) {
 		err = joined.Errors(err, errUnsent)
 	}
 	return v, left, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/joined"
 	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // Ended is a wait that ended without what it was for.
@@ -37,4 +38,11 @@ func (s *Session) GaveUp(ctx context.Context, e Ended) error {
 		return e.Err
 	}
 	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Call.Op, Name: e.Call.Name, Err: joined.Errors(Cause(ctx), ownTime(e.Fault))}
+}
+
+// isClosed reports whether an attempt found the go-redis client closed. That it got no
+// connection says nothing more.
+func isClosed(err error) bool {
+	fault, _ := lua.Classify(err)
+	return fault == lua.Closed
 }

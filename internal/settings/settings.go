@@ -3,7 +3,6 @@
 package settings
 
 import (
-	"math"
 	"time"
 
 	"github.com/redlatch/redlatch/lockerr"
@@ -13,9 +12,6 @@ import (
 // and an ordinary network would end leases all the time.
 const MinLease = 100 * time.Millisecond
 
-// ThirdOfLease is an interval that was not set.
-const ThirdOfLease time.Duration = math.MinInt64
-
 // minInterval is the shortest time between two commands that a setting may ask for: a
 // tenth of the shortest lease, and a hundred commands a second for each lock. It keeps a
 // slip of units (milliseconds taken for nanoseconds) from flooding the server.
@@ -24,7 +20,8 @@ const minInterval = 10 * time.Millisecond
 // Lock is the behaviour of one lock.
 type Lock struct {
 	Lease   time.Duration // how long Redis keeps the lock without a renewal
-	Every   time.Duration // between renewals, or between looks when Renew is off; ThirdOfLease: that
+	Every   time.Duration // between renewals, or between looks when Renew is off
+	Third   bool          // Every is a third of the lease, because it was not set
 	Renew   bool          // the watchdog extends the lease
 	MaxHold time.Duration // after it the lease is not extended any more; 0: no such end
 	Poll    time.Duration // a waiter asks again at least this often
@@ -53,7 +50,7 @@ type Waiting struct {
 // Default is what a lock is unless told otherwise.
 var Default = Lock{
 	Lease:   30 * time.Second,
-	Every:   ThirdOfLease,
+	Third:   true,
 	Renew:   true,
 	Poll:    2 * time.Second,
 	Turns:   8,
@@ -74,7 +71,7 @@ func (s *Lock) Complete() error {
 	if s.Err != nil {
 		return s.Err
 	}
-	if s.Every == ThirdOfLease {
+	if s.Third {
 		s.Every = s.Lease / 3
 	}
 	for _, check := range []struct {

@@ -20,7 +20,7 @@
 --
 -- Guarantees  the victim's next renewal finds its lock gone; the next waiter, or those who
 --             wait without a queue, are told; only a server that takes writes says that nobody
---             had it.
+--             or another had it.
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
 --             has the lock then. A free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
@@ -41,7 +41,7 @@ if not holds then
   return not_mutex()
 end
 if holder and expected ~= '' and holder ~= expected then
-  return {-1, holder}
+  return writes_refused(0) or {-1, holder}
 end
 refused = holder and refusal(redis.pcall('DEL', KEYS[1]))
 if refused then

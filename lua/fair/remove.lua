@@ -11,10 +11,11 @@
 --          waiter finds it, instead of queueing again
 --   {0}    it did not wait: nothing changed
 --
--- Guarantees  a lock that was granted meanwhile is not touched.
+-- Guarantees  a lock that was granted meanwhile is not touched; only a server that takes writes
+--             says that it did not wait.
 -- Twice       a copy finds the note, and says that it was removed.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal queue_waiter queue_length queue_remove queue_tell
+-- include server_time_us refusal is_other_type writes_refused queue_waiter queue_length queue_remove queue_tell
 
 local member, prefix = ARGV[1], ARGV[2]
 
@@ -27,7 +28,7 @@ if not redis.call('ZSCORE', KEYS[1], member) then
   if note and tonumber(note) < 0 then
     return {1}
   end
-  return {0}
+  return writes_refused(0) or {0}
 end
 refused = queue_remove(-2, {member})
 if refused then
