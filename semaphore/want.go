@@ -157,7 +157,7 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
 		Name: w.keys.Name, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
-		ID: g.ID, Sent: g.Sent, Strays: g.Strays, Owner: w.owner, Settings: &w.settings,
+		ID: g.ID, Sent: g.Sent, Strays: g.Strays, Owner: w.owner, Permit: true, Settings: &w.settings,
 	}, w.site)
 	w.family.granted(g.ID, permit{h.A, w.units})
 	return h

@@ -87,7 +87,7 @@ func (a *Acquisition) closeHolds() bool {
 		h.released = true
 		return errors.Is(h.cause, errReleased) // its Unlock is under way, or failed: it has asked
 	})
-	a.tell(lockerr.ErrClosed)
+	a.tell(a.session.Closed())
 	a.open = nil
 	a.mu.Unlock()
 	if !keeps {

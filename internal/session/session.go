@@ -15,6 +15,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/internal/wake"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
@@ -43,6 +44,7 @@ type Session struct {
 	closing context.Context // ends when the client begins to close
 	close   context.CancelFunc
 	begun   atomic.Bool
+	closed  error // the cause with which the contexts of this client's holds end
 	tasks   tasks
 
 	sender     *sender.Sender
@@ -69,6 +71,7 @@ func New(cfg Config) *Session {
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Panicked: s.panicked})
 	s.Keep(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: cfg.Log})
+	s.closed = &closedError{lockerr.ErrClosed}
 	return s
 }
 
@@ -110,6 +113,23 @@ func (s *Session) BeginClose() (first bool) {
 // what it gets when the client has begun to close, it gives back itself. It
 // reports false, and counts nothing, when the client closes. Else the call ends
 // with Leave.
+// Closed is the cause with which the contexts of holds end when this client closes. Each
+// client has its own, which matches lockerr.ErrClosed: Close goes on when its context ends
+// because of it, and not when another client closes.
+func (s *Session) Closed() error { return s.closed }
+
+// IsOwnClose reports whether a context that ended with that cause ended because this client
+// closes. A caller that cancels a context with an error around the cause has a reason of its own.
+func (s *Session) IsOwnClose(cause error) bool {
+	own, ok := cause.(*closedError) //nolint:errorlint // one inside of a cause is of somebody else
+	return ok && own == s.closed
+}
+
+// closedError is compared by its address.
+type closedError struct{ error }
+
+func (e *closedError) Unwrap() error { return e.error }
+
 func (s *Session) Enter() (open bool) {
 	s.tasks.enter()
 	if s.IsClosing() {
