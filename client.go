@@ -192,6 +192,7 @@ func (c *Client) Close(ctx context.Context) error {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
+	session.TouchContext(ctx) // a panic comes before anything is closed
 	if !c.session.BeginClose() {
 		return c.awaitClosed(ctx)
 	}

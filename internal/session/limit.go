@@ -18,6 +18,16 @@ func CheckContext(ctx context.Context) error {
 	return nil
 }
 
+// TouchContext calls every method of a context, for a call that must not begin when one of
+// them panics, as those of a typed nil do.
+func TouchContext(ctx context.Context) {
+	_, _ = ctx.Deadline()
+	_, _, _ = ctx.Done(), ctx.Err(), ctx.Value(touched{})
+}
+
+// touched is a key that no context has.
+type touched struct{}
+
 // limit is the cause of an end that redlatch itself gives to a context, and what errors
 // say instead of that end.
 type limit struct {
