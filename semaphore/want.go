@@ -128,7 +128,7 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 // hand on.
 func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
-	return session.Do(ctx, w.session, call,
+	return session.Do(ctx, w.session, call.Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
 				Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
