@@ -183,8 +183,8 @@ func (c *Client) with(options []LockOption) settings.Lock {
 // the error says so. After Close every method returns ErrClosed. Closing again waits
 // for the first Close and returns nil.
 //
-// Close may be called from anywhere, also from a wait notice and with the context of
-// a hold. It does not wait for notices that are under way.
+// Close may be called from anywhere, also from a wait notice or a log handler, and with the context of
+// a hold. It does not wait for notices that are under way, and only an instant for the log handler.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.isMade() {
 		return settings.ErrNoClient

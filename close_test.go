@@ -338,9 +338,18 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 					require.NoError(t, err)
 					all = append(all, h)
 				}
+				var mu sync.Mutex
+				sent, again := map[string]bool{}, false // again: one was sent twice before all were sent
 				s.proxy.Inject(redistest.Rule{
 					Match: func(cmd []string) bool {
-						return lua.Runs(cmd) == "mutex/release" && strings.HasPrefix(cmd[3], "bad:")
+						if lua.Runs(cmd) != "mutex/release" || !strings.HasPrefix(cmd[3], "bad:") {
+							return false
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						again = again || sent[cmd[3]] && len(sent) < bad
+						sent[cmd[3]] = true
+						return true
 					},
 					Action: action,
 				})
@@ -351,6 +360,7 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 				time.Sleep(time.Second)
 				require.Empty(t, s.direct.Keys(ctx, "good:*").Val())
 				require.Error(t, <-closed)
+				require.False(t, again)
 				s.proxy.Heal()
 				runtime.KeepAlive(all)
 			})
