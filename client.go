@@ -183,8 +183,8 @@ func (c *Client) with(options []LockOption) settings.Lock {
 // the error says so. After Close every method returns ErrClosed. Closing again waits
 // for the first Close and returns nil.
 //
-// Close may be called from anywhere, also from a wait notice and with the context of
-// a hold. It does not wait for notices that are under way.
+// Close may be called from anywhere, also from a wait notice or a log handler, and with the context of
+// a hold. It does not wait for notices that are under way, and only an instant for the log handler.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.isMade() {
 		return settings.ErrNoClient
@@ -192,11 +192,12 @@ func (c *Client) Close(ctx context.Context) error {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
+	session.TouchContext(ctx) // a panic comes before anything is closed
 	if !c.session.BeginClose() {
 		return c.awaitClosed(ctx)
 	}
 	defer close(c.closed)
-	ctx, cancel := session.Outlasting(ctx, lockerr.ErrClosed) // it may be that of a hold, which Close ends
+	ctx, cancel := session.Outlasting(ctx, c.session.IsOwnClose) // it may be that of a hold, which Close ends
 	defer cancel()
 	held := append(c.book.Held(), c.permits.Held()...) // the session closes: nothing new comes
 	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))

@@ -131,6 +131,49 @@ func TestCloseMayBeCalledFromAnywhere(t *testing.T) {
 	}
 }
 
+// brokenContext is a context one of whose methods panics.
+type brokenContext struct {
+	context.Context
+	method string
+}
+
+func (c *brokenContext) called(method string) {
+	if c.method == method {
+		panic("a context without " + method)
+	}
+}
+
+func (c *brokenContext) Deadline() (time.Time, bool) {
+	c.called("Deadline")
+	return c.Context.Deadline()
+}
+func (c *brokenContext) Done() <-chan struct{} { c.called("Done"); return c.Context.Done() }
+func (c *brokenContext) Err() error            { c.called("Err"); return c.Context.Err() }
+func (c *brokenContext) Value(key any) any     { c.called("Value"); return c.Context.Value(key) }
+
+// A server recovers from panics of its handlers, and goes on with a client that was not closed.
+func TestAContextThatPanicsClosesNothing(t *testing.T) {
+	var missing *brokenContext
+	contexts := map[string]context.Context{"a typed nil": missing}
+	for _, method := range []string{"Deadline", "Done", "Err", "Value"} {
+		contexts[method] = &brokenContext{context.Background(), method}
+	}
+	for name, broken := range contexts {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				h := s.lock(context.Background())
+				require.Panics(t, func() { _ = s.locks.Close(broken) })
+				time.Sleep(time.Minute)
+				require.True(t, h.Trusted(), "the client goes on")
+				require.NoError(t, s.locks.Close(context.Background()))
+				require.Empty(t, s.stored())
+				require.ErrorIs(t, context.Cause(h.Context()), redlatch.ErrClosed)
+			})
+		})
+	}
+}
+
 // Closing does not wait for a notice, which may be where Close is called from; the
 // place in the queue is given up all the same, and before Close returns.
 func TestCloseFromAWaitNoticeReturns(t *testing.T) {

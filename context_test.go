@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // The goal of this file: a call returns when its context ends, whatever Redis
@@ -41,11 +43,11 @@ func TestCallsReturnWithTheirContextInABlackHole(t *testing.T) {
 		call      func(s *scene, held *lock.Hold, ctx context.Context) error
 	}{
 		"lock": {anAcquire, func(s *scene, _ *lock.Hold, ctx context.Context) error {
-			_, err := s.locks.Mutex("other").Lock(ctx)
+			_, err := s.locks.Mutex("unharmed").Lock(ctx)
 			return err
 		}},
 		"try": {anAcquire, func(s *scene, _ *lock.Hold, ctx context.Context) error {
-			_, err := s.locks.Mutex("other").TryLock(ctx)
+			_, err := s.locks.Mutex("unharmed").TryLock(ctx)
 			return err
 		}},
 		"re-entry": {aReentry, func(s *scene, held *lock.Hold, ctx context.Context) error {
@@ -307,6 +309,84 @@ func TestADeadlineBelowAHoldOutlivesTheHold(t *testing.T) {
 				start := time.Now()
 				require.ErrorIs(t, call(s, outer, ctx), context.DeadlineExceeded)
 				require.Less(t, time.Since(start), most+50*time.Millisecond)
+				s.proxy.Heal()
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// A call goes on when its context ends because of what the call itself does. Any other end
+// counts, also where it has the same words: another hold is released, another client
+// closes, or the caller cancels with such an error.
+func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
+	background := context.Background()
+	// Each case begins the call, and returns what ends its context.
+	cases := map[string]func(s *scene, begin func(call func(context.Context) error, ctx context.Context)) (end func()){
+		"another hold is released": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
+			other, mine := mustLock(s.t, background, s.locks.Mutex("unharmed")), s.lock(background)
+			begin(mine.Unlock, other.Context())
+			return func() { s.unlock(other) }
+		},
+		"another hold of one WithOwner is released": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
+			chain := redlatch.WithOwner(background)
+			other, mine := mustLock(s.t, chain, s.locks.Mutex("unharmed")), s.lock(chain)
+			begin(mine.Unlock, other.Context())
+			return func() { s.unlock(other) }
+		},
+		"a permit beside is released": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
+			outer := mustLock(s.t, background, s.locks.Mutex("outer"))
+			other, err := s.locks.Semaphore("unharmed", 2).Acquire(outer.Context(), 1)
+			require.NoError(s.t, err)
+			mine, err := s.locks.Semaphore("mine", 2).Acquire(outer.Context(), 1)
+			require.NoError(s.t, err)
+			begin(mine.Release, other.Context())
+			return func() { require.NoError(s.t, other.Release(background)) }
+		},
+		"another client closes": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
+			other := newScene(s.t, s.proxy, s.direct, s.direct)
+			held := mustLock(s.t, background, other.locks.Mutex("unharmed"))
+			s.lock(background)
+			begin(s.locks.Close, held.Context())
+			return func() { require.NoError(s.t, other.locks.Close(background)) }
+		},
+		"the caller cancels with the cause of another hold": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
+			other := mustLock(s.t, background, s.locks.Mutex("unharmed"))
+			ended := other.Context()
+			s.unlock(other)
+			mine := s.lock(background)
+			ctx, cancel := context.WithCancelCause(background)
+			begin(mine.Unlock, ctx)
+			return func() { cancel(context.Cause(ended)) }
+		},
+		"the caller cancels with an error around the cause": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
+			mine := s.lock(background)
+			ended := mine.Context()
+			ctx, cancel := context.WithCancelCause(background)
+			begin(mine.Unlock, ctx)
+			return func() { cancel(fmt.Errorf("a part of the job is over: %w", context.Cause(ended))) }
+		},
+	}
+	for name, play := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				answered := make(chan error, 1)
+				end := play(s, func(call func(context.Context) error, ctx context.Context) {
+					s.proxy.Inject(redistest.Rule{
+						Match: func(cmd []string) bool {
+							return strings.HasSuffix(lua.Runs(cmd), "release") && !strings.Contains(cmd[3], "unharmed")
+						},
+						Action: redistest.Swallow(),
+					})
+					go func() { answered <- call(ctx) }()
+					s.settle()
+					require.Empty(t, answered)
+				})
+				start := time.Now()
+				end()
+				require.ErrorIs(t, <-answered, context.Canceled)
+				require.Less(t, time.Since(start), 500*time.Millisecond)
 				s.proxy.Heal()
 				time.Sleep(time.Minute)
 			})

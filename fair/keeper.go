@@ -19,7 +19,9 @@ type keeper struct {
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.leave(ctx, a.ID)
 	if err != nil {
-		k.GiveUp(a.ID, session.Strays{})
+		if !session.IsOnce(ctx) {
+			k.GiveUp(a.ID, session.Strays{})
+		}
 		return err
 	}
 	if answer.Value.Heard < 0 {

@@ -116,7 +116,7 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 // leaveOnce is one command of leave.
 func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
-	return session.Do(ctx, s, w.Call("unlock", true),
+	return session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
 			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,

@@ -67,10 +67,11 @@ func (f *Family) released(name, channel string, heard int64, roundTrip time.Dura
 	h := hearers{known: max(heard, 0), more: f.session.Cluster() || heard < 0, usual: f.idle.Load()}
 	l := f.enter(name) // not the one of the acquisition: an Unlock that is tried again may come long after it
 	defer f.leave(name, l)
-	if l.released(h, roundTrip) || h.known < h.usual {
+	idle, tried := l.released(h, roundTrip)
+	if idle || h.known < h.usual {
 		f.idle.Store(h.known)
 	}
-	if h.known > 0 || h.more {
+	if h.known > 0 || h.more || tried { // a subscriber that has gone may come again
 		f.keep(name, l)
 	}
 }

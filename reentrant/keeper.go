@@ -107,7 +107,9 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.want.Release(ctx, a.ID, 0)
 	if err != nil {
-		k.giveBack(a.ID, session.Strays{})
+		if !session.IsOnce(ctx) {
+			k.giveBack(a.ID, session.Strays{})
+		}
 		return err
 	}
 	if answer.Value.Heard < 0 {

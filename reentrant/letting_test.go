@@ -66,18 +66,41 @@ func take(t *testing.T, ctx context.Context, f *Family, turns int) (taken int) {
 	return taken
 }
 
+// flap subscribes to every channel again and again, until the test ends.
+func flap(t *testing.T, rdb *redis.Client, flaps time.Duration) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			monitor := rdb.PSubscribe(context.Background(), "*")
+			_, err := monitor.Receive(context.Background())
+			assert.NoError(t, err)
+			time.Sleep(flaps)
+			assert.NoError(t, monitor.Close())
+			time.Sleep(flaps)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-done })
+}
+
 // A client that takes turns alone spends its time on nothing but its holds, whoever
 // listens: commands take no time here.
 func TestYielding_NobodyWaitsForTheLock(t *testing.T) {
 	const turns = 1000
 	cases := map[string]struct {
 		monitored, cluster bool
+		flaps              time.Duration // another subscriber is there, and then is not, for so long each; 0: there is none
 		yields             time.Duration // in all
 	}{
-		"single server":           {false, false, 0},
-		"PSUBSCRIBE *":            {true, false, 320 * time.Millisecond},
-		"cluster":                 {false, true, 90 * time.Millisecond},
-		"cluster, and PSUBSCRIBE": {true, true, 320 * time.Millisecond},
+		"single server":                    {false, false, 0, 0},
+		"PSUBSCRIBE *":                     {true, false, 0, 320 * time.Millisecond},
+		"cluster":                          {false, true, 0, 90 * time.Millisecond},
+		"cluster, and PSUBSCRIBE":          {true, true, 0, 320 * time.Millisecond},
+		"PSUBSCRIBE * that comes and goes": {false, false, 20 * time.Millisecond, 400 * time.Millisecond},
+		"for longer than it is kept":       {false, false, 150 * time.Millisecond, 400 * time.Millisecond},
+		"and rarely":                       {false, false, 400 * time.Millisecond, 400 * time.Millisecond},
+		"beside another":                   {true, false, 20 * time.Millisecond, 400 * time.Millisecond},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -88,6 +111,9 @@ func TestYielding_NobodyWaitsForTheLock(t *testing.T) {
 					_, err := monitor.Receive(context.Background())
 					require.NoError(t, err)
 					defer func() { require.NoError(t, monitor.Close()) }()
+				}
+				if c.flaps > 0 {
+					flap(t, v.Client(), c.flaps)
 				}
 				f := newFamily(t, v.Client(), c.cluster)
 				begin := time.Now()

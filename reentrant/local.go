@@ -162,11 +162,12 @@ func (l *local) mayTransfer(turns int) bool {
 }
 
 // released notes a release, after which other clients may go first. It reports
-// whether those who heard it are taken for idle ones.
-func (l *local) released(h hearers, roundTrip time.Duration) (idle bool) {
+// whether those who heard it are taken for idle ones, and whether new ones have had tries.
+func (l *local) released(h hearers, roundTrip time.Duration) (idle, tried bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.yield.released(time.Now(), h, roundTrip)
+	idle = l.yield.released(time.Now(), h, roundTrip)
+	return idle, l.yield.series || l.yield.spent
 }
 
 // sawOther notes that another client has the lock.

@@ -13,7 +13,9 @@ import "time"
 //     at each release: half as long as before when that helped, twice as long when
 //     it did not, and no more after two yields in vain.
 //   - More subscribers hear the release than before. A new one may be a waiter. The
-//     client tries eight yields, each twice as long as the one before it.
+//     client tries eight yields, each twice as long as the one before it. If all of them
+//     are in vain, the next new subscribers get no more than probes, until another client
+//     is seen with the lock: a monitor that reconnects again and again is always new.
 //   - Somebody may hear the release, and nothing more is known: a monitor that
 //     subscribes to every channel, or any node of a cluster. The client probes: a
 //     short yield from time to time, and a long one, for waiters far away, more
@@ -26,6 +28,8 @@ type yielding struct {
 	tries  int           // how many more yields may be in vain
 	others bool          // another client had the lock since the last release
 	heard  int64         // how many subscribers heard the last release
+	series bool          // the tries are for new subscribers
+	spent  bool          // such a series was in vain, and no other client was seen since
 	probes uint          // how many probes there were
 	next   time.Time     // the next probe is not before
 }
@@ -55,11 +59,12 @@ func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (
 	inVain, more := !y.until.IsZero(), h.known > max(y.heard, h.usual)
 	switch {
 	case y.others:
-		y.length, y.tries = y.length/2, triesAfterOther
-	case more && y.tries == 0:
-		y.length, y.tries = 0, triesForNew
-	case more:
-		y.tries = triesForNew
+		y.length, y.tries, y.series, y.spent = y.length/2, triesAfterOther, false, false
+	case more && !y.series && !y.spent:
+		if y.tries == 0 {
+			y.length = 0
+		}
+		y.tries, y.series = triesForNew, true
 	case inVain:
 		y.length *= 2
 	}
@@ -69,6 +74,8 @@ func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (
 		return false // nobody is there to take it
 	case y.tries > 0:
 		y.tries--
+		y.spent = y.series && y.tries == 0
+		y.series = y.series && !y.spent
 		y.length = min(max(y.length, least), longestYield)
 	case now.Before(y.next):
 		return true

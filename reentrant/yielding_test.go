@@ -1,6 +1,7 @@
 package reentrant
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ type turns struct {
 	hold   time.Duration
 	h      hearers
 	waiter time.Duration // how far away; 0: there is none
+	flaps  time.Duration // one more subscriber is there, and then is not, for so long each; 0: there is none
 
 	yields int
 	idle   bool          // the last answer
@@ -30,7 +32,11 @@ func newTurns(h hearers) *turns {
 func (s *turns) play(releases int) {
 	for range releases {
 		s.now = s.now.Add(s.hold)
-		s.idle = s.released(s.now, s.h, 0)
+		h := s.h
+		if s.flaps > 0 && s.now.UnixNano()/int64(s.flaps)%2 == 1 {
+			h.known++
+		}
+		s.idle = s.released(s.now, h, 0)
 		if s.until.IsZero() {
 			continue
 		}
@@ -71,6 +77,56 @@ func TestYielding_ListenersThatNeverComeCostLittle(t *testing.T) {
 			require.True(t, s.idle)
 		})
 	}
+}
+
+// A subscriber of all channels that reconnects again and again is new each time. It gets
+// one series of yields, and then probes, however fast it comes and goes.
+func TestYielding_ASubscriberThatComesAndGoesCostsLittle(t *testing.T) {
+	for _, h := range []hearers{alone, monitored, clustered} {
+		for _, flaps := range []time.Duration{
+			time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, time.Second, time.Minute,
+		} {
+			t.Run(fmt.Sprintf("%+v %v", h, flaps), func(t *testing.T) {
+				s := newTurns(h)
+				s.flaps = flaps
+				for begin := s.now; s.now.Sub(begin) < 3*flaps+time.Second; {
+					s.play(1) // it has come, and its series is over
+				}
+				begin := s.now
+				s.cost = 0
+				s.play(1_000_000)
+				require.Less(t, 100*s.cost, 3*s.now.Sub(begin))
+			})
+		}
+	}
+}
+
+// A waiter that comes while a monitor comes and goes gets the lock by a probe, and from
+// then on as any other.
+func TestYielding_AWaiterBehindASubscriberThatComesAndGoesIsLetIn(t *testing.T) {
+	s := newTurns(alone)
+	s.flaps = 20 * time.Millisecond
+	s.play(50_000)
+	s.h, s.waiter = hearers{known: 1}, time.Millisecond
+	s.play(500)
+	require.Positive(t, s.served)
+	served := s.served
+	s.play(100)
+	require.GreaterOrEqual(t, s.served-served, 49)
+}
+
+// Another client that was seen with the lock is worth a series again: the next new
+// subscriber is as likely to come.
+func TestYielding_AfterAnotherClientNewSubscribersGetTries(t *testing.T) {
+	s := newTurns(hearers{known: 1})
+	s.play(1000)
+	require.True(t, s.idle)
+	s.others = true
+	s.play(1000)
+	s.h.known++
+	s.yields = 0
+	s.play(triesForNew)
+	require.Equal(t, triesForNew, s.yields)
 }
 
 // What one lock has found out about listeners holds for the others.

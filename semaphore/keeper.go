@@ -28,7 +28,7 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acqui
 // background, so that no error of a later command hides that answer.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
-	if err != nil || answer.Value.More {
+	if err != nil && !session.IsOnce(ctx) || answer.Value.More {
 		k.GiveUp(a.ID, session.Strays{})
 	}
 	if err != nil {

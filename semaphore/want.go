@@ -128,7 +128,7 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 // hand on.
 func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
-	return session.Do(ctx, w.session, call,
+	return session.Do(ctx, w.session, call.Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
 				Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
@@ -156,7 +156,7 @@ func (w *want) GiveUp(id string, strays session.Strays) {
 func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
-		Name: w.keys.Name, Release: opRelease, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
+		Name: w.keys.Name, Release: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
 		ID: g.ID, Sent: g.Sent, Strays: g.Strays, Owner: w.owner, Settings: &w.settings,
 	}, w.site)
 	w.family.granted(g.ID, permit{h.A, w.units})

@@ -58,6 +58,7 @@ type Grant struct {
 	Sent     time.Time      // before the command that was granted
 	Strays   session.Strays // of its commands, which may be granted yet
 	Owner    *owner.Owner
+	Permit   bool // Owner is that of the locks around it, and owns no permit
 	Settings *settings.Lock
 }
 

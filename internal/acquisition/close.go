@@ -19,15 +19,14 @@ import (
 // released first: what Redis refuses, or a node that hangs, does not keep the others
 // waiting. It returns what could not be given back until ctx ended.
 func CloseAll(ctx context.Context, held []*Acquisition) error {
-	const briefly = 500 * time.Millisecond
 	begun := time.Now()
-	all := make([]closing, 0, len(held))
+	all := make([]*closing, 0, len(held))
 	for _, a := range held {
 		if a.closeHolds() {
-			all = append(all, closing{a: a})
+			all = append(all, &closing{a: a})
 		}
 	}
-	all = releaseAll(ctx, all, func(*Acquisition) time.Time { return time.Now().Add(briefly) })
+	all = releaseOnce(ctx, all)
 	all = releaseAll(ctx, all, func(a *Acquisition) time.Time { return a.insistsUntil(begun) })
 	var errs []error
 	for _, c := range all {
@@ -39,32 +38,66 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 
 // closing is an acquisition whose client closes.
 type closing struct {
-	a   *Acquisition
-	err error // of its last release
+	a *Acquisition
+
+	tried bool  // once
+	err   error // of its last release
+}
+
+const atOnce = 64 // a client that holds very many closes in bounded pieces
+
+// releaseOnce sends one release for each, all of them until one instant. A release that
+// takes longer than its share of that time leaves its place to the next: behind a node
+// that hangs may be others that do not. It returns those that failed.
+func releaseOnce(ctx context.Context, all []*closing) (failed []*closing) {
+	const briefly = 500 * time.Millisecond
+	end := time.Now().Add(briefly)
+	ctx, cancel := session.Within(ctx, end, "gave up after "+briefly.String())
+	defer cancel()
+	share := briefly / 2 * atOnce / time.Duration(max(len(all), atOnce))
+	places := make(chan struct{}, atOnce)
+	var g sync.WaitGroup
+	for _, c := range all {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		leave := sync.OnceFunc(func() { <-places })
+		late := time.AfterFunc(share, leave)
+		c.tried = true
+		g.Go(func() {
+			defer leave()
+			defer late.Stop()
+			once, cancel := session.Once(ctx)
+			defer cancel()
+			c.err = c.a.release(once)
+		})
+	}
+	g.Wait()
+	return slices.DeleteFunc(all, func(c *closing) bool { return c.tried && c.err == nil })
 }
 
 // releaseAll releases, each until an instant. It returns those that failed.
-func releaseAll(ctx context.Context, all []closing, until func(*Acquisition) time.Time) (failed []closing) {
-	const atOnce = 64 // a client that holds very many closes in bounded pieces
+func releaseAll(ctx context.Context, all []*closing, until func(*Acquisition) time.Time) (failed []*closing) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
-	var mu sync.Mutex
 	for _, c := range all {
 		g.Go(func() error {
 			end := until(c.a)
-			if c.err == nil || time.Now().Before(end) { // else its time is over, and what went wrong is known
-				c.err = c.a.release(ctx, end)
+			if c.err != nil && !time.Now().Before(end) {
+				return nil // its time is over, and what went wrong is known
 			}
-			if c.err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = append(failed, c)
-			}
+			ctx, cancel := session.Within(ctx, end, trustIsOver)
+			defer cancel()
+			c.err = c.a.release(ctx)
 			return nil
 		})
 	}
 	_ = g.Wait()
-	return failed
+	return slices.DeleteFunc(all, func(c *closing) bool { return c.err == nil })
 }
 
 // Close ends the acquisition because its client closes: like a last Unlock,
@@ -87,7 +120,7 @@ func (a *Acquisition) closeHolds() bool {
 		h.released = true
 		return errors.Is(h.cause, errReleased) // its Unlock is under way, or failed: it has asked
 	})
-	a.tell(lockerr.ErrClosed)
+	a.tell(a.session.Closed())
 	a.open = nil
 	a.mu.Unlock()
 	if !keeps {
@@ -96,11 +129,9 @@ func (a *Acquisition) closeHolds() bool {
 	return keeps
 }
 
-// release gives the lock back when all holders have been told. It tries until an
-// instant, and when ctx has ended not at all.
-func (a *Acquisition) release(ctx context.Context, until time.Time) error {
-	ctx, cancel := session.Within(ctx, until, trustIsOver)
-	defer cancel()
+// release gives the lock back when all holders have been told. When ctx has ended, it
+// does not try.
+func (a *Acquisition) release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &lockerr.OpError{Op: a.Release, Name: a.Name, Err: session.Cause(ctx)}
 	}

@@ -32,8 +32,39 @@ type Hold struct {
 // background.
 var errUnlockedLater = errors.New("released in the background")
 
-// errReleased is the cause with which the context of a released hold ends.
+// errReleased is what the contexts of released holds say.
 var errReleased = errors.New("redlatch: released")
+
+// releasedBy is the cause with which the contexts of a released hold end. It says whose
+// release it was.
+type releasedBy struct {
+	id    string       // of the acquisition
+	owner *owner.Owner // of a lock; a permit has none
+}
+
+func (*releasedBy) Error() string { return errReleased.Error() }
+func (*releasedBy) Unwrap() error { return errReleased }
+
+func (a *Acquisition) releaseCause() error {
+	by := &releasedBy{id: a.ID}
+	if !a.Permit {
+		by.owner = a.Owner
+	}
+	return by
+}
+
+// hasEnded reports whether a context that ended with that cause ended because of the
+// release of this acquisition, or of a lock under whose context it was acquired. Any other
+// end is that of the caller's context, also where the caller cancels it with an error
+// around such a cause.
+func (a *Acquisition) hasEnded(cause error) bool {
+	by, ok := cause.(*releasedBy) //nolint:errorlint // one inside of a cause is of somebody else
+	if !ok || by.id == a.ID {
+		return ok
+	}
+	isOuter := a.Permit || by.owner != a.Owner // two locks of one WithOwner are beside each other
+	return by.owner != nil && isOuter && a.Owner.Has(by.owner)
+}
 
 // newHold is called with a.mu held, or before a is shared.
 func (a *Acquisition) newHold(site Site) *Hold {
@@ -136,14 +167,14 @@ func (h *Hold) unlockLater() {
 // unlockContext bounds an unlock by the caller's context while that lives, and in
 // any case by what the lease has left. A context that is already over says nothing
 // about unlocking: most often it is the reason for it. Nor does one that ends because
-// a hold is released, maybe this very one: that happens before Redis is asked. The
-// deadline of ctx is one of the result, too, and left to it: a caller who ran out of
+// this very hold is released, which happens before Redis is asked, or one on the path of
+// this one. The deadline of ctx is one of the result, too, and left to it: a caller who ran out of
 // time is told that, and not of a cancel.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
 		return session.Beyond(ctx, a.Settings.CallLimit())
 	}
-	outlasting, stop := session.Outlasting(ctx, errReleased)
+	outlasting, stop := session.Outlasting(ctx, a.hasEnded)
 	within, cancel := session.Within(outlasting, a.insistsUntil(time.Now()), trustIsOver)
 	return within, func() { cancel(); stop() }
 }
@@ -185,7 +216,7 @@ func (h *Hold) close() (left int, err error) {
 		return 0, &lockerr.OpError{Kind: kind, Op: a.Release, Name: a.Name}
 	case a.holds == 1:
 		a.state = leaving
-		h.end(errReleased)
+		h.end(a.releaseCause())
 		return 0, nil
 	}
 	a.holds--
@@ -197,7 +228,7 @@ func (h *Hold) close() (left int, err error) {
 func (a *Acquisition) settle(h *Hold) {
 	h.released = true
 	a.open = slices.DeleteFunc(a.open, func(o *Hold) bool { return o == h })
-	h.end(errReleased)
+	h.end(a.releaseCause())
 }
 
 // end ends the contexts of the hold, with A.mu held: cancelling runs the

@@ -145,7 +145,7 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 // when Redis refuses it, for a permission may come back before the lease ends.
 func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
-	answer, err := session.Do(ctx, s, w.Call("unlock", true),
+	answer, err := session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
 			return lua.Release(ctx, rdb, lua.ReleaseParams{
 				LockKey: w.Keys.Lock, QueueKey: w.Keys.Queue, Channel: w.Keys.Channel,

@@ -28,8 +28,7 @@ func (s *Session) Dropped(becomes string, attrs ...any) {
 	}
 }
 
-// count counts one more, and returns how many there are. It does not write to the log
-// itself: a handler may call Close, which counts too.
+// count counts one more, and returns how many there are.
 func (d *dropped) count(log *slog.Logger) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -3,15 +3,16 @@ package session
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/watchdog"
 )
 
 // handler is a log whose first line makes the program do something.
@@ -31,44 +32,112 @@ func (h *handler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A program may close its client because it finds that a hold was dropped.
-func TestALogHandlerMayClose(t *testing.T) {
-	h := &handler{Handler: slog.DiscardHandler}
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Embedded(t).Addr()})
-	defer rdb.Close()
-	s := New(Config{Redis: rdb, PubSub: rdb, Log: slog.New(h)})
-	closed := make(chan error, 1)
-	h.do = func() {
-		s.BeginClose()
-		closed <- s.FinishClose(context.Background())
-	}
-	go s.Dropped("its lock is not renewed any more")
-	select {
-	case err := <-closed:
-		require.NoError(t, err)
-	case <-time.After(20 * time.Second):
-		require.FailNow(t, "the log handler waits for Close, and Close for the log")
-	}
-}
-
-// The line about many dropped holds is written by Close, whose context ends it also
-// when the log handler does not return.
-func TestALogHandlerThatBlocksDoesNotKeepClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &handler{Handler: slog.DiscardHandler}
-		s := New(Config{Log: slog.New(h)})
-		h.do = func() {}
+// lines are all that the log may say, and what the program has to do for it.
+var lines = map[string]func(s *Session, server *redistest.Virtual){
+	"a dropped hold": func(s *Session, _ *redistest.Virtual) { s.Dropped("its lock is not renewed any more") },
+	"many dropped holds": func(s *Session, _ *redistest.Virtual) {
 		for range droppedOneByOne + 1 {
 			s.Dropped("its lock is not renewed any more")
 		}
-		blocked := make(chan struct{})
-		h.do = func() { <-blocked }
-		h.first.Store(false)
+	},
+	"a refused publish": func(s *Session, _ *redistest.Virtual) { s.PublishDenied("channel") },
+	"a panic":           func(s *Session, _ *redistest.Virtual) { _ = s.panicked("of a hook") },
+	"a wait for itself": func(s *Session, _ *redistest.Virtual) { s.Write(slog.LevelWarn, "redlatch: a long wait") },
+	"a refused subscription": func(s *Session, server *redistest.Virtual) {
+		server.Proxy.Inject(redistest.Rule{
+			Match:  func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") },
+			Action: redistest.Refuse("NOPERM this user has no permissions"),
+		})
+		s.Wakes.Subscribe("channel")
+	},
+	"no connection for subscriptions": func(s *Session, server *redistest.Virtual) {
+		server.Proxy.BlackHole(redistest.AllTraffic)
+		s.Wakes.Subscribe("channel")
+	},
+	"renewals that fail": func(s *Session, server *redistest.Virtual) {
+		server.Proxy.BlackHole(redistest.AllTraffic)
+		s.Watchdog.Watch(watchdog.Spec{
+			Key: "x", ID: s.NewAcquisition(), Group: Holds.Group(0), Lease: 10 * time.Second, Margin: time.Second,
+			Every: time.Second, Renew: true, Sent: time.Now(), Ended: func(watchdog.Reason) {},
+		})
+	},
+}
+
+// playLines plays each kind of line, on a server of its own, with that log.
+func playLines(t *testing.T, test func(t *testing.T, s *Session, h *handler, say func())) {
+	for name, line := range lines {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				t.Cleanup(func() { time.Sleep(time.Minute) }) // go-redis ends in its own time
+				server := redistest.Bubble(t)
+				rdb := server.Client()
+				h := &handler{Handler: slog.DiscardHandler, do: func() {}}
+				s := New(Config{Redis: rdb, PubSub: rdb, Log: slog.New(h)})
+				test(t, s, h, func() { line(s, server) })
+				server.Proxy.Heal()
+			})
+		})
+	}
+}
+
+// A program may close its client because of what the log says, and wait for that.
+func TestALogHandlerMayClose(t *testing.T) {
+	playLines(t, func(t *testing.T, s *Session, h *handler, say func()) {
+		closed := make(chan time.Duration, 1)
+		h.do = func() {
+			start := time.Now()
+			s.BeginClose()
+			require.NoError(t, s.FinishClose(context.Background()))
+			closed <- time.Since(start)
+		}
+		say()
+		require.Less(t, <-closed, 10*time.Second, "the log handler waits for Close, and Close for the log")
+	})
+}
+
+// A log handler may never return, as one does that writes to a pipe which nobody reads.
+func TestALogHandlerThatBlocksDoesNotKeepClose(t *testing.T) {
+	playLines(t, func(t *testing.T, s *Session, h *handler, say func()) {
+		blocked, begun := make(chan struct{}), make(chan struct{})
+		h.do = func() { close(begun); <-blocked }
+		say()
+		<-begun
+		start := time.Now()
 		s.BeginClose()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, s.FinishClose(ctx), context.DeadlineExceeded)
+		require.NoError(t, s.FinishClose(context.Background()))
+		require.Less(t, time.Since(start), 10*time.Second)
 		close(blocked)
+	})
+}
+
+// What Close itself has to say, and what was said before it, is in the log when it returns.
+func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handler{Handler: slog.DiscardHandler, do: func() { time.Sleep(10 * time.Millisecond) }}
+		s := New(Config{Log: slog.New(h)})
+		for range droppedOneByOne + 1 {
+			s.Dropped("its lock is not renewed any more")
+		}
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(context.Background()))
+		require.EqualValues(t, droppedOneByOne+1, h.lines.Load(), "one of them counts the others")
+	})
+}
+
+// A log handler that does not return costs a bounded number of lines.
+func TestABlockedLogKeepsABoundedNumberOfLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		blocked := make(chan struct{})
+		h := &handler{Handler: slog.DiscardHandler, do: func() { <-blocked }}
+		s := New(Config{Log: slog.New(h)})
+		s.Write(slog.LevelWarn, "the first")
+		synctest.Wait()
+		for range 3 * mostLogLines {
+			s.Write(slog.LevelWarn, "another")
+		}
+		close(blocked)
+		synctest.Wait()
+		require.EqualValues(t, 1+mostLogLines, h.lines.Load())
 	})
 }
 

@@ -18,6 +18,16 @@ func CheckContext(ctx context.Context) error {
 	return nil
 }
 
+// TouchContext calls every method of a context, for a call that must not begin when one of
+// them panics, as those of a typed nil do.
+func TouchContext(ctx context.Context) {
+	_, _ = ctx.Deadline()
+	_, _, _ = ctx.Done(), ctx.Err(), ctx.Value(touched{})
+}
+
+// touched is a key that no context has.
+type touched struct{}
+
 // limit is the cause of an end that redlatch itself gives to a context, and what errors
 // say instead of that end.
 type limit struct {
@@ -47,14 +57,14 @@ func Shortly(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Outlasting returns a context that ends with ctx, and of whose end errors say what
-// they would of that of ctx. But where ctx ends because of what is done with it, which the
-// cause of ctx then says, it goes on until the deadline of ctx. Nobody can tell whether
-// ctx would have been cancelled after that.
-func Outlasting(ctx context.Context, reason error) (context.Context, context.CancelFunc) {
+// they would of that of ctx. But where ctx ends because of the very call that uses it, which
+// isOwn finds out from the cause of ctx, the result goes on until the deadline of ctx.
+// Nobody can tell whether ctx would have been cancelled after that.
+func Outlasting(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
 	outlasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	end := func(cause error) { cancel(limit{why: cause.Error(), before: cause}) }
 	stop := context.AfterFunc(ctx, func() {
-		if !errors.Is(context.Cause(ctx), reason) {
+		if !isOwn(context.Cause(ctx)) {
 			end(Cause(ctx))
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/internal/wake"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
@@ -24,7 +25,7 @@ type Config struct {
 	Redis     lua.Redis
 	Pipeline  sender.Pipeline // nil where commands may go to several servers
 	PubSub    wake.Redis
-	Log       *slog.Logger
+	Log       *slog.Logger  // the one of the Session returns at once; see logLines
 	About     string        // what this client's holders say of themselves
 	KeepFence time.Duration // how long an unused fence is kept; 0: for ever
 }
@@ -43,7 +44,10 @@ type Session struct {
 	closing context.Context // ends when the client begins to close
 	close   context.CancelFunc
 	begun   atomic.Bool
+	closed  error // the cause with which the contexts of this client's holds end
 	tasks   tasks
+
+	logLines logLines
 
 	sender     *sender.Sender
 	attempts   tasks // those left behind run until go-redis returns
@@ -61,16 +65,19 @@ type Session struct {
 
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
-	s := &Session{
-		Config: cfg,
-		ID:     uuid.NewString(),
-		Wakes:  wake.New(wake.Config{Redis: cfg.PubSub, Log: cfg.Log}),
+	s := &Session{Config: cfg, ID: uuid.NewString()}
+	next := slog.DiscardHandler
+	if cfg.Log != nil {
+		next = cfg.Log.Handler()
 	}
+	s.Log = slog.New(logHandler{next, &s.logLines})
+	s.Wakes = wake.New(wake.Config{Redis: cfg.PubSub, Log: s.Log})
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.closed = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Panicked: s.panicked})
 	s.Keep(Holds, s.renewHolds)
-	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: cfg.Log})
+	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: s.Log})
 	return s
 }
 
@@ -108,6 +115,23 @@ func (s *Session) BeginClose() (first bool) {
 	return first
 }
 
+// Closed is the cause with which the contexts of holds end when this client closes. Each
+// client has its own, which matches lockerr.ErrClosed: Close goes on when its context ends
+// because of it, and not when another client closes.
+func (s *Session) Closed() error { return s.closed }
+
+// IsOwnClose reports whether a context that ended with that cause ended because this client
+// closes. A caller that cancels a context with an error around the cause has a reason of its own.
+func (s *Session) IsOwnClose(cause error) bool {
+	own, ok := cause.(*closedError) //nolint:errorlint // one inside of a cause is of somebody else
+	return ok && own == s.closed
+}
+
+// closedError is compared by its address.
+type closedError struct{ error }
+
+func (e *closedError) Unwrap() error { return e.error }
+
 // Enter counts a call that may be granted something, for closing to wait for:
 // what it gets when the client has begun to close, it gives back itself. It
 // reports false, and counts nothing, when the client closes. Else the call ends
@@ -132,24 +156,22 @@ func (s *Session) PublishDenied(channel string) {
 	}
 }
 
-// Write writes to the log in the background: a handler may block, and the call that has
-// something to say must not.
+// Write writes a line to the log. It does not wait for the handler.
 func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
-	s.Background(func(context.Context) { s.Log.LogAttrs(context.Background(), level, text, attrs...) })
+	s.Log.LogAttrs(context.Background(), level, text, attrs...)
 }
 
 // FinishClose ends the watchdog and the wakes, and waits for calls that are
 // still giving up and for background work, for these at most until ctx ends;
 // then the rest is told to stop. It waits a moment for attempts that were left
-// behind, whom nobody can stop.
+// behind, whom nobody can stop, and an instant for the log handler.
 func (s *Session) FinishClose(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
 		s.sender.Close()
-		s.Wakes.Close()        // may have to wait for go-redis, which makes a connection and hears no cancel
-		s.dropped.flush(s.Log) // may have to wait for a log handler
+		s.Wakes.Close() // may have to wait for go-redis, which makes a connection and hears no cancel
 	}()
 	err := s.tasks.finish(ctx)
 	select {
@@ -160,6 +182,8 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, moment)
 	defer cancel()
 	_ = s.attempts.wait(bounded)
+	s.dropped.flush(s.Log)
+	s.logLines.flush()
 	return err
 }
 

@@ -21,8 +21,8 @@ type Config struct {
 	Redis Redis
 
 	// Log hears of each kind of trouble once in the hub's life, and once of its
-	// end: a lock that falls back to polling is slower, not wrong. Defaults to
-	// silence.
+	// end: a lock that falls back to polling is slower, not wrong. Close waits for its
+	// handler, which must not wait for Close. Defaults to silence.
 	Log *slog.Logger
 
 	// Ping is the silence after which the connection is probed, and the silence

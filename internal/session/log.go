@@ -1,0 +1,91 @@
+package session
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// logLines writes log lines in a goroutine of their own, one after the other. The handler
+// is the user's: it may block, and it may call Close. So nobody waits for it, but for the
+// instant that Close gives it.
+type logLines struct {
+	unwritten tasks
+
+	mu      sync.Mutex
+	queue   []func()
+	writing bool // a goroutine writes the queue
+}
+
+// mostLogLines bounds what is kept for a handler that does not return. Lines beyond that
+// are dropped.
+const mostLogLines = 1000
+
+func (l *logLines) add(write func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == mostLogLines {
+		return
+	}
+	l.unwritten.enter()
+	l.queue = append(l.queue, write)
+	if !l.writing {
+		l.writing = true
+		go l.write()
+	}
+}
+
+func (l *logLines) write() {
+	for write := l.next(); write != nil; write = l.next() {
+		write()
+		l.unwritten.done()
+	}
+}
+
+// next takes the first line; nil says that the writer ends.
+func (l *logLines) next() func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writing = len(l.queue) > 0; !l.writing {
+		return nil
+	}
+	first := l.queue[0]
+	l.queue = slices.Delete(l.queue, 0, 1)
+	return first
+}
+
+// flush waits for an instant until all lines are written: a handler that waits for Close,
+// or for a reader that has gone, does not return before Close does.
+func (l *logLines) flush() {
+	const instant = 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), instant)
+	defer cancel()
+	_ = l.unwritten.wait(ctx)
+}
+
+// logHandler hands lines to logLines. It asks the user's handler nothing before that.
+type logHandler struct {
+	next  slog.Handler
+	lines *logLines
+}
+
+func (h logHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
+	h.lines.add(func() {
+		if h.next.Enabled(ctx, r.Level) {
+			_ = h.next.Handle(ctx, r)
+		}
+	})
+	return nil
+}
+
+func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return logHandler{h.next.WithAttrs(attrs), h.lines}
+}
+
+func (h logHandler) WithGroup(name string) slog.Handler {
+	return logHandler{h.next.WithGroup(name), h.lines}
+}
