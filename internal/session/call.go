@@ -54,12 +54,9 @@ type Answer[T any] struct {
 // attempt that goes unanswered is left behind and sent again, which the scripts
 // bear; voidAfter is the end in server time to send with this attempt.
 //
-// Do returns as soon as ctx ends: go-redis by itself would look at a deadline
-// only between commands, and at a cancel never, so each attempt runs in a
-// goroutine of its own, for at most one read timeout of the client longer.
-//
-// send shares nothing with its caller but what neither of them changes: an attempt
-// that was left behind still runs when Do has returned. What it learns is its value.
+// Do returns as soon as ctx ends. send runs in the goroutine of the caller and sends by
+// rdb, which goes through package sender: a command may be left behind there, and send then
+// gets sender.ErrUnanswered.
 //
 // The error is a *lockerr.OpError: ErrUnavailable when no attempt can have
 // taken effect, ErrIndeterminate when one may have, ErrRefused, ErrClosed. The
