@@ -50,7 +50,7 @@ const atOnce = 64 // a client that holds very many closes in bounded pieces
 // takes longer than its share of that time leaves its place to the next: behind a node
 // that hangs may be others that do not. It returns those that failed.
 func releaseOnce(ctx context.Context, all []*closing) (failed []*closing) {
-	const briefly = 500 * time.Millisecond
+	briefly := min(500*time.Millisecond+time.Duration(len(all))*time.Millisecond, 2*time.Second)
 	end := time.Now().Add(briefly)
 	ctx, cancel := session.Within(ctx, end, "gave up after "+briefly.String())
 	defer cancel()
