@@ -54,7 +54,8 @@ func Inherited(ops []history.Op, deaths []Death, within time.Duration, excused f
 	}
 	if slices.ContainsFunc(ops, func(op history.Op) bool {
 		d, dead := died[op.Client]
-		return dead && op.Queued != 0 && op.Return > d.At || unfair(op)
+		mayWait := op.Queued != 0 || op.Kind == history.Acquire && op.Outcome != history.Done // in the queue, and not told yet
+		return dead && mayWait && op.Return > d.At || unfair(op)
 	}) {
 		return nil
 	}

@@ -56,6 +56,9 @@ func TestWhatTheDeadHeldIsInherited(t *testing.T) {
 		"the dead waited too": {
 			[]history.Op{first, waits(200), queued(8, client(1, told("d", acquire, 7, never, unknown)))}, dead, true,
 		},
+		"the dead may have waited, and was not told": {
+			[]history.Op{first, waits(200), client(1, told("d", acquire, 7, 11, refused))}, dead, true,
+		},
 		"one may not have heard": {[]history.Op{first, waits(200), client(9, told("x", try, 5, 6, refused))}, dead, true},
 	} {
 		err := check.Inherited(c.ops, c.deaths, 10*time.Nanosecond, func(op history.Op) bool { return op.Client == 9 })

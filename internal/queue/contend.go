@@ -60,7 +60,9 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 	answer, err := c.Join(ctx, id, true)
 	r, sent := answer.Value, answer.Sent
 	got, fence := r.Status == lua.Granted, r.Fence
-	again = err == nil && (got || r.Status == lua.Busy && r.Place.Remaining == 0)
+	// A holder in the last millisecond of its lease has 0 remaining too.
+	dropping := r.Status == lua.Busy && r.Place.Holder == "" && r.Place.Remaining == 0
+	again = err == nil && (got || dropping)
 	for err == nil && got && c.Late(sent) && ctx.Err() == nil { // it may stand yet, and is extended then
 		var asked session.Answer[lua.BeatReply]
 		asked, err = c.Ask(ctx, id)

@@ -22,6 +22,7 @@ type contender struct {
 	asked     int
 	given     []string // up
 	dead      int      // how many answers say that more dead waiters are to be dropped
+	ending    bool     // the lease of the holder is in its last millisecond
 }
 
 const trust = time.Second // how long a grant is trusted
@@ -35,7 +36,11 @@ func (c *contender) Join(context.Context, string, bool) (answer session.Answer[l
 	if c.dead > 0 {
 		c.dead--
 		answer.Value.Status, answer.Value.Place.Remaining, answer.Sent = lua.Busy, 0, time.Now()
+		answer.Value.Place.Holder = ""
 		return answer, nil
+	}
+	if c.ending {
+		answer.Value.Place.Remaining = 0
 	}
 	answer.Value.Status, answer.Sent = c.join()
 	return answer, nil
@@ -123,21 +128,23 @@ func TestAGrantThatComesTooLateIsAskedForAgain(t *testing.T) {
 func TestATryIsRefusedBySomebody(t *testing.T) {
 	for name, c := range map[string]struct {
 		dead               int
+		ending             bool
 		join               []func() (lua.Status, time.Time)
 		ask                func() (lua.Status, time.Time)
 		limit              time.Duration
 		granted            bool
 		joins, asks, given int
 	}{
-		"granted":                       {join: join(in(0, lua.Granted)), granted: true, joins: 1},
-		"refused":                       {join: join(in(0, lua.Busy)), joins: 1},
-		"behind many dead":              {dead: 3, join: join(in(0, lua.Granted)), granted: true, joins: 1},
-		"behind many dead, and refused": {dead: 3, join: join(in(0, lua.Busy)), joins: 1},
-		"late, and stands yet":          {join: join(in(trust, lua.Granted)), ask: in(0, lua.Granted), granted: true, joins: 1, asks: 1},
-		"late, and has ended":           {join: join(in(trust, lua.Granted), in(0, lua.Granted)), ask: in(0, lua.Gone), granted: true, joins: 2, asks: 1},
-		"late, has ended, and refused":  {join: join(in(trust, lua.Granted), in(0, lua.Busy)), ask: in(0, lua.Gone), joins: 2, asks: 1},
-		"late, and the context ended":   {join: join(in(trust, lua.Granted)), limit: trust / 2, joins: 1, given: 1},
-		"late twice, until it ended":    {join: join(in(trust, lua.Granted)), ask: in(trust, lua.Granted), limit: trust + trust/2, joins: 1, asks: 1, given: 1},
+		"granted":                                {join: join(in(0, lua.Granted)), granted: true, joins: 1},
+		"refused":                                {join: join(in(0, lua.Busy)), joins: 1},
+		"refused in the last instant of a lease": {ending: true, join: join(in(0, lua.Busy), in(0, lua.Granted)), joins: 1},
+		"behind many dead":                       {dead: 3, join: join(in(0, lua.Granted)), granted: true, joins: 1},
+		"behind many dead, and refused":          {dead: 3, join: join(in(0, lua.Busy)), joins: 1},
+		"late, and stands yet":                   {join: join(in(trust, lua.Granted)), ask: in(0, lua.Granted), granted: true, joins: 1, asks: 1},
+		"late, and has ended":                    {join: join(in(trust, lua.Granted), in(0, lua.Granted)), ask: in(0, lua.Gone), granted: true, joins: 2, asks: 1},
+		"late, has ended, and refused":           {join: join(in(trust, lua.Granted), in(0, lua.Busy)), ask: in(0, lua.Gone), joins: 2, asks: 1},
+		"late, and the context ended":            {join: join(in(trust, lua.Granted)), limit: trust / 2, joins: 1, given: 1},
+		"late twice, until it ended":             {join: join(in(trust, lua.Granted)), ask: in(trust, lua.Granted), limit: trust + trust/2, joins: 1, asks: 1, given: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,7 +152,7 @@ func TestATryIsRefusedBySomebody(t *testing.T) {
 				d := NewDesk[string](s, session.FairWaiters, "channel", nil)
 				defer func() { require.NoError(t, s.FinishClose(context.Background())) }()
 				joins := 0
-				one := &contender{dead: c.dead, ask: c.ask, join: func() (lua.Status, time.Time) { joins++; return c.join[joins-1]() }}
+				one := &contender{dead: c.dead, ending: c.ending, ask: c.ask, join: func() (lua.Status, time.Time) { joins++; return c.join[joins-1]() }}
 				ctx := t.Context()
 				if c.limit > 0 {
 					var cancel context.CancelFunc
