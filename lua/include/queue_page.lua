@@ -6,7 +6,8 @@ local function queue_page(at, skip, behind, show)
   if behind == '' then
     page = redis.call('ZRANGE', KEYS[at + 3], skip, skip + show - 1, 'WITHSCORES')
   else
-    page = redis.call('ZRANGEBYSCORE', KEYS[at + 3], string.format('(%s', behind), '+inf', 'WITHSCORES', 'LIMIT', 0, show)
+    local from = '(' .. behind
+    page = redis.call('ZRANGEBYSCORE', KEYS[at + 3], from, '+inf', 'WITHSCORES', 'LIMIT', 0, show)
   end
   local ticket, last = page[#page], page[#page - 1]
   local same = ticket and redis.call('ZRANGEBYSCORE', KEYS[at + 3], ticket, ticket, 'WITHSCORES') or {}
