@@ -6,7 +6,7 @@ local function queue_page(at, skip, behind, show)
   if behind == '' then
     page = redis.call('ZRANGE', KEYS[at + 3], skip, skip + show - 1, 'WITHSCORES')
   else
-    local from = '(' .. behind
+    local from = string.format('(%s', behind)
     page = redis.call('ZRANGEBYSCORE', KEYS[at + 3], from, '+inf', 'WITHSCORES', 'LIMIT', 0, show)
   end
   local ticket, last = page[#page], page[#page - 1]
