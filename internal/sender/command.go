@@ -28,7 +28,7 @@ const (
 	left
 )
 
-// answer ends a command. What it writes is read by the caller, or by nobody but who reads late.
+// answer ends a command. The caller reads err if it has not left, and else nobody does.
 func (c *command) answer(err error) {
 	c.err = err
 	if c.state.CompareAndSwap(waiting, answered) {

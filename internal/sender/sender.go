@@ -115,24 +115,19 @@ func (s *Sender) take(w *worker, called bool) bool {
 	if called {
 		s.coming = false
 	}
-	s.queue = slices.DeleteFunc(s.queue, (*command).drop)
-	n := min(len(s.queue), 1)
+	most := 1
 	if s.cfg.Pipeline != nil {
-		n = min(len(s.queue), largestBatch)
+		most = largestBatch
 	}
-	w.batch = append(w.batch[:0], s.queue[:n]...)
-	s.queue = slices.Delete(s.queue, 0, n)
-	at := slices.Index(s.sending, w)
-	switch {
-	case n > 0:
-		w.began = time.Now()
-		if at < 0 {
+	w.batch = s.next(w.batch[:0], most)
+	s.sending = slices.DeleteFunc(s.sending, func(other *worker) bool { return other == w })
+	if len(w.batch) > 0 {
+		if s.cfg.Pipeline != nil { // else they are not counted
+			w.began = time.Now()
 			s.sending = append(s.sending, w)
 		}
 		s.callWorker()
 		return true
-	case at >= 0:
-		s.sending = slices.Delete(s.sending, at, at+1)
 	}
 	if s.closed {
 		close(w.wake)
@@ -140,6 +135,20 @@ func (s *Sender) take(w *worker, called bool) bool {
 		s.idle = append(s.idle, w)
 	}
 	return false
+}
+
+// next moves as many commands from the front of the queue to the batch, but for those that
+// nobody waits for any more.
+func (s *Sender) next(batch []*command, most int) []*command {
+	for len(batch) < most && len(s.queue) > 0 {
+		c := s.queue[0]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		if !c.drop() {
+			batch = append(batch, c)
+		}
+	}
+	return batch
 }
 
 // dismiss ends a worker that was idle for long. One that was called meanwhile goes on.

@@ -371,7 +371,11 @@ func TestNoWorkerIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := &server{takes: func() time.Duration { return time.Millisecond }}
 		s := start(t, srv, false)
-		before := runtime.NumGoroutine()
+		idle := func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.idle)
+		}
 		busy := func() {
 			var all sync.WaitGroup
 			for range 20 {
@@ -381,17 +385,41 @@ func TestNoWorkerIsLeft(t *testing.T) {
 			synctest.Wait()
 		}
 		busy()
-		require.Equal(t, before+20, runtime.NumGoroutine(), "they are kept")
+		require.Equal(t, 20, idle(), "they are kept")
 		busy()
-		require.Equal(t, before+20, runtime.NumGoroutine(), "and used again")
+		require.Equal(t, 20, idle(), "and used again")
 		time.Sleep(idleFor)
 		synctest.Wait()
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.Zero(t, idle())
 		busy()
 		s.Close()
 		synctest.Wait()
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.Zero(t, idle())
 		busy()
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.Zero(t, idle()) // and the bubble sees to it that no goroutine is left
+	})
+}
+
+// A pipeline ends with the last attempt in it, where go-redis looks at deadlines.
+func TestAPipelineEndsWithItsLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &server{takes: func() time.Duration { return slowAfter / 2 }}
+		s := start(t, srv, true)
+		var all sync.WaitGroup
+		ask := func(limit time.Duration) {
+			all.Go(func() { require.NoError(t, s.send(t.Context(), "x", limit)) })
+			synctest.Wait()
+		}
+		for range sendingAtOnce {
+			ask(time.Second)
+		}
+		began := time.Now()
+		for _, limit := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} {
+			ask(limit)
+		}
+		all.Wait()
+		deadline, ok := srv.ctx[sendingAtOnce].Deadline()
+		require.True(t, ok)
+		require.Equal(t, began.Add(3*time.Second), deadline)
 	})
 }

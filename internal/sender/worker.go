@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -70,16 +71,20 @@ func (w *worker) one(c *command) (err error) {
 	return w.sender.cfg.Redis.Process(c, c.cmd)
 }
 
-// pipeline sends several. Each one has an answer or an error of its own.
+// pipeline sends several. Each one has an answer or an error of its own. go-redis, where it
+// looks at deadlines, gives up when the last of the attempts ends.
 func (w *worker) pipeline() {
+	last := slices.MaxFunc(w.batch, func(a, b *command) int { return a.end.Compare(b.end) })
+	ctx, cancel := context.WithDeadline(context.Background(), last.end)
+	defer cancel()
 	pipe := w.sender.cfg.Pipeline()
 	for _, c := range w.batch {
 		c.cmd.SetErr(errNoReply)
-		_ = pipe.Process(context.Background(), c.cmd)
+		_ = pipe.Process(ctx, c.cmd)
 	}
 	err := func() (err error) {
 		defer w.recovered(&err)
-		_, err = pipe.Exec(context.Background())
+		_, err = pipe.Exec(ctx)
 		return err
 	}()
 	for _, c := range w.batch {

@@ -84,7 +84,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			return out, c.failed(ctx, s, lockerr.ErrIndeterminate, told.with(ErrExpired))
 		}
 		voidAfter := s.Now().Add(valid)
-		v, left, err := attempt(ctx, s, c, limit, voidAfter, send)
+		v, how, err := attempt(ctx, s, c, limit, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
@@ -95,12 +95,12 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		if err == nil {
 			took := time.Since(out.Sent)
 			c.Pace.answered(took)
-			s.link.prompt(took)
+			s.promptAnswer(took)
 			return out, nil
 		}
 		told.earlier = told.earlier || ctx.Err() == nil
-		if told.hear(err) {
-			out.Strays = out.Strays.And(unanswered(s, voidAfter, left))
+		if told.hear(err, how.unsent) {
+			out.Strays = out.Strays.And(unanswered(s, voidAfter, how.left))
 		}
 		if told.isFinal(c) || !s.pause(ctx, c, tries) {
 			told.unsure = told.unsure || c.Unsure
@@ -153,9 +153,8 @@ type verdict struct {
 
 // hear takes in how an attempt failed, and reports whether it may have an effect
 // yet. One that got no connection changes nothing of what the server had said before.
-func (v *verdict) hear(err error) bool {
+func (v *verdict) hear(err error, unsent bool) bool {
 	fault, code := lua.Classify(err)
-	unsent := errors.Is(err, errUnsent)
 	v.last, v.lastTells, v.lastRefuses = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
 	defer func() {
 		if v.lastTells {
@@ -167,8 +166,8 @@ func (v *verdict) hear(err error) bool {
 	case errors.Is(err, errVoid):
 		v.refused = nil
 	case fault == lua.NotRun, fault == lua.Closed:
-		// What no server said is of a connection. A hook may have had one of its own, after
-		// the command ran.
+		// An error that no server sent is that of a connection. A hook may have had one of
+		// its own, after the command ran.
 		v.refused = nil
 		fromServer := fault == lua.NotRun && code != ""
 		return !fromServer && !unsent
@@ -232,29 +231,36 @@ type troubled struct{ error }
 
 func (t troubled) Unwrap() error { return t.error }
 
+// ending is how an attempt ended that was not answered.
+type ending struct {
+	unsent bool         // nothing was written, nor will be
+	left   *sender.Late // left behind; nil: not so
+}
+
 // attempt sends once and waits until it is answered, ctx ends, or limit has
-// passed; then it is left behind, and left tells when it ends. A client that closes
+// passed; then it is left behind. A client that closes
 // waits for the answer as long as it may: a grant that is left behind could be granted
 // after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, left *sender.Late, err error) {
+func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how ending, err error) {
 	var stop <-chan struct{}
 	if c.Waits {
 		stop = s.tasks.context().Done()
 	}
-	a, sent := s.sender.Attempt(limit, stop), time.Now()
+	a, began := s.sender.Attempt(limit, stop), time.Now()
 	defer a.End()
 	v, err = send(ctx, s.withText(a), voidAfter)
-	if left = a.Left(); left != nil {
+	how = ending{unsent: err != nil && a.Unsent(), left: a.Left()}
+	if how.left != nil {
 		s.attempts.enter()
-		left.Then(func(err error) {
-			s.lateAnswer(err, time.Since(sent))
+		how.left.Then(func(err error) {
+			s.lateAnswer(err, time.Since(began))
 			s.attempts.done()
 		})
 	}
-	if err != nil && a.Unsent() && !isClosed(err) {
+	if how.unsent && !isClosed(err) {
 		err = joined.Errors(err, errUnsent)
 	}
-	return v, left, err
+	return v, how, err
 }
 
 // closingFor is closed when the call has to give up because the client closes.

@@ -394,6 +394,10 @@ func TestALateNoScriptHasTheTextSent(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Contains(t, sent, "eval")
 		require.LessOrEqual(t, len(sent), 4)
+		before := len(sent)
+		_, err = Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: 10 * time.Second}, isHeard)
+		require.NoError(t, err)
+		require.Equal(t, []string{"evalsha", "eval"}, sent[before:], "the text goes along until it was answered once")
 	})
 }
 
@@ -401,3 +405,50 @@ type noScript struct{}
 
 func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
 func (noScript) RedisError()   {}
+
+// A request over a link that is known to be slow stays valid for as long as its attempt
+// waits: the half of the round trip to the server may take longer than the limit.
+func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, known = time.Second, 8 * time.Second
+		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return nil })})
+		require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+		s.link.late(known / 2)
+		_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: limit, Window: time.Minute},
+			func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {
+				require.Equal(t, s.Now().Add(known), voidAfter)
+				return 1, nil
+			})
+		require.NoError(t, err)
+	})
+}
+
+// A closed go-redis client sends nothing, so nothing of what was asked can happen later.
+func TestAClosedClientLeavesNothingInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return redis.ErrClosed })})
+		answer, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: time.Second}, isSent)
+		require.ErrorIs(t, err, lockerr.ErrClosed)
+		require.False(t, answer.Strays.Any())
+	})
+}
+
+// A command that was left before any worker took it has no effect any more: nobody waits
+// for the time at which it would be void.
+func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fresh(t, Config{})
+		left := new(sender.Late)
+		strays := unanswered(s, s.Now().Add(time.Minute), left)
+		require.Len(t, strays.flying(), 1)
+		left.End(sender.ErrNotSent)
+		require.Empty(t, strays.flying())
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+// isSent sends a command, and returns the error that it gets.
+func isSent(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
+	_, err := lua.Inspect(ctx, rdb, "x", "y")
+	return 1, err
+}

@@ -15,6 +15,14 @@ func (s *Session) withText(rdb lua.Redis) lua.Redis {
 	return rdb
 }
 
+// promptAnswer takes in an answer to an attempt that was not left: the server has the script.
+func (s *Session) promptAnswer(took time.Duration) {
+	s.link.prompt(took)
+	if s.needsText.Load() {
+		s.needsText.Store(false)
+	}
+}
+
 // lateAnswer takes in how an attempt ended that was left behind, after that time.
 func (s *Session) lateAnswer(err error, took time.Duration) {
 	switch _, code := lua.Classify(err); {
