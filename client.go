@@ -18,11 +18,12 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// Client makes locks on one Redis. A program needs one Client for each Redis
-// it locks on, for as long as it runs: it has an id, one connection to hear of
-// releases, and one watchdog for all its locks. Methods may be called
-// concurrently. A Client that New did not make, nil for instance, makes locks whose every
-// use returns a *lockerr.ConfigError.
+// Client makes locks on one Redis. A program needs one Client for each Redis that it locks on, for
+// as long as it runs. A Client has an id, one connection for messages about releases, and one
+// watchdog for all its locks.
+//
+// Methods may be called concurrently. If New did not make the Client, for instance if it is nil,
+// every use of its locks returns a *lockerr.ConfigError.
 type Client struct {
 	session  *session.Session
 	book     *mutex.Book
@@ -34,24 +35,24 @@ type Client struct {
 	closed   chan struct{}
 }
 
-// New makes a client on a go-redis client, with its settings for addresses,
-// credentials, TLS and pools. The go-redis client stays the caller's, to be
-// closed after this one. New does no I/O and starts no goroutine.
+// New makes a client on a go-redis client, with the settings of rdb for addresses, credentials, TLS
+// and pools. The caller still owns rdb, and closes it after this client. New does no I/O and starts
+// no goroutine.
 //
-// Commands of this client share the pool of rdb with those of the program. A blocking
-// command (BLPOP, XREAD with BLOCK) occupies a connection for as long as it waits, and
-// renewals wait behind it where the pool has no other: give blocking commands a go-redis
-// client of their own, or PoolSize one connection more for each of them. The default of
-// ten for each processor is ample for locks. PoolTimeout should be well below the lease.
+// Commands of this client share the pool of rdb with those of the program. A blocking command
+// (BLPOP, XREAD with BLOCK) occupies a connection for as long as it waits. Renewals wait behind it
+// if the pool has no other connection. Give blocking commands their own go-redis client, or add one
+// connection to PoolSize for each of them. The default of ten for each processor is ample for
+// locks. PoolTimeout should be well below the lease.
 //
-// The error is a *lockerr.ConfigError that names the value which is not usable.
-// A redis.Ring is not: it decides for each key which server is asked, and
-// changes its mind when one fails, so two clients can ask different servers.
+// The error is a *lockerr.ConfigError that names the value which is not usable. New refuses a
+// redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server
+// fails, so two clients can ask different servers.
 //
-// New looks for a redis.ClusterClient and a redis.Ring inside of structs that wrap one. A
-// wrapper that hides its client altogether works too: the first renewal that the
-// cluster refuses with CROSSSLOT shows that it is one, and no lock is lost by that. A
-// Ring that is hidden so is not refused.
+// New looks for a redis.ClusterClient and a redis.Ring inside of structs that wrap one. A wrapper
+// that hides a cluster client altogether works too. The client recognises the cluster when it first
+// refuses a renewal with CROSSSLOT, and no lock is lost by that. New does not refuse a Ring that is
+// hidden in this way.
 func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if isNil(rdb) {
 		return nil, &lockerr.ConfigError{What: "redis client", Value: rdb, Why: "must not be nil"}
@@ -84,10 +85,10 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	}, nil
 }
 
-// wraps reports whether rdb is a T, or a struct that has one among its fields, at any
-// depth: the usual way to add tracing is a struct that embeds the client. Only fields
-// that are clients themselves are looked into. What calls a client in another way, such
-// as through a func, goes unseen; session.Session learns of a cluster otherwise.
+// wraps reports whether rdb is a T, or a struct that has one among its fields, at any depth. The
+// usual way to add tracing is a struct that embeds the client. wraps looks only into fields that
+// are clients themselves. It misses a client that is called in another way, such as through a func;
+// session.Session recognises such a cluster otherwise.
 func wraps[T redis.UniversalClient](rdb redis.UniversalClient) bool {
 	client := reflect.TypeFor[redis.UniversalClient]()
 	var look func(v reflect.Value, deep int) bool
@@ -112,23 +113,21 @@ func wraps[T redis.UniversalClient](rdb redis.UniversalClient) bool {
 	return look(reflect.ValueOf(rdb), 0)
 }
 
-// isNil also sees a nil pointer in the interface, the usual result of an
-// ignored error.
+// isNil also recognises a nil pointer in the interface, the usual result of an ignored error.
 func isNil(rdb redis.UniversalClient) bool {
 	v := reflect.ValueOf(rdb)
 	return rdb == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Mutex returns the reentrant mutex of a name. It is cheap and does no I/O: make
-// it where it is needed. Options given here override those of the client. A
-// name or an option that is not usable is told by every use of the mutex, as a
-// *lockerr.ConfigError.
+// Mutex returns the reentrant mutex of a name. It is cheap and does no I/O: make it where it is
+// needed. Options given here override those of the client. If the name or an option is not usable,
+// every use of the mutex returns a *lockerr.ConfigError.
 //
-// A name is text without control characters and without characters that cannot be
-// seen (joiners, marks of direction), of at most 512 bytes with the client's prefix.
-// Braces must form exactly one non-empty {tag}, as Redis Cluster defines them, and a
-// name must not begin with "redisson_lock_token:", as the keys of fences do, nor like the
-// keys of queues and semaphores, "redlatch:queue:" for instance.
+// A name is text of at most 512 bytes, including the client's prefix. It has no control characters
+// and no invisible characters (joiners, marks of direction). Braces must form exactly one non-empty
+// {tag}, as Redis Cluster defines them. A name must not begin with "redisson_lock_token:", as the
+// keys of fences do. It must not begin like the keys of queues and semaphores either, for instance
+// with "redlatch:queue:".
 func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
 	if !c.isMade() {
 		return new(reentrant.Mutex)
@@ -136,11 +135,10 @@ func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
 	return c.mutexes.Mutex(c.prefix+name, c.with(options))
 }
 
-// FairMutex returns the mutex of a name that is given in order of arrival, across
-// all processes. It guards the same key as Mutex: the two exclude each other, and
-// who has one re-enters by the other. Waiters of the plain one have no place in the
-// queue, and come after everybody in it. Package fair says when to take which. Names and options are as for
-// Mutex.
+// FairMutex returns the mutex of a name that is granted in order of arrival, across all processes.
+// It guards the same key as Mutex: the two exclude each other, and the context of a hold of either
+// re-enters both. Waiters of the plain mutex have no place in the queue, and come after all waiters
+// in it. Package fair says when to use which. Names and options are as for Mutex.
 func (c *Client) FairMutex(name string, options ...LockOption) *fair.Mutex {
 	if !c.isMade() {
 		return new(fair.Mutex)
@@ -148,10 +146,10 @@ func (c *Client) FairMutex(name string, options ...LockOption) *fair.Mutex {
 	return c.fair.Mutex(c.prefix+name, c.with(options))
 }
 
-// Semaphore returns the semaphore of a name, of which at most limit units of permits
-// live at once, across all processes. All of them say the same limit, which is kept
-// in Redis; see semaphore.Semaphore.Resize for changing it. It has nothing in common
-// with a mutex of the same name. Names and options are as for Mutex.
+// Semaphore returns the semaphore of a name. At most limit units of its permits live at once,
+// across all processes. All processes pass the same limit, which Redis stores; see
+// semaphore.Semaphore.Resize for changing it. A semaphore has nothing in common with a mutex of the
+// same name. Names and options are as for Mutex.
 func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semaphore.Semaphore {
 	if !c.isMade() {
 		return new(semaphore.Semaphore)
@@ -159,11 +157,11 @@ func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semap
 	return c.permits.Semaphore(c.prefix+name, limit, c.with(options))
 }
 
-// isMade reports whether New made the client. Locks of any other client tell it by
-// every use, as they tell what is wrong with a name.
+// isMade reports whether New made the client. Every use of a lock of any other client returns an
+// error, as for a bad name.
 func (c *Client) isMade() bool { return c != nil && c.session != nil }
 
-// with is the client's settings with those of one lock.
+// with returns the client's settings, overridden by those of one lock.
 func (c *Client) with(options []LockOption) settings.Lock {
 	set := c.defaults
 	for _, option := range options {
@@ -176,15 +174,17 @@ func (c *Client) with(options []LockOption) settings.Lock {
 	return set
 }
 
-// Close ends the client: goroutines that wait for a lock return ErrClosed, what
-// is held is released and the contexts of those holds end with ErrClosed,
-// background work is waited for. Close returns when all that is done or, within a
-// moment, when ctx ends; what could not be released by then is left to its lease, and
-// the error says so. After Close every method returns ErrClosed. Closing again waits
-// for the first Close and returns nil.
+// Close ends the client. Goroutines that wait for a lock return ErrClosed. Close releases all
+// holds, and their contexts end with ErrClosed. It waits for background work.
 //
-// Close may be called from anywhere, also from a wait notice or a log handler, and with the context of
-// a hold. It does not wait for notices that are under way, and only an instant for the log handler.
+// Close returns when all that is done, or within a moment after ctx ends. Locks that it could not
+// release by then are left to their leases, and the error says so. After Close every method returns
+// ErrClosed. A repeated Close waits for the first one and returns nil, or the error of ctx if that
+// ends first.
+//
+// Close may be called from anywhere, for instance from a wait notice or a log handler, and with the
+// context of a hold. It does not wait for notices that are running, and waits only an instant for
+// the log handler.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.isMade() {
 		return settings.ErrNoClient
@@ -203,8 +203,8 @@ func (c *Client) Close(ctx context.Context) error {
 	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))
 }
 
-// awaitClosed waits for the first Close. When that has ended already, a context that is
-// over changes nothing.
+// awaitClosed waits for the first Close. If that has already ended, it returns nil even if ctx has
+// ended.
 func (c *Client) awaitClosed(ctx context.Context) error {
 	select {
 	case <-c.closed:

@@ -2,7 +2,7 @@ package redlatch
 
 import "github.com/redlatch/redlatch/lockerr"
 
-// The errors of redlatch, for errors.Is. Package lockerr says what each means.
+// These are the errors of redlatch, for errors.Is. Package lockerr says what each means.
 var (
 	ErrNotAcquired   = lockerr.ErrNotAcquired
 	ErrRemoved       = lockerr.ErrRemoved
@@ -15,7 +15,7 @@ var (
 	ErrConfig        = lockerr.ErrConfig
 )
 
-// The typed errors of redlatch, for errors.As.
+// These are the typed errors of redlatch, for errors.As.
 type (
 	// NotAcquiredError says who has the lock.
 	NotAcquiredError = lockerr.NotAcquiredError

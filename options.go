@@ -40,7 +40,7 @@ func defaultConfig() config {
 	}
 }
 
-// describeProcess says which process this is, as an operator would look for it.
+// describeProcess names this process in the way an operator would look for it.
 func describeProcess() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *config) check() error {
 	return set.Complete()
 }
 
-// minRetention is longer than the steps by which a time service usually corrects a
-// clock: that is what the kept fence guards against.
+// minRetention is longer than the steps by which a time service usually corrects a clock. The
+// stored fence protects against such steps.
 const minRetention = time.Second
 
 type option func(*config)
@@ -82,12 +82,11 @@ type lockOption func(*settings.Lock)
 func (o lockOption) applyLock(s *settings.Lock) { o(s) }
 func (o lockOption) applyClient(c *config)      { o(&c.lock) }
 
-// WithLease sets how long Redis keeps a lock that is not renewed, and so how
-// long a crashed holder delays others. A longer lease bears longer outages of
-// Redis and longer pauses of the holder; a shorter one frees a dead holder's
-// locks sooner and costs more renewals. It does not limit how long a lock may be
-// held: the watchdog renews it. At least 100 ms, in whole milliseconds. Defaults
-// to 30 s.
+// WithLease sets how long Redis keeps a lock that is not renewed, and so how long a crashed holder
+// delays others. A longer lease survives longer outages of Redis and longer pauses of the holder. A
+// shorter one frees the locks of a dead holder sooner, and costs more renewals. The lease does not
+// limit how long a lock may be held, because the watchdog renews it. At least 100 ms, in whole
+// milliseconds. Defaults to 30 s.
 func WithLease(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Lease = d })
 }
@@ -99,8 +98,8 @@ func WithRenewal(every time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Every, s.Third = every, false })
 }
 
-// WithoutRenewal ends a hold with its lease: the watchdog only looks whether the
-// lock is still there. For work that must not outlive a fixed time.
+// WithoutRenewal ends a hold with its lease: the watchdog only checks whether the lock is still
+// there. Use it for work that must not outlive a fixed time.
 func WithoutRenewal() LockOption {
 	return lockOption(func(s *settings.Lock) { s.Renew = false })
 }
@@ -173,18 +172,17 @@ func WithWaitNotice(notice func(lock.Waiting)) LockOption {
 	})
 }
 
-// WithPrefix puts a prefix before the names of all locks, for instance to give a
-// service its own part of the keyspace by ACL. Java clients need the same. The rules
-// are those of a name; braces in it must form a {tag} of its own. Defaults to none.
+// WithPrefix puts a prefix before the names of all locks, for instance to give a service its own
+// part of the keyspace by ACL. Java clients need the same prefix. The rules are those of a name.
+// Braces in the prefix must form their own {tag}. Defaults to none.
 func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
-// WithLogger sets the logger for rare events that no error reports. A handler may block:
-// no call of this client waits for it but Close, and that only until its context ends. But
-// the runtime reports holds that were dropped, and a handler that blocks then keeps all
-// cleanups of the process. A handler that calls Close must pass a context that ends.
-// Defaults to slog.Default.
+// WithLogger sets the logger for rare events that no error reports. The handler may block: of the
+// calls of this client, only Close waits for it, and only for an instant. But the runtime reports
+// holds that were dropped, and a handler that blocks then delays all cleanups of the process. A
+// handler that calls Close must pass a context that ends. Defaults to slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) { c.log = log })
 }
@@ -197,15 +195,18 @@ func WithDescription(text string) Option {
 	return option(func(c *config) { c.description = text })
 }
 
-// WithFenceRetention sets how long Redis keeps the last fence of a lock after its last
-// use; 0 keeps it for ever. New fences grow even without the stored one, because they are
-// never below the server's clock. The stored fence protects against a clock that is set
-// back by up to this time, and against nothing else. Each name that was locked costs Redis
-// the memory of one small key for that long, and for up to an hour more. Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the
-// stored fence. If Redisson or an earlier setting keeps a fence for ever, it stays so. If
-// clients of one lock have different retentions, the longest one counts. Redis keeps the
-// limit of a semaphore for the same time, and at least until its last permit ends. At
-// least 1 s, in whole milliseconds. Defaults to an hour.
+// WithFenceRetention sets how long Redis keeps the last fence of a lock after its last use; 0 keeps
+// it for ever. New fences grow even without the stored one, because they are never below the
+// server's clock. The stored fence protects against a clock that is set back by up to this time,
+// and against nothing else. Each name that was locked costs Redis the memory of one small key for
+// that long, and for up to an hour more.
+//
+// Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the stored fence.
+// If Redisson or an earlier setting keeps a fence for ever, it stays so. If clients of one lock
+// have different retentions, the longest one counts. Redis keeps the limit of a semaphore for the
+// same time, and at least until its last permit ends.
+//
+// At least 1 s, in whole milliseconds. Defaults to an hour.
 func WithFenceRetention(d time.Duration) Option {
 	return option(func(c *config) { c.keepFence = d })
 }
