@@ -1,12 +1,12 @@
-// Package lock has what all locks of redlatch give to their users: a [Hold],
-// and [Info] about a lock.
+// Package lock has the types that all locks of redlatch give to their users: a [Hold], and [Info]
+// about a lock.
 //
-// A hold does not make it certain that nobody else works under the same lock: a
-// process that is paused beyond its lease goes on where it stood, and Redis may
-// forget a lock at a failover, or have it taken away: a key that is deleted, or
-// force-released. What a hold does promise: as long as Redis keeps what it was
-// told, no other trusted hold of the lock exists while this one is trusted, and its
-// loss is told before trust ends.
-// For the rest there is the fence: a resource that refuses fences smaller than
-// the largest it has seen is safe from late writers.
+// A hold promises the following as long as Redis keeps the data that it was sent. While the hold is
+// trusted, no other trusted hold of the lock exists. The holder is notified of a loss before trust
+// ends.
+//
+// A hold does not guarantee that nobody else works under the same lock. A process that is paused
+// beyond its lease goes on where it stopped. Redis may forget a lock at a failover, or someone may
+// delete or force-release the key. The fence protects against that: a resource that refuses fences
+// smaller than the largest it has seen is safe from late writers.
 package lock

@@ -11,17 +11,17 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Hold is one successful acquire of a lock. Every hold needs its own Unlock;
-// after unlocking one of several holds of the same owner, in whichever order,
-// the lock is still held. Methods may be called concurrently.
+// Hold is one successful acquire of a lock. Every hold needs its own Unlock. After one of several
+// holds of the same owner is unlocked, in whichever order, the lock is still held. Methods may be
+// called concurrently.
 //
-// A hold that becomes garbage without Unlock is reported as an error in the log
-// and not renewed any more. Its context keeps it from being garbage. So do, until they
-// end, contexts derived from it with a cancel function, and functions registered with
-// context.AfterFunc: they wait for the end of the hold. Cancel or stop them.
+// If a hold becomes garbage without Unlock, the client logs an error and stops renewing it. The
+// context of a hold keeps it from becoming garbage. So do contexts derived from that context with a
+// cancel function, and functions registered with context.AfterFunc, until they end. They wait for
+// the end of the hold, so cancel or stop them.
 //
-// A nil *Hold, or one that no lock made, is not held. Unlock says so, so that it can be
-// deferred; Trusted is false, Lost is closed, Context has ended, and the rest is zero.
+// A nil *Hold, or one that no lock made, is not held. Its Unlock returns ErrNotHeld, so it can be
+// deferred. Trusted is false, Lost is closed, Context has ended, and the rest is zero.
 type Hold struct {
 	inner   *acquisition.Hold
 	parent  context.Context // of Context; ended neither by deadline nor cancel
@@ -31,8 +31,8 @@ type Hold struct {
 	ctx  context.Context
 }
 
-// New makes the user's handle of a hold; for the locks of this module. Of nil it makes
-// a hold that is not held.
+// New makes the user's handle of a hold; for the locks of this module. If inner is nil, the result
+// is a hold that is not held.
 func New(ctx context.Context, inner *acquisition.Hold) *Hold {
 	if inner == nil {
 		return new(Hold)
@@ -42,16 +42,16 @@ func New(ctx context.Context, inner *acquisition.Hold) *Hold {
 	return h
 }
 
-// Name is the name of the lock.
+// Name returns the name of the lock.
 func (h *Hold) Name() string { return h.grant().Name }
 
-// Acquisition is the id under which Redis knows this grant: <client id>:<n>.
-// Holds that re-entered share it.
+// Acquisition returns the id under which Redis knows this grant: <client id>:<n>. Holds that
+// re-entered share it.
 func (h *Hold) Acquisition() string { return h.grant().ID }
 
-// Fence is the number of this grant, larger than that of every earlier grant
-// of the name; holds that re-entered share it. Send it along with writes to a
-// resource that rejects smaller ones than it has seen.
+// Fence returns the number of this grant. It is larger than that of every earlier grant of the
+// name. Holds that re-entered share it. Send it with each write to a resource that rejects fences
+// smaller than the largest it has seen.
 func (h *Hold) Fence() int64 { return h.grant().Fence }
 
 func (h *Hold) grant() *acquisition.Grant {
@@ -70,9 +70,9 @@ var notHeld = func() context.Context {
 	return ctx
 }()
 
-// Lost is closed when the hold ended without Unlock: no later than trust in it
-// ends, whether Redis answers or not. Closing the client closes it too.
-// Nobody's work is stopped by it; see Context for that.
+// Lost returns a channel that is closed when the hold ends without Unlock. That is no later than
+// the end of trust in the hold, whether Redis answers or not. Closing the client closes the channel
+// too. It stops nobody's work; see Context for that.
 func (h *Hold) Lost() <-chan struct{} {
 	if !h.isMade() {
 		return notHeld.Done()
@@ -80,10 +80,10 @@ func (h *Hold) Lost() <-chan struct{} {
 	return h.inner.Lost()
 }
 
-// TrustedUntil is when trust in the lease ends unless it is renewed before,
-// which the watchdog does. It is always earlier than the end of the lease in
-// Redis: it is counted from before the last successful command was sent, and
-// keeps a margin. It is zero once Unlock, or closing the client, has begun.
+// TrustedUntil returns the time when trust in the lease ends, unless the watchdog renews the lease
+// before. It is always earlier than the end of the lease in Redis: it counts from the instant
+// before the last successful command was sent, less a margin. It is zero once Unlock, or closing
+// the client, has begun.
 func (h *Hold) TrustedUntil() time.Time {
 	if !h.isMade() {
 		return time.Time{}
@@ -91,18 +91,19 @@ func (h *Hold) TrustedUntil() time.Time {
 	return h.inner.TrustedUntil()
 }
 
-// Trusted reports whether the hold can be relied on at this moment, by the
-// monotonic clock and by the wall clock, which unlike the other goes on while a
-// machine is suspended. It is false once Unlock, or closing the client, has
-// begun, also while other holds of the owner remain. It asks nobody.
+// Trusted reports whether the hold can be relied on at this moment, by the monotonic clock and by
+// the wall clock. Unlike the monotonic clock, the wall clock goes on while a machine is suspended.
+// Trusted is false once Unlock, or closing the client, has begun, even if other holds of the owner
+// remain. It asks nobody.
 func (h *Hold) Trusted() bool { return h.isMade() && h.inner.Trusted() }
 
-// Context returns a context for the work under the lock. It has the values of
-// the context that the lock was acquired with, but not its deadline nor its
-// cancel: those bound the wait. The lock, and the locks under whose contexts it was
-// acquired, are re-entered with it. Goroutines that share it exclude each other from all
-// other locks, and not from these. It ends when the hold does; context.Cause then is a
-// *lockerr.LostError, lockerr.ErrClosed, or says that it was released.
+// Context returns a context for the work under the lock. It has the values of the context that the
+// lock was acquired with, but not its deadline or its cancel, because those bound the wait. It
+// re-enters the lock, and the locks under whose contexts the lock was acquired. Goroutines that
+// share it exclude each other from all other locks, but not from these.
+//
+// The context ends when the hold does. context.Cause is then a *lockerr.LostError,
+// lockerr.ErrClosed, or an error that says that the hold was released.
 func (h *Hold) Context() context.Context {
 	if !h.isMade() {
 		return notHeld
@@ -113,39 +114,36 @@ func (h *Hold) Context() context.Context {
 	return keepAlive{h.ctx, h}
 }
 
-// keepAlive is a context that refers to its hold, so that the hold is no
-// garbage while work goes on with only the context in its hands. It wraps the
-// context that the acquisition knows rather than lying inside it, because what
-// the acquisition knows never is garbage.
+// keepAlive is a context that refers to its hold. So the hold does not become garbage while work
+// goes on that has only the context. keepAlive wraps the context that the acquisition knows,
+// instead of being wrapped by it, because that one never becomes garbage.
 type keepAlive struct {
 	context.Context
 	hold *Hold
 }
 
-// Unlock gives the hold back, and the lock with the last hold of its owner.
+// Unlock releases the hold. With the last hold of its owner, it releases the lock.
 //
-// It waits until Redis has answered, ctx ends, or trust in the lease does, whichever
-// is first; what fails or is refused is tried again until then. One command has its
-// time in any case, a few seconds at most; that is all the time there is when ctx is
-// already over, which is no reason not to unlock.
+// Unlock waits until Redis has answered, ctx ends, or trust in the lease ends, whichever is first.
+// Until then it retries after a failure or a refusal. One command gets its time in any case, a few
+// seconds at most. If ctx has already ended, that is all the time there is: an ended context is no
+// reason not to unlock.
 //
 // On success the hold is released and its context has ended. Errors:
-//   - lockerr.ErrLost: the lock ended before, without our asking. Nothing was
-//     changed in Redis. Unlocking again says the same.
+//   - lockerr.ErrLost: the lock ended before, although its holder had not released it. Nothing was
+//     changed in Redis. Another Unlock returns the same error.
 //   - lockerr.ErrNotHeld: this hold was released before. Nothing was changed.
-//   - lockerr.ErrClosed: the client was closed and has released it, or has tried to
-//     (the error of Close says what it could not release). With
-//     redis.ErrClosed beside it, the go-redis client was closed, and the lock is left
-//     to its lease.
-//   - lockerr.ErrIndeterminate, ErrUnavailable, ErrRefused: Redis did not say
-//     that it is released. The release is tried on in the background, without
-//     renewal unless another command of the lock is still under way, and Unlock
-//     may be called again. It succeeds when the lock is released by then, or has
-//     ended otherwise. Where other holds are left, this one is given back all
+//   - lockerr.ErrClosed: the client was closed and has released it, or has tried to. The error of
+//     Close says what it could not release. With redis.ErrClosed beside it, the go-redis client was
+//     closed, and the lock is left to its lease.
+//   - lockerr.ErrIndeterminate, ErrUnavailable, ErrRefused: Redis did not confirm the release. The
+//     client goes on trying in the background. It does not renew the lock, unless another command
+//     of the lock is still in flight. Unlock may be called again. It succeeds if the lock has been
+//     released by then, or has ended otherwise. If other holds are left, this one is released all
 //     the same: only the number in Redis is late.
 //
-// Unlock costs one round trip. It stops the renewal first and waits for one
-// that is under way, though not for one that hangs.
+// Unlock costs one round trip. It first stops the renewal. It waits for a renewal that is in
+// flight, but not for one that hangs.
 func (h *Hold) Unlock(ctx context.Context) error {
 	if !h.isMade() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}

@@ -2,46 +2,44 @@ package lock
 
 import "time"
 
-// Info is the state of a lock at one moment, for people and dashboards. It is no
-// ground for a program to act on: it may be history when it arrives.
+// Info is the state of a lock at one moment, for people and dashboards. A program must not act on
+// it: it may be out of date when it arrives.
 type Info struct {
 	Name        string
-	Holder      string        // the acquisition that has it, <client id>:<n>; empty: free
-	Description string        // what the holder says of itself
-	Holds       int           // how often it has been entered
-	Remaining   time.Duration // of the lease; negative when it has no end, 0 when nobody has it
-	Fence       int64         // the last one given out; 0: none is known
-	// Since is about when the holder got it, on the server's clock: fences are
-	// made from that clock. Zero when free, or when the fence is not from it
-	// (Redisson counts from one).
+	Holder      string        // the acquisition that holds it, <client id>:<n>; empty if free
+	Description string        // the description of the holder
+	Holds       int           // how many holds the owner has
+	Remaining   time.Duration // of the lease; negative if it has no end, 0 if nobody holds the lock
+	Fence       int64         // the last one given out; 0 if none is known
+	// Since is about when the holder got the lock, by the server's clock. Fences are made from that
+	// clock. Since is zero if the lock is free, or if the fence is not from that clock (Redisson counts
+	// from one).
 	Since time.Time
 }
 
-// Held reports whether somebody had the lock.
+// Held reports whether someone held the lock.
 func (i *Info) Held() bool { return i.Holder != "" }
 
-// Waiting is how a wait in a queue stands. By the time it is read it may be
-// history.
+// Waiting is the state of a wait in a queue. It may be out of date when it is read.
 type Waiting struct {
 	Name        string        // the lock
 	Position    int           // 1 is next
-	Length      int           // of the queue, those that died and were not dropped yet included
-	Holder      string        // the acquisition that has the lock; empty while dead waiters are being dropped
-	Description string        // what the holder says of itself
-	Since       time.Time     // about when the holder got it, by the server's clock; zero if that is not known
-	Remaining   time.Duration // of the holder's lease, which is renewed while it lives; negative when it has no end
-	// Again says that the place was lost, because the server lost its data or did
-	// not hear of this process for a heartbeat, and that the lock is queued for
-	// again, with the old ticket.
+	Length      int           // of the queue; includes dead waiters that were not dropped yet
+	Holder      string        // the acquisition that holds the lock; empty while dead waiters are being dropped
+	Description string        // the description of the holder
+	Since       time.Time     // about when the holder got the lock, by the server's clock; zero if that is not known
+	Remaining   time.Duration // of the holder's lease, which is renewed while it lives; negative if it has no end
+	// Again says that the waiter lost its place and queues again, with the old ticket. The server lost
+	// its data, or received no heartbeat from this process for the time of a heartbeat.
 	Again bool
 }
 
-// Waiter is one that waits in a queue, as it was seen.
+// Waiter is one waiter in a queue, as Redis showed it.
 type Waiter struct {
-	Acquisition string        // which it will become when it is granted
-	Units       int           // that it wants of a semaphore; 1 of a mutex
-	Description string        // what it says of itself
+	Acquisition string        // the acquisition that it becomes when it is granted
+	Units       int           // requested of a semaphore; 1 for a mutex
+	Description string        // the description of the waiter
 	Since       time.Time     // about when it came, by the server's clock
-	Heartbeat   time.Duration // how long it is taken for living without a sign of it
-	Left        time.Duration // of its heartbeat; zero: it counts as dead
+	Heartbeat   time.Duration // how long it counts as alive after its last heartbeat
+	Left        time.Duration // until its heartbeat ends; zero: it counts as dead
 }

@@ -1,19 +1,17 @@
-// Package lockerr has the errors of redlatch: a few values to compare with
-// errors.Is, and typed errors that carry the facts. The root package shows the
-// same values under its own name.
+// Package lockerr has the errors of redlatch: a few values to compare with errors.Is, and typed
+// errors that carry the facts. The root package exports the same values.
 //
-// Three things are never confused: somebody else has the lock
-// ([ErrNotAcquired]), Redis did not do its part ([ErrUnavailable],
-// [ErrRefused], [ErrIndeterminate]), and the caller's context ended, which is
-// always visible beside the other two through errors.Is.
+// The errors never confuse three things. Someone else holds the lock ([ErrNotAcquired]). Redis did
+// not do its part ([ErrUnavailable], [ErrRefused], [ErrIndeterminate]). The caller's context ended,
+// which errors.Is always finds, beside the other two.
 //
-// The text of every error is one line. Control characters in the text of others, such as
-// that of a cause, show as in a Go string.
+// The text of every error is one line. Control characters in foreign text, such as that of a cause,
+// show as in a Go string.
 //
-// A context may end because of an error of redlatch: its cause is the error of another
-// call, or says that another lock was lost. Errors show the text of such a cause.
-// errors.Is and errors.As find what the program has put into it, but none of the errors
-// of this package: those say what happened to the lock of the call itself.
+// A context may end because of an error of redlatch: its cause is the error of another call, or
+// says that another lock was lost. Errors show the text of such a cause. errors.Is and errors.As
+// find what the program has put into the cause, but none of the errors of this package. Those say
+// what happened to the lock of the call itself.
 package lockerr
 
 import (
@@ -28,62 +26,61 @@ import (
 )
 
 var (
-	// ErrNotAcquired says that somebody else has the lock: a try was refused,
-	// or the wait ended first. Nothing was changed in Redis.
+	// ErrNotAcquired says that someone else holds the lock: a try was refused, or the wait ended
+	// first.
+	// Nothing was changed in Redis.
 	ErrNotAcquired = errors.New("redlatch: not acquired")
 
-	// ErrRemoved says that an operator took the waiter out of the queue. It is
-	// found beside ErrNotAcquired.
+	// ErrRemoved says that an operator removed the waiter from the queue. It comes together with
+	// ErrNotAcquired.
 	ErrRemoved = errors.New("redlatch: removed from the queue by an operator")
 
-	// ErrLost says that a hold ended without its holder asking: it expired,
-	// was removed, or could not be confirmed in time. What it guarded may be
-	// in other hands.
+	// ErrLost says that a hold ended although its holder did not release it. It expired, was removed,
+	// or could not be confirmed in time. Someone else may now use what it guarded.
 	ErrLost = errors.New("redlatch: lost")
 
-	// ErrNotHeld says that there is nothing to release: the hold was released
-	// before. Nothing was changed in Redis.
+	// ErrNotHeld says that there is nothing to release: the hold was released before. Nothing was
+	// changed in Redis.
 	ErrNotHeld = errors.New("redlatch: not held")
 
-	// ErrIndeterminate says that a command was sent and its outcome was not
-	// learned in time, or not from the answer. What it may have left is cleaned up
-	// in the background.
+	// ErrIndeterminate says that the client sent a command and does not know its outcome: no answer
+	// came in time, or the answer left it open. The client cleans up in the background what the
+	// command
+	// may have left.
 	ErrIndeterminate = errors.New("redlatch: outcome unknown")
 
-	// ErrUnavailable says that Redis could not be asked in time: not reached,
-	// loading, busy, failing over. Nothing was changed in Redis.
+	// ErrUnavailable says that the client could not ask Redis in time: Redis was unreachable, loading,
+	// busy or failing over. Nothing was changed in Redis.
 	ErrUnavailable = errors.New("redlatch: redis is not available")
 
-	// ErrRefused says that Redis answered with an error that trying again
-	// does not cure, such as a permission, a key of another type, or a server
-	// out of memory.
+	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
+	// permission, a key of another type, or a server out of memory.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
-	// ErrClosed says that the client was closed; with redis.ErrClosed beside it,
-	// that the go-redis client under it was.
+	// ErrClosed says that the client was closed. With redis.ErrClosed beside it, the go-redis client
+	// under it was closed.
 	ErrClosed = errors.New("redlatch: client is closed")
 
-	// ErrConfig says that a name or a setting is not usable. Nothing was changed
-	// in Redis.
+	// ErrConfig says that a name or a setting is not usable. Nothing was changed in Redis.
 	ErrConfig = errors.New("redlatch: bad configuration")
 )
 
-// NotAcquiredError is the [ErrNotAcquired] of one lock. It says who had the
-// lock when Redis was last asked; by the time it is read that may be history.
+// NotAcquiredError is the [ErrNotAcquired] of one lock. It says who held the lock when Redis was
+// last asked. That may be out of date when it is read.
 type NotAcquiredError struct {
 	Name        string        // the lock
-	Holder      string        // the acquisition that has it; empty if the wait ended behind others of this process, before Redis was asked
-	Description string        // what the holder says of itself, as it stands in Redis: quote it before you print it; empty if nothing
+	Holder      string        // the acquisition that holds it; empty if the wait ended behind others of this process, before Redis was asked
+	Description string        // the description of the holder, as Redis stores it: quote it before you print it; empty if none
 	Remaining   time.Duration // of the holder's lease; 0 if not known, negative if it has no end
 	Err         error         // why the wait ended; nil for a try
 
-	// Of locks with a queue; else zero.
-	Position int       // in the queue, 1 being the next; for a try, where it would have been
+	// For locks with a queue; otherwise zero.
+	Position int       // in the queue, where 1 is next; for a try, the position it would have had
 	Length   int       // of the queue
 	Since    time.Time // about when the holder got the lock, by the server's clock; zero if that is not known
 
-	// Of semaphores; else zero.
-	InUse int // units; above Limit after that was lowered
+	// For semaphores; otherwise zero.
+	InUse int // units; above Limit after the limit was lowered
 	Limit int
 }
 
@@ -124,12 +121,11 @@ func (e *NotAcquiredError) Error() string {
 // Unwrap makes errors.Is find ErrNotAcquired and the end of the context.
 func (e *NotAcquiredError) Unwrap() []error { return withCause(ErrNotAcquired, e.Err) }
 
-// LostError is the [ErrLost] of one hold, and the cause with which its context
-// ends.
+// LostError is the [ErrLost] of one hold, and the cause with which its context ends.
 type LostError struct {
 	Name        string        // the lock
 	Acquisition string        // which grant of it
-	Reason      string        // what is known of how it ended
+	Reason      string        // what is known about how it ended
 	Lease       time.Duration // the lease it was kept alive with
 	Age         time.Duration // from the grant to the moment the loss was noticed
 }
@@ -142,12 +138,12 @@ func (e *LostError) Error() string {
 // Unwrap makes errors.Is find ErrLost.
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// OpError is an operation on one lock that failed for the reason in Kind: one
-// of [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused],
-// [ErrClosed]; none of them when the context had ended before anything was asked.
+// OpError is an operation on one lock that failed for the reason in Kind. Kind is one of
+// [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused] and [ErrClosed]. It is nil if
+// the context had ended before the client asked anything.
 type OpError struct {
 	Kind error  // one of the values above, or nil
-	Op   string // what was being done: "lock", "unlock", ...
+	Op   string // the operation: "lock", "unlock", ...
 	Name string // the lock
 	Err  error  // what Redis, the network or the context said; may be nil
 }
@@ -182,15 +178,15 @@ func (e *ConfigError) Error() string {
 // Unwrap makes errors.Is find ErrConfig.
 func (e *ConfigError) Unwrap() error { return ErrConfig }
 
-// LimitError is the [ErrConfig] of a semaphore whose limit in Redis is not what the
-// program goes by: another limit is known there, or it has become smaller than what
-// was asked for. Nothing was changed in Redis. Resize changes the limit.
+// LimitError is the [ErrConfig] of a semaphore whose limit in Redis does not fit the program. Redis
+// has another limit, or a limit below the units that were requested. Nothing was changed in Redis.
+// Resize changes the limit.
 type LimitError struct {
 	Name     string // the semaphore
-	Said     int    // the limit that the program says
+	Said     int    // the limit that the program passed
 	Limit    int    // the limit in Redis
-	Declared int    // the other limit that would be accepted, said by programs from before a Resize; may be the same
-	Units    int    // more than Limit were asked for; 0: it is Said that does not fit
+	Declared int    // the other limit that is accepted, which programs from before a Resize pass; may be the same
+	Units    int    // the units requested, if more than Limit; 0 if Said does not fit
 }
 
 func (e *LimitError) Error() string {
@@ -211,8 +207,8 @@ func withCause(kind, cause error) []error {
 	return slices.DeleteFunc([]error{kind, cause}, func(err error) bool { return err == nil })
 }
 
-// visible is text that others have stored in Redis, quoted where it could damage a log,
-// is long, or has characters that nobody sees.
+// visible returns text that others have stored in Redis. It quotes the text if the text could
+// damage a log, is long, or has invisible characters.
 func visible(text string) string {
 	const long = 256 // what we store ourselves is shorter
 	if quoted := strconv.Quote(text); len(text) > long || quoted != `"`+text+`"` || strings.ContainsFunc(text, joined.IsUnseen) {
@@ -221,10 +217,9 @@ func visible(text string) string {
 	return text
 }
 
-// printable shows a bad value without letting it damage a log: text is quoted
-// and cut, since a name that was refused for its length may be very long. Where a text has
-// characters that nobody sees, all that is not ASCII shows by its number: %q takes some of
-// them for printable.
+// printable shows a bad value without letting it damage a log. It quotes and cuts text, since a
+// name that was refused for its length may be very long. If a text has invisible characters,
+// everything that is not ASCII shows by its number, because %q takes some of them for printable.
 func printable(v any) string {
 	s, ok := v.(string)
 	if !ok {
