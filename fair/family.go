@@ -10,16 +10,14 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Family is what the fair mutexes of one client share. Users have it inside of
-// their redlatch.Client.
+// Family is what the fair mutexes of one client share. Users have it inside their redlatch.Client.
 type Family struct {
 	session *session.Session
 	book    *mutex.Book
 	desk    *queue.Desk[lua.Beat]
 }
 
-// NewFamily makes the family of one client, which has one book for all its
-// mutexes.
+// NewFamily makes the family of one client. The client has one book for all its mutexes.
 func NewFamily(b *mutex.Book) *Family {
 	f := &Family{session: b.Session, book: b}
 	f.desk = queue.NewDesk(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
@@ -33,5 +31,5 @@ func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.Beat, tak
 	return lua.Beats(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 
-// Waiting is how many goroutines of the client wait, or are about to.
+// Waiting returns how many goroutines of the client wait, or are about to.
 func (f *Family) Waiting() int { return f.desk.Len() }

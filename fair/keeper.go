@@ -15,7 +15,7 @@ type keeper struct {
 	*want
 }
 
-// Leave gives the lock to the next in the queue, or frees it.
+// Leave gives the lock to the next waiter in the queue, or frees it.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.leave(ctx, a.ID)
 	if err != nil {
@@ -33,11 +33,11 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	return nil
 }
 
-// Lost has nothing to do: who waits is in Redis.
+// Lost has nothing to do: the queue of waiters is in Redis.
 func (k *keeper) Lost(*acquisition.Acquisition) {}
 
-// Ended forgets the acquisition. Copies of its join that are still on their way
-// could be granted or queued now: what they get is given back.
+// Ended forgets the acquisition. Copies of its join that are still in flight may yet be granted or
+// queued. Ended gives back what they get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.GiveUp(a.ID, a.Strays)

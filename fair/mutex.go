@@ -13,25 +13,25 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Mutex is a re-entrant lock on one name that is given in order of arrival. It is
-// a cheap value without state of its own: make it where it is needed, and share it
-// or not. Its methods may be called concurrently. Methods of a nil Mutex, or of one
-// that no client made, return a *lockerr.ConfigError.
+// Mutex is a re-entrant lock on one name that is granted in order of arrival. It is a cheap value
+// without state of its own: make it where it is needed, and share it or not. Its methods may be
+// called concurrently. Methods of a nil Mutex, or of one that no client made, return a
+// *lockerr.ConfigError.
 type Mutex struct {
 	family *Family
 	named  mutex.Named
 }
 
-// Mutex returns the mutex of a name. What is wrong with the name or the
-// settings is told by every use of it.
+// Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
+// mutex returns an error.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
 	return &Mutex{family: f, named: f.book.Lock(name, st)}
 }
 
-// Name is the name of the lock, with the client's prefix.
+// Name returns the name of the lock, with the client's prefix.
 func (m *Mutex) Name() string { return m.orUnmade().Keys.Lock }
 
-// orUnmade is the lock by its name; for a nil mutex, a lock that no client made.
+// orUnmade returns the lock by its name; for a nil mutex, a lock that no client made.
 func (m *Mutex) orUnmade() *mutex.Named {
 	if m == nil {
 		return new(mutex.Named)
@@ -39,41 +39,37 @@ func (m *Mutex) orUnmade() *mutex.Named {
 	return &m.named
 }
 
-// Lock waits until it has the lock, or ctx ends: behind all that came before, of
-// whatever process. With the context of a hold of the lock, or one derived from it, it
-// re-enters: it adds another hold at once, under the lease and the renewal of the first
-// one. With any other context it waits, also for locks of the same goroutine. ctx bounds
-// the wait and nothing else.
+// Lock waits until it has the lock, or ctx ends. It waits behind all requests that came before, of
+// any process. With the context of a hold of the lock, or one derived from it, Lock re-enters. It
+// then adds another hold immediately, under the lease and the renewal of the first hold. With any
+// other context it waits, even if the same goroutine holds the lock. ctx bounds the wait and
+// nothing else.
 //
-// The order is that of arrival at the server. A waiter shows that it lives by
-// heartbeats; who shows nothing for one is dropped, and all dead ones together
-// delay the others by one heartbeat at most. While the server stands still, for a
-// minute or less, nobody is dropped. A waiter that lost its place queues again, with
-// its old ticket, and is told so (redlatch.WithWaitNotice).
+// The order is that of arrival at the server. A waiter sends heartbeats to show that it is alive. A
+// waiter whose heartbeat ends is dropped. All dead waiters together delay the others by one
+// heartbeat at most. While the server stands still, for a minute or less, nobody is dropped. A
+// waiter that lost its place queues again, with its old ticket, and is notified
+// (redlatch.WithWaitNotice).
 //
-// On success the hold is kept alive until Unlock, and the work is to be done with
-// its Context. On failure nothing more is held than before, the place is given up,
-// and a grant that arrives late moves on to the next at once. Errors:
-//   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, when ctx ended while
-//     somebody else had the lock: it says who, since when, and the position;
-//     errors.Is finds the end of ctx too. The same with lockerr.ErrRemoved when an
-//     operator took the waiter out of the queue.
-//   - lockerr.ErrUnavailable or ErrIndeterminate when ctx ended while Redis did
-//     not answer. Without such an end Lock waits for Redis as it does for the
-//     lock: for ever.
-//   - the error of ctx, and none of the others, when it had ended before.
-//   - lockerr.ErrLost when the hold of ctx was lost. The lock is not
-//     acquired anew before the lost holds are unlocked: the work under them
-//     would not know.
-//   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed,
-//     ErrConfig.
+// On success the client keeps the hold alive until Unlock. Do the work with the Context of the
+// hold. On failure the caller holds nothing more than before, and its place is given up. A grant
+// that arrives late moves on to the next waiter immediately. Errors:
+//   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while someone else held the
+//     lock. It says who, since when, and the position. errors.Is also finds the end of ctx. If an
+//     operator removed the waiter from the queue, the error also matches lockerr.ErrRemoved.
+//   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
+//     does not end, Lock waits for Redis as it does for the lock: for ever.
+//   - only the error of ctx, if it had ended before.
+//   - lockerr.ErrLost if the hold of ctx was lost. Lock does not acquire the lock anew before the
+//     lost holds are unlocked, because the work under them would not know.
+//   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed, ErrConfig.
 //
-// A free lock costs one round trip, as does each re-entry; one more when the
-// server does not know the script yet. Who has to wait sends one command more, if
-// nobody of the client was waiting before, and then its heartbeats, a hundred
-// waiters in one command. The release of the holder grants the lock to the first
-// waiter and sends its client a message, upon which the waiter asks Redis: two round
-// trips from an Unlock to the next one's work.
+// A free lock costs one round trip, and so does each re-entry. Each costs one more if the server
+// does not know the script yet. A waiter sends one more command, if no other goroutine of the
+// client was waiting before. After that it sends its heartbeats, a hundred waiters in one command.
+// The release of the holder grants the lock to the first waiter and sends a message to its client.
+// The waiter then asks Redis. So it takes two round trips from an Unlock to the work of the next
+// holder.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
@@ -93,15 +89,14 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	}
 }
 
-// TryLock acquires the lock if that needs no waiting: if it is free and nobody
-// waits. It never gets ahead of the queue, and has no place in it. It
-// re-enters like [Mutex.Lock]. On failure nothing more is held than
-// before. Errors are those of Lock; the *lockerr.NotAcquiredError says who has the
-// lock, since when, how long the queue is, and which place in it would have been
-// this one's.
+// TryLock acquires the lock if it is free and nobody waits. It does not wait, never gets ahead of
+// the queue, and has no place in it. It re-enters like [Mutex.Lock]. On failure the caller holds
+// nothing more than before. Errors are those of Lock. The *lockerr.NotAcquiredError says who holds
+// the lock, since when, how long the queue is, and which place the caller would have had.
 //
-// It costs one round trip. When Redis does not answer, TryLock tries on until ctx
-// ends, but no longer than a few seconds, or the lease if that is shorter.
+// It costs one round trip, and more if very many dead waiters have to be dropped first, some
+// hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
+// than a few seconds, or the lease if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	shared, err := m.orUnmade().Want(ctx)
 	if err != nil {
@@ -122,33 +117,33 @@ func (m *Mutex) want(shared *mutex.Want) *want {
 	return &want{Want: shared, family: m.family}
 }
 
-// Do runs fn under the lock: it waits for the lock like [Mutex.Lock], calls fn,
-// and unlocks, also when fn panics.
+// Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also
+// if fn panics.
 //
-// The context that fn gets is a child of ctx. With it, fn and what it calls may lock the
-// same name again. Goroutines that fn starts with it may do so all at once; from other
-// locks they exclude each other. It ends when the lock is lost, with a
-// *lockerr.LostError as its cause; fn decides what to do about that.
+// The context that fn gets is a child of ctx. With it, fn and the functions that fn calls may lock
+// the same name again. Goroutines that fn starts with it may do so all at once, but exclude each
+// other from other locks. The context ends if the lock is lost, with a *lockerr.LostError as its
+// cause. fn decides what to do then.
 //
-// Do returns the error of Lock, or that of fn. When the lock was lost while fn
-// ran, or could not be released, the error also matches that (lockerr.ErrLost
-// for the first). It costs two round trips when the lock is free.
+// Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, or could not be
+// released, the error also matches that (lockerr.ErrLost for the first). Do costs two round trips
+// if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, m.Lock, fn)
 }
 
-// Inspect reads who has the lock, for how long, under which fence. It costs one
-// round trip and changes nothing. It is for people and dashboards: what it says
-// may be over before it is read. Errors: lockerr.ErrUnavailable, ErrRefused,
-// ErrConfig.
+// Inspect reads who holds the lock, for how long, and under which fence. It costs one round trip
+// and changes nothing. It is for people and dashboards: the result may be out of date when it is
+// read. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrClosed, ErrConfig.
 func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
 
-// Queue reads who waits, in order: as many as asked for, after those to skip; and
-// the length of the whole queue. It shows nobody where show is 0 or less. Dead waiters are
-// in the queue until somebody passes over them. Queue costs one round trip for each
-// thousand waiters shown, and changes nothing. While the queue moves, a waiter that stays
-// is neither missed nor shown twice. Errors are those of Inspect; with one, there are no
-// waiters and the length is 0.
+// Queue reads who waits, in order. It skips the first skip waiters, and returns at most show of
+// those behind, and the length of the whole queue. If show is 0 or less, it returns no waiters.
+// Dead waiters stay in the queue until someone drops them.
+//
+// Queue costs one round trip for each thousand waiters shown, and changes nothing. While the queue
+// moves, a waiter that stays is neither missed nor shown twice. Errors are those of Inspect. With
+// an error, there are no waiters and the length is 0.
 func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	if err := m.orUnmade().Check(ctx); err != nil {
 		return nil, 0, err
@@ -162,13 +157,13 @@ func (m *Mutex) line() queue.Line {
 	return queue.Line{Session: m.family.session, Name: m.named.Keys.Lock, Queue: m.named.Keys.Queue, Alive: m.named.Keys.Alive}
 }
 
-// RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
-// showed, for operators. Its Lock returns lockerr.ErrRemoved, as soon as it hears
-// of it, and does not queue again by itself, unless it is cut off from Redis for more than
-// an hour and two heartbeats. It reports whether there was such a waiter; one that has
-// been granted meanwhile keeps the lock, and the answer is false. It costs one round trip
-// for each thousand waiters before it, and one more. Errors are those of Inspect, and
-// lockerr.ErrIndeterminate; with one, the answer is false.
+// RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
+// showed. The Lock of that waiter returns lockerr.ErrRemoved as soon as it finds out. It does not
+// queue again by itself, unless it is cut off from Redis for more than an hour and two heartbeats.
+//
+// RemoveWaiter reports whether there was such a waiter. If the waiter has been granted meanwhile,
+// it keeps the lock, and the result is false. RemoveWaiter costs one round trip for each thousand
+// waiters before it, and one more. Errors are those of Inspect. With an error, the result is false.
 func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
 	if err := m.orUnmade().Check(ctx); err != nil {
 		return false, err
@@ -178,18 +173,19 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 	return m.line().Remove(ctx, acquisition)
 }
 
-// ForceRelease ends the lock whoever has it, for operators; the next in the queue
-// gets it. expected is the acquisition that Inspect showed, so that the lock is not
-// taken from somebody who got it in between; empty means whoever has it when Redis
-// is first asked, and nobody who comes after. It returns the acquisition that it ended,
-// empty if there was none: nobody had the lock, or that holder released it by itself.
+// ForceRelease ends the lock, for operators. The next waiter in the queue gets it. expected is the
+// acquisition that Inspect showed, so that ForceRelease does not end the lock of someone who got it
+// in between. If expected is empty, ForceRelease ends the lock of the acquisition that holds it
+// when Redis is first asked, and of no later one. It returns the acquisition that it ended. The
+// result is empty if there was none: nobody held the lock, or that holder released it by itself.
 //
-// The holder is not asked and works on until its next renewal tells it of the
-// loss; until then only the fence protects. When another than the expected
-// acquisition has the lock, the error is a *lockerr.NotAcquiredError and nothing
-// was changed. When a reply was lost, and the expected acquisition does not have the lock
-// afterwards, the error matches lockerr.ErrIndeterminate: it may have been ended, or it
-// had ended before. It costs one round trip, and one more to learn whom to expect.
+// ForceRelease does not ask the holder. The holder works on until its next renewal finds the loss.
+// Until then only the fence protects. If another acquisition than the expected one holds the lock,
+// the error is a *lockerr.NotAcquiredError and nothing was changed. If a reply was lost, and the
+// expected acquisition does not hold the lock afterwards, the error matches
+// lockerr.ErrIndeterminate. Either this call ended it, or it had ended before.
+//
+// ForceRelease costs one round trip, and one more to find the holder if expected is empty.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
 	return m.orUnmade().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {

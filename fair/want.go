@@ -15,14 +15,14 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// want is one wish for a lock, of a Lock or TryLock.
+// want is the request of one Lock or TryLock.
 type want struct {
 	*mutex.Want
 
 	family *Family
 	ticket int64 // 0 until it has one
 	place  lua.Place
-	now    lua.Time // when the place was last heard of
+	now    lua.Time // when the client last learned of the place
 	pace   session.Pace
 
 	dropping bool // the last join found the lock free, and dead waiters to drop
@@ -37,8 +37,8 @@ func (w *want) Spec(id string) queue.Spec[lua.Beat] {
 	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Beat: w.beat(id)}
 }
 
-// call is how a command of the wait is sent. After the server stood still, the waiter
-// shows within a heartbeat that it lives.
+// call returns how to send a command of the wait. After the server stood still, the waiter sends a
+// command within a third of its heartbeat, to show that it is alive.
 func (w *want) call() session.Call {
 	call := w.Call("lock", false)
 	call.Pause = w.Settings.Heartbeat / 3
@@ -78,10 +78,10 @@ func (w *want) beat(id string) lua.Beat {
 	return lua.Beat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
 }
 
-// Ask beats once for one waiter, which takes what it was granted, until that is
-// answered. What it was granted ends soon unless an attempt takes it, so that a lost
-// attempt must leave time for another. Each attempt asks for itself: a grant is trusted
-// from before the answered one was sent.
+// Ask sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
+// waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
+// leave time for another. Each attempt counts trust for itself, from the instant before it was
+// sent.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	call := w.call()
 	call.Share = w.Settings.QueueWindow()
@@ -95,11 +95,11 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 		})
 }
 
-// leave gives up what an id has: the lock, which goes to the next, or the place in
-// the queue. It is sent again while dead waiters are being dropped, and also when
-// Redis refuses it, for a permission may come back before the lease ends. The answer
-// is that of the first command, which gave up all that the id had. What fails after it is
-// tried again in the background.
+// leave gives up what an id has: the lock, which goes to the next waiter, or the place in the
+// queue. It sends the command again while dead waiters are being dropped. It also sends it again
+// after a refusal, because a permission may come back before the lease ends. The answer is that of
+// the first command, which gave up all that the id had. If a later command fails, the client
+// retries it in the background.
 func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	answer, err := w.leaveOnce(ctx, id)
 	for more := err == nil && answer.Value.More; more; {
@@ -113,7 +113,7 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 	return answer, err
 }
 
-// leaveOnce is one command of leave.
+// leaveOnce sends one command of leave.
 func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
 	return session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
@@ -125,8 +125,7 @@ func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.Lea
 		})
 }
 
-// GiveUp leaves in the background what may have been, or may yet be, granted or
-// queued under an id.
+// GiveUp leaves in the background what may have been, or may yet be, granted or queued under an id.
 func (w *want) GiveUp(id string, strays session.Strays) {
 	w.GiveBackPlace(strays, func(ctx context.Context) error {
 		_, err := w.leave(ctx, id)
@@ -134,7 +133,7 @@ func (w *want) GiveUp(id string, strays session.Strays) {
 	})
 }
 
-// begin makes a hold of a grant, and the acquisition it begins.
+// begin makes a hold of a grant, and the acquisition that it begins.
 func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
 	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.Strays)
@@ -142,8 +141,8 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	return h
 }
 
-// try asks Redis for the lock: once, and once more for each time that more dead waiters are
-// left to be dropped, each time under an id of its own.
+// try asks Redis for the lock once, and again each time that more dead waiters are left to be
+// dropped. Each time it uses an id of its own.
 func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 	for {
 		w.dropping = false
@@ -159,9 +158,9 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 	}
 }
 
-// contend joins the queue, and waits in it until the lock comes, also by another call
-// of the chain, or ctx ends. Its errors are for users, but for ErrOwnChain: the chain
-// has the lock, or had it a moment ago.
+// contend joins the queue, and waits in it until the lock comes or ctx ends. The lock may also come
+// by another call of the chain. Its errors are for users, except ErrOwnChain: the chain has the
+// lock, or had it a moment ago.
 func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 	suspect := w.Suspect()
 	defer suspect.Stop()
@@ -191,10 +190,10 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 	return nil, w.GaveUp(ctx, err, w.refusal())
 }
 
-// heard notes where this one stands.
+// heard notes the place of the waiter.
 func (w *want) heard(p lua.Place, now lua.Time) { w.place, w.now = p, now }
 
-// tell tells the user where this one stands.
+// tell notifies the user of the place of the waiter.
 func (w *want) tell(p lua.Place, again bool) {
 	w.heard(p, w.Session.Now())
 	if notice := w.Settings.Notice; notice != nil {
@@ -206,7 +205,7 @@ func (w *want) tell(p lua.Place, again bool) {
 	}
 }
 
-// refusal says who has the lock, and where in the queue this one stands.
+// refusal says who holds the lock, and which place the waiter has.
 func (w *want) refusal() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
 		Name: w.Keys.Lock, Holder: w.place.Holder, Description: w.place.About, Remaining: w.place.Remaining,
@@ -214,7 +213,7 @@ func (w *want) refusal() lockerr.NotAcquiredError {
 	}
 }
 
-// removed is the error of a waiter that an operator took out of the queue.
+// removed returns the error of a waiter that an operator removed from the queue.
 func (w *want) removed() error {
 	r := w.refusal()
 	r.Err = lockerr.ErrRemoved
