@@ -37,8 +37,8 @@ func (w *want) Spec(id string) queue.Spec[lua.Beat] {
 	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Beat: w.beat(id)}
 }
 
-// call returns how to send a command of the wait. After the server stood still, the waiter sends a
-// command within a third of its heartbeat, to show that it is alive.
+// call returns how to send a command of the wait. The pause is short enough for the waiter to show
+// within a heartbeat that it is alive, after the server stood still.
 func (w *want) call() session.Call {
 	call := w.Call("lock", false)
 	call.Pause = w.Settings.Heartbeat / 3

@@ -1,29 +1,27 @@
-// Package semaphore limits how much is done at once across hosts: at most limit
-// units of permits live at any time. Every permit has an id, a lease, and the
-// watchdog; those of a worker that crashed come back by themselves, with the end
-// of their lease.
+// Package semaphore limits how much work runs at once across hosts: at most limit units of permits
+// live at any time. Every permit has an id, a lease, and the watchdog. If a worker crashes, its
+// permits become free when their lease ends.
 //
-// A permit does not make it certain that no more than limit units of work are under
-// way: a worker that is paused beyond its lease goes on where it stood, and Redis
-// may forget permits at a failover. While permits are trusted, they are within the
-// limit, and a loss is told before trust ends. There is no fence: holders have no
-// order among them, so that no number could name the newest.
+// While permits are trusted, they are within the limit, and a holder is notified of a loss before
+// trust ends. A permit does not guarantee that at most limit units of work are running. A worker
+// that is paused beyond its lease goes on where it stopped, and Redis may forget permits at a
+// failover. There is no fence: holders have no order among them, so no number could name the
+// newest.
 //
-// Requests are served in the order of their arrival at the server, across
-// processes: one for many units waits until so many are free, and those behind it
-// wait with it, so that it is not starved by small ones. That costs throughput
-// where sizes differ much: units stay free while the first needs more. TryAcquire
-// does not overtake waiters either.
+// Requests are served in the order of their arrival at the server, across processes. A request for
+// many units waits until so many are free, and those behind it wait with it. So small requests do
+// not starve it. If sizes differ much, this costs throughput: units stay free while the first
+// request needs more. TryAcquire does not overtake waiters either.
 //
-// The limit is kept in Redis, set by the first that uses the semaphore, and changed
-// by Resize. A program that says another one gets a *lockerr.LimitError that names
-// both. Redis forgets it some days after the last grant, renewal or Resize
-// (redlatch.WithFenceRetention), and never before a permit has ended, or with the data
-// of the server. A Release does not count as a use.
+// The limit is in Redis. The first program that uses the semaphore sets it, and Resize changes it.
+// A program that passes another limit gets a *lockerr.LimitError that names both limits. Redis
+// forgets the limit some time after the last grant, renewal or Resize
+// (redlatch.WithFenceRetention). It does not forget the limit before the last permit has ended,
+// unless the server loses its data. A Release does not count as a use.
 //
-// In Redis, a permit is a few entries of one sorted set, whose scores are the ends
-// of the lease: what is in use is counted from them, by the server's clock, and from
-// nothing else. Who waits stands in a queue as that of a fair mutex does.
+// In Redis, a permit is a few entries of one sorted set, whose scores are the ends of the lease.
+// The units in use are counted from these entries, by the server's clock, and from nothing else.
+// The waiters are in a queue like that of a fair mutex.
 //
 //	Acquire ─▶ acquire ── granted ────────────────▶ watchdog, permit
 //	              │

@@ -12,14 +12,14 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Family is what the semaphores of one client share: the permits it has, and its
-// waiters. Users have it inside of their redlatch.Client.
+// Family is what the semaphores of one client share: the permits that it has, and its waiters.
+// Users have it inside their redlatch.Client.
 type Family struct {
 	session *session.Session
 	desk    *queue.Desk[lua.PermitBeat]
 
 	mu   sync.Mutex
-	held map[string]permit // by acquisition; lost ones that nobody asked about yet included
+	held map[string]permit // by acquisition; includes lost ones that nobody asked about yet
 
 	lastStamp lua.Time // of a resize; guarded by mu
 }
@@ -40,15 +40,14 @@ func NewFamily(s *session.Session) *Family {
 	return f
 }
 
-// Len is how many permits the client has, and how many of its goroutines wait for
-// some.
+// Len returns how many permits the client has, plus how many of its goroutines wait for some.
 func (f *Family) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.held) + f.desk.Len()
 }
 
-// Held is all permits that the client has.
+// Held returns all permits that the client has.
 func (f *Family) Held() []*acquisition.Acquisition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,16 +60,16 @@ func (f *Family) Held() []*acquisition.Acquisition {
 	return all
 }
 
-// granted notes a permit: its units before the watchdog asks for them, and what it
-// is in the client as soon as that is there.
+// granted notes a permit. It is called with the units, before the watchdog asks for them, and again
+// as soon as the client has the acquisition.
 func (f *Family) granted(id string, p permit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[id] = p
 }
 
-// stamp is the stamp of a new resize: the server's clock, as far as that is known, but
-// later than every stamp before it of this client, and than the one that is given.
+// stamp returns the stamp of a new resize. It is the server's clock, as far as the client knows it,
+// but later than every earlier stamp of this client, and later than after.
 func (f *Family) stamp(after lua.Time) lua.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +87,7 @@ func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBea
 	return lua.BeatPermits(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 
-// renew is the watchdog's way to extend permits. It sends once.
+// renew extends permits for the watchdog. It sends once.
 func (f *Family) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
 	f.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// keeper is the semaphore behind one permit. A permit has one hold: there is no
-// owner that could come again.
+// keeper is the semaphore behind one permit. A permit has one hold, because no owner could re-enter
+// it.
 type keeper struct{ *want }
 
 // Reenter is never called.
@@ -23,9 +23,9 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acqui
 	panic("semaphore: a permit has one hold")
 }
 
-// Leave gives the units to the next waiters that fit, or frees them. The first answer
-// says what became of the permit. More waiters than one command serves are served in the
-// background, so that no error of a later command hides that answer.
+// Leave gives the units to the next waiters that fit, or frees them. The first answer says what
+// became of the permit. If one command does not serve all waiters, the client serves the others in
+// the background. So no error of a later command hides that answer.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
 	if err != nil && !session.IsOnce(ctx) || answer.Value.More {
@@ -40,11 +40,11 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	return nil
 }
 
-// Lost has nothing to do: who waits is in Redis.
+// Lost has nothing to do: the queue of waiters is in Redis.
 func (k *keeper) Lost(*acquisition.Acquisition) {}
 
-// Ended forgets the permit. Copies of its command that are still on their way could
-// be granted or queued now: what they get is given back.
+// Ended forgets the permit. Copies of its command that are still in flight may yet be granted or
+// queued. Ended gives back what they get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.GiveUp(a.ID, a.Strays)

@@ -12,31 +12,30 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Info is the state of a semaphore at one moment, for people and dashboards. It is
-// no ground for a program to act on: it may be history when it arrives.
+// Info is the state of a semaphore at one moment, for people and dashboards. A program must not act
+// on it: it may be out of date when it arrives.
 type Info struct {
 	Name     string
 	Limit    int // 0: nobody has used it lately, and none is known
-	Declared int // what programs say; after a Resize another than Limit
-	InUse    int // units; above Limit after that was lowered
-	Waiting  int // requests in the queue, those that died and were not dropped yet included
+	Declared int // what programs pass; after a Resize other than Limit
+	InUse    int // units; above Limit after the limit was lowered
+	Waiting  int // requests in the queue; includes dead ones that were not dropped yet
 	Holders  []Holder
 }
 
-// Holder is one permit, as it was seen.
+// Holder is one permit, as Redis showed it.
 type Holder struct {
 	ID          string // of the permit
 	Units       int
-	Description string        // what it says of itself
+	Description string        // the description of the holder
 	Since       time.Time     // about when it was granted, by the server's clock; zero if that is not known
 	Remaining   time.Duration // of the lease, which is renewed while its process lives
 }
 
-// Inspect reads the limit, what is in use, how many wait, and who has permits: five
-// hundred of them at most, and fewer where permits have several units; those with few
-// units first. It costs one round trip and changes nothing. Errors:
-// lockerr.ErrUnavailable, ErrIndeterminate (replies were lost), ErrRefused, ErrConfig,
-// ErrClosed.
+// Inspect reads the limit, the units in use, how many requests wait, and who has permits. It shows
+// five hundred permits at most, and fewer if permits have several units. Permits with few units
+// come first. Inspect costs one round trip and changes nothing. Errors: lockerr.ErrUnavailable,
+// ErrIndeterminate (replies were lost), ErrRefused, ErrConfig, ErrClosed.
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
 	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectPermitsReply, error) {
@@ -57,27 +56,27 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-// Resize sets the limit, for all programs: at once, and until the next Resize. Up,
-// waiters that now fit are served; down, no permit is taken away, and new ones wait
-// until enough have ended. Waiters for more than the new limit get a
-// *lockerr.LimitError, at their next heartbeat at the latest. Until then they keep
+// Resize sets the limit for all programs. The new limit applies immediately, and until the next
+// Resize. If the limit is raised, waiters that now fit are served. If it is lowered, no permit is
+// taken away, and new requests wait until enough permits have ended. Waiters for more than the new
+// limit get a *lockerr.LimitError, at their next heartbeat at the latest. Until then they keep
 // their places, and those behind them wait.
 //
-// Programs that say the limit of this semaphore value go on, as do those that say
-// the new one. So it serves both ways: to deviate for a while, and to move from one
-// limit to the next while programs are deployed. It returns the limit before (the new
-// one, when the answer to the first attempt was lost), 0 if
-// none was known.
+// Programs that pass the limit of this Semaphore value go on, and so do those that pass the new
+// limit. So Resize serves two purposes: to deviate for a while, and to move from one limit to the
+// next while programs are deployed.
 //
-// A Resize that has returned nil never undoes a later one, not even where an unanswered
-// command of it arrives late. Two at the same time take effect one after the other. One
-// that loses the answer to its command may set its limit again until it returns, also
-// after the other.
+// Resize returns the limit before, or 0 if none was known. If the answer to the first attempt was
+// lost, it may return the new limit instead.
 //
-// It costs one round trip. It serves fifty waiters at most; one more command for each
-// fifty that are left follows in the background. It costs one round trip more where the client's guess of the server's clock is behind the last Resize, as
-// that of a new client is. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused,
-// ErrConfig.
+// A Resize that has returned nil never undoes a later one, even if an unanswered command of it
+// arrives late. Two at the same time take effect one after the other. If a Resize loses the answer
+// to its command, it may set its limit again until it returns, also after the other.
+//
+// Resize costs one round trip. It serves fifty waiters at most; one more command for each fifty
+// that are left follows in the background. It costs one more round trip if the client's guess of
+// the server's clock is behind the last Resize, as that of a new client is. Errors:
+// lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrConfig.
 func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err error) {
 	if err := checkUnits("limit", limit); err != nil {
 		return 0, err
@@ -100,7 +99,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 			}
 			return answer.Value.Before, nil
 		}
-		// By one from before, and the stamp lags; or by one from meanwhile.
+		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
 		call.Unsure = call.Unsure || answer.Strays.Any()
 		stamp = s.family.stamp(answer.Value.Stamp)
 	}
@@ -121,16 +120,16 @@ func (s *Semaphore) resize(ctx context.Context, call session.Call, limit int, st
 	})
 }
 
-// ForceRelease ends one permit by its id, as Inspect shows it, for operators; its
-// units go to the next waiters. It returns how many units it had, 0 when there was
-// no such permit (any more). Without an error the permit has ended in any case. But 0
-// may also mean that it was this call that ended it: a command whose answer was lost is
-// sent again, and then finds nothing.
+// ForceRelease ends one permit by its id, as Inspect shows it, for operators. Its units go to the
+// next waiters. ForceRelease returns how many units the permit had, or 0 if there was no such
+// permit (any more). If there is no error, the permit has ended in any case. But 0 may also mean
+// that this very call ended it: if the answer to a command is lost, the client sends the command
+// again, and it then finds nothing.
 //
-// The holder is not asked, and works on until its next renewal tells it of the loss.
-// It costs one round trip. It serves fifty waiters at most; one more command for each
-// fifty that are left follows in the background. Errors: lockerr.ErrUnavailable,
-// ErrIndeterminate, ErrRefused, ErrConfig, ErrClosed.
+// ForceRelease does not ask the holder. The holder works on until its next renewal finds the loss.
+// ForceRelease costs one round trip. It serves fifty waiters at most; one more command for each
+// fifty that are left follows in the background. Errors: lockerr.ErrUnavailable, ErrIndeterminate,
+// ErrRefused, ErrConfig, ErrClosed.
 func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err error) {
 	type reply struct {
 		units int
@@ -156,9 +155,9 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 	return said.units, nil
 }
 
-// later goes on in the background, where one command served not all waiters that it could.
-// The answer of the first command stands, whatever becomes of the others. Waiters serve
-// themselves by their heartbeats where nothing is answered for as long.
+// later goes on in the background if one command did not serve all waiters that it could. The
+// answer of the first command stands, whatever becomes of the others. If nothing is answered for
+// the time of a heartbeat, waiters serve themselves by their heartbeats.
 func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
 	s.family.session.GiveBack(session.Strays{}, s.settings.Heartbeat, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, settings.DefaultCallLimit)
@@ -172,10 +171,12 @@ func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error))
 	})
 }
 
-// Queue reads who waits, in order: as many as asked for, after those to skip; and
-// the length of the whole queue. It shows nobody where show is 0 or less. Dead waiters are
-// in the queue until somebody passes over them. Queue costs one round trip for each
-// thousand waiters shown, and changes nothing. Errors are those of Inspect.
+// Queue reads who waits, in order. It skips the first skip waiters, and returns at most show of
+// those behind, and the length of the whole queue. If show is 0 or less, it returns no waiters.
+// Dead waiters stay in the queue until someone drops them.
+//
+// Queue costs one round trip for each thousand waiters shown, and changes nothing. Errors are those
+// of Inspect.
 func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	if err := s.check(ctx); err != nil {
 		return nil, 0, err
@@ -189,12 +190,14 @@ func (s *Semaphore) line() queue.Line {
 	return queue.Line{Session: s.family.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
-// RemoveWaiter takes a waiter out of the queue, by the acquisition that Queue
-// showed, for operators. Its Acquire returns lockerr.ErrRemoved, as soon as it hears
-// of it, and does not queue again by itself, unless it is cut off from Redis for more than
-// an hour and two heartbeats. It reports whether there was such a waiter; one that has
-// been granted meanwhile keeps its permit, and the answer is false. It costs one round
-// trip for each thousand waiters before it, and one more.
+// RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
+// showed. The Acquire of that waiter returns lockerr.ErrRemoved as soon as it finds out. It does
+// not queue again by itself, unless it is cut off from Redis for more than an hour and two
+// heartbeats.
+//
+// RemoveWaiter reports whether there was such a waiter. If the waiter has been granted meanwhile,
+// it keeps its permit, and the result is false. RemoveWaiter costs one round trip for each thousand
+// waiters before it, and one more.
 func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
 	if err := s.check(ctx); err != nil {
 		return false, err

@@ -14,10 +14,9 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Semaphore is a limit under one name. It is a cheap value without state of its
-// own: make it where it is needed, and share it or not. Its methods may be called
-// concurrently. Methods of a nil Semaphore, or of one that no client made, return a
-// *lockerr.ConfigError.
+// Semaphore is a limit under one name. It is a cheap value without state of its own: make it where
+// it is needed, and share it or not. Its methods may be called concurrently. Methods of a nil
+// Semaphore, or of one that no client made, return a *lockerr.ConfigError.
 type Semaphore struct {
 	family   *Family
 	keys     key.Semaphore
@@ -26,9 +25,8 @@ type Semaphore struct {
 	err      error // what is wrong with the name, the limit or the settings
 }
 
-// Semaphore returns the semaphore of a name, of which the program says that this
-// is the limit. What is wrong with either, or with the settings, is told by every
-// use of it.
+// Semaphore returns the semaphore of a name, with the limit that the program passes. If the name,
+// the limit or the settings are not usable, every use of the semaphore returns an error.
 func (f *Family) Semaphore(name string, limit int, st settings.Lock) *Semaphore {
 	s := &Semaphore{family: f, keys: key.ForSemaphore(name), limit: limit, settings: st}
 	if s.err = key.CheckName(name); s.err == nil {
@@ -47,7 +45,7 @@ func checkUnits(what string, n int) error {
 	return nil
 }
 
-// Name is the name of the semaphore, with the client's prefix.
+// Name returns the name of the semaphore, with the client's prefix.
 func (s *Semaphore) Name() string {
 	if s == nil {
 		return ""
@@ -55,34 +53,33 @@ func (s *Semaphore) Name() string {
 	return s.keys.Name
 }
 
-// Acquire waits until n units are this caller's, or ctx ends: behind all that came
-// before, of whatever process. ctx bounds the wait and nothing else. There is no
-// re-entry: each Acquire takes units of its own, and one that waits for units which
-// its own caller has waits for itself.
+// Acquire waits until it has n units, or ctx ends. It waits behind all requests that came before,
+// of any process. ctx bounds the wait and nothing else. There is no re-entry: each Acquire takes
+// units of its own. An Acquire that waits for units of its own caller waits for itself.
 //
-// A waiter shows that it lives by heartbeats; who shows nothing for one is dropped,
-// and all dead ones together delay the others by one heartbeat at most. The units
-// of a worker that died come back with the end of their lease. A waiter that lost
-// its place queues again, with its old ticket.
+// A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. All
+// dead waiters together delay the others by one heartbeat at most. If a worker dies, its units
+// become free when their lease ends. A waiter that lost its place queues again, with its old
+// ticket.
 //
-// On success the permit is kept alive until Release, and the work is to be done
-// with its Context. On failure nothing is held, the place is given up, and a grant
-// that arrives late moves on to the next at once. Errors:
-//   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, when ctx ended while
-//     too few units were free: it says how many are in use, the limit, and the
-//     position; errors.Is finds the end of ctx too. The same with
-//     lockerr.ErrRemoved when an operator took the waiter out of the queue.
-//   - a *lockerr.LimitError, which is a lockerr.ErrConfig, when another limit is
-//     known, or n is more than the limit is now: at once.
-//   - a *lockerr.ConfigError when n is below 1 or above the limit.
-//   - lockerr.ErrUnavailable or ErrIndeterminate when ctx ended while Redis did
-//     not answer. Without such an end Acquire waits for Redis as it does for units.
-//   - the error of ctx, and none of the others, when it had ended before.
-//   - lockerr.ErrRefused at once when Redis will not do it, ErrClosed.
+// On success the client keeps the permit alive until Release. Do the work with the Context of the
+// permit. On failure the caller holds nothing, and its place is given up. A grant that arrives late
+// moves on to the next waiter immediately. Errors:
+//   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while too few units were
+//     free. It says how many are in use, the limit, and the position. errors.Is also finds the end
+//     of ctx. If an operator removed the waiter from the queue, the error also matches
+//     lockerr.ErrRemoved.
+//   - a *lockerr.LimitError, which is a lockerr.ErrConfig, immediately, if Redis has another limit,
+//     or n is more than the limit is now.
+//   - a *lockerr.ConfigError if n is below 1 or above the limit.
+//   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
+//     does not end, Acquire waits for Redis as it does for units.
+//   - only the error of ctx, if it had ended before.
+//   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed.
 //
-// When enough is free it costs one round trip. Who has to wait sends one command
-// more, if nobody of the client was waiting before, then its heartbeats, a hundred
-// waiters in one command, and one command when a message says that its turn has come.
+// If enough units are free, Acquire costs one round trip. A waiter sends one more command, if no
+// other goroutine of the client was waiting before. After that it sends its heartbeats, a hundred
+// waiters in one command. When a message says that its turn has come, it sends one command.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.want(ctx, n)
 	if err != nil {
@@ -93,14 +90,13 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 	return w.permit(ctx, h, err)
 }
 
-// TryAcquire takes n units if that needs no waiting: if so many are free and nobody
-// waits. It never overtakes those who wait. On failure nothing is held. Errors are
-// those of Acquire; the *lockerr.NotAcquiredError says how many units are in use,
-// the limit, and how many wait.
+// TryAcquire takes n units if so many are free and nobody waits. It does not wait, and never
+// overtakes those who do. On failure the caller holds nothing. Errors are those of Acquire. The
+// *lockerr.NotAcquiredError says how many units are in use, the limit, and how many requests wait.
 //
-// It costs one round trip, and more where very many dead waiters are to be dropped before
-// it, some hundreds in each. When Redis does not answer, TryAcquire tries on until
-// ctx ends, but no longer than a few seconds, or the lease if that is shorter.
+// It costs one round trip, and more if very many dead waiters have to be dropped first, some
+// hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
+// than a few seconds, or the lease if that is shorter.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.want(ctx, n)
 	if err != nil {
@@ -113,15 +109,15 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	return w.permit(ctx, h, err)
 }
 
-// Do runs fn with n units: it waits for them like [Semaphore.Acquire], calls fn, and
-// gives them back, also when fn panics.
+// Do runs fn with n units. It waits for them like [Semaphore.Acquire], calls fn, and gives them
+// back, also if fn panics.
 //
-// The context that fn gets is a child of ctx that ends when the permit is lost,
-// with a *lockerr.LostError as its cause; fn decides what to do about that.
+// The context that fn gets is a child of ctx. It ends if the permit is lost, with a
+// *lockerr.LostError as its cause. fn decides what to do then.
 //
-// Do returns the error of Acquire, or that of fn. When the permit was lost while fn
-// ran, or could not be released, the error also matches that (lockerr.ErrLost for
-// the first). It costs two round trips when the units are free.
+// Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, or could not
+// be released, the error also matches that (lockerr.ErrLost for the first). Do costs two round
+// trips if the units are free.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error) error {
 	acquire := func(ctx context.Context) (*lock.Hold, error) {
 		p, err := s.Acquire(ctx, n)
@@ -144,9 +140,9 @@ func (s *Semaphore) check(ctx context.Context) error {
 	return session.CheckContext(ctx)
 }
 
-// want checks what can be checked before Redis is asked, and counts as a call of
-// the client until session.Leave. It is called by the method that the user calls,
-// whose caller is noted.
+// want checks what can be checked before the client asks Redis. The result counts as a call of the
+// client until session.Leave. The method that the user calls must call want directly, because want
+// notes the caller of that method.
 func (s *Semaphore) want(ctx context.Context, n int) (*want, error) {
 	err := s.check(ctx)
 	if err == nil {

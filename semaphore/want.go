@@ -21,8 +21,8 @@ const (
 	opRelease = "release"
 )
 
-// want is one wish for units, of an Acquire or TryAcquire, and what it takes to ask
-// Redis for them.
+// want is the request of one Acquire or TryAcquire for units, and what it takes to ask Redis for
+// them.
 type want struct {
 	*Semaphore
 
@@ -58,8 +58,8 @@ func (w *want) slot() int {
 	return 0
 }
 
-// call is how a command of the wait is sent. After the server stood still, the waiter
-// shows within a heartbeat that it lives.
+// call returns how to send a command of the wait. The pause is short enough for the waiter to show
+// within a heartbeat that it is alive, after the server stood still.
 func (w *want) call() session.Call {
 	return session.Call{
 		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
@@ -73,8 +73,8 @@ func (w *want) Spec(id string) queue.Spec[lua.PermitBeat] {
 	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, Beat: w.beat(id)}
 }
 
-// Join asks Redis for units or a place in the queue, under an id. A refusal
-// that no waiting would cure is an error.
+// Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
+// cure is an error.
 func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
 	ticket, call := w.ticket, w.call()
 	call.Window = w.settings.QueueWindow()
@@ -105,10 +105,10 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 	return answer, err
 }
 
-// Ask beats once for one waiter, which takes what it was granted, until that is
-// answered. What it was granted ends soon unless an attempt takes it, so that a lost
-// attempt must leave time for another. Each attempt asks for itself: a grant is trusted
-// from before the answered one was sent.
+// Ask sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
+// waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
+// leave time for another. Each attempt counts trust for itself, from the instant before it was
+// sent.
 func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	call := w.call()
 	call.Share = w.settings.QueueWindow()
@@ -122,10 +122,9 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 		})
 }
 
-// release gives up what an id has: units, which go to the next, or the place in the
-// queue. It is sent again also when Redis refuses it, for a permission may come back
-// before the lease ends. It is one command: GiveUp does the rest where there is more to
-// hand on.
+// release gives up what an id has: units, which go to the next waiters, or the place in the queue.
+// It sends the command again even if Redis refuses it, because a permission may come back before
+// the lease ends. release is one command. If there is more to hand on, GiveUp does the rest.
 func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
 	return session.Do(ctx, w.session, call.Under(ctx),
@@ -136,9 +135,9 @@ func (w *want) release(ctx context.Context, id string) (session.Answer[lua.Relea
 		})
 }
 
-// GiveUp releases in the background what may have been, or may yet be, granted or
-// queued under an id, and hands on what is free. A permit stands for a lease; a place,
-// for a heartbeat after the last sign of life, and may be granted at the end of it.
+// GiveUp releases in the background what may have been, or may yet be, granted or queued under an
+// id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
+// its last heartbeat, and may be granted at the end of that time.
 func (w *want) GiveUp(id string, strays session.Strays) {
 	w.session.GiveBack(strays, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
@@ -152,7 +151,7 @@ func (w *want) GiveUp(id string, strays session.Strays) {
 	})
 }
 
-// begin makes a hold of a grant, and the acquisition it begins.
+// begin makes a hold of a grant, and the acquisition that it begins.
 func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
@@ -163,8 +162,8 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	return h
 }
 
-// permit makes the user's handle, unless the client closes: closing may have looked
-// for what is held before this one was there.
+// permit makes the user's handle, unless the client closes. In that case closing may have looked
+// for held permits before this one was there.
 func (w *want) permit(ctx context.Context, h *acquisition.Hold, err error) (*Permit, error) {
 	switch {
 	case err != nil:
@@ -176,8 +175,8 @@ func (w *want) permit(ctx context.Context, h *acquisition.Hold, err error) (*Per
 	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
 }
 
-// Late reports whether the trust in a grant of a whole lease was over when it
-// arrived. It is asked for again then, which extends it.
+// Late reports whether trust in a grant of a whole lease was over when the grant arrived. The
+// waiter then asks for it again, which extends it.
 func (w *want) Late(sent time.Time) bool {
 	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
 }
@@ -203,7 +202,7 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 	return w.begin(g), nil
 }
 
-// tell notes where this one stands, and tells the user.
+// tell notes the place of the waiter, and notifies the user.
 func (w *want) tell(p lua.Place, again bool) {
 	w.place = p
 	if notice := w.settings.Notice; notice != nil {
@@ -211,7 +210,7 @@ func (w *want) tell(p lua.Place, again bool) {
 	}
 }
 
-// refusal says what is in use, and where in the queue this one stands.
+// refusal says what is in use, and which place the waiter has.
 func (w *want) refusal(cause error) error {
 	return &lockerr.NotAcquiredError{
 		Name: w.keys.Name, InUse: w.place.Limit - w.place.Free, Limit: w.place.Limit,
@@ -219,7 +218,7 @@ func (w *want) refusal(cause error) error {
 	}
 }
 
-// explained is the error, for users, of a wait that ended.
+// explained returns the error, for users, of a wait that ended.
 func (w *want) explained(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
 	var lowered *queue.LimitError
