@@ -9,20 +9,19 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// Family is what the mutexes of one client share: for each name in use, who of
-// this client waits for it. Users have it inside of their redlatch.Client.
+// Family is what the mutexes of one client share: for each name in use, the waiters of this client.
+// Users have it inside their redlatch.Client.
 type Family struct {
 	session *session.Session
 	book    *mutex.Book
 
-	idle atomic.Int64 // so many subscribers hear releases of any lock, and do not come
+	idle atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
 
 	mu     sync.Mutex
 	locals map[string]*local
 }
 
-// NewFamily makes the family of one client, which has one book for all its
-// mutexes.
+// NewFamily makes the family of one client. The client has one book for all its mutexes.
 func NewFamily(b *mutex.Book) *Family {
 	return &Family{session: b.Session, book: b, locals: make(map[string]*local)}
 }
@@ -40,8 +39,8 @@ func (f *Family) enter(name string) *local {
 	return l
 }
 
-// leave ends the use that enter began. The last user ends the subscription, so
-// that nothing is kept for names that are not in use.
+// leave ends the use that enter began. The last user ends the subscription, so that nothing is kept
+// for names that are not in use.
 func (f *Family) leave(name string, l *local) {
 	f.mu.Lock()
 	l.refs--
@@ -59,13 +58,13 @@ func (f *Family) leave(name string, l *local) {
 	}
 }
 
-// released notes that a lock was freed, and heard of by so many subscribers.
+// released notes that a lock was freed, and how many subscribers received the message.
 func (f *Family) released(name, channel string, heard int64, roundTrip time.Duration) {
 	if heard > 0 && f.session.Wakes.Hears(channel) {
 		heard--
 	}
 	h := hearers{known: max(heard, 0), more: f.session.Cluster() || heard < 0, usual: f.idle.Load()}
-	l := f.enter(name) // not the one of the acquisition: an Unlock that is tried again may come long after it
+	l := f.enter(name) // not the one of the acquisition: an Unlock that is called again may come long after it
 	defer f.leave(name, l)
 	idle, tried := l.released(h, roundTrip)
 	if idle || h.known < h.usual {
@@ -76,8 +75,8 @@ func (f *Family) released(name, channel string, heard int64, roundTrip time.Dura
 	}
 }
 
-// keep keeps what is known of a name for as long as the longest yield, though nobody
-// of this client may want the lock just now.
+// keep keeps what is known of a name for as long as the longest yield, even if nobody of this
+// client wants the lock now.
 func (f *Family) keep(name string, l *local) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +96,7 @@ func (f *Family) keep(name string, l *local) {
 	})
 }
 
-// keptFor is for how long the state is to be kept yet, and then it is not.
+// keptFor returns how long the state is still to be kept. If the time is over, it ends the keeping.
 func (f *Family) keptFor(l *local) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

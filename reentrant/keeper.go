@@ -20,8 +20,8 @@ type keeper struct {
 	turn atomic.Bool // the acquisition has the local turn
 }
 
-// Leave hands the lock to the next waiter of this client or, when there is none
-// or enough of them had their turn, frees it.
+// Leave hands the lock to the next waiter of this client. If there is none, or enough of them had
+// the lock in a row, Leave frees it.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	if k.turn.Load() && !k.want.Session.IsClosing() && k.l.mayTransfer(k.want.Settings.Turns) {
 		if w := k.l.next(); w != nil {
@@ -31,16 +31,16 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	return k.free(ctx, a)
 }
 
-// Lost passes the turn on: the lock is no more here, whatever its holder does.
+// Lost passes the turn on: this client no longer has the lock, whatever its holder does.
 func (k *keeper) Lost(*acquisition.Acquisition) {
 	if k.turn.Swap(false) {
 		k.l.passTurn()
 	}
 }
 
-// Ended forgets the acquisition and passes the turn on, unless it went on with
-// the lock. Copies of its acquire that are still on their way could be granted
-// now: what they get is given back.
+// Ended forgets the acquisition and passes the turn on, unless the turn went on with the lock.
+// Copies of its acquire that are still in flight may yet be granted. Ended gives back what they
+// get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.giveBack(a.ID, a.Strays)
@@ -52,8 +52,8 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 	k.family.leave(k.want.Keys.Lock, k.l)
 }
 
-// transfer hands the lock to w, with one command. Whatever comes of it, w gets
-// at least the turn, and asks for itself.
+// transfer hands the lock to w, with one command. Whatever the result is, w gets at least the turn,
+// and asks by itself.
 func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.want.NewID()
 	answer, err := session.Do(ctx, k.want.Session, k.want.Call("unlock", false),
@@ -86,14 +86,14 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	case errors.Is(err, lockerr.ErrRefused) && !answer.Strays.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
-	// Either may have it, or get it yet: both are given back, and w asks anew.
+	// Either may have it, or may yet get it: both are given back, and w asks again.
 	k.giveBack(id, answer.Strays)
 	k.giveBack(from.ID, answer.Strays)
 	return err
 }
 
-// requeue puts a waiter that has not given up back to the head of the queue, where it
-// gets the turn.
+// requeue puts a waiter that has not given up back to the head of the queue, where it gets the
+// turn.
 func (k *keeper) requeue(w *waiter) {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
@@ -102,7 +102,7 @@ func (k *keeper) requeue(w *waiter) {
 	}
 }
 
-// free releases the lock for everybody.
+// free releases the lock for all clients.
 func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.want.Release(ctx, a.ID, 0)

@@ -10,18 +10,17 @@ import (
 	"github.com/redlatch/redlatch/internal/wake"
 )
 
-// local is what one client knows of one lock while it has to do with it.
+// local is what one client knows of one lock while it uses it.
 //
-// The goroutines of a client queue here, in order, for the turn: the right to
-// ask Redis for the lock and, with it, the lock. Only one of them talks to
-// Redis, however many wait, and Unlock hands the lock to the next by one
-// command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
+// The goroutines of a client queue here, in order, for the turn: the right to ask Redis for the
+// lock and, with it, the lock. However many wait, only one of them talks to Redis, and Unlock hands
+// the lock to the next with one command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
 type local struct {
 	*mutex.Record
 
 	// Guarded by Family.mu.
 	refs int       // users
-	kept time.Time // until when the state is kept though nobody may use it; zero: it is not
+	kept time.Time // until when the state is kept though nobody may use it; zero if it is not
 
 	mu     sync.Mutex
 	taken  bool               // somebody has the turn
@@ -47,8 +46,8 @@ type given struct {
 	turn bool
 }
 
-// join takes the turn if it is free, and else queues. A chain that got the lock
-// since it looked is sent back to look again: nil and false.
+// join takes the turn if it is free, and otherwise queues. If the chain got the lock since it
+// looked, join returns nil and false, and the caller looks again.
 func (l *local) join(w *want) (wait *waiter, turn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +89,7 @@ func (l *local) nextLocked() *waiter {
 	return w
 }
 
-// deliver gives w what it waits for. It reports false if w gave up meanwhile.
+// deliver gives w what it waits for. It reports false if w has given up meanwhile.
 func (l *local) deliver(w *waiter, g given) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +100,7 @@ func (l *local) deliver(w *waiter, g given) bool {
 	return true
 }
 
-// withdraw takes a waiter out of the queue. It reports false when it is not there:
+// withdraw takes a waiter out of the queue. It reports false if the waiter is not there, because
 // somebody is about to give it something.
 func (l *local) withdraw(w *waiter) bool {
 	l.mu.Lock()
@@ -118,7 +117,7 @@ func (l *local) withdrawLocked(w *waiter) bool {
 	return true
 }
 
-// leave is a waiter giving up. What it was given in the meantime is returned,
+// leave is called by a waiter that gives up. It returns what the waiter was given in the meantime,
 // for the caller to pass on.
 func (l *local) leave(w *waiter) (given, bool) {
 	l.mu.Lock()
@@ -133,7 +132,8 @@ func (l *local) leave(w *waiter) (given, bool) {
 	}
 }
 
-// passTurn gives the turn to the next waiter, who then asks Redis, or frees it.
+// passTurn gives the turn to the next waiter, who then asks Redis. If nobody waits, it frees the
+// turn.
 func (l *local) passTurn() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,16 +153,16 @@ func (l *local) granted(a *acquisition.Acquisition) {
 	l.Granted(a)
 }
 
-// mayTransfer reports whether the lock may go to another waiter of this client
-// once more before others get a chance.
+// mayTransfer reports whether the lock may go to another waiter of this client once more before
+// others get a chance.
 func (l *local) mayTransfer(turns int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.streak < turns
 }
 
-// released notes a release, after which other clients may go first. It reports
-// whether those who heard it are taken for idle ones, and whether new ones have had tries.
+// released notes a release, after which other clients may go first. It reports whether its
+// subscribers count as idle, and whether new ones have had tries.
 func (l *local) released(h hearers, roundTrip time.Duration) (idle, tried bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +177,7 @@ func (l *local) sawOther() {
 	l.yield.others = true
 }
 
-// yieldFor is for how long other clients go first from now on.
+// yieldFor returns for how long other clients go first from now on.
 func (l *local) yieldFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *local) yieldFor() time.Duration {
 	return time.Until(l.yield.until)
 }
 
-// subscription subscribes to the lock's wakes, once for all users.
+// subscription subscribes to the lock's wake-ups, once for all users.
 func (l *local) subscription(hub *wake.Hub, channel string) *wake.Subscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,21 +11,20 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// patience is the waiting of the one goroutine of a client that asks Redis: when
-// to look again.
+// patience decides when the one goroutine of a client that asks Redis looks again.
 //
-// The order is: subscribe, wait for the confirmation, ask again, and only then
-// sleep; else a release between the question and the subscription would go
-// unheard. Every wake is a hint: it may be lost, late, doubled or forged.
+// The order is: subscribe, wait for the confirmation, ask again, and only then sleep. Otherwise a
+// release between the attempt and the subscription would go unnoticed. Every wake-up is a hint: it
+// may be lost, late, doubled or forged.
 type patience struct {
 	want    *want
 	suspect *mutex.Suspicion
 	look    <-chan struct{} // its own chain has got the lock
 	unlook  func()
 	wakes   *wake.Subscription // nil until the first refusal
-	woken   bool               // the last sleep was ended by a wake
-	holder  string             // who was named at the last refusal
-	flood   wake.Flood         // wakes in a row after which the same holder still had the lock
+	woken   bool               // a wake-up ended the last sleep
+	holder  string             // the holder at the last refusal
+	flood   wake.Flood         // wake-ups in a row after which the same holder still had the lock
 }
 
 func (p *patience) end() {
@@ -34,7 +33,7 @@ func (p *patience) end() {
 	}
 }
 
-// yield waits before the first question while other clients go first.
+// yield waits before the first attempt while other clients go first.
 func (p *patience) yield(ctx context.Context) error {
 	d := p.want.l.yieldFor()
 	if d <= 0 {
@@ -43,8 +42,8 @@ func (p *patience) yield(ctx context.Context) error {
 	return p.sleep(ctx, d, nil, lua.AcquireReply{})
 }
 
-// wait returns when it is time to ask again, after a refusal. The error is that
-// of a Lock that gives up.
+// wait returns when it is time to ask again, after a refusal. The error is that of a Lock that
+// gives up.
 func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	if p.look == nil {
 		p.look, p.unlook = p.want.Record.Watch(p.want.Owner)
@@ -68,8 +67,8 @@ func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	return p.sleep(ctx, p.until(refused.Remaining), p.wakes.C(), refused)
 }
 
-// confirmed waits until the subscription is in place, or is known not to be for
-// the time being; then polling has to do.
+// confirmed waits until the subscription is in place, or is known not to be for now. In the second
+// case the waiter has to poll.
 func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) error {
 	bounded, cancel := context.WithTimeout(ctx, p.until(refused.Remaining))
 	defer cancel()
@@ -80,9 +79,9 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 	return nil
 }
 
-// until is how long to sleep at most: to the end of the holder's lease, for
-// nothing may be heard of that, and never longer than the poll bound, for what
-// should be heard may be lost. Chance keeps clients from asking all together.
+// until returns how long to sleep at most. That is to the end of the holder's lease, because no
+// message announces it. It is never longer than the poll bound, because messages may be lost.
+// Chance keeps clients from asking all together.
 func (p *patience) until(remaining time.Duration) time.Duration {
 	poll := p.want.Settings.Poll
 	d := poll - rand.N(poll/5+1)
@@ -92,8 +91,8 @@ func (p *patience) until(remaining time.Duration) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// gap is a pause before wakes count again, when they keep coming while the same
-// holder keeps the lock: somebody floods the channel.
+// gap returns a pause before wake-ups count again, if they keep coming while the same holder keeps
+// the lock: somebody floods the channel.
 func (p *patience) gap(holder string) time.Duration {
 	if holder != p.holder || !p.woken {
 		p.holder, p.flood = holder, wake.Flood{}
@@ -102,7 +101,7 @@ func (p *patience) gap(holder string) time.Duration {
 	return p.flood.Pause()
 }
 
-// sleep waits for a wake, or that long.
+// sleep waits for a wake-up, or for d.
 func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan struct{}, refused lua.AcquireReply) error {
 	p.suspect.Begin()
 	timer := time.NewTimer(d)

@@ -44,7 +44,7 @@ func (w *want) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion
 	}
 }
 
-// passOn gives to others what a waiter got that had given up.
+// passOn gives to others what a waiter got that had already given up.
 func (w *want) passOn(g given) {
 	switch {
 	case g.hold != nil:
@@ -54,9 +54,10 @@ func (w *want) passOn(g given) {
 	}
 }
 
-// try asks Redis once for the lock, and where somebody stands in its queue hands it on
-// and asks once more: they may all be dead. A grant that came too late to be trusted is
-// no refusal: it asks anew. ErrOwnChain: the chain has got the lock meanwhile.
+// try asks Redis once for the lock. If someone waits in the queue of the lock, try hands the lock
+// on and asks once more, because the waiters may all be dead. If a grant came too late to be
+// trusted, that is no refusal, and try asks again. ErrOwnChain says that the chain has got the lock
+// meanwhile.
 func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 	has := false
 	defer w.passTurnUnless(&has, turn)
@@ -68,7 +69,7 @@ func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 			has = true
 			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, turn), nil
 		}
-		if granted { // at once: it would be in the way of the next question
+		if granted { // immediately: it would be in the way of the next attempt
 			_, err = w.Release(ctx, id, 0)
 		}
 		if !granted || err != nil || answer.Strays.Any() {
@@ -90,16 +91,16 @@ func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 	}
 }
 
-// passTurnUnless passes the turn on, if there is one and it did not go with the lock:
-// also when a context or a logger of the user panics.
+// passTurnUnless passes the turn on, if there is one and it did not go with the lock. It also does
+// so if a context or a logger of the user panics.
 func (w *want) passTurnUnless(has *bool, turn bool) {
 	if turn && !*has {
 		w.l.passTurn()
 	}
 }
 
-// contend asks Redis for the lock, with the turn, until it gets it or ctx ends. Each
-// question has a fresh id: what an earlier one got, or may get yet, can have ended.
+// contend asks Redis for the lock, with the turn, until it gets it or ctx ends. Each attempt has a
+// fresh id, because what an earlier one got, or may yet get, can have ended.
 func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
 	p := patience{want: w, suspect: suspect}
 	defer p.end()
@@ -134,19 +135,19 @@ func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisit
 	return nil, err
 }
 
-// abandon gives back what a question was granted, or may be yet.
+// abandon gives back what an attempt was granted, or may yet be granted.
 func (w *want) abandon(id string, answer session.Answer[lua.AcquireReply]) {
 	if answer.Strays.Any() || answer.Value.Status == lua.Granted {
 		w.giveBack(id, answer.Strays)
 	}
 }
 
-// gaveUp is the error of a wait that ended.
+// gaveUp returns the error of a wait that ended.
 func (w *want) gaveUp(ctx context.Context, err error, last lua.AcquireReply) error {
 	return w.GaveUp(ctx, err, w.notAcquired(last))
 }
 
-// notAcquired is what a refusal says.
+// notAcquired returns what a refusal says.
 func (w *want) notAcquired(r lua.AcquireReply) lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{Name: w.Keys.Lock, Holder: r.Holder, Description: r.About, Remaining: r.Remaining}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// want is one wish for a lock, of a Lock or TryLock.
+// want is the request of one Lock or TryLock.
 type want struct {
 	*mutex.Want
 
@@ -23,8 +23,7 @@ func (w *want) end() {
 	w.End()
 }
 
-// giveBack releases in the background what may have been, or may yet be,
-// granted under an id.
+// giveBack releases in the background what may have been, or may yet be, granted under an id.
 func (w *want) giveBack(id string, strays session.Strays) {
 	w.GiveBack(strays, func(ctx context.Context) error {
 		_, err := w.Release(ctx, id, 0)
@@ -32,7 +31,7 @@ func (w *want) giveBack(id string, strays session.Strays) {
 	})
 }
 
-// begin makes a hold of a grant, and the acquisition it begins.
+// begin makes a hold of a grant, and the acquisition that it begins.
 func (w *want) begin(id string, fence int64, sent time.Time, strays session.Strays, turn bool) *acquisition.Hold {
 	w.family.enter(w.Keys.Lock) // for the acquisition; until Ended
 	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}

@@ -2,32 +2,31 @@ package reentrant
 
 import "time"
 
-// yielding decides how long a client that has released a lock waits before it
-// asks for it again, so that a waiter of another client can take it. Without a
-// yield the releasing client would nearly always win: the other one has to hear
-// of the release first.
+// yielding decides how long a client that has released a lock waits before it asks for it again, so
+// that a waiter of another client can get it. Without a yield the releasing client would nearly
+// always win, because the other one must first receive the message of the release.
 //
-// A yield costs time, so it is made only where it is likely to help:
+// A yield costs time, so the client yields only where that is likely to help:
 //
-//   - Another client had the lock since the last release. The client then yields
-//     at each release: half as long as before when that helped, twice as long when
-//     it did not, and no more after two yields in vain.
-//   - More subscribers hear the release than before. A new one may be a waiter. The
-//     client tries eight yields, each twice as long as the one before it. If all of them
-//     are in vain, the next new subscribers get no more than probes, until another client
-//     is seen with the lock: a monitor that reconnects again and again is always new.
-//   - Somebody may hear the release, and nothing more is known: a monitor that
-//     subscribes to every channel, or any node of a cluster. The client probes: a
-//     short yield from time to time, and a long one, for waiters far away, more
-//     rarely. Probes take less than three parts in a hundred of the time.
+//   - Another client had the lock since the last release. The client then yields at each release:
+//     half as long as before if that helped, twice as long if it did not. After two yields in vain
+//     it stops.
+//   - More subscribers receive the release than before. A new one may be a waiter. The client tries
+//     eight yields, each twice as long as the one before it. If all of them are in vain, the next
+//     new subscribers get no more than probes, until another client is seen with the lock: a
+//     monitor that reconnects again and again is always new.
+//   - Somebody may receive the release, and nothing more is known: a monitor that subscribes to
+//     every channel, or any node of a cluster. The client probes: a short yield from time to time,
+//     and a long one, for waiters far away, more rarely. Probes take less than three parts in a
+//     hundred of the time.
 //
 // It has no clock of its own, and is guarded by local.mu.
 type yielding struct {
 	until  time.Time     // other clients go first until then
-	length time.Duration // of the last yield; 0 when nothing is known
+	length time.Duration // of the last yield; 0 if nothing is known
 	tries  int           // how many more yields may be in vain
 	others bool          // another client had the lock since the last release
-	heard  int64         // how many subscribers heard the last release
+	heard  int64         // how many subscribers received the last release
 	series bool          // the tries are for new subscribers
 	spent  bool          // such a series was in vain, and no other client was seen since
 	probes uint          // how many probes there were
@@ -44,15 +43,15 @@ const (
 	probePause = 150 // times the shortest yield
 )
 
-// hearers is who may have heard a release, the client itself left out.
+// hearers is who may have received a release, without the client itself.
 type hearers struct {
 	known int64 // subscribers that Redis counted
 	more  bool  // there may be others: a node of a cluster counts its own subscribers only
-	usual int64 // so many hear the releases of any lock, and do not come
+	usual int64 // so many receive the releases of any lock, and do not want it
 }
 
-// released is called at each release, which took roundTrip. It reports whether the
-// subscribers that heard it are taken for idle ones: they do not come.
+// released is called at each release, which took roundTrip. It reports whether the subscribers that
+// received it count as idle, which means that they do not want the lock.
 func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (idle bool) {
 	// A waiter needs a message and a command, each about as long as our own command.
 	least := min(max(2*roundTrip, shortestYield), longestYield/8)
@@ -71,7 +70,7 @@ func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (
 	y.others, y.heard, y.until = false, h.known, time.Time{}
 	switch {
 	case h.known <= 0 && !h.more:
-		return false // nobody is there to take it
+		return false // nobody is there to get it
 	case y.tries > 0:
 		y.tries--
 		y.spent = y.series && y.tries == 0
@@ -88,9 +87,9 @@ func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (
 	return idle
 }
 
-// probe is how long the next probe is: each fourth is four times as long as the
-// three before it, each fourth of those again, and each fourth of those is the
-// longest yield. On average it is nearly four times the shortest.
+// probe returns how long the next probe is. Each fourth is four times as long as the three before
+// it. Each fourth of those is four times as long again, and each fourth of those is the longest
+// yield. The average is nearly four times the shortest.
 func (y *yielding) probe(least time.Duration) time.Duration {
 	y.probes++
 	switch {
