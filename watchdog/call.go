@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// call is one renewal under way. One at most names a given lease, except that
-// a call given up may still run beside its successor.
+// call is one renewal in flight. At most one names a given lease. But a call that was given up may
+// still run beside its successor.
 type call struct {
 	lane    *lane
 	leases  []*Lease
 	batch   []Request
 	sent    stamp
 	timeout time.Duration
-	slow    int64 // when it stops to count as prompt
+	slow    int64 // when it no longer counts as prompt
 	end     int64 // when it is given up
 	prompt  bool
 	givenUp bool
@@ -28,8 +28,8 @@ func (w *Watchdog) start(ln *lane, leases []*Lease, now stamp) {
 	w.work.Go(func() { w.run(c) })
 }
 
-// newCall books a batch as under way. The instant of sending is the loop's, before
-// the call's goroutine even runs: a little early is the safe side.
+// newCall notes a batch as in flight. The instant of sending is that of the loop, before the
+// goroutine of the call even runs: a little early is the safe side.
 func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
 	c := &call{
 		lane: ln, leases: leases, sent: now, prompt: true,
@@ -52,20 +52,19 @@ func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
 	return c
 }
 
-// timeout is what a call gets: half the interval. With less trust left than
-// twice that, half of the trust, so that a call that hangs leaves time for
-// another try; but no less than a quarter of the usual, so that a slow server
-// is not cut off shorter each time; and never more than the trust. Of leases
-// with different trust in a batch the longest counts: for the others the end
-// of trust comes first, on time, whatever the call does.
+// timeout returns how long a call may take: half the interval. If less than twice that trust is
+// left, it is half of the trust, so that a call that hangs leaves time for another attempt. But it
+// is no less than a quarter of the usual time, so that a slow server is not cut off shorter each
+// time, and never more than the trust. If the leases of a batch have different trust, the longest
+// counts. For the others the end of trust comes first, on time, whatever the call does.
 func timeout(every, trust time.Duration) time.Duration {
 	full := max(every/2, timeoutMin)
 	return min(max(min(full, trust/2), full/4, timeoutMin), trust)
 }
 
-// slowTimeout is what a call gets after so many that went unanswered: twice as long each
-// time, for a server that is slow, but no more than half of the trust of any lease in it,
-// so that a call that hangs leaves time for another try.
+// slowTimeout returns how long a call may take after tries calls that went unanswered: twice as
+// long each time, for a server that is slow. It is no more than half of the trust of any lease in
+// the call, so that a call that hangs leaves time for another attempt.
 func slowTimeout(every, trust time.Duration, tries uint8) time.Duration {
 	d, most := every/2, trust/2
 	for ; tries > 0 && d < most; tries-- {
@@ -74,7 +73,7 @@ func slowTimeout(every, trust time.Duration, tries uint8) time.Duration {
 	return min(d, most)
 }
 
-// run makes the call, unless nobody wants it any more, and hands in what it said.
+// run makes the call, unless nobody wants it any more, and hands in the answers.
 func (w *Watchdog) run(c *call) {
 	if !w.stillWanted(c) {
 		return
@@ -83,7 +82,7 @@ func (w *Watchdog) run(c *call) {
 	defer cancel()
 	var answers []Answer
 	err := errNoReturn
-	// Deferred, so that a Renew that panics or ends its goroutine is heard too.
+	// Deferred, so that it also runs if Renew panics or ends its goroutine.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("watchdog: Renew panicked: %v\n%s", p, debug.Stack())
@@ -93,10 +92,10 @@ func (w *Watchdog) run(c *call) {
 	answers, err = w.renew(ctx, c.lane.group, c.batch)
 }
 
-// stillWanted looks once more, at the moment of sending, and leaves out the leases
-// that were stopped since the batch was made. Waiting in [Lease.Stop] does not do
-// alone: it has an end, and on a busy machine this goroutine can begin after it.
-// It reports whether there is anything left to send.
+// stillWanted checks the leases again at the moment of sending, and leaves out those that were
+// stopped since the batch was made. The wait in [Lease.Stop] alone is not enough: it has an end,
+// and on a busy machine this goroutine can begin after it. stillWanted reports whether there is
+// anything left to send.
 func (w *Watchdog) stillWanted(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +121,7 @@ func (w *Watchdog) stillWanted(c *call) bool {
 	return kept > 0
 }
 
-// returned notes that a call which named l does so no more.
+// returned notes that a call which named l no longer does.
 func (l *Lease) returned() {
 	l.calls--
 	if l.calls == 0 && l.quiet != nil {
@@ -131,7 +130,7 @@ func (l *Lease) returned() {
 	}
 }
 
-// change is what a call changed in its lane, worth a line in the log.
+// change is what a call changed in its lane that is worth a line in the log.
 type change int8
 
 const (
@@ -140,7 +139,7 @@ const (
 	recovered
 )
 
-// settle books what a call said.
+// settle notes the answers of a call.
 func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,9 +162,8 @@ func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 	return c.lane.heard(err != nil || len(answers) == 0)
 }
 
-// late books what a call said that had been given up: a server that is slow extends
-// leases too, and trust counts from the sending. Only that is heeded. The heap is left
-// alone, see [Lease.Confirm].
+// late notes the answers of a call that had been given up. A slow server extends leases too, and
+// trust counts from the sending. Only Renewed counts. The heap is left alone, see [Lease.Confirm].
 func (c *call) late(answers []Answer) {
 	for i, a := range answers {
 		if l, lease := c.leases[i], c.batch[i].Lease; a == Renewed && lease > 0 && l.state.watched() {
@@ -174,7 +172,7 @@ func (c *call) late(answers []Answer) {
 	}
 }
 
-// answer books what a call said of its i-th lease.
+// answer notes what a call said of its i-th lease.
 func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
 	if l.state != asked {
 		return // stopped or lost meanwhile: too late for any answer
@@ -205,8 +203,8 @@ func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
 	w.replace(l)
 }
 
-// giveUp stops waiting for calls that outlived their context, so that their
-// leases are asked for again, and takes the places of slow ones back.
+// giveUp stops waiting for calls that outlived their context, so that the watchdog asks for their
+// leases again. It also takes the places of slow calls back.
 func (w *Watchdog) giveUp(now int64) {
 	for c := range w.calls {
 		if now >= c.slow && c.prompt {
@@ -243,8 +241,8 @@ func (w *Watchdog) leave(c *call) {
 	w.nudge(w.order.first())
 }
 
-// heard keeps whether calls fail in ln, and says when that changed: an outage
-// is one line in the log and not one for each batch and try.
+// heard notes whether calls fail in ln, and says when that changed. So an outage is one line in the
+// log, and not one for each batch and attempt.
 func (ln *lane) heard(failed bool) change {
 	if failed == ln.failing {
 		return noChange

@@ -13,8 +13,8 @@ import (
 // never is an instant that does not come.
 const never int64 = math.MaxInt64
 
-// later is at + d, or never where that would overflow: a lease or a maximum
-// hold of "for ever" must not wrap around into the past.
+// later returns at + d, or never if that would overflow: a lease or a maximum hold of "for ever"
+// must not wrap around into the past.
 func later(at int64, d time.Duration) int64 {
 	if d > 0 && at > never-int64(d) {
 		return never
@@ -70,31 +70,32 @@ func (w *Watchdog) at(t time.Time) stamp {
 	return s
 }
 
-// wallClock is t without its monotonic reading.
+// wallClock returns t without its monotonic reading.
 func wallClock(t time.Time) int64 { return t.Round(0).UnixNano() }
 
-// firstDelay is how long after its grant a lease is asked for first. Half the
-// interval is spread, so that leases taken together are not asked together.
+// firstDelay returns how long after its grant a lease is first due. Half the interval is spread, so
+// that leases taken together are not asked for together.
 func firstDelay(every time.Duration) time.Duration {
 	return every - rand.N(every/2+1)
 }
 
-// delay is how long after one question the next is due: never more than the
-// interval, and a little less at random, so that an outage, after which
-// everything is asked at once, does not leave everything in step for ever.
+// delay returns how long after one renewal the next is due. It is never more than the interval, and
+// a little less at random. After an outage everything is asked for at once. The random part keeps
+// it
+// from staying in step for ever.
 func delay(every time.Duration) time.Duration {
 	return every - rand.N(every/coalesce+1)
 }
 
-// pace is what repetitions go by: the interval, and with less trust left than that,
-// what is left; but no less than an eighth of it, so that an outage does not end in a
-// storm of questions.
+// pace returns the time that decides when to repeat: the interval, or what is left of trust if that
+// is less. It is no less than an eighth of the interval, so that an outage does not end in a storm
+// of renewals.
 func pace(every, left time.Duration) time.Duration {
 	return max(min(every, left), every/8)
 }
 
-// backoff is how long after no answer the lease is asked for again: from a
-// sixteenth of the interval, doubling to half of it, a second at most.
+// backoff returns how long after no answer the lease is due again: from a sixteenth of the
+// interval, doubling to half of it, a second at most.
 func backoff(every time.Duration, tries int) time.Duration {
 	most := min(every/2, time.Second)
 	d := max(min(every/16<<min(tries, 3), most), time.Millisecond)

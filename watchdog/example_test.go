@@ -8,7 +8,7 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// The server lost the lock: its holder hears of it at the next renewal.
+// The server lost the lock: its holder finds out at the next renewal.
 func Example() {
 	dog := watchdog.New(watchdog.Config{
 		Renew: func(_ context.Context, _ int, batch []watchdog.Request) ([]watchdog.Answer, error) {

@@ -1,11 +1,11 @@
 package watchdog
 
-// heap is a binary min-heap of what is due when. Its elements are told their
-// place, so that any of them can be moved or taken out in O(log n).
+// heap is a binary min-heap of what is due when. It tells its elements their place, so that any of
+// them can be moved or taken out in O(log n).
 //
-// container/heap would do the same through two interface values a step; this
-// is on the path of every uncontended lock and unlock. The instant lies beside
-// the pointer, so that comparing does not fetch the lease itself.
+// container/heap would do the same through two interface values a step; this is on the path of
+// every uncontended lock and unlock. The instant lies beside the pointer, so that comparing does
+// not fetch the lease itself.
 type heap[T interface{ placed(int) }] []slot[T]
 
 type slot[T any] struct {
@@ -37,7 +37,7 @@ func (h heap[T]) fix(i int, at int64) {
 	h.settle(i)
 }
 
-// first is the earliest instant, or never.
+// first returns the earliest instant, or never.
 func (h heap[T]) first() int64 {
 	if len(h) == 0 {
 		return never

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// laneKey says which leases share a lane: those that may share a call and have
-// the same interval. The interval is part of it because the time a call gets
-// follows from it: among mixed leases the shortest would cut the patience of
-// all, and the longest would keep the shortest from its retries.
+// laneKey says which leases share a lane: those that may share a call and have the same interval.
+// The interval is part of the key because the time limit of a call follows from it. Among mixed
+// leases the shortest would cut the time of all, and the longest would keep the shortest from its
+// retries.
 type laneKey struct {
 	group int
 	every time.Duration
 }
 
-// lane holds leases that may be asked for in one call.
+// lane holds leases that may share one call.
 type lane struct {
 	laneKey
 	leases  heap[*Lease] // by what is due
-	line    []*Lease     // due, in order; those stopped meanwhile are passed over
-	calls   int          // under way, without those given up
+	line    []*Lease     // due, in order; skips those stopped meanwhile
+	calls   int          // in flight, without those given up
 	place   int          // in the watchdog's heap
 	lined   bool         // in the watchdog's line
 	failing bool         // the last call failed as a whole; reported once
@@ -27,9 +27,8 @@ type lane struct {
 
 func (ln *lane) placed(i int) { ln.place = i }
 
-// take picks the next batch: first those in line, then, where there is room,
-// those that will be due soon. Only where there is room, since asking early
-// without need would make more calls of it, not fewer.
+// take picks the next batch: first the leases in line, then, if there is room, those that will be
+// due soon. To ask early without room would make more calls, not fewer.
 func (ln *lane) take(now int64, size int) []*Lease {
 	var batch []*Lease
 	for len(ln.line) > 0 && len(batch) < size {
@@ -54,7 +53,7 @@ func (ln *lane) take(now int64, size int) []*Lease {
 	return batch
 }
 
-// all is a copy, because the heap moves when a lease is due at another time.
+// all returns a copy, because the heap moves when a lease is due at another time.
 func (ln *lane) all() []*Lease {
 	leases := make([]*Lease, len(ln.leases))
 	for i, s := range ln.leases {
@@ -63,8 +62,8 @@ func (ln *lane) all() []*Lease {
 	return leases
 }
 
-// Hurry has every lease of these groups asked for now, in the usual batches. It is for a
-// caller that may have missed news of them. It does not block.
+// Hurry makes every lease of these groups due now, in the usual batches. It is for a caller that
+// may have missed news of them. It does not block.
 func (w *Watchdog) Hurry(is func(group int) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,9 +80,8 @@ func (w *Watchdog) Hurry(is func(group int) bool) {
 	}
 }
 
-// Regroup puts every lease into the group that of returns for its key and its present
-// group. It is for a caller that learns later which leases may share a call. Calls under
-// way go on as they are.
+// Regroup puts every lease into the group that of returns for its key and its present group. It is
+// for a caller that learns later which leases may share a call. Calls in flight go on as they are.
 func (w *Watchdog) Regroup(of func(key string, group int) int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,8 +2,8 @@ package watchdog
 
 import "time"
 
-// loop sleeps until something is due and does it, until Close. It never waits
-// for a renewal or for an Ended, so that it is never late for an end of trust.
+// loop sleeps until something is due and does it, until Close. It never waits for a renewal or for
+// an Ended, so that it is never late for an end of trust.
 func (w *Watchdog) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -41,10 +41,10 @@ func (w *Watchdog) pass() (time.Duration, bool) {
 	return time.Duration(w.wakeAt - now.mono), w.wakeAt != never
 }
 
-// compareClocks notices that the wall clock went ahead of the monotonic one
-// (the machine was suspended, or a clock was set) and has every lease asked
-// for whose trust is over by it, at the time it is. It ends none: only the
-// answer knows whether the lease's time went by or just the clock's.
+// compareClocks notices that the wall clock went ahead of the monotonic one: the machine was
+// suspended, or a clock was set. It makes every lease due at the time when its trust is over by the
+// wall clock. It ends none, because only the answer says whether the time of the lease went by or
+// only that of the clock.
 func (w *Watchdog) compareClocks(now stamp) {
 	offset := now.offset()
 	if offset-w.offset < jump {
@@ -59,7 +59,7 @@ func (w *Watchdog) compareClocks(now stamp) {
 	}
 }
 
-// collect ends what has no trust left in ln and puts what is due in line.
+// collect ends the leases without trust in ln and puts those that are due in line.
 func (w *Watchdog) collect(ln *lane, now int64) {
 	for ln.leases.first() <= now {
 		l := ln.leases[0].of
@@ -102,16 +102,16 @@ func (w *Watchdog) dispatch(now stamp) {
 	}
 }
 
-// lose ends l. A goroutine of its own tells it, because an Ended that blocks
-// must not keep others from hearing in time.
+// lose ends l. A goroutine of its own notifies the owner, because an Ended that blocks must not
+// delay the others.
 func (w *Watchdog) lose(l *Lease, r Reason) {
 	w.drop(l)
 	l.state, l.reason = lost, r
 	go w.tell(l)
 }
 
-// tell calls Ended, unless Stop or Close came first. Here it is decided, not
-// in lose, so that Stop has the longest say.
+// tell calls Ended, unless Stop or Close came first. This is decided here, not in lose, so that
+// Stop has as long as possible.
 func (w *Watchdog) tell(l *Lease) {
 	w.mu.Lock()
 	if w.closed || l.state != lost {
@@ -125,8 +125,8 @@ func (w *Watchdog) tell(l *Lease) {
 	}
 }
 
-// sweep drops empty lanes, once in a while: a lane that locks come and go in
-// would otherwise be made anew for each.
+// sweep drops empty lanes, once in a while. A lane in which locks come and go would otherwise be
+// made anew for each.
 func (w *Watchdog) sweep(now int64) {
 	if now < w.sweepAt && w.leases > 0 {
 		return
@@ -140,7 +140,7 @@ func (w *Watchdog) sweep(now int64) {
 	}
 }
 
-// nextDue is when the loop must pass again.
+// nextDue returns when the loop must pass again.
 func (w *Watchdog) nextDue(now int64) int64 {
 	due := w.order.first()
 	if w.leases > 0 {

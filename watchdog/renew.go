@@ -26,9 +26,9 @@ type Request struct {
 	Lease time.Duration // to extend to; 0: only look
 }
 
-// Renew renews a batch of leases of one group and answers in the order of the
-// requests. What an error or a short slice leaves open is [Unknown]; answers
-// that come with an error count. It is called from several goroutines at once,
-// must not keep or change batch, and should return when ctx ends: later its
-// answers are ignored. A panic is recovered, logged, and counts as an error.
+// Renew renews a batch of leases of one group. The answers are in the order of the requests. A
+// lease that an error or a short slice leaves open is [Unknown]; answers that come with an error
+// count. Renew is called from several goroutines at once. It must not keep or change batch, and
+// should return when ctx ends. If it returns later, only [Renewed] counts. The watchdog recovers
+// and logs a panic, and treats it as an error.
 type Renew func(ctx context.Context, group int, batch []Request) ([]Answer, error)

@@ -10,19 +10,19 @@ import (
 const (
 	// batchSize is the default of Config.BatchSize.
 	batchSize = 100
-	// callsPrompt bounds the calls under way, without those that turned out
-	// slow: enough to use a few connections, too few to exhaust a pool.
+	// callsPrompt bounds the calls in flight, without those that turned out slow. It is enough to use
+	// a
+	// few connections, and too few to exhaust a pool.
 	callsPrompt = 8
-	// callsLane bounds the calls under way for one lane, so that one that
-	// hangs leaves places to the others.
+	// callsLane bounds the calls in flight for one lane, so that one that hangs leaves places to the
+	// others.
 	callsLane = 4
-	// slow is when a call no longer counts as prompt and gives its place to
-	// another: when a node of a cluster hangs, that is thousands of groups.
+	// slow is when a call no longer counts as prompt and gives its place to another. If a node of a
+	// cluster hangs, that is thousands of groups.
 	slow = 100 * time.Millisecond
-	// timeoutMin is the least a call gets while trust lasts.
+	// timeoutMin is the least time for a call while trust lasts.
 	timeoutMin = 10 * time.Millisecond
-	// grace is how long after its context's end a call may take to say so
-	// itself, before it is given up.
+	// grace is how long after the end of its context a call may take to return, before it is given up.
 	grace = 10 * time.Millisecond
 	// look is how often the loop compares the clocks while leases exist.
 	look = time.Second
@@ -35,15 +35,16 @@ const (
 // Config says how to renew.
 type Config struct {
 	Renew Renew
-	// Log hears when renewals begin to fail and when they work again. nil: nobody.
+	// Log reports when renewals begin to fail and when they work again. nil: no log.
 	Log *slog.Logger
-	// BatchSize bounds the leases of one call. Larger means fewer calls, each
-	// of which keeps the server busy for longer. Defaults to 100.
+	// BatchSize bounds the leases of one call. A larger size means fewer calls, each of which keeps
+	// the
+	// server busy for longer. Defaults to 100.
 	BatchSize int
 }
 
-// Watchdog keeps leases alive and tells their end. Its methods may be called
-// from any goroutine. Make it with [New].
+// Watchdog keeps leases alive and notifies of their ends. Its methods may be called from any
+// goroutine. Make it with [New].
 type Watchdog struct {
 	renew Renew
 	log   *slog.Logger
@@ -54,7 +55,7 @@ type Watchdog struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // the loop and the calls, not Ended
-	wake   chan struct{}  // tells the loop that something is due earlier
+	wake   chan struct{}  // notifies the loop that something is due earlier
 
 	mu      sync.Mutex // never held while calling out or waiting
 	closed  bool
@@ -101,11 +102,11 @@ func New(cfg Config) *Watchdog {
 	return w
 }
 
-// Close ends renewal. It ends the context of calls under way and waits for them
-// and for the loop, but for 10 ms only: a Renew that ignores its context is left
-// behind, as it is when it does so in time of peace. No lease is told lost by it or after it: they run out on the
-// server, unless they are released. It does not wait for an Ended that was
-// already called, so Ended may call Close. Twice is fine.
+// Close ends renewal. It ends the context of calls in flight and waits for them and for the loop,
+// but for 10 ms only. A Renew that ignores its context is left behind, as it also is in normal
+// operation. Close does not report leases as lost, then or later: they run out on the server,
+// unless they are released. It does not wait for an Ended that was already called, so Ended may
+// call Close. A second Close is allowed.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -129,17 +130,17 @@ func (w *Watchdog) Close() {
 	}
 }
 
-// Len is the number of leases watched: neither stopped nor lost.
+// Len returns the number of leases watched: neither stopped nor lost.
 func (w *Watchdog) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.leases
 }
 
-// Watch watches a lease until Stop, its loss, or Close. It does not block and
-// does no I/O. A lease whose trust is over already is lost at once. After
-// Close the lease is neither renewed nor told lost; its trust still ends. It
-// panics when Every is not positive.
+// Watch watches a lease until Stop, its loss, or Close. It does not block and does no I/O. If the
+// trust of the lease is already over, the lease is lost immediately. After Close the watchdog
+// neither renews the lease nor calls Ended; its trust still ends. Watch panics if Every is not
+// positive.
 func (w *Watchdog) Watch(s Spec) *Lease {
 	if s.Every <= 0 {
 		panic("watchdog: Watch without a positive Every")
@@ -186,8 +187,8 @@ func (w *Watchdog) add(l *Lease, key laneKey) {
 	w.nudge(ln.leases.first())
 }
 
-// drop takes l out of its lane. The loop is not woken: what it sleeps for may
-// be stale, then it finds nothing and sleeps again.
+// drop takes l out of its lane. It does not wake the loop. If the loop sleeps for a stale instant,
+// it then finds nothing and sleeps again.
 func (w *Watchdog) drop(l *Lease) {
 	l.lane.leases.remove(int(l.place))
 	w.leases--
@@ -215,6 +216,6 @@ func (w *Watchdog) nudge(at int64) {
 	w.wakeAt = at
 	select {
 	case w.wake <- struct{}{}:
-	default: // one wake stands already, and the loop looks at everything
+	default: // a wake-up is pending already, and the loop looks at everything
 	}
 }
