@@ -4,8 +4,8 @@
 // owner at a time is inside its trusted window. A hold is notified of its loss before that window
 // ends. Every fresh grant of a name has a larger fence than all grants of that name before it.
 //
-// No lock service can prevent the following, and this one does not. A process that is paused beyond its
-// lease still acts when it resumes. A failover of Redis to a replica that lacks the last writes
+// No lock service can prevent the following, and this one does not. A process that is paused beyond
+// its lease still acts when it resumes. A failover of Redis to a replica that lacks the last writes
 // forgets locks. In both cases two processes can believe that they hold the same lock. Only a
 // resource that checks the fence of each write stops the late one. The same is true if someone
 // deletes, flushes, evicts or force-releases the key. The old holder finds out at its next renewal.

@@ -11,9 +11,9 @@ type Info struct {
 	Holds       int           // how many holds the owner has
 	Remaining   time.Duration // of the lease; negative if it has no end, 0 if nobody holds the lock
 	Fence       int64         // the last one given out; 0 if none is known
-	// Since is about when the holder got the lock, by the server's clock. Fences are made from that
-	// clock. Since is zero if the lock is free, or if the fence is not from that clock (Redisson counts
-	// from one).
+	// Since is about when the holder got the lock, by the server's clock. Fences are made from
+	// that clock. Since is zero if the lock is free, or if the fence is not from that clock
+	// (Redisson counts from one).
 	Since time.Time
 }
 
