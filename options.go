@@ -179,10 +179,10 @@ func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
 
-// WithLogger sets the logger for rare events that no error reports. The handler may block: of the
-// calls of this client, only Close waits for it, and only for an instant. But the runtime reports
-// holds that were dropped, and a handler that blocks then delays all cleanups of the process. A
-// handler that calls Close must pass a context that ends. Defaults to slog.Default.
+// WithLogger sets the logger for rare events that no error reports. The client calls the handler in
+// a goroutine of its own, one line after the other. The handler may block, and it may call Close:
+// only Close waits for it, for 100 ms at most. If more than 1,000 lines wait, the client drops
+// further lines. Defaults to slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) { c.log = log })
 }
