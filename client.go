@@ -124,10 +124,10 @@ func isNil(rdb redis.UniversalClient) bool {
 // every use of the mutex returns a *lockerr.ConfigError.
 //
 // A name is text of at most 512 bytes, including the client's prefix. It has no control characters
-// and no invisible characters (joiners, marks of direction). Braces must form exactly one non-empty
-// {tag}, as Redis Cluster defines them. A name must not begin with "redisson_lock_token:", as the
-// keys of fences do. It must not begin like the keys of queues and semaphores either, for instance
-// with "redlatch:queue:".
+// and no invisible characters (joiners, marks of direction). Braces, if any, must form exactly one
+// non-empty {tag}, as Redis Cluster defines them. A name must not begin with
+// "redisson_lock_token:", as the keys of fences do. It must not begin like the keys of queues and
+// semaphores either, for instance with "redlatch:queue:".
 func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
 	if !c.isMade() {
 		return new(reentrant.Mutex)
