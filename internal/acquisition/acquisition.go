@@ -13,52 +13,51 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// ErrEnded says that an acquisition had been released before the operation
-// began: a would-be re-entry is a fresh lock then.
+// ErrEnded says that an acquisition had been released before the operation began. A re-entry
+// must then acquire the lock afresh.
 var ErrEnded = errors.New("acquisition has been released")
 
-// ErrGone is what a Keeper answers when the server says that the lock is not
-// this acquisition's.
+// ErrGone is the answer of a Keeper if the server says that the lock is not this acquisition's.
 var ErrGone = errors.New("not this acquisition's")
 
-// Keeper is the primitive behind an acquisition: it knows the scripts. Its
-// methods are called one at a time for one acquisition.
+// Keeper is the releaser of an acquisition. A primitive implements it, with its own scripts. For
+// one acquisition, the methods that send commands are called one at a time.
 type Keeper interface {
-	// Reenter asks Redis for one hold more, and extends the lease; one of 0 is left
-	// as it is. ErrGone if the lock is not ours; else when the command was sent, and
-	// what its other attempts may still do.
+	// Reenter asks Redis for another hold, and extends the lease. A lease of 0 leaves the lease
+	// as it is. The result says when the command was sent, and which attempts are in flight. The
+	// error is ErrGone if the lock is not ours.
 	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (Counted, error)
-	// SetHolds tells Redis the number of holds, above zero. ErrGone if the lock
-	// is not ours.
+	// SetHolds sends Redis the number of holds, which is above zero. The error is ErrGone if the
+	// lock is not ours.
 	SetHolds(ctx context.Context, a *Acquisition, holds int) (Counted, error)
-	// Leave gives the lock back. ErrGone if it was not ours.
+	// Leave releases the lock. The error is ErrGone if it was not ours.
 	Leave(ctx context.Context, a *Acquisition) error
-	// Lost is called once when a live acquisition was lost; its owner may still
-	// come and ask.
+	// Lost is called once when a live acquisition was lost. Its owner may still re-enter or unlock,
+	// and then gets the loss.
 	Lost(a *Acquisition)
-	// Ended is called once, when no hold is left to ask about, or when the
-	// release failed. No mutex is held around either call.
+	// Ended is called once, when no open hold is left, or when the release failed. No mutex is
+	// held during a call of Lost or Ended.
 	Ended(a *Acquisition)
 }
 
-// Counted is a command that told Redis a number of holds.
+// Counted describes a command that sent Redis a number of holds.
 type Counted struct {
 	Sent   time.Time
-	Strays session.Strays // attempts that went unanswered, and may set the number yet
+	Strays session.Strays // attempts in flight, which may still set the number
 }
 
-// Grant is a fresh grant as a primitive got it.
+// Grant is a fresh grant, as a primitive got it from Redis.
 type Grant struct {
 	Name     string
-	Release  string // what giving it back is called in errors: "unlock"
-	Key      string // what the watchdog renews
+	Release  string // how errors call its release: "unlock"
+	Key      string // the key that the watchdog renews
 	Slot     int
 	ID       string
 	Fence    int64
-	Sent     time.Time      // before the command that was granted
-	Strays   session.Strays // of its commands, which may be granted yet
+	Sent     time.Time      // the instant before the granted command was sent
+	Strays   session.Strays // its attempts in flight, which may still be granted
 	Owner    *owner.Owner
-	Permit   bool // Owner is that of the locks around it, and owns no permit
+	Permit   bool // Owner is that of the locks around it, because a permit has no owner
 	Settings *settings.Lock
 }
 
@@ -82,13 +81,13 @@ type Acquisition struct {
 
 	mu      sync.Mutex
 	state   state
-	holds   int     // the number meant
+	holds   int     // the count that decides; the number in Redis may be old
 	open    []*Hold // not released, oldest first
 	lostErr *lockerr.LostError
-	watched []chan struct{}         // Lost of holds whose handles became garbage
-	ended   bool                    // the keeper was told
-	retried bool                    // a release failed, and is tried again: it may have been done by now
-	stop    context.CancelCauseFunc // ends the command under way; nil where the loss does not
+	watched []chan struct{}         // the Lost channels of holds whose handles became garbage
+	ended   bool                    // Keeper.Ended was called
+	retried bool                    // a release failed and is retried; it may have taken effect
+	stop    context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
 }
 
 // Begin starts to keep a fresh grant alive and returns its first hold.
@@ -109,7 +108,7 @@ func Begin(s *session.Session, k Keeper, g Grant, site Site) *Hold {
 	return h
 }
 
-// reason puts the watchdog's finding into words.
+// reason says, for users, why the watchdog ended the lease.
 func (a *Acquisition) reason(r watchdog.Reason) string {
 	switch {
 	case r == watchdog.GoneOnServer:
@@ -124,9 +123,8 @@ func (a *Acquisition) reason(r watchdog.Reason) string {
 
 const goneReason = "redis has it no more: it expired, was removed or was taken over"
 
-// Reenter adds a hold. It asks Redis, which also proves that the lock is still
-// ours. ErrEnded if the acquisition was released meanwhile; a *LostError if it
-// was lost.
+// Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
+// ErrEnded if the acquisition was released meanwhile, and a *LostError if it was lost.
 func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	if err := a.takeTurn(ctx, "lock"); err != nil {
 		return nil, err
@@ -153,18 +151,18 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.usableLocked(); err != nil {
-		return nil, err // lost, or closed, while Redis was asked
+		return nil, err // lost or closed while the command was in flight
 	}
 	h := a.newHold(site)
 	a.holds = len(a.open) // n, unless holds were dropped, which do not count
 	if a.Settings.Renew {
-		a.lease.Resume() // all may have been dropped
+		a.lease.Resume() // if all holds had been dropped, renewal had stopped
 	}
 	return h, nil
 }
 
-// leaseToAsk is the lease that a re-entry extends to, or 0 where the hold is not to
-// be extended any more. Re-entering must not be a way around the maximum hold time.
+// leaseToAsk returns the lease that a re-entry extends to. It is 0 if the lease must not be
+// extended any more: a re-entry must not be a way around the maximum hold time.
 func (a *Acquisition) leaseToAsk() time.Duration {
 	st := a.Settings
 	if !st.Renew || st.MaxHold > 0 && time.Since(a.Sent) >= st.MaxHold {
@@ -173,9 +171,10 @@ func (a *Acquisition) leaseToAsk() time.Duration {
 	return st.Lease
 }
 
-// mendNumber tells Redis the right number after a command that failed, or one of
-// whose attempts may set another number yet: at once, and again when none can any
-// more. Nothing rests on the number; it is what operators see.
+// mendNumber corrects the number of holds in Redis. It is needed after a command that failed, or
+// that has attempts in flight, which may still set another number. mendNumber sends the right
+// number immediately, and again when those attempts cannot take effect any more. Nothing depends
+// on the number: only operators see it.
 func (a *Acquisition) mendNumber(strays session.Strays, err error) {
 	if err == nil && !strays.Any() {
 		return
@@ -190,18 +189,19 @@ func (a *Acquisition) mendNumber(strays session.Strays, err error) {
 		ctx, cancel = a.untilLost(ctx)
 		defer cancel()
 		if a.usable() != nil {
-			return nil // and no number any more
+			return nil // the number does not matter any more
 		}
 		_, err := a.keeper.SetHolds(ctx, a, a.count())
 		if errors.Is(err, ErrGone) || a.usable() != nil {
-			return nil // the next command, or renewal, tells the holders
+			return nil // the next command or renewal notifies the holders
 		}
 		return err
 	})
 }
 
-// untilLost returns a context for a command that says nothing to anybody once the lock
-// is lost: it ends then, and whoever waits for the turn is told of the loss.
+// untilLost returns a context that ends when the lock is lost, for a command whose answer nobody
+// needs then. The end of the command also frees the turn, so that callers which wait for the turn
+// are notified of the loss.
 func (a *Acquisition) untilLost(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancelCause(ctx)
 	a.mu.Lock()
@@ -218,7 +218,8 @@ func (a *Acquisition) untilLost(ctx context.Context) (context.Context, context.C
 	}
 }
 
-// lostOr is the loss of the lock, or else err. A refusal says more: it tells what to do.
+// lostOr returns the error of the loss if the lock was lost, and else err. If err is a refusal,
+// lostOr returns err, because a refusal says what to do.
 func (a *Acquisition) lostOr(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -228,8 +229,8 @@ func (a *Acquisition) lostOr(err error) error {
 	return err
 }
 
-// takeTurn waits for the acquisition's turn to send a command: numbers of holds
-// must not overtake each other.
+// takeTurn waits until the acquisition may send a command. Only one command is sent at a time, so
+// that numbers of holds do not overtake each other.
 func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 	select {
 	case a.turn <- struct{}{}:
@@ -237,7 +238,7 @@ func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 	default:
 	}
 	var closing <-chan struct{}
-	if op == "lock" { // what gives back goes on
+	if op == "lock" { // a release goes on while the client closes
 		closing = a.session.Closing()
 	}
 	select {
@@ -246,7 +247,7 @@ func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 	case <-closing:
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
 	case <-ctx.Done():
-		kind := lockerr.ErrIndeterminate // the release is tried on
+		kind := lockerr.ErrIndeterminate // the release is retried
 		if op == "lock" {
 			kind = lockerr.ErrUnavailable // nothing was sent, nor will be
 		}
@@ -279,8 +280,8 @@ func (a *Acquisition) usableLocked() error {
 	}
 }
 
-// expire is the watchdog's word that the lease has ended. An unlock that is
-// under way finds out by itself, and decides.
+// expire is called by the watchdog when the lease has ended. An unlock in flight finds that out by
+// itself, and decides.
 func (a *Acquisition) expire(reason string) {
 	a.mu.Lock()
 	if a.state != live {
@@ -290,11 +291,11 @@ func (a *Acquisition) expire(reason string) {
 	a.setLost(reason)
 	a.mu.Unlock()
 	a.keeper.Lost(a)
-	a.endIfDone() // every hold may have been dropped before: nobody will come and ask
+	a.endIfDone() // every hold may have been dropped: then no Unlock will come
 }
 
-// lose is the server's word, to a command of ours, that the lock is not this
-// acquisition's. It returns the error to give to holders.
+// lose is called when the server has answered a command that the lock is not this acquisition's.
+// It returns the error for holders.
 func (a *Acquisition) lose() error {
 	a.mu.Lock()
 	if a.state == released {
@@ -315,7 +316,7 @@ func (a *Acquisition) lose() error {
 	return err
 }
 
-// setLost tells all holds, with a.mu held.
+// setLost marks the acquisition as lost and ends all holds. The caller holds a.mu.
 func (a *Acquisition) setLost(reason string) {
 	a.state = lost
 	a.lostErr = &lockerr.LostError{
@@ -327,7 +328,8 @@ func (a *Acquisition) setLost(reason string) {
 	}
 }
 
-// tell ends all holds without their asking, with a.mu held.
+// tell ends all open holds without an Unlock, and closes their Lost channels. The caller holds
+// a.mu.
 func (a *Acquisition) tell(cause error) {
 	for _, h := range a.open {
 		h.end(cause)
@@ -342,7 +344,7 @@ func (a *Acquisition) tell(cause error) {
 	a.watched = nil
 }
 
-// endIfDone tells the keeper, once, when no hold is open any more.
+// endIfDone calls Keeper.Ended, once, if the acquisition has ended and no hold is open.
 func (a *Acquisition) endIfDone() {
 	a.mu.Lock()
 	done := len(a.open) == 0 && a.state != live && a.state != leaving
@@ -362,7 +364,7 @@ func (a *Acquisition) end() {
 	}
 }
 
-// IsLive reports whether the acquisition has the lock as far as is known: it was not
+// IsLive reports whether the acquisition has the lock, as far as the client knows: it was not
 // lost, and no release of it has begun.
 func (a *Acquisition) IsLive() bool {
 	a.mu.Lock()
@@ -380,5 +382,5 @@ func (a *Acquisition) Site() Site {
 	return a.open[0].site
 }
 
-// TrustedUntil is when trust in the lease ends unless it is renewed.
+// TrustedUntil returns the time when trust in the lease ends, unless it is renewed before.
 func (a *Acquisition) TrustedUntil() time.Time { return a.lease.TrustedUntil() }

@@ -14,10 +14,10 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// CloseAll gives back what a client has, because it closes. All holders are told
-// before anything is released, since that may take long. What can be released at once is
-// released first: what Redis refuses, or a node that hangs, does not keep the others
-// waiting. It returns what could not be given back until ctx ended.
+// CloseAll releases all that a client holds, because the client closes. It notifies all holders
+// first, since the releases may take long. Then it sends each release once, before it repeats any,
+// so that a refusal or a node that hangs does not delay the others. It returns the errors of all
+// that it could not release before ctx ended.
 func CloseAll(ctx context.Context, held []*Acquisition) error {
 	begun := time.Now()
 	all := make([]*closing, 0, len(held))
@@ -36,19 +36,19 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 	return joined.Errors(errs...)
 }
 
-// closing is an acquisition whose client closes.
+// closing is an acquisition that CloseAll releases.
 type closing struct {
 	a *Acquisition
 
-	tried bool  // once
+	tried bool  // by releaseOnce
 	err   error // of its last release
 }
 
-const atOnce = 64 // a client that holds very many closes in bounded pieces
+const atOnce = 64 // bounds the releases at a time: a client may hold very many locks
 
-// releaseOnce sends one release for each, all of them until one instant. A release that
-// takes longer than its share of that time leaves its place to the next: behind a node
-// that hangs may be others that do not. It returns those that failed.
+// releaseOnce sends one release for each acquisition, with one deadline for all. If a release takes
+// longer than its share of that time, another one may start beside it: other nodes may answer while
+// one node hangs. releaseOnce returns those that failed.
 func releaseOnce(ctx context.Context, all []*closing) (failed []*closing) {
 	briefly := min(500*time.Millisecond+time.Duration(len(all))*time.Millisecond, 2*time.Second)
 	end := time.Now().Add(briefly)
@@ -80,7 +80,8 @@ func releaseOnce(ctx context.Context, all []*closing) (failed []*closing) {
 	return slices.DeleteFunc(all, func(c *closing) bool { return c.tried && c.err == nil })
 }
 
-// releaseAll releases, each until an instant. It returns those that failed.
+// releaseAll releases each acquisition, and retries until the time that until returns for it. It
+// returns those that failed.
 func releaseAll(ctx context.Context, all []*closing, until func(*Acquisition) time.Time) (failed []*closing) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -88,7 +89,7 @@ func releaseAll(ctx context.Context, all []*closing, until func(*Acquisition) ti
 		g.Go(func() error {
 			end := until(c.a)
 			if c.err != nil && !time.Now().Before(end) {
-				return nil // its time is over, and what went wrong is known
+				return nil // its time is over, and its error is known
 			}
 			ctx, cancel := session.Within(ctx, end, trustIsOver)
 			defer cancel()
@@ -100,16 +101,15 @@ func releaseAll(ctx context.Context, all []*closing, until func(*Acquisition) ti
 	return slices.DeleteFunc(all, func(c *closing) bool { return c.err == nil })
 }
 
-// Close ends the acquisition because its client closes: like a last Unlock,
-// whatever the number of holds, with ErrClosed as the cause of its contexts.
-// Whoever watches for the loss is told too: to a worker in another goroutine
-// the lock ended without its asking.
+// Close releases the acquisition because its client closes. It works like a last Unlock, whatever
+// the number of holds, but contexts end with ErrClosed as their cause. Close also closes the Lost
+// channels: for a worker in another goroutine, the lock ended without its Unlock.
 func (a *Acquisition) Close(ctx context.Context) error {
 	return CloseAll(ctx, []*Acquisition{a})
 }
 
-// closeHolds tells all holders that the client has closed. It reports whether
-// there is anything to release.
+// closeHolds notifies all holders that the client has closed. It reports whether there is anything
+// to release.
 func (a *Acquisition) closeHolds() bool {
 	a.mu.Lock()
 	keeps := a.state == live || a.state == leaving
@@ -118,7 +118,7 @@ func (a *Acquisition) closeHolds() bool {
 	}
 	a.open = slices.DeleteFunc(a.open, func(h *Hold) bool {
 		h.released = true
-		return errors.Is(h.cause, errReleased) // its Unlock is under way, or failed: it has asked
+		return errors.Is(h.cause, errReleased) // its Unlock has begun, so it needs no notice
 	})
 	a.tell(a.session.Closed())
 	a.open = nil
@@ -129,8 +129,7 @@ func (a *Acquisition) closeHolds() bool {
 	return keeps
 }
 
-// release gives the lock back when all holders have been told. When ctx has ended, it
-// does not try.
+// release releases the lock, after all holders were notified. If ctx has ended, it sends nothing.
 func (a *Acquisition) release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &lockerr.OpError{Op: a.Release, Name: a.Name, Err: session.Cause(ctx)}

@@ -1,6 +1,5 @@
-// Package acquisition has what all re-entrant locks share once they are
-// granted: counting the holds of one grant, keeping its lease alive, telling its
-// loss, giving it back.
+// Package acquisition contains what all re-entrant locks share after a grant. It counts the holds
+// of the grant, keeps its lease alive, notifies holders of its loss, and releases it.
 //
 //	        Reenter, inner Unlock
 //	            ┌───┐
@@ -8,8 +7,7 @@
 //	            │           │
 //	            └─▶ lost ◀──┘   (the server says it is not ours)
 //
-// The count is kept here and Redis is told the absolute number, so a copy of a
-// command that arrives late can make the number in Redis old, but never the
-// count wrong; and the next command mends the number. What is released is the
-// acquisition by its id, whatever the number says.
+// The count is kept here, and Redis gets the absolute number. So a late copy of a command can make
+// the number in Redis old, but never the count wrong. The next command corrects the number. A
+// release names the acquisition by its id, whatever the number is.
 package acquisition

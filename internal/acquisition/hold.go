@@ -12,27 +12,25 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Hold is one of the holds of an acquisition: what stands behind the handle
-// that the user has. It must not refer to that handle, whose becoming garbage
-// is how a forgotten hold is noticed.
+// Hold is one of the holds of an acquisition, behind the handle that the user has. It must not
+// refer to that handle: the client notices a forgotten hold because its handle becomes garbage.
 type Hold struct {
 	A    *Acquisition
 	site Site
 
 	// Guarded by A.mu.
 	released bool
-	later    bool          // an Unlock that gave up is finished in the background
+	later    bool          // an Unlock gave up, and the background finishes it
 	cause    error         // why its contexts ended; nil while it is held
 	told     bool          // it ended without an Unlock
-	lost     chan struct{} // closed then; made when asked for
+	lost     chan struct{} // closed when told becomes true; made by Lost
 	cancels  []context.CancelCauseFunc
 }
 
-// errUnlockedLater says that an Unlock which had to give up was finished in the
-// background.
+// errUnlockedLater says that the background has finished an Unlock that had given up.
 var errUnlockedLater = errors.New("released in the background")
 
-// errReleased is what the contexts of released holds say.
+// errReleased matches the cause with which the contexts of released holds end.
 var errReleased = errors.New("redlatch: released")
 
 // releasedBy is the cause with which the contexts of a released hold end. It says whose
@@ -53,28 +51,27 @@ func (a *Acquisition) releaseCause() error {
 	return by
 }
 
-// hasEnded reports whether a context that ended with that cause ended because of the
-// release of this acquisition, or of a lock under whose context it was acquired. Any other
-// end is that of the caller's context, also where the caller cancels it with an error
-// around such a cause.
+// hasEnded reports whether a context with that cause ended because this acquisition was released,
+// or a lock under whose context it was acquired. Any other end is that of the caller's context,
+// also if the caller cancels it with an error that wraps such a cause.
 func (a *Acquisition) hasEnded(cause error) bool {
-	by, ok := cause.(*releasedBy) //nolint:errorlint // one inside of a cause is of somebody else
+	by, ok := cause.(*releasedBy) //nolint:errorlint // a wrapped one belongs to somebody else
 	if !ok || by.id == a.ID {
 		return ok
 	}
-	isOuter := a.Permit || by.owner != a.Owner // two locks of one WithOwner are beside each other
+	isOuter := a.Permit || by.owner != a.Owner // two locks of one WithOwner are not nested
 	return by.owner != nil && isOuter && a.Owner.Has(by.owner)
 }
 
-// newHold is called with a.mu held, or before a is shared.
+// newHold adds an open hold. The caller holds a.mu, or a is not shared yet.
 func (a *Acquisition) newHold(site Site) *Hold {
 	h := &Hold{A: a, site: site}
 	a.open = append(a.open, h)
 	return h
 }
 
-// Derive returns a child of parent that re-enters the lock and ends, with a cause,
-// when the hold does. There is no goroutine behind it.
+// Derive returns a child of parent that re-enters the lock. The child ends when the hold does, with
+// a cause. It needs no goroutine.
 func (h *Hold) Derive(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(owner.Below(parent, h.A.Owner))
 	h.A.mu.Lock()
@@ -87,7 +84,7 @@ func (h *Hold) Derive(parent context.Context) context.Context {
 	return ctx
 }
 
-// Lost is closed when the hold ends without an Unlock.
+// Lost returns a channel that is closed when the hold ends without an Unlock.
 func (h *Hold) Lost() <-chan struct{} {
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
@@ -100,7 +97,7 @@ func (h *Hold) Lost() <-chan struct{} {
 	return h.lost
 }
 
-// LostErr is the error of a lost hold, else nil.
+// LostErr returns the error of a lost hold, or nil.
 func (h *Hold) LostErr() error {
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
@@ -110,7 +107,7 @@ func (h *Hold) LostErr() error {
 	return h.A.lostErr
 }
 
-// Unlock gives the hold back, and the lock with the last one.
+// Unlock releases the hold, and with the last hold the lock.
 func (h *Hold) Unlock(ctx context.Context) error {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
@@ -125,12 +122,12 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	return h.unlock(ctx)
 }
 
-// unlock is Unlock in the acquisition's turn.
+// unlock does what Unlock does, while the caller has the acquisition's turn.
 func (h *Hold) unlock(ctx context.Context) error {
 	left, err := h.close()
 	switch {
 	case errors.Is(err, errUnlockedLater):
-		return nil // it was done in the background, for this very caller
+		return nil // the background has done it for this caller
 	case err != nil:
 		h.A.endIfDone()
 		return err
@@ -140,11 +137,10 @@ func (h *Hold) unlock(ctx context.Context) error {
 	return h.A.giveOne(ctx, left)
 }
 
-// unlockLater finishes an Unlock whose context ended while another command of
-// the acquisition was under way: nobody may come again, and what nobody gives
-// back is renewed for ever. So it waits for its turn however long that takes;
-// within what the lease has left, as a caller waits, a command that hangs would
-// outlast it.
+// unlockLater finishes, in the background, an Unlock whose context ended while another command of
+// the acquisition was in flight. The caller may never call Unlock again, and then the client would
+// renew the lock for ever. So unlockLater waits for its turn without a time limit. If it waited
+// only for the rest of the lease, as a caller does, a command that hangs could outlast it.
 func (h *Hold) unlockLater() {
 	h.A.mu.Lock()
 	first := !h.later
@@ -164,12 +160,13 @@ func (h *Hold) unlockLater() {
 	})
 }
 
-// unlockContext bounds an unlock by the caller's context while that lives, and in
-// any case by what the lease has left. A context that is already over says nothing
-// about unlocking: most often it is the reason for it. Nor does one that ends because
-// this very hold is released, which happens before Redis is asked, or one on the path of
-// this one. The deadline of ctx is one of the result, too, and left to it: a caller who ran out of
-// time is told that, and not of a cancel.
+// unlockContext bounds an unlock by ctx, and in any case by the rest of the lease.
+//
+// If ctx has ended before, that says nothing about the unlock: most often it is the reason for it.
+// The unlock then gets the time of one command. If ctx ends because this hold is released, the
+// unlock goes on, because contexts of a hold end before Redis is asked. The same is true of a hold
+// on the path of this one. The deadline of ctx still applies. If it passes, the error says so, and
+// not that ctx was cancelled.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
 		return session.Beyond(ctx, a.Settings.CallLimit())
@@ -179,13 +176,13 @@ func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, conte
 	return within, func() { cancel(); stop() }
 }
 
-// trustIsOver is what an unlock says that was given up then.
+// trustIsOver says in errors why an unlock gave up.
 const trustIsOver = "gave up with the end of trust in the lease"
 
-// insistsUntil is how long an unlock that fails is tried again: until trust ends, for
-// soon after that the lease does. Insisting for longer, it would find one day that
-// Redis has nothing any more, and say that the lock was lost, and not what was wrong.
-// One command has its time in any case, from when it was begun.
+// insistsUntil returns how long an unlock that fails is retried. That is until trust ends, because
+// the lease ends soon after that. A later attempt could find that Redis no longer has the lock. It
+// would then report a loss, and hide the real failure. One command gets its time in any case,
+// counted from begun.
 func (a *Acquisition) insistsUntil(begun time.Time) time.Time {
 	until, least := a.lease.TrustedUntil(), begun.Add(a.Settings.CallLimit())
 	if until.Before(least) {
@@ -194,9 +191,9 @@ func (a *Acquisition) insistsUntil(begun time.Time) time.Time {
 	return until
 }
 
-// close takes the hold out of the count and ends its contexts. It reports how
-// many are left; when none is, the hold stays open until the release is done,
-// so that a failed Unlock may be tried again.
+// close takes the hold out of the count and ends its contexts. It returns how many holds are left.
+// If none is left, the hold stays open until the release is done, so that a failed Unlock can be
+// repeated.
 func (h *Hold) close() (left int, err error) {
 	a := h.A
 	a.mu.Lock()
@@ -224,15 +221,15 @@ func (h *Hold) close() (left int, err error) {
 	return a.holds, nil
 }
 
-// settle marks a hold released, with a.mu held.
+// settle marks a hold as released. The caller holds a.mu.
 func (a *Acquisition) settle(h *Hold) {
 	h.released = true
 	a.open = slices.DeleteFunc(a.open, func(o *Hold) bool { return o == h })
 	h.end(a.releaseCause())
 }
 
-// end ends the contexts of the hold, with A.mu held: cancelling runs the
-// functions of children in goroutines of their own and so cannot come back here.
+// end ends the contexts of the hold. The caller holds A.mu, which is safe: a cancel runs the
+// functions of children in goroutines of their own, so they cannot come back here.
 func (h *Hold) end(cause error) {
 	if h.cause == nil {
 		h.cause = cause
@@ -243,8 +240,8 @@ func (h *Hold) end(cause error) {
 	h.cancels = nil
 }
 
-// giveOne tells Redis that one hold less is left. The hold counts as released
-// whatever Redis says: the count is kept here.
+// giveOne sends Redis the number of holds that are left. The hold counts as released whatever Redis
+// answers, because the count is kept here.
 func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 	ctx, cancel := a.untilLost(ctx)
 	defer cancel()
@@ -253,7 +250,7 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 		if err := a.lose(); !errors.Is(err, ErrEnded) {
 			return err
 		}
-		// Close released the whole lock while the command was under way.
+		// Close released the whole lock while the command was in flight.
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.Release, Name: a.Name}
 	}
 	a.mendNumber(answer.Strays, err)
@@ -263,14 +260,14 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 	return nil
 }
 
-// leave gives the lock back with its last hold. Renewal ends first, and the one
-// in flight is waited for, so that nothing is renewed after Unlock.
+// leave releases the lock with its last hold. It first ends the renewal, and waits for one in
+// flight, so that nothing is renewed after Unlock.
 func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 	a.stopRenewal(ctx)
 	err := a.keeper.Leave(ctx, a)
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.retried || a.state == released) {
-		err = nil // an earlier try of this same Unlock, the background, or closing has released it
+		err = nil // an earlier attempt of this Unlock, the background, or Close has released it
 	}
 	switch {
 	case err == nil:
@@ -289,20 +286,19 @@ func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 	return err
 }
 
-// stopRenewal waits for a renewal in flight, but not for one that hangs: the
-// release must still be sent, and a late renewal finds nothing to extend.
+// stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be
+// sent, and a late renewal finds nothing to extend.
 func (a *Acquisition) stopRenewal(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit()/4)
 	defer cancel()
 	a.lease.Stop(ctx)
 }
 
-// Forget is called when the user's handle has become garbage. A hold that waits
-// to be released, after an Unlock that gave up, is left to that. One that was not
-// released is reported, and no longer counts; when no other hold is left,
-// the lease is not extended any more, unless the owner enters again. It is not
-// released at once: whoever forgot the handle may still be at work, and has
-// until the lease ends.
+// Forget is called when the user's handle has become garbage. If an Unlock that gave up still waits
+// to release the hold, Forget does nothing. Otherwise it reports a hold that was not released, and
+// the hold no longer counts. If no other hold is left, the client does not extend the lease any
+// more, unless the owner re-enters. Forget does not release the lock, because the work may go on
+// without the handle, and has until the lease ends.
 func (h *Hold) Forget() {
 	a := h.A
 	a.mu.Lock()
@@ -339,8 +335,8 @@ func (h *Hold) Forget() {
 // Trusted reports whether the hold may be relied on now.
 func (h *Hold) Trusted() bool { return !h.isReleased() && h.A.lease.Trusted() }
 
-// TrustedUntil is when trust ends unless the lease is renewed; zero when the
-// hold was released.
+// TrustedUntil returns the time when trust ends, unless the lease is renewed before. It is zero if
+// the hold was released.
 func (h *Hold) TrustedUntil() time.Time {
 	if h.isReleased() {
 		return time.Time{}
@@ -348,9 +344,8 @@ func (h *Hold) TrustedUntil() time.Time {
 	return h.A.lease.TrustedUntil()
 }
 
-// isReleased reports whether an Unlock, or closing the client, has begun to end
-// the hold. The lease goes on being trusted by itself: it may have other holds,
-// and a release may be on its way.
+// isReleased reports whether an Unlock, or closing the client, has begun to end the hold. The lease
+// does not show that: it stays trusted, because it may have other holds, or a release in flight.
 func (h *Hold) isReleased() bool {
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()

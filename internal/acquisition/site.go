@@ -9,8 +9,8 @@ import (
 // Site is the place in the program where a lock was acquired.
 type Site struct{ pcs [6]uintptr }
 
-// Here records where it was called from. It costs well under a microsecond; the
-// names are looked up when they are shown.
+// Here records the call stack. It costs well under a microsecond, because names are looked up only
+// when they are shown.
 func Here() Site {
 	var s Site
 	runtime.Callers(3, s.pcs[:])
@@ -31,7 +31,7 @@ func (s Site) String() string {
 	}
 }
 
-// isOurs tells the frames of the library from the program's.
+// isOurs reports whether a function belongs to redlatch.
 func isOurs(function string) bool {
 	const module = "github.com/redlatch/redlatch"
 	for _, pkg := range []string{".", "/reentrant.", "/fair.", "/semaphore.", "/lock.", "/internal/mutex.", "/internal/acquisition."} {
