@@ -1,5 +1,5 @@
-// Package joined joins errors to one whose text is one line: errors.Join puts each
-// on a line of its own, which breaks logs.
+// Package joined joins errors to one error whose text is one line. errors.Join puts each error on a
+// line of its own, which breaks logs.
 package joined
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Line is text of others as one line: line breaks, other control characters, and what else
-// would not be seen show as in a Go string.
+// Line returns foreign text as one line. Line breaks, other control characters, and characters
+// that nobody sees are shown as in a Go string.
 func Line(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
@@ -34,7 +34,8 @@ func IsUnseen(r rune) bool {
 // brailleBlank counts as a symbol, but looks like a space.
 const brailleBlank = '\u2800'
 
-// Errors joins what is not nil of errs; nil if nothing is. One error is returned as it is.
+// Errors joins the errors that are not nil. It returns nil if there is none, and a single error as
+// it is.
 func Errors(errs ...error) error {
 	var all []error
 	for _, err := range errs {
@@ -53,8 +54,8 @@ func Errors(errs ...error) error {
 
 type list struct{ errs []error }
 
-// Error shows the first few, and how many there are besides: a client that closes
-// may fail to release very many locks.
+// Error shows the first few errors, and how many others there are: a client that closes may fail to
+// release very many locks.
 func (l *list) Error() string {
 	const most = 5
 	var b strings.Builder
@@ -71,5 +72,5 @@ func (l *list) Error() string {
 	return b.String()
 }
 
-// Unwrap lets errors.Is and errors.As see all of them.
+// Unwrap lets errors.Is and errors.As find all of the errors.
 func (l *list) Unwrap() []error { return l.errs }

@@ -1,8 +1,8 @@
-// Package key builds every name that redlatch uses in Redis: the only place
-// that knows the layout. docs/keyspace.md shows it to operators.
+// Package key builds every name that redlatch uses in Redis. It is the only place that knows the
+// layout. docs/keyspace.md shows the layout to operators.
 //
-// The layout of the mutex is the one of Redisson 4 (RLock and RFencedLock), so
-// that Java and Go exclude each other.
+// The layout of the mutex is that of Redisson 4 (RLock and RFencedLock), so that Java and Go
+// exclude each other.
 package key
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// MaxNameLen is the longest name accepted, in bytes, the prefix included. Redis
-// takes far longer keys; a name beyond this is a mistake (a document passed
-// where its id was meant) and would be copied into every command and log line.
+// MaxNameLen is the length of the longest name, in bytes, with the prefix. Redis accepts far longer
+// keys. But a longer name is a mistake, such as a document in the place of its id. Every command
+// and log line would contain it.
 const MaxNameLen = 512
 
-// MaxDescriptionLen is the longest description of a holder, in bytes.
+// MaxDescriptionLen is the length of the longest description of a holder, in bytes.
 const MaxDescriptionLen = 256
 
-// Mutex has the keys and the channel of one mutex.
+// Mutex contains the keys and the channel of one mutex.
 type Mutex struct {
-	Lock    string // hash, lives as long as the lease: acquisition -> holds
+	Lock    string // hash, lives as long as the lease: acquisition -> holds; and the description
 	Fence   string // string: the last fence given out
-	Channel string // "0" is published here when the lock is released
+	Channel string // a release publishes "0" here
 	Slot    int    // hash slot of all keys in a cluster
 
 	// Of the fair mutex of the name.
@@ -37,12 +37,11 @@ type Mutex struct {
 	Alive string // sorted set: waiter -> end of its heartbeat, server ms
 }
 
-// Semaphore has the keys of one semaphore. They have nothing in common with those
-// of a lock of the same name.
+// Semaphore contains the keys of one semaphore. It shares no key with the lock of the same name.
 type Semaphore struct {
 	Name    string
 	Permits string // sorted set: entries of permits -> end of their lease; and the limits
-	Holders string // hash: acquisition -> since, units, what it says of itself
+	Holders string // hash: acquisition -> since, units, description
 	Queue   string // sorted set: waiter -> ticket
 	Alive   string // sorted set: waiter -> end of its heartbeat, server ms
 	Slot    int    // hash slot of all keys in a cluster
@@ -52,14 +51,13 @@ const (
 	fencePrefix = "redisson_lock_token"
 	ourPrefix   = "redlatch:" // of everything that is not Redisson's layout
 
-	// ClientPrefix and a client's id are the channel on which that client is told
-	// what became of its waiters. The id is no secret: it stands in queues, errors and
-	// logs. So a message is only a hint, and a waiter asks Redis before it believes one.
+	// ClientPrefix, followed by a client's id, is the channel on which the client is notified of its
+	// waiters. The id is not secret: queues, errors and logs contain it. So a message is only a
+	// hint, and a waiter asks Redis before it relies on one.
 	ClientPrefix = "redlatch:client:"
 )
 
-// ForSemaphore builds the keys of the semaphore with this name, which CheckName
-// has accepted.
+// ForSemaphore builds the keys of the semaphore with this name. CheckName must have accepted it.
 func ForSemaphore(name string) Semaphore {
 	return Semaphore{
 		Name:    name,
@@ -71,8 +69,7 @@ func ForSemaphore(name string) Semaphore {
 	}
 }
 
-// ForMutex builds the keys of the mutex with this name, which CheckName has
-// accepted.
+// ForMutex builds the keys of the mutex with this name. CheckName must have accepted it.
 func ForMutex(name string) Mutex {
 	return Mutex{
 		Lock:    name,
@@ -84,10 +81,9 @@ func ForMutex(name string) Mutex {
 	}
 }
 
-// redissons follows Redisson's rule: it adds braces around the name unless the name
-// has some already, so that the derived key shares the slot of the name. The names
-// x and {x} therefore share their fence and their channel. docs/keyspace.md says why
-// that is harmless.
+// redissons follows Redisson's rule: it adds braces around a name that has none, so that the
+// derived key shares the slot of the name. The names x and {x} therefore share their fence and
+// their channel. docs/keyspace.md says why that is harmless.
 func redissons(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
@@ -95,8 +91,8 @@ func redissons(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// ours builds a key of our own, in the slot of the name. No two names share one: a
-// name with braces comes after two colons, a name without them in braces after one.
+// ours builds a key of our own, in the slot of the name. No two names share such a key: a name with
+// braces comes after two colons, and a name without braces comes in braces after one colon.
 func ours(kind, name string) string {
 	if strings.Contains(name, "{") {
 		return ourPrefix + kind + "::" + name
@@ -104,19 +100,17 @@ func ours(kind, name string) string {
 	return ourPrefix + kind + ":{" + name + "}"
 }
 
-// CheckName accepts a name whose keys all fall into one slot and that can be
-// shown in a terminal and a log. Spaces, colons and any visible letter of any
-// script are fine; see badText for what is not; and braces must form exactly one
-// non-empty tag, because otherwise the derived keys land in other slots than the
-// lock. The error is a *lockerr.ConfigError.
+// CheckName accepts a name if all its keys fall into one slot, and if it can be shown in a terminal
+// and a log. Spaces, colons and visible letters of every script are fine; badText says what is not.
+// Braces must form exactly one non-empty tag, because otherwise derived keys would fall into other
+// slots than the lock. The error is a *lockerr.ConfigError.
 func CheckName(name string) error { return check("lock name", name, badName(name)) }
 
-// CheckPrefix accepts what a name may begin with. Its braces, if any, form a tag of
-// its own: a prefix that opens a brace for names to close could have one service share
-// fences with another.
+// CheckPrefix accepts a prefix of names. Its braces, if any, must form a complete tag. If names
+// could close a brace that the prefix opens, one service could share fences with another.
 func CheckPrefix(prefix string) error { return check("prefix", prefix, badName(prefix+"x")) }
 
-// CheckDescription accepts what can be shown in a terminal and a log.
+// CheckDescription accepts text that can be shown in a terminal and a log.
 func CheckDescription(text string) error {
 	why := badText(text)
 	if len(text) > MaxDescriptionLen {
@@ -132,10 +126,10 @@ func check(what, value, why string) error {
 	return &lockerr.ConfigError{What: what, Value: value, Why: why}
 }
 
-// badText finds what would not be shown as it is stored: bytes that are no UTF-8,
-// control characters, and characters that nobody sees, such as marks of direction and
-// joiners. They would let two names look alike, and a text do something to the terminal
-// that shows it.
+// badText says what is wrong with text that would not be shown as it is stored: bytes that are not
+// UTF-8, control characters, and characters that nobody sees, such as joiners and marks of
+// direction. With them, two names could look alike, and a text could control the terminal that
+// shows it.
 func badText(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -148,8 +142,8 @@ func badText(text string) string {
 	return ""
 }
 
-// IsAcquisition reports whether a field of a lock's hash is one that locks have, ours
-// or Redisson's: <uuid>:<number>.
+// IsAcquisition reports whether a field of a lock's hash is an acquisition, ours or Redisson's:
+// <uuid>:<number>.
 func IsAcquisition(field string) bool {
 	id, number, _ := strings.Cut(field, ":")
 	_, err := strconv.ParseInt(number, 10, 64)
@@ -174,8 +168,8 @@ func badName(name string) string {
 	return ""
 }
 
-// hasOurPrefix finds the names of our own keys, and no others: a program may well
-// use a prefix that begins like them.
+// hasOurPrefix reports whether a name has the form of one of our own keys. Other names may begin
+// with ourPrefix, because a program may use a prefix like it.
 func hasOurPrefix(name string) bool {
 	for _, kind := range []string{"queue", "alive", "permits", "holders", "permits-queue", "permits-alive"} {
 		if strings.HasPrefix(name, ourPrefix+kind+":") {

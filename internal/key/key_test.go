@@ -31,7 +31,7 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 	require.Equal(t, "redisson_lock__channel:orders:{42}:x", tagged.Channel)
 }
 
-// The values are the ones of CLUSTER KEYSLOT on Redis 7.0.15.
+// Redis 7.0.15 answered CLUSTER KEYSLOT with these values.
 func TestSlotAgreesWithTheServer(t *testing.T) {
 	require.Equal(t, 12739, Slot("123456789"))
 	require.Equal(t, 12182, Slot("foo"))

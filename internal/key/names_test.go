@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// keysOf are the keys of all kinds of lock that a name has, but for the fence: two
-// names may share that, see docs/keyspace.md. Reflection finds keys that are added later.
+// keysOf returns the keys that a name has for all kinds of lock, without the fence, which two names
+// may share (docs/keyspace.md). Reflection finds keys that are added later.
 func keysOf(name string) []string {
 	var keys []string
 	for _, k := range []any{ForMutex(name), ForSemaphore(name)} {
@@ -28,8 +28,8 @@ func keysOf(name string) []string {
 	return keys
 }
 
-// related draws a name out of few parts, those of our own keys among them, so that
-// names often differ by braces or by a prefix alone; some are no names.
+// related draws a name from few parts, some of them parts of our own keys. So names often differ
+// only by braces or by a prefix. Some results are not valid names.
 func related() *rapid.Generator[string] {
 	part := rapid.SampledFrom([]string{
 		"x", "a", ":", "::", "{x}", "{a}", "{", "}", "{x", "x}", "a{x}", "é", "svc:", "redlatch:", "redlatch:queue", "queue", "alive",
@@ -40,8 +40,8 @@ func related() *rapid.Generator[string] {
 	})
 }
 
-// What of a name is used beside it: its derived keys, with and without a prefix, and
-// the name with its braces added or taken away.
+// relatives returns names that are close to a name: its derived keys, with and without a prefix,
+// and the name with braces added or removed.
 func relatives(t *rapid.T, name string) []string {
 	all := append(keysOf(name), ForMutex(name).Fence, ForMutex(name).Channel,
 		"{"+name+"}", strings.NewReplacer("{", "", "}", "").Replace(name), ":"+name, related().Draw(t, "other"))
@@ -98,7 +98,6 @@ func TestKeysOfOneNameDifferAndShareASlot(t *testing.T) {
 	})
 }
 
-// Accepted text is shown as it is stored.
 func TestAcceptedTextIsShownAsItIsStored(t *testing.T) {
 	char := rapid.OneOf(
 		rapid.Rune(), rapid.RuneFrom(nil, unicode.Cf), rapid.RuneFrom(nil, unicode.Cc), rapid.RuneFrom(nil, unicode.Zl, unicode.Zp),

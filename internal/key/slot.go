@@ -2,9 +2,8 @@ package key
 
 import "strings"
 
-// Slot is the cluster hash slot of a key: CRC16 (XMODEM) of its tag, modulo
-// 16384, as the Redis cluster specification defines it. go-redis has the same
-// in an internal package.
+// Slot returns the cluster hash slot of a key: CRC16 (XMODEM) of its tag, modulo 16384, as the
+// Redis cluster specification defines it. go-redis has this too, but in an internal package.
 func Slot(key string) int {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
