@@ -1,5 +1,5 @@
-// Package settings has what a lock can be set to, its defaults, and the
-// relations between the values that must hold.
+// Package settings contains the settings of a lock, their defaults, and the relations that must
+// hold between them.
 package settings
 
 import (
@@ -8,34 +8,34 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// MinLease is the shortest lease. Below it the pauses of an ordinary process
-// and an ordinary network would end leases all the time.
+// MinLease is the shortest lease. Shorter leases would often expire, because of the pauses of an
+// ordinary process and an ordinary network.
 const MinLease = 100 * time.Millisecond
 
-// minInterval is the shortest time between two commands that a setting may ask for: a
-// tenth of the shortest lease, and a hundred commands a second for each lock. It keeps a
-// slip of units (milliseconds taken for nanoseconds) from flooding the server.
+// minInterval is the shortest time between two commands that a setting may ask for: a tenth of
+// the shortest lease. That allows a hundred commands a second for each lock. It keeps mistaken
+// units (milliseconds taken for nanoseconds) from flooding the server.
 const minInterval = 10 * time.Millisecond
 
-// Lock is the behaviour of one lock.
+// Lock contains the settings of one lock.
 type Lock struct {
 	Lease   time.Duration // how long Redis keeps the lock without a renewal
-	Every   time.Duration // between renewals, or between looks when Renew is off
+	Every   time.Duration // between renewals, or between checks when Renew is off
 	Third   bool          // Every is a third of the lease, because it was not set
 	Renew   bool          // the watchdog extends the lease
-	MaxHold time.Duration // after it the lease is not extended any more; 0: no such end
-	Poll    time.Duration // a waiter asks again at least this often
-	Turns   int           // grants in a row to one process while others may wait
-	Suspect time.Duration // a wait this long on a lock of the same client is logged; 0: never
+	MaxHold time.Duration // the watchdog stops extending the lease after it; 0: never
+	Poll    time.Duration // a plain waiter asks again at least this often
+	Turns   int           // grants in a row to one client while others may wait
+	Suspect time.Duration // a wait of this length logs the self-deadlock warning; 0: never
 
-	Err error // what was wrong before there were settings; Complete tells it
+	Err error // an error from before there were settings; Complete returns it
 
 	// Of queues.
-	Heartbeat time.Duration // how long a waiter is taken for living without a sign of it
-	Notice    func(Waiting) // is told how a wait stands; nil: nobody
+	Heartbeat time.Duration // how long a waiter counts as alive without another heartbeat
+	Notice    func(Waiting) // the wait notice; nil: none
 }
 
-// Waiting is how a wait stands; lock.Waiting says what each field is.
+// Waiting is the state of a wait. lock.Waiting documents the fields.
 type Waiting struct {
 	Name        string
 	Position    int
@@ -47,7 +47,7 @@ type Waiting struct {
 	Again       bool
 }
 
-// Default is what a lock is unless told otherwise.
+// Default contains the settings of a lock without options.
 var Default = Lock{
 	Lease:   30 * time.Second,
 	Third:   true,
@@ -65,8 +65,8 @@ var ErrNoClient = &lockerr.ConfigError{What: "client", Why: "must be made by red
 // ErrNilOption is the error of an option that is nil.
 var ErrNilOption = &lockerr.ConfigError{What: "option", Why: "must not be nil"}
 
-// Complete fills in what follows from other values and checks all of them. The
-// error is a *lockerr.ConfigError.
+// Complete fills in settings that follow from others, and checks all of them. The error is a
+// *lockerr.ConfigError.
 func (s *Lock) Complete() error {
 	if s.Err != nil {
 		return s.Err
@@ -100,36 +100,36 @@ func (s *Lock) Complete() error {
 	return nil
 }
 
-// maxLease keeps a slip of units (nanoseconds taken for milliseconds) from
-// making a lock that outlives everybody, and all sums inside an int64.
+// maxLease catches mistaken units, such as nanoseconds taken for milliseconds, which would make a
+// lock that outlives everybody. It also keeps all sums inside an int64.
 const maxLease = 365 * 24 * time.Hour
 
-// maxHeartbeat keeps such a slip from letting the dead block a queue for days.
+// maxHeartbeat catches them too: crashed waiters would block a queue for days.
 const maxHeartbeat = 24 * time.Hour
 
-// Margin is the distance that trust keeps from the end of the lease: for timers
-// that fire late and clocks that drift.
+// Margin returns the time by which trust ends before the lease. It allows for timers that fire late
+// and clocks that drift.
 func (s *Lock) Margin() time.Duration { return Margin(s.Lease) }
 
-// Margin is the distance that trust keeps from the end of a lease of that length. A
-// thousandth of it is for drift: NTP slews a clock by 500 millionths at most, and two
-// clocks may be slewed in opposite directions.
+// Margin returns the margin of a lease of that length. A thousandth of the lease is for drift. NTP
+// slews a clock by 500 millionths at most, and two clocks may be slewed in opposite directions.
 func Margin(lease time.Duration) time.Duration {
 	return min(max(lease/10, 10*time.Millisecond), max(time.Second, lease/1000))
 }
 
-// Window is how long what a request got, a grant of the whole lease, is sure to stand.
+// Window returns how long a grant of the whole lease is certain to stand.
 func (s *Lock) Window() time.Duration { return s.Lease - s.Margin() }
 
-// QueueWindow is the same for a request that may get a place in a queue.
+// QueueWindow returns the same for a request that may get a grant or a place in a queue.
 func (s *Lock) QueueWindow() time.Duration {
 	d := min(s.Heartbeat, s.Lease)
 	return d - Margin(d)
 }
 
-// CallLimit is the longest that one command may go unanswered before it is sent
-// again on another connection. It is also how long a grant stays valid on its
-// way, so it bounds the life of a grant that nobody waits for any more.
+// CallLimit returns the longest time that one command may go unanswered before the client sends it
+// again on another connection. A grant that is under way stays valid for as long. This bounds
+// the life of a grant that nobody waits for any more. Over a link that is known to be slow, both
+// times are longer.
 func (s *Lock) CallLimit() time.Duration {
 	return min(max(s.Lease/3, 50*time.Millisecond), DefaultCallLimit)
 }
