@@ -9,9 +9,8 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// Book has a record of each lock that a client has to do with: one for each name,
-// for all kinds of mutex, so that a chain which has the lock by one of them
-// re-enters by the other.
+// Book is the registry of a client. It has the lock state of each name in use, for all kinds of
+// mutex together. So a chain that has the lock through one kind re-enters through the other.
 type Book struct {
 	Session *session.Session
 
@@ -19,12 +18,12 @@ type Book struct {
 	records map[string]*Record
 }
 
-// NewBook makes the book of one client.
+// NewBook makes the registry of one client.
 func NewBook(s *session.Session) *Book {
 	return &Book{Session: s, records: make(map[string]*Record)}
 }
 
-// Enter returns the record of a name and counts the caller as a user.
+// Enter returns the lock state of a name, and counts the caller as a user of it.
 func (b *Book) Enter(name string) *Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,8 +36,7 @@ func (b *Book) Enter(name string) *Record {
 	return r
 }
 
-// Leave ends the use that Enter began, so that nothing is kept for names that are
-// not in use.
+// Leave ends the use that Enter began. A name without users takes no memory.
 func (b *Book) Leave(name string, r *Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -48,14 +46,14 @@ func (b *Book) Leave(name string, r *Record) {
 	}
 }
 
-// Len is the number of names in use.
+// Len returns the number of names in use.
 func (b *Book) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.records)
 }
 
-// Held is all that is held.
+// Held returns all acquisitions of the client.
 func (b *Book) Held() []*acquisition.Acquisition {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,28 +66,28 @@ func (b *Book) Held() []*acquisition.Acquisition {
 	return all
 }
 
-// Record is what a client knows of one lock.
+// Record is the lock state of one name.
 type Record struct {
 	refs int // users, guarded by Book.mu
 
 	mu      sync.Mutex
-	held    []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about yet
+	held    []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about
 	waiting map[*owner.Owner][]*watcher
-	fault   error     // why Redis could not be asked at last; nil when it could
-	faultAt time.Time // when that was noted
+	fault   error     // why the last attempt failed; nil if it did not
+	faultAt time.Time // when fault was set
 }
 
-// watcher is a Lock that waits while its own chain may get the lock otherwise. That is
-// so only for a chain that is one owner (owner.New).
+// watcher is a Lock call that waits, while another call of its own chain may get the lock. That is
+// possible only in a chain with one owner (owner.New).
 type watcher struct {
 	owner *owner.Owner
 	got   chan struct{} // capacity 1
-	at    int           // in Record.waiting of its owner
+	at    int           // index in Record.waiting of its owner
 }
 
-// HeldBy returns the acquisition of o or of an owner above it on its path, nil if none of
-// them has the lock. Of two it returns the nearer one: an outer one that is being
-// released may still be here while an inner one has the lock already.
+// HeldBy returns the acquisition of o, or of an owner above o on its path, or nil if none of them
+// has the lock. Of two acquisitions it returns the nearer one. An outer one that is being released
+// may still be here while an inner one has the lock already.
 func (r *Record) HeldBy(o *owner.Owner) *acquisition.Acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +100,8 @@ func (r *Record) HeldBy(o *owner.Owner) *acquisition.Acquisition {
 	return nearest
 }
 
-// Holder returns an acquisition of this client that has the lock, nil if none. One
-// that is being released may have lost the lock to anybody by now.
+// Holder returns an acquisition of this client that has the lock, or nil. It returns none that is
+// being released, because anybody may have the lock by now.
 func (r *Record) Holder() *acquisition.Acquisition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,9 +113,9 @@ func (r *Record) Holder() *acquisition.Acquisition {
 	return nil
 }
 
-// Watch tells when the chain gets the lock by another call: who waits re-enters
-// then, and would else wait for itself. It is for those who look at HeldBy after
-// it, and again when told. stop ends it.
+// Watch notifies got when the chain gets the lock by another call. A waiter must then re-enter,
+// because it would otherwise wait for itself. The caller must check HeldBy after Watch, and again
+// after each notice. stop ends the notices.
 func (r *Record) Watch(o *owner.Owner) (got <-chan struct{}, stop func()) {
 	w := &watcher{owner: o, got: make(chan struct{}, 1)}
 	r.mu.Lock()
@@ -145,13 +143,13 @@ func (r *Record) unwatch(w *watcher) {
 	r.waiting[w.owner] = all[:last]
 }
 
-// Granted notes a fresh grant.
+// Granted adds a fresh grant, and notifies watchers of its owner.
 func (r *Record) Granted(a *acquisition.Acquisition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fault = nil
 	r.held = append(r.held, a)
-	for _, w := range r.waiting[a.Owner] { // an owner of a whole chain has none below it
+	for _, w := range r.waiting[a.Owner] { // the owner of a whole chain has no owners below it
 		select {
 		case w.got <- struct{}{}:
 		default:
@@ -159,7 +157,7 @@ func (r *Record) Granted(a *acquisition.Acquisition) {
 	}
 }
 
-// Ended forgets an acquisition.
+// Ended removes an acquisition.
 func (r *Record) Ended(a *acquisition.Acquisition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,15 +169,16 @@ func (r *Record) Ended(a *acquisition.Acquisition) {
 	}
 }
 
-// SetFault notes why Redis could not be asked, or by nil that it could.
+// SetFault sets why the last attempt failed, or nil if it did not.
 func (r *Record) SetFault(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fault, r.faultAt = err, time.Now()
 }
 
-// Fault is why Redis could not be asked lately; nil when it could, or nobody has asked.
-// A caller that cannot reach it tries every few seconds, so an older fault is of one that left.
+// Fault returns why Redis could not be asked lately. It is nil if Redis could be asked, or if
+// nobody has asked. A caller that cannot reach Redis retries every few seconds. So an older fault
+// belongs to a caller that has left.
 func (r *Record) Fault() error {
 	const lately = 10 * time.Second
 	r.mu.Lock()

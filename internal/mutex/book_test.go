@@ -11,7 +11,7 @@ import (
 	"github.com/redlatch/redlatch/internal/owner"
 )
 
-// An acquisition that is being released is still known when the next one has the lock
+// An acquisition that is being released is still in the lock state when the next one has the lock
 // already.
 func TestTheNearerOfTwoAcquisitionsIsReentered(t *testing.T) {
 	outer := owner.Of(context.Background())
@@ -31,7 +31,7 @@ func TestTheNearerOfTwoAcquisitionsIsReentered(t *testing.T) {
 	}
 }
 
-// Who waits is told of grants to its own owner, whoever else comes and goes.
+// A watcher is notified of grants to its own owner only, whoever else comes and goes.
 func TestThoseWhoWatchAreToldOfTheirOwnOwner(t *testing.T) {
 	type watch struct {
 		got  <-chan struct{}

@@ -8,15 +8,14 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// FairKeys are the keys of the fair mutex of a name.
+// FairKeys returns the keys of the fair mutex of a name.
 func FairKeys(k key.Mutex) lua.FairKeys {
 	return lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}
 }
 
-// HandOn gives a free lock to the first in the queue of the fair mutex of the name, so
-// that a plain one does not get ahead of it. It sends what a fair mutex sends that
-// leaves, for an acquisition which nobody has. Where it fails, the next beat of a
-// waiter does the same.
+// HandOn gives a free lock to the first waiter in the queue of the fair mutex of the name, so that
+// a plain mutex does not get ahead of it. It sends the command with which a fair waiter leaves, for
+// an acquisition that does not exist. If that fails, the next heartbeat of a waiter does the same.
 func (w *Want) HandOn(ctx context.Context, op string) {
 	ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 	defer cancel()

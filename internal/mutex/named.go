@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Named is a lock by its name, with its settings.
+// Named is the lock of a name, with its settings.
 type Named struct {
 	Book     *Book
 	Keys     key.Mutex
@@ -21,8 +21,8 @@ type Named struct {
 	Err      error // what is wrong with the name or the settings
 }
 
-// Lock returns the lock of a name. What is wrong with the name or the settings is
-// told by every use of it.
+// Lock returns the lock of a name. If the name or the settings are not usable, every use of it
+// returns an error.
 func (b *Book) Lock(name string, st settings.Lock) Named {
 	n := Named{Book: b, Keys: key.ForMutex(name), Settings: st}
 	if n.Err = key.CheckName(name); n.Err == nil {
@@ -31,7 +31,7 @@ func (b *Book) Lock(name string, st settings.Lock) Named {
 	return n
 }
 
-// Check reports what is wrong with the lock or the context.
+// Check returns an error if the lock or the context is not usable.
 func (n *Named) Check(ctx context.Context) error {
 	switch {
 	case n.Book == nil:
@@ -42,7 +42,7 @@ func (n *Named) Check(ctx context.Context) error {
 	return session.CheckContext(ctx)
 }
 
-// Ask sends a command of an operation that belongs to no wait.
+// Ask sends a command of an operation that is not part of a wait.
 func Ask[T any](ctx context.Context, n *Named, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
 	s := n.Book.Session
 	return session.Do(ctx, s, n.call(op),
@@ -53,7 +53,7 @@ func (n *Named) call(op string) session.Call {
 	return session.Call{Op: op, Name: n.Keys.Lock, Limit: settings.DefaultCallLimit, Waits: true}
 }
 
-// Inspect reads who has the lock, for how long, under which fence.
+// Inspect reads who has the lock, for how long, and under which fence.
 func (n *Named) Inspect(ctx context.Context) (lock.Info, error) {
 	if err := n.Check(ctx); err != nil {
 		return lock.Info{}, err
@@ -69,7 +69,7 @@ func (n *Named) Inspect(ctx context.Context) (lock.Info, error) {
 	return n.info(answer.Value), nil
 }
 
-// info turns a reply into what users see.
+// info converts a reply for users.
 func (n *Named) info(r lua.InspectReply) lock.Info {
 	info := lock.Info{
 		Name: n.Keys.Lock, Holder: r.Holder, Description: r.About,
@@ -83,10 +83,10 @@ func (n *Named) info(r lua.InspectReply) lock.Info {
 	return info
 }
 
-// Since is about when a fence was given out: fences are made from the server's
-// clock. Zero when this one is not: Redisson counts from one.
+// Since returns roughly when a fence was given out: fences are made from the server's clock.
+// It returns zero for a fence that is not: Redisson counts from one.
 func Since(fence int64, now lua.Time) time.Time {
-	const year2000 = lua.Time(946684800e6) // Redisson's counters stay below
+	const year2000 = lua.Time(946684800e6) // counters of Redisson stay below
 	if lua.Time(fence) <= year2000 || lua.Time(fence) > now {
 		return time.Time{}
 	}
@@ -95,15 +95,15 @@ func Since(fence int64, now lua.Time) time.Time {
 
 var errNoMutex = errors.New("the hash at this key is not a mutex")
 
-// nobody is an expected holder that no lock has: a forced release for it ends nothing, and
-// says who has the lock.
+// nobody is an expected holder that no lock has. A forced release for it ends nothing, and answers
+// who has the lock.
 const nobody = "nobody"
 
-// target returns the acquisition to end, or "" if nobody has the lock. A copy of the command
-// must not end the lock of the next holder, so the target is always a certain acquisition.
-// It has the form of a lock's acquisition, because the hash of another program must not be
-// deleted. The forced release itself asks who has the lock: a replica may lack the lock, and
-// only a server that takes writes answers that command.
+// target returns the acquisition to end, or "" if nobody has the lock. It returns a certain
+// acquisition, because a copy of the command must not end the lock of the next holder. It returns
+// only acquisitions in the form of locks, because the hash of another program must not be deleted.
+// The forced release itself asks who has the lock: a replica may lack the lock, and only a server
+// that takes writes answers that command.
 func (n *Named) target(expected string, force func(target string) (session.Answer[lua.ForceReleaseReply], error)) (acquisition string, err error) {
 	if key.IsAcquisition(expected) {
 		return expected, nil
@@ -124,14 +124,17 @@ func (n *Named) target(expected string, force func(target string) (session.Answe
 // errOvertaken says why nobody knows whether a forced release was done.
 var errOvertaken = errors.New("the expected acquisition does not have the lock; an unanswered command may have ended it, or it had ended before")
 
-// ForceRelease ends the lock whoever has it, if it is one of ours or of Redisson.
-// expected is the acquisition to end; empty means whoever has the lock when Redis is
-// first asked. force sends the command that ends a certain acquisition. It returns the
-// acquisition that it ended; empty if there was none to end, also because the holder
-// that was found released the lock by itself. A copy of a lost command may be answered
-// that another has the lock, or nobody: the holder that was found does not have it any
-// more then, and counts as ended. Of one that the caller named nobody knows whether it
-// had the lock at all: ErrIndeterminate.
+// ForceRelease ends the lock, if its holder is an acquisition of ours or of Redisson. expected is
+// the acquisition to end. If it is empty, ForceRelease ends the acquisition that has the lock when
+// Redis is first asked. force sends the command that ends a certain acquisition.
+//
+// ForceRelease returns the acquisition that it ended. The result is empty if there was none to end,
+// or if the holder that was found released the lock by itself.
+//
+// After a lost reply, Redis may answer a copy of the command that another acquisition has the lock,
+// or nobody. If expected was empty, the holder that was found does not have the lock any more, and
+// counts as ended. If the caller named the holder, nobody knows whether it had the lock at all. The
+// error is then ErrIndeterminate.
 func (n *Named) ForceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {

@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// Suspicion logs, once, a wait that has lasted long on a lock which this very
-// client holds. The usual cause is that the program did not pass on the context of the
-// hold: it waits for itself, and would do so in silence. One wait has one suspicion,
-// wherever in the client it waits.
+// Suspicion logs the self-deadlock warning, once, for a long wait on a lock that this client has.
+// Usually the program did not pass on the context of the hold. It then waits for itself, and would
+// do so in silence. Each wait has one Suspicion, wherever in the client it waits.
 type Suspicion struct {
 	C     <-chan time.Time // fires when it is time to check
 	timer *time.Timer
 	want  *Want
 }
 
-// Suspect returns the suspicion of a wait that has not begun.
+// Suspect returns the self-deadlock warning of a wait that has not begun.
 func (w *Want) Suspect() *Suspicion { return &Suspicion{want: w} }
 
-// Begin starts the wait, if it has not begun.
+// Begin starts the timer, if it was not started before.
 func (s *Suspicion) Begin() {
 	if after := s.want.Settings.Suspect; s.timer == nil && after > 0 {
 		s.timer = time.NewTimer(after)
@@ -26,8 +25,8 @@ func (s *Suspicion) Begin() {
 	}
 }
 
-// Check is called when C fires. If the lock is not this client's now, it looks
-// again later.
+// Check is called when C fires. It logs the warning. If this client does not hold the lock now, it
+// restarts the timer instead.
 func (s *Suspicion) Check() {
 	holder := s.want.Record.Holder()
 	if holder == nil {
@@ -43,7 +42,7 @@ func (s *Suspicion) Check() {
 		slog.String("waiting_at", s.want.Site.String()), slog.String("held_since", holder.Site().String()))
 }
 
-// Stop ends the wait.
+// Stop stops the timer.
 func (s *Suspicion) Stop() {
 	if s.timer != nil {
 		s.timer.Stop()

@@ -16,12 +16,12 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// ErrOwnChain ends the waiting of a Lock whose own chain has got the lock by
-// another call meanwhile: it re-enters, and would else wait for itself.
+// ErrOwnChain ends the wait of a Lock whose own chain has got the lock by another call meanwhile.
+// The Lock must re-enter, because it would otherwise wait for itself.
 var ErrOwnChain = errors.New("the chain has the lock")
 
-// Want is one wish for a lock, of a Lock or TryLock, and what it takes to ask
-// Redis for it.
+// Want is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
+// lock.
 type Want struct {
 	Book     *Book
 	Record   *Record
@@ -34,9 +34,9 @@ type Want struct {
 	unsure bool // a request under an id that was given up may have taken effect
 }
 
-// Want checks what can be checked before Redis is asked, and counts as a user of
-// the record until End. It is called by the method that the user calls, whose
-// caller is noted.
+// Want checks everything that can be checked before Redis is asked. It counts the request as a user
+// of the lock state until End. It must be called by the method that the user calls, because it
+// records the caller of that method.
 func (n *Named) Want(ctx context.Context) (*Want, error) {
 	if err := n.Check(ctx); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (n *Named) Want(ctx context.Context) (*Want, error) {
 	switch {
 	case !s.Enter():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}
-	case ended: // wins over a free lock: the caller has gone
+	case ended: // even if the lock is free: the caller has gone
 		s.Leave()
 		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
 	}
@@ -56,15 +56,15 @@ func (n *Named) Want(ctx context.Context) (*Want, error) {
 	}, nil
 }
 
-// End ends what Want began. What the call leaves to do has been handed to the
-// background before, so that closing waits for one or the other.
+// End ends what Want began. If the call leaves work, the background must have got it before, so
+// that closing waits for one of the two.
 func (w *Want) End() {
 	w.Book.Leave(w.Keys.Lock, w.Record)
 	w.Session.Leave()
 }
 
-// Handle makes the user's handle of a hold, unless the client closes: closing
-// may have looked for what is held before this hold was there.
+// Handle makes the user's handle of a hold. If the client closes, Handle releases the hold instead,
+// because closing may have listed the held locks before this hold was there.
 func (w *Want) Handle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
 	switch {
 	case err != nil:
@@ -76,9 +76,9 @@ func (w *Want) Handle(ctx context.Context, h *acquisition.Hold, err error) (*loc
 	return lock.New(ctx, h), nil
 }
 
-// Reenter adds a hold if the chain has the lock. It reports whether it has: not
-// so when it was released meanwhile, and a fresh lock is wanted. There is none any
-// more while the client closes, which releases without the consent of the chain.
+// Reenter adds a hold if the chain has the lock, and reports whether the chain has it. If the
+// acquisition was released meanwhile, it reports false, and the request needs a fresh grant. But if
+// the client closes, the error is ErrClosed, because closing releases locks without their chains.
 func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
 	a := w.Record.HeldBy(w.Owner)
 	if a == nil {
@@ -94,11 +94,11 @@ func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err 
 	return nil, false, nil
 }
 
-// NewID is an id for a fresh grant.
+// NewID returns an id for a fresh grant.
 func (w *Want) NewID() string { return w.Session.NewAcquisition() }
 
-// Call is how a command is sent; see session.Call. Releases in the background call it
-// too, beside the Lock that waits: only commands of that Lock read what it notes.
+// Call returns how to send a command; see session.Call. Releases in the background call it too,
+// beside the Lock that waits. Only commands of that Lock read unsure.
 func (w *Want) Call(op string, insist bool) session.Call {
 	locks := op == "lock"
 	return session.Call{
@@ -107,19 +107,19 @@ func (w *Want) Call(op string, insist bool) session.Call {
 	}
 }
 
-// Expired reports whether a request ended because its id must be given up, and notes
-// that it may have taken effect.
+// Expired reports whether a request ended because its id must be given up. If so, it sets unsure:
+// the request may have taken effect.
 func (w *Want) Expired(err error) bool {
 	expired := errors.Is(err, session.ErrExpired)
 	w.unsure = w.unsure || expired
 	return expired
 }
 
-// Acquire asks Redis for the lock under an id, or for one hold more of it.
+// Acquire asks Redis for the lock under an id, or for another hold of it.
 func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := w.Session
 	call := w.Call("lock", false)
-	if holds == 1 { // nothing else is granted afresh
+	if holds == 1 { // only the first hold is a fresh grant
 		call.Window = w.Settings.Window()
 	}
 	answer, err := session.Do(ctx, s, call,
@@ -135,14 +135,14 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 			return r, err
 		})
 	if err == nil && holds == 1 && !strings.HasPrefix(answer.Value.Holder, s.ID) {
-		w.unsure = false // what an earlier request may have got, nobody of this client has
+		w.unsure = false // no acquisition of this client has what an earlier request may have got
 	}
 	return answer, err
 }
 
-// Release tells Redis how many holds are left; none frees the lock, which goes to the
-// first in the queue of the fair mutex, if somebody stands in it. It is sent again also
-// when Redis refuses it, for a permission may come back before the lease ends.
+// Release sends Redis the number of holds that are left. With none left, it frees the lock. If
+// somebody is in the queue of the fair mutex, the first waiter then gets the lock. The command is
+// retried even if Redis refuses it, because a permission may come back before the lease ends.
 func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
 	answer, err := session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
@@ -158,13 +158,13 @@ func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer
 	return answer, err
 }
 
-// GiveBack releases in the background what may have been, or may yet be, granted
-// under an id: release does it once.
+// GiveBack releases, in the background, what Redis has granted or may still grant under an id.
+// release makes one attempt at it.
 func (w *Want) GiveBack(strays session.Strays, release func(ctx context.Context) error) {
 	w.giveBack(strays, w.Settings.Lease, release)
 }
 
-// GiveBackPlace is GiveBack for what may be a place in a queue as well, which stands for a
+// GiveBackPlace is GiveBack for an id that may also have a place in a queue. A place lasts a
 // heartbeat without a lease, and may be granted at the end of it.
 func (w *Want) GiveBackPlace(strays session.Strays, release func(ctx context.Context) error) {
 	w.giveBack(strays, w.Settings.Heartbeat+w.Settings.Lease, release)
@@ -178,9 +178,9 @@ func (w *Want) giveBack(strays session.Strays, stands time.Duration, release fun
 	})
 }
 
-// Begin makes a hold of a grant, and the acquisition it begins.
+// Begin makes the acquisition of a grant, and returns its first hold.
 func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
-	w.Book.Enter(w.Keys.Lock) // for the acquisition; until Ended
+	w.Book.Enter(w.Keys.Lock) // for the acquisition, until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, Release: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, Strays: strays,
@@ -194,7 +194,7 @@ func (w *Want) Ended(a *acquisition.Acquisition) {
 	w.Book.Leave(w.Keys.Lock, w.Record)
 }
 
-// Slot groups renewals: by hash slot in a cluster, all together elsewhere.
+// Slot returns the group of renewals: the hash slot in a cluster, and one group elsewhere.
 func (w *Want) Slot() int {
 	if w.Session.Cluster() {
 		return w.Keys.Slot
@@ -202,16 +202,15 @@ func (w *Want) Slot() int {
 	return 0
 }
 
-// Late reports whether the trust in a grant was over when it arrived: it took
-// that long, or the process was stopped. It is asked for again then, which
-// extends it.
+// Late reports whether trust in a grant was over when the grant arrived. The answer took that long,
+// or the process was stopped. The caller then asks again, which extends the grant.
 func (w *Want) Late(sent time.Time) bool {
 	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
 }
 
-// GaveUp is the error of a wait that ended with err; see [session.Ended]. last is
-// what is known of who has the lock; without a holder, this client's own is looked
-// for.
+// GaveUp returns the error of a wait that ended with err; see [session.Ended]. last says what is
+// known of the holder. If last names none, GaveUp names an acquisition of this client that has the
+// lock.
 func (w *Want) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	heard := last.Holder != ""
 	if a := w.Record.Holder(); a != nil && !heard {
@@ -224,17 +223,17 @@ func (w *Want) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredEr
 	})
 }
 
-// Counting are the commands of a keeper that count holds: the same for all
-// kinds, for they guard the same key.
+// Counting implements the methods of a Keeper that count holds. They are the same for all kinds of
+// mutex, because these guard the same key.
 type Counting struct{ *Want }
 
-// Reenter asks Redis for one hold more.
+// Reenter asks Redis for another hold.
 func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.Counted, error) {
 	answer, err := c.Acquire(ctx, a.ID, holds, lease)
 	return acquisition.Counted{Sent: answer.Sent, Strays: answer.Strays}, orGone(answer.Value.Status, err)
 }
 
-// SetHolds tells Redis the number of holds.
+// SetHolds sends Redis the number of holds.
 func (c Counting) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.Counted, error) {
 	answer, err := c.Release(ctx, a.ID, holds)
 	return acquisition.Counted{Sent: answer.Sent, Strays: answer.Strays}, orGone(answer.Value.Status, err)
