@@ -9,39 +9,38 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Contender wants what a queue stands before. It knows the scripts, and gives them
-// what they are to be asked with.
+// Contender is a request for what a queue leads to: a lock, or units. It knows the scripts, and
+// their parameters.
 type Contender[B any] interface {
-	// Spec says who waits, under an id.
+	// Spec describes the waiter with this id.
 	Spec(id string) Spec[B]
-	// Join asks, under an id, for what is wanted; unless it is a try, for a place in the
-	// queue where others are in the way, with the ticket of the place it had before. Its
-	// session.Call has a window, past which it fails with session.ErrExpired, and a pace, by
-	// which attempts under the next id get longer.
+	// Join asks for the lock or the units, under an id. If others are in the way, it asks for a
+	// place in the queue, unless try is true. It sends the ticket of the place that the contender
+	// had before. Its session.Call has a window, after which Join fails with session.ErrExpired.
+	// It also has a pace, by which attempts under the next id get longer.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
-	// Ask beats once for one waiter alone, until that is answered. What the id was
-	// granted is extended to the whole lease by it. An attempt that goes unanswered is
-	// sent again while what was granted is sure to stand.
+	// Ask sends one heartbeat for one waiter alone, and retries until Redis answers. It extends
+	// what the id was granted to the whole lease. It repeats an unanswered attempt while the grant
+	// is certain to stand.
 	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
-	// Late reports whether the trust in a grant that was asked for at that instant is
-	// over.
+	// Late reports whether trust is over in a grant whose command was sent at that time.
 	Late(sent time.Time) bool
-	// GiveUp gives up, in the background, what an id has or may yet get: what is
-	// wanted, or a place in the queue.
+	// GiveUp releases, in the background, what an id has or may still get: the grant, or a place
+	// in the queue.
 	GiveUp(id string, strays session.Strays)
 }
 
-// Grant is what a contender got, for a whole lease.
+// Grant is the grant of a contender, for a whole lease.
 type Grant struct {
 	ID     string
 	Fence  int64
-	Sent   time.Time // from when trust counts
+	Sent   time.Time // when trust begins
 	Strays session.Strays
 }
 
-// Try asks, and waits for nobody. It reports whether it was granted; if not, nothing is
-// left behind. It asks again, while ctx lives, where more dead waiters stand in the queue
-// than one command drops, and after a grant that came too late and has ended.
+// Try asks, and waits for nobody. It reports whether it was granted. If not, it leaves nothing
+// behind. Try asks again, until ctx ends, if the queue has more expired waiters than one command
+// drops. It also asks again if a grant came too late and has ended.
 func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted bool, err error) {
 	for again := true; again; {
 		g, again, err = d.tryOnce(ctx, c)
@@ -53,8 +52,8 @@ func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted boo
 	return Grant{}, false, nil
 }
 
-// tryOnce asks under one id; again says that the refusal means nothing. A grant without
-// an ID is none.
+// tryOnce asks under one id. again says that the refusal means nothing. A Grant without an ID says
+// that nothing was granted.
 func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again bool, err error) {
 	id := d.session.NewAcquisition()
 	answer, err := c.Join(ctx, id, true)
@@ -63,7 +62,7 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 	// A holder in the last millisecond of its lease has 0 remaining too.
 	dropping := r.Status == lua.Busy && r.Place.Holder == "" && r.Place.Remaining == 0
 	again = err == nil && (got || dropping)
-	for err == nil && got && c.Late(sent) && ctx.Err() == nil { // it may stand yet, and is extended then
+	for err == nil && got && c.Late(sent) && ctx.Err() == nil { // it may still stand; Ask extends it
 		var asked session.Answer[lua.BeatReply]
 		asked, err = c.Ask(ctx, id)
 		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
@@ -77,17 +76,16 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 	return Grant{}, again, err
 }
 
-// Contend joins the queue, and waits in it until the contender is granted what it
-// wants, or ctx ends; then nothing is left behind. Its errors are ErrRemoved,
-// *LimitError, ErrInterrupted, those of Join and Ask, the end of ctx, and
-// context.Canceled when the client closes.
+// Contend joins the queue, and waits in it until the contender is granted what it asks for, or ctx
+// ends. Without a grant it leaves nothing behind. Its errors are ErrRemoved, *LimitError,
+// ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled if the client closes.
 func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, error) {
 	for {
 		g, err := d.contendOnce(ctx, c, o)
 		switch {
 		case errors.Is(err, errGone):
-			// The server lost its data, or took this waiter for dead. The id may have been
-			// granted and have ended: it is never used again. The ticket is.
+			// The server lost its data, or dropped this waiter as expired. The id may have been
+			// granted and have ended, so it is never used again. The ticket is used again.
 			o.again = true
 		case errors.Is(err, session.ErrExpired):
 			// The same may have happened while no answer came.
@@ -97,7 +95,7 @@ func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, e
 	}
 }
 
-// contendOnce contends under one id, until it has no place any more.
+// contendOnce contends under one id, until the id has no place any more.
 func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Grant, err error) {
 	id := d.session.NewAcquisition()
 	w := d.enter(id, c)

@@ -11,12 +11,11 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Beats sends the heartbeats of waiters of one slot, and brings an answer for
-// each, in their order.
+// Beats sends the heartbeats of waiters of one slot. It returns an answer for each, in their order.
 type Beats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.BeatReply, error)
 
-// Desk is where the waiters of one client wait, for all locks of one kind. B is
-// what a beat of such a waiter is made of.
+// Desk is the waiter set of a client for all locks of one kind. B is what a heartbeat sends for one
+// waiter.
 type Desk[B any] struct {
 	session *session.Session
 	kind    session.Kind
@@ -26,19 +25,19 @@ type Desk[B any] struct {
 	mu      sync.Mutex
 	waiters map[string]*waiter[B] // by acquisition
 	ranks   ranks[B]
-	queued  int                // how many of them need to hear
-	ear     *wake.Subscription // nil while none does
+	queued  int                // how many of them listen for messages
+	ear     *wake.Subscription // nil while none listens
 }
 
-// NewDesk makes the desk of one kind. channel is the client's own, on which it
-// hears of grants.
+// NewDesk makes the waiter set of one kind. channel is the client's own channel, on which messages
+// about its waiters arrive.
 func NewDesk[B any](s *session.Session, kind session.Kind, channel string, beats Beats[B]) *Desk[B] {
 	d := &Desk[B]{session: s, kind: kind, channel: channel, beats: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
 	s.Keep(kind, d.renew)
 	return d
 }
 
-// Len is how many wait.
+// Len returns the number of waiters.
 func (d *Desk[B]) Len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,19 +50,19 @@ func (d *Desk[B]) find(acquisition string) *waiter[B] {
 	return d.waiters[acquisition]
 }
 
-// hear takes in a message, which is an acquisition: a hint that the waiter which
-// becomes it was granted, or removed. Anybody may have sent it, at any time.
+// hear handles a message, which is the id of an acquisition. It is a hint that the waiter with this
+// id was granted or removed. Anybody may have sent it, at any time.
 func (d *Desk[B]) hear(acquisition string) {
 	if w := d.find(acquisition); w != nil {
 		w.hint()
 	}
 }
 
-// missed is called when messages may have been missed. The beats say what was in them,
-// for a hundred waiters in one command.
+// missed is called when messages may have been lost. Heartbeats then find out what the messages
+// said, for a hundred waiters in one command.
 func (d *Desk[B]) missed() { d.session.Hurry(d.kind) }
 
-// listen subscribes for one waiter more.
+// listen subscribes for another waiter.
 func (d *Desk[B]) listen() *wake.Subscription {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,8 +73,8 @@ func (d *Desk[B]) listen() *wake.Subscription {
 	return d.ear
 }
 
-// unlisten ends what listen began. The last one leaves the channel, which lingers
-// for a while.
+// unlisten ends what listen began. The last waiter closes the subscription, but the channel stays
+// subscribed for a while.
 func (d *Desk[B]) unlisten() {
 	d.mu.Lock()
 	d.queued--
@@ -89,16 +88,15 @@ func (d *Desk[B]) unlisten() {
 	}
 }
 
-// isFirst reports whether no other waiter of this client is before this one in the
-// same queue.
+// isFirst reports whether this waiter is the first of the client's waiters in its queue.
 func (d *Desk[B]) isFirst(w *waiter[B]) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.ranks.first(w.spec.Key) == w
 }
 
-// renew is the watchdog's way to beat. A waiter that has left meanwhile is not sent, and
-// counts as answered.
+// renew sends heartbeats for the watchdog. It sends none for a waiter that has left meanwhile, and
+// counts that waiter as answered.
 func (d *Desk[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Request) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(requests))
 	waiters := make([]*waiter[B], 0, len(requests))

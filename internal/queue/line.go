@@ -11,21 +11,20 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Line is a queue as operators see it. Its methods take as long as Redis needs to
-// answer, and ctx allows.
+// Line is a queue as operators see it. Its methods take as long as Redis needs to answer, but no
+// longer than ctx allows.
 type Line struct {
 	Session      *session.Session
 	Name         string // of the lock, for errors
 	Queue, Alive string // keys
 }
 
-// Show reads who waits, in order: as many as asked for, after those to skip; and the
-// length of the whole queue. It shows nobody for 0 or less.
+// Show skips the first skip waiters, in queue order, and returns up to show of the others.
+// It also returns the length of the whole queue. If show is 0 or less, it returns no waiters.
 //
-// The queue moves between two pages, so each page begins behind the ticket of the last
-// waiter of the page before. Tickets do not move, and waiters with the same ticket stand on
-// one page. So a waiter that stays is neither missed nor shown twice, and each page is one
-// command.
+// The queue moves between two pages, so each page begins after the ticket of the last waiter of the
+// page before. Tickets do not change, and waiters with the same ticket are on one page. So Show
+// neither misses a waiter that stays nor returns it twice. Each page is one command.
 func (l Line) Show(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	skip, show = min(max(skip, 0), longest), max(show, 0)
 	for behind := ""; ; {
@@ -54,8 +53,7 @@ func (l Line) read(ctx context.Context, skip int, behind string, show int) (lua.
 	return answer.Value, err
 }
 
-// Remove takes a waiter out, by the acquisition that it would become, and reports
-// whether it was there.
+// Remove removes the waiter with this acquisition id, and reports whether it was there.
 func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err error) {
 	waiter, found, err := l.find(ctx, acquisition)
 	if err != nil || !found {
@@ -67,7 +65,7 @@ func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err
 	return err == nil && answer.Value, err
 }
 
-// find looks for a waiter, in pages as those of Show.
+// find looks for a waiter, in pages like those of Show.
 func (l Line) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
 	for behind := ""; ; {
 		r, err := l.findIn(ctx, acquisition, behind)
@@ -85,11 +83,11 @@ func (l Line) findIn(ctx context.Context, acquisition, behind string) (lua.FindR
 	return answer.Value, err
 }
 
-// page is how many waiters one command reads: more would keep the server busy.
+// page is the number of waiters that one command reads. More would keep the server busy.
 const page = 1000
 
-// longest is more waiters than any queue has. The sum of two such numbers is one that a
-// script still writes without an exponent.
+// longest is more waiters than any queue has. A script still writes the sum of two such numbers
+// without an exponent.
 const longest = 1 << 30
 
 func (l Line) call(op string) session.Call {

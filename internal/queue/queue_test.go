@@ -16,12 +16,12 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// contender is one whose questions are answered as the test says.
+// contender is a Contender that gets the answers that the test sets.
 type contender struct {
 	join, ask func() (lua.Status, time.Time)
 	asked     int
-	given     []string // up
-	dead      int      // how many answers say that more dead waiters are to be dropped
+	given     []string // ids that were given up
+	dead      int      // how many answers say that more expired waiters are to be dropped
 	ending    bool     // the lease of the holder is in its last millisecond
 }
 
@@ -56,7 +56,7 @@ func (c *contender) Ask(context.Context, string) (answer session.Answer[lua.Beat
 func (c *contender) Late(sent time.Time) bool           { return time.Since(sent) >= trust }
 func (c *contender) GiveUp(id string, _ session.Strays) { c.given = append(c.given, id) }
 
-// contend lets one contend, with a server for messages, until it is done.
+// contend runs Contend for one contender, with a server for messages, until it returns.
 func contend(t *testing.T, c *contender) (g Grant) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -78,7 +78,7 @@ func contend(t *testing.T, c *contender) (g Grant) {
 	return g
 }
 
-// in is an answer that takes so long.
+// in returns an answer that takes so long.
 func in(d time.Duration, status lua.Status) func() (lua.Status, time.Time) {
 	return func() (lua.Status, time.Time) {
 		sent := time.Now()
@@ -87,7 +87,7 @@ func in(d time.Duration, status lua.Status) func() (lua.Status, time.Time) {
 	}
 }
 
-// A grant is trusted from before the question that took it.
+// A grant is trusted from before the command that took it.
 func TestTrustCountsFromTheQuestion(t *testing.T) {
 	var sent time.Time
 	g := contend(t, &contender{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
@@ -97,8 +97,8 @@ func TestTrustCountsFromTheQuestion(t *testing.T) {
 	require.Equal(t, sent, g.Sent)
 }
 
-// One that was answered when its trust was over is asked for again, and never joined
-// for again: its id could get a second place.
+// If an answer arrives after its trust was over, the waiter asks again. It does not join again,
+// because its id could get a second place.
 func TestAGrantThatComesTooLateIsAskedForAgain(t *testing.T) {
 	late := true
 	ask := func() (lua.Status, time.Time) {
@@ -124,7 +124,7 @@ func TestAGrantThatComesTooLateIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// A try hears a refusal only where somebody is in the way.
+// Try is refused only if somebody is in the way.
 func TestATryIsRefusedBySomebody(t *testing.T) {
 	for name, c := range map[string]struct {
 		dead               int
@@ -173,7 +173,7 @@ func TestATryIsRefusedBySomebody(t *testing.T) {
 
 func join(answers ...func() (lua.Status, time.Time)) []func() (lua.Status, time.Time) { return answers }
 
-// Hints count at once after a quiet time, however many false ones there were before.
+// A hint counts immediately after a quiet time, however many false ones there were before.
 func TestAFloodIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w waiter[string]
@@ -187,8 +187,8 @@ func TestAFloodIsForgotten(t *testing.T) {
 	})
 }
 
-// A waiter that gave up while its beat was under way does not come back as the first of
-// its queue: nobody would remove it, and the others would never look at lease ends.
+// A waiter that gave up while its heartbeat was in flight does not become the first of its queue
+// again. Nobody would remove it, and the others would never ask at the ends of leases.
 func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -223,8 +223,8 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 	})
 }
 
-// subscribing lets one contend while the answer to SUBSCRIBE is what the fault makes of
-// it, and returns after how long it asked. Beats say that it was granted.
+// subscribing runs Contend for one contender, with a fault in the answer to SUBSCRIBE. It returns
+// the time until the contender asked. Heartbeats say that it was granted.
 func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -249,15 +249,15 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 	return asked
 }
 
-// A waiter whose SUBSCRIBE is not answered learns from its first beat that it was
-// granted, and asks then. The grant would end with the heartbeat.
+// A waiter whose SUBSCRIBE is not answered learns from its first heartbeat that it was granted, and
+// then asks. Otherwise the grant would end with the heartbeat.
 func TestAnUnansweredSubscriptionKeepsNobodyFromItsGrant(t *testing.T) {
 	beat := (&contender{}).Spec("").Heartbeat / 3
 	require.LessOrEqual(t, subscribing(t, redistest.Swallow()), beat)
 }
 
-// Otherwise the waiter asks once it listens, and not before: in between, a message
-// would be missed.
+// Without a fault, the waiter asks as soon as it listens, and not before: it would miss a message
+// in between.
 func TestAWaiterAsksOnceItListens(t *testing.T) {
 	const late = 100 * time.Millisecond
 	asked := subscribing(t, redistest.DelayReply(late))
@@ -265,8 +265,7 @@ func TestAWaiterAsksOnceItListens(t *testing.T) {
 	require.Less(t, asked, 2*late)
 }
 
-// The first of the waiters of a client in a queue is the one with the lowest ticket,
-// whoever comes and goes.
+// The first waiter of a client in a queue has the lowest ticket, whoever comes and goes.
 func TestTheFirstOfEachQueueIsKnown(t *testing.T) {
 	d := &Desk[string]{ranks: make(ranks[string])}
 	keys := []string{"a", "b", "c"}

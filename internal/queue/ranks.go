@@ -2,11 +2,11 @@ package queue
 
 import "container/heap"
 
-// ranks knows which waiter of this client is the first in each queue: by its key, a
-// heap of those in it.
+// ranks knows which waiter of this client is the first in each queue. It has one heap of waiters
+// for the key of each queue.
 type ranks[B any] map[string]*byTicket[B]
 
-// first is nil where nobody is.
+// first returns the first waiter of a queue, or nil.
 func (r ranks[B]) first(key string) *waiter[B] {
 	if all := r[key]; all != nil {
 		return (*all)[0]
@@ -14,7 +14,7 @@ func (r ranks[B]) first(key string) *waiter[B] {
 	return nil
 }
 
-// add takes a waiter in, unless it is in already.
+// add adds a waiter, unless it is there already.
 func (r ranks[B]) add(w *waiter[B]) {
 	if w.rank > 0 {
 		return
@@ -27,7 +27,7 @@ func (r ranks[B]) add(w *waiter[B]) {
 	heap.Push(all, w)
 }
 
-// remove takes a waiter out, if it is in.
+// remove removes a waiter, if it is there.
 func (r ranks[B]) remove(w *waiter[B]) {
 	if w.rank == 0 {
 		return
@@ -39,7 +39,7 @@ func (r ranks[B]) remove(w *waiter[B]) {
 	}
 }
 
-// byTicket is a heap of waiters; each knows its place in it.
+// byTicket is a heap of waiters. Each waiter knows its place in it.
 type byTicket[B any] []*waiter[B]
 
 func (h byTicket[B]) Len() int           { return len(h) }

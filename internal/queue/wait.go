@@ -11,26 +11,26 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// How a wait can end without a grant.
+// Errors with which a wait can end without a grant.
 var (
 	errGone        = errors.New("the place in the queue is gone")
 	ErrRemoved     = errors.New("removed from the queue")
 	ErrInterrupted = errors.New("the wait was interrupted")
 )
 
-// LimitError is the end of a wait for more units than the limit, which was lowered.
+// LimitError ends a wait for more units than the limit, after the limit was lowered.
 type LimitError struct{ Limit int }
 
 func (e *LimitError) Error() string { return fmt.Sprintf("the limit is %d", e.Limit) }
 
-// Wait is how to wait.
+// Wait says how to wait.
 type Wait struct {
-	// Place is told where the waiter stands, whenever that has changed, and whether it
-	// had lost its place and queues again.
+	// Place is called with the place of the waiter whenever that has changed. again says that the
+	// waiter had lost its place and queues again.
 	Place func(place lua.Place, again bool)
-	// Interrupt has Ends called, which may end the wait with ErrInterrupted. Ends and
-	// Place may block: the place is kept meanwhile. A grant that comes then has to wait,
-	// and ends with the heartbeat where that takes longer.
+	// Ends is called when Interrupt fires, and may end the wait with ErrInterrupted. Ends and Place
+	// may block, and the waiter keeps its place meanwhile. A grant that comes meanwhile has to
+	// wait for them. If they take too long, the grant ends with the heartbeat.
 	Interrupt <-chan struct{}
 	Ends      func() bool
 	// Check is called when Suspect fires.
@@ -40,9 +40,9 @@ type Wait struct {
 	again bool
 }
 
-// wait waits after a join that was answered "queued", or granted too late to be
-// trusted: until the waiter is granted, or has no place any more, or ctx ends. Its
-// errors are errGone, and those of Contend.
+// wait waits after a join that was answered "queued", or granted too late to be trusted. It ends
+// when the waiter is granted or has no place any more, or when ctx ends. Its errors are errGone,
+// and those of Contend.
 func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinReply], o Wait) (Grant, error) {
 	w.ticket = joined.Value.Ticket
 	w.answered(lua.BeatReply{Status: joined.Value.Status, Place: joined.Value.Place}, joined.Sent)
@@ -81,10 +81,10 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 	return Grant{}, err
 }
 
-// subscribe listens, and waits until that is confirmed or known not to be; then
-// beats have to do. A beat that is answered meanwhile ends the wait: it may say that
-// the waiter was granted, and a grant that nobody takes soon ends. It reports whether
-// a message may have been missed.
+// subscribe listens for messages, and waits until the subscription is confirmed, or is known not to
+// come. Then heartbeats have to do. An answered heartbeat also ends the wait, because it may say
+// that the waiter was granted, and a grant that nobody takes ends soon. subscribe reports whether a
+// message may have been missed.
 func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	w.ear = w.desk.listen()
 	if w.ear == w.before && w.ear.Live() {
@@ -100,8 +100,8 @@ func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	return true, w.ear.ReadyUnless(ctx, w.news)
 }
 
-// ask learns the truth. It alone takes a grant: Redis has it then for a whole lease
-// from the question on. Otherwise the heartbeat begins anew.
+// ask asks Redis about the waiter. Only ask takes a grant: Redis then keeps the grant for a whole
+// lease from the sending on. If the waiter is still queued, its heartbeat begins anew.
 func (w *waiter[B]) ask(ctx context.Context) (g Grant, granted bool, err error) {
 	hinted := w.heard()
 	answer, err := w.by.Ask(ctx, w.id)
@@ -121,8 +121,8 @@ func (w *waiter[B]) ask(ctx context.Context) (g Grant, granted bool, err error) 
 	return Grant{}, false, nil
 }
 
-// doubt is called after a hint that proved false: when many come, hints do not count
-// for a while. The first after a quiet time counts at once.
+// doubt is called after a hint that proved false. If many come, hints do not count for a while. The
+// first one after a quiet time counts immediately.
 func (w *waiter[B]) doubt() {
 	const quiet = time.Second
 	now := time.Now()
@@ -132,16 +132,15 @@ func (w *waiter[B]) doubt() {
 	w.heed = now.Add(w.flood.Pause())
 }
 
-// looks reports whether it is for this waiter to look at the end of the holder's
-// lease, or of the first to end: nobody tells of that. One of each client does, and
-// only when that end is near: while it is not, the next beat comes before it. It may
-// not be the first of the queue, for behind waiters that died nobody knows that it is
-// the first.
+// looks reports whether this waiter has to ask when the holder's lease ends, or the first lease of
+// several: no message announces that end. One waiter of each client does so, and only if the end is
+// near. Otherwise its next heartbeat comes before the end. The waiter need not be the first of the
+// whole queue: behind crashed waiters, nobody knows which waiter is the first.
 func (w *waiter[B]) looks(p lua.Place) bool {
 	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && w.desk.isFirst(w)
 }
 
-// asksAt is when the waiter asks unless there is news: upon a hint, or at the end of the
+// asksAt returns when the waiter asks unless news comes: after a hint, or at the end of the
 // holder's lease.
 func (w *waiter[B]) asksAt(now look) (at time.Time, will bool) {
 	if w.looks(now.place) {
@@ -181,7 +180,7 @@ func (w *waiter[B]) sleep(ctx context.Context, now look, o Wait) (ask bool, err 
 	}
 }
 
-// differs reports whether there is something to tell.
+// differs reports whether the change from b to a needs a notice.
 func differs(a, b lua.Place) bool {
 	return a.Position != b.Position || a.Length != b.Length || a.Holder != b.Holder
 }

@@ -10,44 +10,45 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Spec says who waits.
+// Spec describes a waiter.
 type Spec[B any] struct {
 	Key       string        // what it waits for; for the watchdog
-	Slot      int           // beats of one slot share a command
-	Heartbeat time.Duration // how long Redis takes it for living without a beat
-	Lease     time.Duration // what it is granted lasts no longer, unless it takes it
-	Beat      B             // extends no grant
+	Slot      int           // heartbeats of one slot share a command
+	Heartbeat time.Duration // how long it counts as alive without another heartbeat
+	Lease     time.Duration // its grant lasts no longer, unless it takes the grant
+	Beat      B             // what a heartbeat sends; it extends no grant
 }
 
-// waiter is one that waits, or is about to. Its methods are for one goroutine.
+// waiter is a request that waits, or is about to. One goroutine waits. Others report messages and
+// answers of heartbeats to it.
 type waiter[B any] struct {
 	desk *Desk[B]
 	id   string // of the acquisition that it will become
 	by   Contender[B]
 	spec Spec[B]
-	news chan struct{} // capacity 1: something below has changed
+	news chan struct{} // capacity 1: a guarded field has changed
 
-	// Of the goroutine that waits.
+	// Used only by the goroutine that waits.
 	lease  *watchdog.Lease    // the heartbeat; nil until queued
 	ear    *wake.Subscription // nil until queued
-	before *wake.Subscription // which was live before a place was asked for; nil: none
+	before *wake.Subscription // was live before a place was asked for; nil: none
 	flood  wake.Flood         // hints that proved false
-	heed   time.Time          // hints count from then on
+	heed   time.Time          // hints do not count before
 
 	// Guarded by desk.mu.
-	sent   time.Time  // of the last beat that was answered "queued"
+	sent   time.Time  // of the last command that was answered "queued"
 	at     time.Time  // when it was answered
 	status lua.Status // Queued, Gone, Removed, TooMany; 0 until queued
 	place  lua.Place
-	hinted bool  // something may have changed: it is to ask
-	lapsed bool  // no beat was answered for a heartbeat
+	hinted bool  // something may have changed, so it has to ask
+	lapsed bool  // no heartbeat was answered in time
 	ticket int64 // in the queue; 0 until queued
 	rank   int   // in desk.ranks, from 1; 0: not there
-	left   bool  // it waits no more: no answer counts
+	left   bool  // it does not wait any more, so no answer counts
 }
 
-// enter announces a waiter, before it asks for a place: from now on a message for
-// it finds it. leave ends it.
+// enter adds a waiter before it asks for a place, so that a message for it finds it from now on.
+// leave ends it.
 func (d *Desk[B]) enter(id string, c Contender[B]) *waiter[B] {
 	w := &waiter[B]{desk: d, id: id, by: c, spec: c.Spec(id), news: make(chan struct{}, 1)}
 	d.mu.Lock()
@@ -59,8 +60,8 @@ func (d *Desk[B]) enter(id string, c Contender[B]) *waiter[B] {
 	return w
 }
 
-// leave ends the waiting here; what stands in Redis is the contender's to give up. A
-// beat that is under way finds the waiter gone.
+// leave removes the waiter here; the contender gives up its place in Redis. A heartbeat in flight
+// does not find the waiter any more.
 func (w *waiter[B]) leave() {
 	w.desk.mu.Lock()
 	w.left = true
@@ -75,15 +76,15 @@ func (w *waiter[B]) leave() {
 	}
 }
 
-// atOnce is for a Stop that does not wait: a beat that is under way does no harm.
+// atOnce returns a context for a Stop that does not wait: a heartbeat in flight does no harm.
 func atOnce() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// keepAlive has the heartbeat kept, from a command on that was sent at that
-// instant and answered "queued".
+// keepAlive starts the heartbeats of a waiter. sent is when a command was sent that was answered
+// "queued".
 func (w *waiter[B]) keepAlive(sent time.Time) {
 	if w.lease != nil {
 		w.lease.Stop(atOnce())
@@ -97,7 +98,7 @@ func (w *waiter[B]) keepAlive(sent time.Time) {
 	})
 }
 
-// change changes the state and tells the goroutine that waits.
+// change changes the state with f, and notifies the goroutine that waits.
 func (w *waiter[B]) change(f func()) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
@@ -105,8 +106,8 @@ func (w *waiter[B]) change(f func()) {
 	w.wakeLocked()
 }
 
-// hint notes that something may have changed. It may come before the answer of the
-// join, and is then heeded after it.
+// hint records that something may have changed. If the hint comes before the answer of the join, it
+// takes effect after that answer.
 func (w *waiter[B]) hint() {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
@@ -117,7 +118,7 @@ func (w *waiter[B]) hint() {
 	w.wakeLocked()
 }
 
-// wakeLocked tells the goroutine that waits, with desk.mu held.
+// wakeLocked notifies the goroutine that waits. The caller holds desk.mu.
 func (w *waiter[B]) wakeLocked() {
 	select {
 	case w.news <- struct{}{}:
@@ -125,8 +126,8 @@ func (w *waiter[B]) wakeLocked() {
 	}
 }
 
-// heard takes the hint, before the question that it leads to: one that comes later
-// counts anew. It reports whether there was one.
+// heard takes the hint before the waiter asks because of it, so that a later hint counts anew. It
+// reports whether there was one.
 func (w *waiter[B]) heard() (hinted bool) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
@@ -134,10 +135,10 @@ func (w *waiter[B]) heard() (hinted bool) {
 	return hinted
 }
 
-// answered takes in what Redis said to a command that was sent at that instant, and
-// tells it to the watchdog. "Granted" is a hint, too: a beat extends no grant, so that
-// one whose waiter does not take it ends with the heartbeat. An answer to a waiter that
-// has left changes nothing: nobody would remove that waiter from desk.ranks again.
+// answered handles the answer to a command that was sent at that time, and returns the answer for
+// the watchdog. "Granted" is only a hint too, because a heartbeat extends no grant. If the waiter
+// does not take the grant, the grant ends with the heartbeat. An answer for a waiter that has left
+// changes nothing, because nobody would remove that waiter from desk.ranks again.
 func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
 	answer := watchdog.Renewed
 	w.change(func() {
@@ -170,7 +171,7 @@ func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
 type look struct {
 	status lua.Status
 	place  lua.Place
-	at     time.Time // of the place
+	at     time.Time // when Redis answered with the place
 	hinted bool
 	lapsed bool
 }
