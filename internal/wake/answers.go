@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// heard is called for every frame: any of them proves the connection.
+// heard is called for every frame, because any frame proves the connection.
 func (r *registry) heard(now time.Time) {
 	r.lastHeard = now
 	if r.firstHeard.IsZero() {
@@ -21,8 +21,7 @@ func (r *registry) heard(now time.Time) {
 	}
 }
 
-// published wakes who waits for the channel, and returns who wants to know what
-// the message says.
+// published wakes the waiters of the channel. It returns those that want the text of the message.
 func (r *registry) published(name string) (listeners []*Subscription) {
 	c := r.channels[name]
 	if c == nil {
@@ -40,7 +39,7 @@ func (r *registry) ponged(nonce string) (look bool) {
 	return true
 }
 
-// answered takes in a confirmation, and returns who may have missed messages before it.
+// answered handles a confirmation. It returns the listeners that may have missed messages before.
 func (r *registry) answered(kind, name string, now time.Time) (missed []*Subscription, look bool) {
 	c := r.channels[name]
 	switch {
@@ -56,9 +55,8 @@ func (r *registry) answered(kind, name string, now time.Time) (missed []*Subscri
 	return missed, look
 }
 
-// confirmed makes c live and wakes who waits, whatever we thought of it: a
-// confirmation nobody asked for means that go-redis has changed the connection,
-// and what was published in between is lost.
+// confirmed makes c live and wakes its waiters, even if the hub asked for no confirmation. Such a
+// confirmation means that go-redis has changed the connection, and lost the messages in between.
 func (r *registry) confirmed(c *channel) (look bool) {
 	was := c.state
 	if was == leaving {
@@ -71,7 +69,7 @@ func (r *registry) confirmed(c *channel) (look bool) {
 	if c.refused {
 		c.refused = false
 		r.log.recovered(refused, slog.String("channel", c.name))
-		r.recheck(len(r.denied)) // what has changed for one may have changed for all
+		r.recheck(len(r.denied)) // the others may be allowed now too
 		look = true
 	}
 	if was == asked {
@@ -80,7 +78,7 @@ func (r *registry) confirmed(c *channel) (look bool) {
 	return look
 }
 
-// left takes in the end of a subscription, asked for or not.
+// left handles the end of a subscription, whether the hub asked for it or not.
 func (r *registry) left(c *channel, now time.Time) (look bool) {
 	was := c.state
 	if was != leaving && was != live {
@@ -99,7 +97,7 @@ func (r *registry) left(c *channel, now time.Time) (look bool) {
 	return look
 }
 
-// countDown counts one confirmation of the command under way.
+// countDown counts one confirmation of the command in flight.
 func (r *registry) countDown() (over bool) {
 	r.asked.left--
 	if r.asked.left > 0 {
@@ -109,9 +107,9 @@ func (r *registry) countDown() (over bool) {
 	return true
 }
 
-// refused takes in an error reply. It belongs to the command under way, for there
-// is only one. An error that answers nothing is go-redis subscribing behind our
-// back; then nobody knows what is subscribed, and the connection has to go.
+// refused handles an error reply. It belongs to the command in flight, because there is only one.
+// If there is none, go-redis has subscribed by itself. Then nobody knows what is subscribed, and
+// the connection has to end.
 func (r *registry) refused(reply redis.Error, now time.Time) error {
 	cmd := r.asked
 	if cmd == nil {
@@ -127,11 +125,10 @@ func (r *registry) refused(reply redis.Error, now time.Time) error {
 	return nil
 }
 
-// refusedSubscribe finds out whom a refusal is meant for. Redis refuses a whole
-// SUBSCRIBE for one channel that the user may not hear, and does not say which.
-// So halves are tried, down to single channels: one by one, 1 denied of 1,000
-// would cost 1,000 round trips, and this way it is about twenty. An error of
-// another kind is not about names and refuses all of them.
+// refusedSubscribe finds out which channels a refusal is about. If the user may not have one
+// channel, Redis refuses the whole SUBSCRIBE, and does not name the channel. So the hub tries
+// halves, down to single channels. One denied channel of 1,000 then costs about twenty round trips.
+// One by one, it would cost 1,000. An error of another kind is not about names, and refuses all.
 func (r *registry) refusedSubscribe(cmd *command, reply redis.Error, now time.Time) {
 	rest := slices.DeleteFunc(cmd.channels, func(c *channel) bool { return c.state != asked })
 	if redis.IsPermissionError(reply) && len(rest) > 1 {
@@ -145,9 +142,9 @@ func (r *registry) refusedSubscribe(cmd *command, reply redis.Error, now time.Ti
 	}
 }
 
-// refusedUnsubscribe lets go of what the server does not let go of. Messages for
-// it find nobody, and the end of the connection ends it; a new connection would
-// cost all other waiters their messages meanwhile.
+// refusedUnsubscribe forgets channels although the server still sends their messages. Nobody gets
+// these messages, and the end of the connection ends them. A new connection would cost all other
+// waiters their messages meanwhile.
 func (r *registry) refusedUnsubscribe(cmd *command, reply redis.Error, now time.Time) {
 	for _, c := range cmd.channels {
 		switch {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// backoff is the pause before the next try: doubling from least to most, half of
-// it chance. Chance keeps a thousand clients of a restarted server apart; a pause
-// that is never near zero keeps one client from spinning.
+// backoff computes the pause before the next attempt. It doubles from least to most, and half of it
+// is random. Randomness keeps a thousand clients of a restarted server apart. A pause that is never
+// near zero keeps one client from spinning.
 type backoff struct {
 	least, most time.Duration
 	last        time.Duration

@@ -2,19 +2,19 @@ package wake
 
 import "time"
 
-// state is what is known of a channel; see the package doc for the ways between.
+// state is what the hub knows of a channel. The package doc shows the transitions.
 type state int
 
 const (
 	wanted  state = iota // the server has not been asked on this connection
 	queued               // its batch was refused; a smaller one will be tried
-	asked                // its SUBSCRIBE is under way
+	asked                // its SUBSCRIBE is in flight
 	live                 // confirmed
 	denied               // refused by itself
-	leaving              // its UNSUBSCRIBE is under way
+	leaving              // its UNSUBSCRIBE is in flight
 )
 
-// channel is one pub/sub channel and who waits for it. Guarded by Hub.mu.
+// channel is one pub/sub channel, with its waiters. Guarded by Hub.mu.
 type channel struct {
 	name   string
 	state  state
@@ -24,8 +24,8 @@ type channel struct {
 	refused bool // by itself, and not confirmed since
 	known   bool // confirmed before, perhaps on another connection
 
-	// settled is made when somebody waits for the fate of the channel and closed
-	// when it is known. Most channels never need one.
+	// settled is made when a call of Ready has to wait, and closed when it can return. Most
+	// channels never need it.
 	settled chan struct{}
 }
 
@@ -49,7 +49,7 @@ func (c *channel) wake() {
 	}
 }
 
-// listeners are those that want to know what messages say.
+// listeners returns the subscriptions that want the text of messages.
 func (c *channel) listeners() (all []*Subscription) {
 	for _, s := range c.subs {
 		if s.hear != nil {
@@ -59,8 +59,8 @@ func (c *channel) listeners() (all []*Subscription) {
 	return all
 }
 
-// tell makes everybody look. The wake comes first, so that Ready, which the other
-// ends, can take it: whoever is in Ready looks anyway.
+// tell wakes all waiters, and ends their calls of Ready. It wakes them first, so that Ready takes
+// the wake-up: a caller of Ready asks Redis anyway.
 func (c *channel) tell() {
 	c.wake()
 	c.settle()

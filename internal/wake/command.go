@@ -10,8 +10,7 @@ const (
 	ping
 )
 
-// command is what the commander sends; it is over when the server has answered
-// all of it.
+// command is what the commander sends. It is over when the server has answered all of it.
 type command struct {
 	verb     verb
 	channels []*channel

@@ -12,7 +12,7 @@ var (
 	errIdle       = errors.New("redlatch: nobody waits")
 )
 
-// run is the commander: until Close, it keeps a connection while anybody waits.
+// run is the commander. Until Close, it keeps a connection while anybody waits.
 func (h *Hub) run() {
 	pause := backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}
 	for h.awaitWork() {
@@ -29,8 +29,7 @@ func (h *Hub) run() {
 	h.writeLog()
 }
 
-// awaitWork blocks until somebody waits for a channel; false says the hub is
-// closed.
+// awaitWork blocks until somebody waits for a channel. It returns false if the hub is closed.
 func (h *Hub) awaitWork() bool {
 	for {
 		h.mu.Lock()
@@ -46,7 +45,7 @@ func (h *Hub) awaitWork() bool {
 	}
 }
 
-// runLink serves one connection to its end, and says why it ended.
+// runLink serves one connection until that ends, and returns why it ended.
 func (h *Hub) runLink() error {
 	l, err := h.newLink()
 	if err != nil {
@@ -82,8 +81,8 @@ func (h *Hub) runLink() error {
 	}
 }
 
-// next is the command to send now, or how long to wait when nothing happens.
-// The error says that this connection is of no more use.
+// next returns the command to send now, or how long to wait if nothing happens. The error says that
+// this connection is of no more use.
 func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,8 +96,8 @@ func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 	return nil, h.reg.untilNext(now), nil
 }
 
-// lose records the end of a connection, after its reader is gone. It reports
-// whether the connection had been a good one.
+// lose records the end of a connection, after its reader has ended. It reports whether the
+// connection had been a good one.
 func (h *Hub) lose(err error) (good bool) {
 	h.update(func(r *registry, now time.Time) bool {
 		good = r.lost(err, now)

@@ -1,21 +1,19 @@
-// Package wake tells waiters that a channel was published to, over one pub/sub
-// connection per client however many channels are waited for. A wake is a hint
-// to look again and nothing more: it may be lost, late, doubled, merged with
-// others or forged, so whoever waits for one also polls. Without pub/sub (down,
-// denied, not spoken by a proxy) everything here still returns at once, and
-// polling alone carries the waiters.
+// Package wake wakes waiters when a message is published to their channel. It uses one pub/sub
+// connection per client, whatever the number of channels. A wake-up is only a hint to ask Redis
+// again. It may be lost, late, doubled, merged with others or forged, so a waiter also has to poll.
+// Pub/sub may be down, denied, or unknown to a proxy. The calls of a waiter then still return,
+// after Config.Ping at most, and the waiter polls.
 //
-// # The order that misses nothing
+// # The order of calls that misses no message
 //
 //	sub := hub.Subscribe(channel)
 //	defer sub.Close()
 //	err := sub.Ready(ctx) // confirmed, or known not to come
-//	// look; if there is nothing, wait for the first of sub.C(), a poll bound, ctx; look again
+//	// ask; if the lock is not free, wait for the first of sub.C(), a poll bound, ctx; ask again
 //
-// What is published after the confirmation reaches C, what was published before
-// Ready returned is covered by the look after it. Messages in the gap of a
-// reconnect are gone. Therefore every waiter is woken when the connection is lost
-// and again when its channel has been confirmed anew.
+// A message that is published after the confirmation reaches C. An earlier one is covered by asking
+// Redis after Ready. Messages in the gap of a reconnect are lost. Therefore the hub wakes every
+// waiter when the connection is lost, and again when its channel has been confirmed anew.
 //
 // # States of a channel
 //
@@ -27,22 +25,21 @@
 //	  ├── connection lost (asked, queued, live, leaving) ────────────┤
 //	  └──────────────────────────────────────────────────────────────┘
 //
-// # Who does what
+// # Goroutines
 //
-// Two goroutines, whatever the number of channels. The commander is the only one
-// that writes: it dials, subscribes, unsubscribes, pings and closes. The reader
-// only reads, and hands on by sends that never block, so that one slow waiter
-// holds up nobody. One mutex guards the registry; no I/O happens under it.
+// The hub has two goroutines, whatever the number of channels, and a third one while it writes log
+// lines. Only the commander writes: it dials, subscribes, unsubscribes, pings and closes. The
+// reader only reads. It passes messages on by sends that never block, so that a slow waiter delays
+// nobody. One mutex guards the registry, and no I/O happens under it.
 //
-// At most one command is under way. That groups what comes meanwhile into the
-// next one (1,000 channels are a handful of commands), tells which command an
-// error reply belongs to, and keeps the connection free of writes that wait for
-// reads.
+// At most one command is in flight. So channels that come meanwhile share the next command: 1,000
+// channels take a handful of commands. An error reply always belongs to that command. And no write
+// on the connection waits for reads.
 //
 // # What proves the connection
 //
-// go-redis's own health check writes PING and never looks for the answer, so a
-// half-open connection stays deaf for ever. Here silence is probed, and an answer
-// that does not come ends the connection. A channel counts as subscribed when the
-// server has confirmed it by name, never because a write succeeded.
+// The health check of go-redis writes PING and never checks for the answer, so a half-open
+// connection stays silent for ever. The hub probes a silent connection, and ends it if no answer
+// comes. A channel counts as subscribed when the server has confirmed it by name, and never because
+// a write succeeded.
 package wake

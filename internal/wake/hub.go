@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Hub is one client's ear: it subscribes to the channels that are waited for and
-// wakes who waits. Its methods may be called concurrently.
+// Hub subscribes, for one client, to the channels that somebody waits for, and wakes the waiters.
+// Its methods may be called concurrently.
 type Hub struct {
 	cfg Config
 
-	// kick tells the commander that there may be something to do. One slot is
-	// enough: it looks at everything each time.
+	// kick notifies the commander that there may be something to do. One slot is enough, because
+	// the commander checks everything each time.
 	kick chan struct{}
 
 	ctx    context.Context // ends with Close
@@ -34,21 +34,20 @@ func New(cfg Config) *Hub {
 	return h
 }
 
-// Subscribe asks for wakes of channel until the subscription is closed. It never
-// blocks and never fails: see [Subscription.Ready]. A channel that is subscribed
-// already costs nothing; a new one shares its SUBSCRIBE with others that come at
-// the same time. After Close of the hub it gives a subscription without wakes.
+// Subscribe asks for wake-ups by a channel until the subscription is closed. It never blocks and
+// never fails; see [Subscription.Ready]. A channel that is already subscribed costs nothing. A new
+// one shares its SUBSCRIBE with others that come at the same time. After Close of the hub,
+// Subscribe returns a subscription that gets no wake-ups.
 func (h *Hub) Subscribe(channel string) *Subscription {
 	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1)}, channel)
 }
 
-// Listen is Subscribe for a channel whose messages say something: hear is called
-// with each, in order, and must not block. What they say may be lost, late, or
-// doubled as any wake. A message that is under way when the subscription is
-// closed may still be heard.
+// Listen is Subscribe for a channel whose messages have a meaning. It calls hear with the text of
+// each message, in order. hear must not block. As any wake-up, a message may be lost, late or
+// doubled. hear may still get a message that is under way when the subscription is closed.
 //
-// missed is called when the channel is confirmed anew, after messages may have been lost.
-// It must not block either. The first confirmation is what Ready waits for.
+// missed is called when the channel is confirmed anew, because messages may have been lost before.
+// It must not block either. It is not called for the first confirmation, which Ready waits for.
 func (h *Hub) Listen(channel string, hear func(payload string), missed func()) *Subscription {
 	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), hear: hear, missed: missed}, channel)
 }
@@ -69,8 +68,8 @@ func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 	return s
 }
 
-// Hears reports whether a message to the channel would reach this hub now, also
-// where nobody waits for it any more.
+// Hears reports whether a message to the channel would reach this hub now, even if nobody waits for
+// it any more.
 func (h *Hub) Hears(channel string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,10 +77,10 @@ func (h *Hub) Hears(channel string) bool {
 	return c != nil && (c.state == live || c.state == leaving)
 }
 
-// Close ends the connection and the goroutines and waits for them. Every waiter
-// is woken one last time and no channel is live any more. It returns at once,
-// except while a connection is being made: then go-redis may first let its own
-// time-outs run out. Calling it again is fine.
+// Close ends the connection and the goroutines, and waits for them. It wakes every waiter one last
+// time, and no channel is live any more. Close waits for a log handler that blocks, and for a
+// connection that is being made: go-redis may first let its own time-outs run out. Otherwise it
+// returns immediately. Calling it again is fine.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.reg.close()
@@ -98,7 +97,7 @@ func (h *Hub) nudge() {
 	}
 }
 
-// update changes the registry and lets the commander look if that is needed.
+// update changes the registry, and wakes the commander if there is something to do.
 func (h *Hub) update(change func(r *registry, now time.Time) (look bool)) {
 	h.mu.Lock()
 	look := change(&h.reg, time.Now())

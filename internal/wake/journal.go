@@ -19,10 +19,9 @@ type entry struct {
 	attrs []slog.Attr
 }
 
-// journal says each cause once in the hub's life, and once that it is over:
-// a fault that comes and goes for hours is for metrics, not for a log that others
-// have to read. Entries are noted under Hub.mu and written outside of it,
-// for a log handler may do I/O.
+// journal logs each cause once in the hub's life, and its end once. A fault that comes and goes for
+// hours is for metrics, and not for a log that others have to read. Entries are added under Hub.mu
+// and written outside of it, because a log handler may do I/O.
 type journal struct {
 	begun, over map[cause]bool
 	entries     []entry
@@ -49,8 +48,8 @@ func (j *journal) recovered(c cause, attrs ...slog.Attr) {
 	j.entries = append(j.entries, entry{slog.LevelInfo, "redlatch: over: " + string(c), attrs})
 }
 
-// writeLog writes what was noted, in a goroutine of its own: a log handler that blocks
-// must not keep anybody's wake.
+// writeLog writes the entries in a goroutine of its own, so that a log handler that blocks delays
+// no wake-up.
 func (h *Hub) writeLog() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,7 +67,7 @@ func (h *Hub) write() {
 	}
 }
 
-// noted takes the entries that were noted; nil says that the writer ends.
+// noted takes the entries. If there are none, the writer ends.
 func (h *Hub) noted() []entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()

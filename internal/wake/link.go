@@ -10,14 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// link is one connection and the goroutine that reads it. It is never mended: a
-// new one takes its place.
+// link is one connection, and the goroutine that reads it. A broken link is never repaired: a new
+// one takes its place.
 type link struct {
 	hub     *Hub
 	pubsub  *redis.PubSub
 	reading bool
 
-	ended chan struct{} // closed when the reader is gone
+	ended chan struct{} // closed when the reader has ended
 	err   error         // why; valid after ended
 }
 
@@ -29,8 +29,9 @@ func (h *Hub) newLink() (*link, error) {
 	})
 }
 
-// caught calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine
-// of the hub, where a panic would end the process: it ends the connection instead.
+// caught calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine of the
+// hub, where a panic would end the process. caught returns the panic as an error, which ends only
+// the connection.
 func caught(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -40,19 +41,19 @@ func caught(call func() error) (err error) {
 	return call()
 }
 
-// spent makes a context that lends go-redis its deadline, and forbids it to dial.
-// Left alone, go-redis mends a broken connection inside whatever call notices:
-// without back-off, holding the lock that Close needs, and subscribing again to
-// everything ever asked for, refused channels included, which spoil the whole
-// command. We would rather be told.
+// spent returns a context that gives go-redis its deadline, and forbids it to dial. Without it, the
+// call of go-redis that notices a broken connection repairs the connection. It does so without
+// back-off, and while it holds the lock that Close needs. It also subscribes again to everything
+// that was ever asked for. That includes refused channels, which spoil the whole command. The hub
+// needs the error instead.
 func spent(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	cancel()
 	return ctx
 }
 
-// send writes one command; the first one connects. It returns when the command has
-// been written, not answered. Only the commander calls it.
+// send writes one command, and connects first if it is the first one. It returns when the command
+// has been written, not when it was answered. Only the commander calls it.
 func (l *link) send(cmd *command) error {
 	if l.reading {
 		ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Ping)
@@ -90,9 +91,9 @@ func (l *link) close() {
 	}
 }
 
-// read hands on what comes until the connection ends. It waits without a time
-// limit, and the commander watches the silence: a read that times out in the
-// middle of a frame would leave the stream out of step.
+// read passes frames on until the connection ends. It reads without a time limit, while the
+// commander watches for silence. A read that timed out in the middle of a frame would leave the
+// stream out of step.
 func (l *link) read() {
 	defer close(l.ended)
 	ctx := spent(context.Background())
@@ -117,7 +118,7 @@ func (l *link) read() {
 	}
 }
 
-// hear takes in one frame. It never blocks on a waiter and never writes.
+// hear handles one frame. It never blocks on a waiter and never writes.
 func (h *Hub) hear(frame any) (err error) {
 	var listeners, missed []*Subscription
 	h.update(func(r *registry, now time.Time) (look bool) {

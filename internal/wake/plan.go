@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// batchSize bounds the channels of one command: few round trips for many
-	// channels, and still no frame that keeps the server busy.
+	// batchSize bounds the channels of one command. Many channels then need few round trips, but no
+	// frame keeps the server busy.
 	batchSize = 1000
 
-	// recheckSize bounds the refused channels that are tried again at a time. If
-	// all of them are still refused, finding that out costs twice as many commands.
+	// recheckSize bounds the refused channels that the hub tries again at a time. If all of them
+	// are still refused, finding that out costs twice as many commands.
 	recheckSize = 64
 
-	// answerPings is how many Pings an answer may take while other frames come. A
-	// flood of messages may delay it; one that never comes was lost.
+	// answerPings is how many Pings an answer may take while other frames come. A flood of messages
+	// may delay an answer, but one that does not come in this time was lost.
 	answerPings = 3
 )
 
-// verdict is an error when the present connection has to go.
+// verdict returns an error if the present connection has to end.
 func (r *registry) verdict(now time.Time) error {
 	if r.asked == nil {
 		if len(r.channels) > 0 || now.Sub(r.deserted) < r.cfg.Idle {
 			return nil
 		}
-		// Decided and noted under one lock: whoever comes next gets a new connection.
+		// Decided and recorded under one lock, so that the next channel gets a new connection.
 		r.linked = false
 		return errIdle
 	}
@@ -39,7 +39,7 @@ func (r *registry) verdict(now time.Time) error {
 	return nil
 }
 
-// quietSince is the start of the silence that an answer has to break.
+// quietSince returns the start of the silence that an answer has to end.
 func (r *registry) quietSince() time.Time {
 	if r.asked.sent.After(r.lastHeard) {
 		return r.asked.sent
@@ -47,8 +47,8 @@ func (r *registry) quietSince() time.Time {
 	return r.lastHeard
 }
 
-// next is the command to send now, which is then under way; nil if there is none,
-// or one is under way already.
+// next returns the command to send now, which is in flight from then on. It returns nil if there is
+// none, or if one is in flight already.
 func (r *registry) next(now time.Time) *command {
 	if r.asked != nil {
 		return nil
@@ -76,10 +76,10 @@ func (r *registry) next(now time.Time) *command {
 	return cmd
 }
 
-// sent notes that cmd has been written: connecting does not count as silence.
+// sent records when cmd was written, because connecting does not count as silence.
 func (r *registry) sent(cmd *command, now time.Time) { cmd.sent = now }
 
-// untilNext is how long there is nothing to do if nothing is heard.
+// untilNext returns how long there is nothing to do if no frame comes.
 func (r *registry) untilNext(now time.Time) time.Duration {
 	if r.asked != nil {
 		return min(r.quietSince().Add(r.cfg.Ping).Sub(now), r.asked.sent.Add(answerPings*r.cfg.Ping).Sub(now))
@@ -96,9 +96,9 @@ func (r *registry) untilNext(now time.Time) time.Duration {
 	return wait
 }
 
-// sweep picks the channels that have been unused for long enough. It comes round
-// once per Linger rather than exactly when each is due, so that many leave in one
-// command and a busy hub is not kept busy by it.
+// sweep picks the channels that have been unused for long enough. It runs once per Linger, and not
+// exactly when each channel is due. So many channels leave in one command, and the sweep does not
+// keep a busy hub busy.
 func (r *registry) sweep(now time.Time) (old []*channel) {
 	if !due(r.sweepAt, now) {
 		return nil
@@ -127,8 +127,8 @@ func (r *registry) sweep(now time.Time) (old []*channel) {
 	return old
 }
 
-// batch picks the channels to subscribe to next. Wanted channels and parts of
-// refused batches take turns: neither may hold up the other.
+// batch picks the channels to subscribe to next. It alternates between wanted channels and parts of
+// refused batches, so that neither delays the other.
 func (r *registry) batch() []*channel {
 	if len(r.wanted) > 0 && (!r.freshLast || len(r.refusals) == 0) {
 		r.freshLast = true
@@ -163,8 +163,8 @@ func ask(batch []*channel) []*channel {
 	return batch
 }
 
-// recheck lets up to n refused channels be tried again, as a batch of their own
-// that cannot spoil others.
+// recheck lets the hub try up to n refused channels again, as a batch of their own that cannot
+// spoil others.
 func (r *registry) recheck(n int) {
 	var part []*channel
 	for c := range r.denied {

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// registry is the hub's knowledge: who waits for what, what the server has
-// confirmed, what is under way. It does no I/O and takes no lock; Hub.mu guards
-// it. Methods that return look tell whether the commander has something to do.
+// registry is what the hub knows: the waiters of each channel, what the server has confirmed, and
+// the command in flight. It does no I/O and takes no lock, because Hub.mu guards it. Methods that
+// return look report whether the commander has something to do.
 type registry struct {
 	cfg Config
 	log *journal
 
 	channels map[string]*channel
-	wanted   map[*channel]struct{} // those in that state
+	wanted   map[*channel]struct{} // channels in that state
 	denied   map[*channel]struct{} // likewise
 	unused   map[*channel]struct{} // without subscriptions, still known to the server
 	refusals [][]*channel          // parts of refused batches, to be tried by themselves
 
 	started, closed bool
-	down            bool // the last connection ended badly, and no other has spoken yet
+	down            bool // the last connection ended badly, and no frame has come since
 
-	// Of the present connection.
+	// About the present connection.
 	linked     bool // there is one, or one is being made
 	asked      *command
 	pings      int
@@ -29,7 +29,7 @@ type registry struct {
 	firstHeard time.Time
 	lastHeard  time.Time
 
-	// When to do something; zero means never.
+	// Times to do something; zero means never.
 	sweepAt   time.Time
 	recheckAt time.Time
 	deserted  time.Time // when the last channel was forgotten
@@ -59,8 +59,8 @@ func (r *registry) add(name string, s *Subscription) (look bool) {
 	return look
 }
 
-// remove takes s away. A channel nobody waits for any more is forgotten at once
-// if the server does not know of it; otherwise it lingers.
+// remove removes s. If nobody waits for its channel any more, the hub forgets a channel that the
+// server does not know. Any other channel lingers.
 func (r *registry) remove(s *Subscription, now time.Time) (look bool) {
 	c := s.channel
 	if c == nil {
@@ -77,7 +77,7 @@ func (r *registry) remove(s *Subscription, now time.Time) (look bool) {
 	c.unused = now
 	r.unused[c] = struct{}{}
 	if !r.sweepAt.IsZero() {
-		return false // a hot lock does not trouble the commander each time
+		return false // a busy lock does not wake the commander each time
 	}
 	r.sweepAt = now.Add(r.cfg.Linger)
 	return true
@@ -100,8 +100,7 @@ func (r *registry) isSettled(c *channel) bool {
 	return c.state == live || c.state == denied || r.down || r.closed
 }
 
-// close ends all waiting. Nothing is told to the server: the connection's end
-// says it all.
+// close ends all waiting. It sends nothing, because the server notices the end of the connection.
 func (r *registry) close() {
 	r.closed = true
 	for _, c := range r.channels {
@@ -124,10 +123,9 @@ func (r *registry) begin() {
 	r.firstHeard, r.lastHeard = time.Time{}, time.Time{}
 }
 
-// lost is called after a connection has ended: nothing is subscribed any more,
-// and every waiter has to look, since messages may have been missed. Refused
-// channels keep their state, for the refusal was not the connection's. It reports
-// whether the connection had lasted.
+// lost is called after a connection has ended. Nothing is subscribed any more. Every waiter has to
+// ask Redis, because messages may have been missed. Refused channels keep their state, because the
+// user was refused and not the connection. lost reports whether the connection had lasted.
 func (r *registry) lost(err error, now time.Time) (good bool) {
 	r.linked, r.down = false, true
 	r.refusals, r.asked = nil, nil

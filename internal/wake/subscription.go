@@ -5,43 +5,41 @@ import (
 	"time"
 )
 
-// Subscription is one waiter's interest in a channel. It is for one waiter at a
-// time; several waiters of a channel take one each and share one SUBSCRIBE. Its
-// methods may be called concurrently.
+// Subscription is one waiter's interest in a channel. It is for one waiter at a time. Several
+// waiters of a channel take one each, and share one SUBSCRIBE. Its methods may be called
+// concurrently.
 type Subscription struct {
 	hub    *Hub
-	wakes  chan struct{}        // capacity 1: wakes merge
-	hear   func(payload string) // gets what messages say; nil for those that say nothing
-	missed func()               // see Hub.Listen; nil where hear is
+	wakes  chan struct{}        // capacity 1: wake-ups merge
+	hear   func(payload string) // gets the text of messages; nil if they have no meaning
+	missed func()               // see Hub.Listen; nil if hear is nil
 
 	// Guarded by hub.mu.
 	channel *channel // nil once closed
 	index   int      // in channel.subs
 }
 
-// C carries the wakes: look again. Any number of them merge into one. Besides
-// messages, a wake tells that the channel has been subscribed, perhaps anew, or
-// that the connection was lost, or that the hub was closed. C is never closed.
+// C carries the wake-ups, each of which makes the waiter ask again. Any number of them merge into
+// one. Causes are a message, a confirmation of the channel (perhaps anew), the loss of the
+// connection, and the end of the hub. C is never closed.
 func (s *Subscription) C() <-chan struct{} { return s.wakes }
 
-// Ready blocks until the server has confirmed the channel, or until that is known
-// not to happen for now (refused, no connection, hub or subscription closed), and
-// for no longer than Config.Ping. It returns nil in all these cases, and takes the
-// wakes that came before, because the caller is going to look anyway; [Live] tells
-// which case it is. It returns ctx's error when ctx ends first.
+// Ready blocks until the server has confirmed the channel, or until that is known not to happen for
+// now: refused, no connection, hub or subscription closed. It blocks no longer than Config.Ping. In
+// all these cases it returns nil, and takes earlier wake-ups, because the caller asks Redis anyway.
+// [Live] says which case it is. If ctx ends first, Ready returns the error of ctx.
 //
 // [Live]: Subscription.Live
 func (s *Subscription) Ready(ctx context.Context) error {
 	return s.ReadyUnless(ctx, nil)
 }
 
-// ReadyUnless is Ready, but returns also when the caller learns something better
-// from news.
+// ReadyUnless is Ready, but also returns when news arrives, because the caller then knows more.
 func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) error {
 	settled := s.settled()
 	if settled != nil {
-		// No news within Ping means that the connection is in doubt; whoever waits
-		// for a lock should poll rather than share in the doubt.
+		// No confirmation within Ping means that the connection is in doubt. A waiter for a lock
+		// should then poll.
 		patience := time.NewTimer(s.hub.cfg.Ping)
 		defer patience.Stop()
 		select {
@@ -59,7 +57,7 @@ func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) er
 	return nil
 }
 
-// settled is closed when the channel's fate is known; nil says it is already.
+// settled returns a channel that is closed when Ready can return, or nil if it can return now.
 func (s *Subscription) settled() <-chan struct{} {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -69,18 +67,16 @@ func (s *Subscription) settled() <-chan struct{} {
 	return s.channel.awaitSettled()
 }
 
-// Live reports whether the server has confirmed the channel on the connection we
-// have, as far as we know. Who waits for a channel that is not live should poll at
-// a shorter interval.
+// Live reports whether the server has confirmed the channel on the present connection, as far as
+// the hub knows. A waiter of a channel that is not live should poll at a shorter interval.
 func (s *Subscription) Live() bool {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	return s.channel != nil && s.channel.state == live
 }
 
-// Close gives up the interest. It never blocks and does no I/O: the last one of a
-// channel leaves it to the hub to unsubscribe after Config.Linger. Closing again
-// is fine, also after the hub.
+// Close ends the interest. It never blocks and does no I/O. After the last subscription of a
+// channel, the hub unsubscribes after Config.Linger. Closing again is fine, also after the hub.
 func (s *Subscription) Close() {
 	s.hub.update(func(r *registry, now time.Time) bool {
 		return r.remove(s, now)
