@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A hub hears a channel from its confirmation to the end of its subscription, whether
-// or not somebody still waits.
+// A hub gets the messages of a channel from its confirmation to the end of its subscription, even
+// if nobody waits any more.
 func TestHears(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(deny("denied"))
@@ -132,7 +132,7 @@ func TestChannelWantedAgainWhileLeavingIsSubscribedAgain(t *testing.T) {
 		s.publish("a")
 		require.True(t, isWoken(sub))
 
-		// And given up while it is leaving.
+		// Closed again while the channel is leaving.
 		sub.Close()
 		s.sleep(time.Second + 50*time.Millisecond)
 		s.hub.Subscribe("a").Close()
@@ -190,8 +190,8 @@ func TestReadyTakesTheWakesThatCameBeforeIt(t *testing.T) {
 	})
 }
 
-// Ready must not return before the wake of the confirmation has come, or it would
-// be left for later. Many other waiters make the moment long enough to be seen.
+// Ready must not return before the wake-up of the confirmation has come, because the caller would
+// get it later. Many other waiters make that moment long enough to be seen.
 func TestReadyReturnsAfterTheWakeOfTheConfirmation(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		for i := range 4 {
@@ -276,7 +276,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	})
 }
 
-// A reader that outlives its connection could take what it still reads for news.
+// If a reader outlived its connection, the hub could take its last frames for new ones.
 func TestReaderIsWaitedFor(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.live("a")
@@ -310,7 +310,7 @@ func TestHubWithoutUseDoesNothing(t *testing.T) {
 	})
 }
 
-// requireEmpty checks that h remembers nothing of channels gone.
+// requireEmpty checks that h knows no channel any more.
 func requireEmpty(t *testing.T, h *Hub) {
 	t.Helper()
 	h.mu.Lock()
@@ -345,8 +345,8 @@ func TestListenersHearWhatMessagesSayInOrder(t *testing.T) {
 	})
 }
 
-// A listener learns once for each new connection that it may have missed messages. It does
-// not learn so at the first connection: Ready waits for that one.
+// A listener is notified once for each new connection that it may have missed messages. It is not
+// notified at the first connection, because Ready waits for that one.
 func TestListenersLearnThatMessagesMayBeMissing(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		gaps := 0
@@ -369,7 +369,7 @@ func TestListenersLearnThatMessagesMayBeMissing(t *testing.T) {
 	})
 }
 
-// A listener may use the hub: it is not called under the hub's mutex.
+// A listener may use the hub, because it is not called under the hub's mutex.
 func TestAListenerMayCloseItsSubscription(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n := 0

@@ -22,7 +22,7 @@ func TestSilentConnectionIsReplacedAndEveryWaiterLooks(t *testing.T) {
 		s.sleep(time.Second)
 		deaf.swallow()
 
-		s.sleep(6*time.Second + 200*time.Millisecond) // twice Ping, and the pause before the next try
+		s.sleep(6*time.Second + 200*time.Millisecond) // twice Ping, and the pause before the next attempt
 		require.True(t, deaf.isClosed())
 		require.True(t, isWoken(a))
 		require.True(t, isWoken(b))
@@ -34,7 +34,7 @@ func TestSilentConnectionIsReplacedAndEveryWaiterLooks(t *testing.T) {
 	})
 }
 
-// After an outage, whoever subscribes waits for the confirmation as before.
+// After an outage, a new subscriber waits for the confirmation as before.
 func TestReadyWaitsAgainAfterAnOutage(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		a := s.live("a")
@@ -93,9 +93,8 @@ func TestPongOfAnotherPingIsNoAnswer(t *testing.T) {
 	})
 }
 
-// A SUBSCRIBE that was written is not a subscription: what stays unconfirmed is
-// asked for again, on a connection that can be trusted, also when other frames
-// keep the old one looking alive.
+// A SUBSCRIBE that was written is not a subscription. If it stays unconfirmed, the hub subscribes
+// again on a new connection, even if other frames arrive on the old one.
 func TestUnconfirmedSubscribeIsSentAgain(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		busy := s.live("busy")
@@ -192,7 +191,7 @@ func TestServerDownAtStart(t *testing.T) {
 	})
 }
 
-// requireJitter checks that the pauses differ, once they have grown.
+// requireJitter checks that the pauses differ when they have grown.
 func requireJitter(t *testing.T, dials []time.Time) {
 	t.Helper()
 	pauses := map[time.Duration]bool{}
@@ -221,7 +220,7 @@ func TestWaitersThatComeAndGoDuringAnOutageLeaveNothing(t *testing.T) {
 	})
 }
 
-// A connection that dies young counts as a failed try: the pauses grow.
+// A connection that ends early counts as a failed attempt: the pauses grow.
 func TestConnectionsThatDoNotLastAreNotMadeWithoutPause(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.live("a")
@@ -241,8 +240,8 @@ func TestConnectionsThatDoNotLastAreNotMadeWithoutPause(t *testing.T) {
 	})
 }
 
-// go-redis may change the connection by itself, and says so by nothing but a
-// confirmation nobody asked for.
+// go-redis may change the connection by itself. The only sign of that is a confirmation that the
+// hub did not ask for.
 func TestRepeatedConfirmationWakes(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		a, b := s.live("a"), s.live("b")
@@ -341,7 +340,7 @@ func TestCloseEndsDialling(t *testing.T) {
 	})
 }
 
-// go-redis heeds no context during the handshake; its own time-outs end it.
+// go-redis ignores contexts during the handshake. Its own time-outs end it.
 func TestStalledHandshakeHoldsUpCloseButNoWaiter(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(func(verb string, _ []string) (string, bool) { return "", verb == "HELLO" })
@@ -354,8 +353,7 @@ func TestStalledHandshakeHoldsUpCloseButNoWaiter(t *testing.T) {
 	})
 }
 
-// The handler of the log does I/O and may come back to us: it must not be called
-// under the mutex.
+// The log handler does I/O and may call the hub, so it must not be called under the mutex.
 func TestLogHandlerMayUseTheHub(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.log.onEntry = func() { s.hub.Subscribe("from the log").Close() }
@@ -367,7 +365,7 @@ func TestLogHandlerMayUseTheHub(t *testing.T) {
 	})
 }
 
-// A log handler may block, as one does that writes to a pipe which nobody reads.
+// A log handler may block, for example if it writes to a pipe that nobody reads.
 func TestALogHandlerThatBlocksKeepsNoWake(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		blocked := make(chan struct{})

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// deny refuses a SUBSCRIBE that has one of names in it, as Redis does: all of it,
-// without saying for which.
+// deny refuses every SUBSCRIBE with one of names in it. As Redis does, it refuses the whole command
+// and does not say for which name.
 func deny(names ...string) func(string, []string) (string, bool) {
 	return func(verb string, channels []string) (string, bool) {
 		for _, c := range channels {
@@ -86,8 +86,7 @@ func TestManyDeniedChannelsAreTriedAgainAFewAtATime(t *testing.T) {
 	})
 }
 
-// A proxy that does not speak pub/sub says so with an error of another kind. That
-// is not about one channel.
+// A proxy without pub/sub answers with an error of another kind, which is not about one channel.
 func TestAbsentPubSubIsOneCommand(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(func(verb string, _ []string) (string, bool) {
@@ -179,8 +178,8 @@ func TestRefusedUnsubscribeIsLetGo(t *testing.T) {
 	})
 }
 
-// Somebody subscribes while the UNSUBSCRIBE that will be refused is under way. Nobody
-// knows what the server did, so the hub asks for the channel again.
+// Somebody subscribes while an UNSUBSCRIBE is in flight that will be refused. Nobody knows what the
+// server did, so the hub subscribes to the channel again.
 func TestRefusedUnsubscribeOfAChannelThatIsWantedAgain(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		var again *Subscription
@@ -213,7 +212,7 @@ func TestRefusedPingIsAnAnswer(t *testing.T) {
 	})
 }
 
-// New channels and parts of refused batches take turns.
+// New channels and parts of refused batches alternate.
 func TestNewChannelsDoNotHoldUpRefusedBatches(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		refuse := deny("denied")
@@ -227,7 +226,7 @@ func TestNewChannelsDoNotHoldUpRefusedBatches(t *testing.T) {
 		s.live("first")
 		s.hub.Subscribe("denied")
 		innocent := s.hub.Subscribe("innocent")
-		for i := range 50 { // always something new to ask for
+		for i := range 50 { // there is always a new channel
 			s.hub.Subscribe(fmt.Sprint("new-", i))
 			time.Sleep(500 * time.Microsecond)
 			synctest.Wait()

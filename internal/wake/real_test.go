@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// The twins of the simulated tests: what only a real server can confirm. Nothing
-// here depends on how long things take; eventually's limit is for what hangs.
+// These tests repeat simulated tests, for behaviour that only a real server can confirm. None of
+// them depends on how long things take. The limit of eventually is for calls that hang.
 
 func newHub(t *testing.T, rdb Redis, mods ...func(*Config)) (*Hub, *logBook) {
 	book := &logBook{}
@@ -47,7 +47,7 @@ func requireNothingLeft(t *testing.T, ops *redis.Client, h *Hub) {
 	requireEmpty(t, h)
 }
 
-// requireWake waits for a wake.
+// requireWake waits for a wake-up.
 func requireWake(t *testing.T, s *Subscription) {
 	t.Helper()
 	select {
@@ -63,7 +63,7 @@ func requireLive(t *testing.T, s *Subscription) {
 	require.True(t, s.Live())
 }
 
-// calls is how often the server has run a command since it started.
+// calls returns how often the server has run a command since it started.
 func calls(t *testing.T, ops *redis.Client, verb string) (n int) {
 	t.Helper()
 	info, err := ops.Info(t.Context(), "commandstats").Result()
@@ -242,14 +242,14 @@ func TestReal_FloodOnlySetsTheWake(t *testing.T) {
 	_, err := pipe.Exec(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, ops.Publish(t.Context(), "b", "0").Err())
-	requireWake(t, other) // so all of a's have been read
+	requireWake(t, other) // so the hub has read all messages of a
 	require.True(t, isWoken(slow))
 	require.False(t, isWoken(slow))
 	require.True(t, slow.Live())
 }
 
-// Many waiters come, look, hear and go while connections die, and one who stays
-// keeps hearing. At the end nothing is remembered, here or there.
+// Many waiters subscribe, listen and leave while connections end, and one that stays keeps getting
+// messages. At the end, neither the hub nor the server knows a channel.
 func TestReal_Hammer(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

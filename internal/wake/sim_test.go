@@ -24,7 +24,7 @@ type sim struct {
 	t   *testing.T
 	hub *Hub
 	rdb *redis.Client // the hub's
-	ops *redis.Client // for publishing and looking, never at fault
+	ops *redis.Client // for publishing and inspecting, never at fault
 	log *logBook
 
 	mini *miniredis.Miniredis
@@ -40,7 +40,7 @@ type sim struct {
 	hook     func(verb string, channels []string) (reply string, handled bool)
 }
 
-// simulate runs test in a bubble. Whatever is left running at its end panics.
+// simulate runs test in a bubble. If anything still runs at its end, it panics.
 func simulate(t *testing.T, test func(t *testing.T, s *sim), mods ...func(*Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func (s *sim) end() {
 	s.mini.Close()
 }
 
-// Subscribe makes the sim a Redis whose PubSub the test can get at.
+// Subscribe makes the sim a Redis whose PubSub the test can use.
 func (s *sim) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	ps := s.rdb.Subscribe(ctx, channels...)
 	s.mu.Lock()
@@ -111,8 +111,8 @@ func (s *sim) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return p, nil
 }
 
-// preHook sees pub/sub commands before the server does. An empty reply that is
-// handled is none at all.
+// preHook gets pub/sub commands before the server does. If it handles a command with an empty
+// reply, the client gets no reply.
 func (s *sim) preHook(peer *server.Peer, verb string, args ...string) bool {
 	if !slices.Contains([]string{"HELLO", "SUBSCRIBE", "UNSUBSCRIBE", "PING"}, verb) {
 		return false
@@ -137,7 +137,7 @@ func (s *sim) onCommand(hook func(verb string, channels []string) (reply string,
 	s.hook = hook
 }
 
-// sent is how often the hub sent a command since the start.
+// sent returns how often the hub sent a command since the start.
 func (s *sim) sent(verb string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *sim) sent(verb string) (n int) {
 	return n
 }
 
-// helloes are the protocols asked for.
+// helloes returns the protocols that the hub asked for.
 func (s *sim) helloes() (protocols []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *sim) setRefuse(refuse bool) {
 	s.refuse = refuse
 }
 
-// conn is the hub's latest connection.
+// conn returns the hub's latest connection.
 func (s *sim) conn() *pipe {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *sim) sleep(d time.Duration) {
 	synctest.Wait()
 }
 
-// isWoken takes a wake if there is one.
+// isWoken takes a wake-up if there is one.
 func isWoken(s *Subscription) bool {
 	select {
 	case <-s.C():
@@ -223,8 +223,8 @@ func isWoken(s *Subscription) bool {
 	}
 }
 
-// pipe is a connection that can be cut, swallow everything while it stays open, or
-// fail writes only.
+// pipe is a connection that can be cut, swallow everything while it stays open, or only fail
+// writes.
 type pipe struct {
 	net.Conn
 	once sync.Once
@@ -259,7 +259,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return p.Conn.Write(b)
 }
 
-// isClosed reports whether the hub's side has given the connection up.
+// isClosed reports whether the hub has closed the connection.
 func (p *pipe) isClosed() bool {
 	select {
 	case <-p.gone:
@@ -277,7 +277,7 @@ func (p *pipe) Close() error {
 // cut ends the connection as the other side would.
 func (p *pipe) cut() { _ = p.Conn.Close() }
 
-// logBook is a handler that remembers.
+// logBook is a log handler that keeps its records.
 type logBook struct {
 	mu      sync.Mutex
 	records []slog.Record
