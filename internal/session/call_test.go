@@ -19,10 +19,10 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The guess of the server's clock lags by as much as the last reply took. When
-// it falls back while attempts are open, the end of the later attempt, or one
-// counted from the guess of that moment, is not the latest end: a copy of an
-// earlier attempt can still be granted after it. Found by models/acquire.pml.
+// The guess of the server's clock lags by as much as the last reply took. It may fall back while
+// attempts are open. Then the end of the later attempt is not the latest end. Neither is an end
+// counted from the guess of that moment. A copy of an earlier attempt can be granted after both.
+// models/acquire.pml found this.
 func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
@@ -36,7 +36,7 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 			func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (int, error) {
 				latest = max(latest, voidAfter)
 				if attempts++; attempts == 1 {
-					// Another command's reply took long, and tells an old time.
+					// The reply to another command took long, and brings an old time.
 					require.NoError(t, s.Heard(lua.Granted, s.Now().Add(-lag)))
 					return 0, sender.ErrUnanswered
 				}
@@ -51,8 +51,8 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	})
 }
 
-// What two unanswered attempts may have got is given back again when both can have no
-// effect any more: answered, or void. One of them is not enough.
+// Two unanswered attempts may have been granted. The second release comes when both can have no
+// effect any more, because they were answered or are void. One of them is not enough.
 func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 	const valid = 2 * time.Second
 	play := func(t *testing.T, test func(one, other *sender.Late, released *atomic.Int64)) {
@@ -98,8 +98,8 @@ func (lostReplies) Process(_ context.Context, cmd redis.Cmder) error {
 	return io.EOF
 }
 
-// What an id got may have ended, and the id must not get it a second time: nothing is
-// sent, and nothing runs, later than the window after the first attempt that may have run.
+// A grant of an id may have ended, and the id must not be granted a second time. So no attempt is
+// sent, and none runs, later than the window after the first attempt that may have run.
 func TestNothingRunsPastTheWindow(t *testing.T) {
 	const window, limit = 3 * time.Second, 2 * time.Second
 	type attempt struct{ sent, void time.Duration } // since the first that may have run
@@ -152,7 +152,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 	})
 }
 
-// slowServer runs each command, and answers it after the time that it takes then.
+// slowServer runs each command, and answers it after the time that the function returns.
 type slowServer func() (takes time.Duration)
 
 func (f slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
@@ -166,7 +166,7 @@ func (f slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 }
 
-// isHeard sends a command, whose answer is as good as any.
+// isHeard sends a command. Any answer is a success.
 func isHeard(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 	_, err := lua.Inspect(ctx, rdb, "x", "y")
 	if !errors.Is(err, sender.ErrUnanswered) {
@@ -175,9 +175,9 @@ func isHeard(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 	return 1, err
 }
 
-// An id has one window for all attempts. Two lost replies leave time for a third attempt,
-// also where one attempt may take longer than the window; and a server that takes almost
-// half of the window for each answer is heard.
+// An id has one window for all its attempts. Two lost replies leave time for a third attempt, even
+// if one attempt may take longer than the window. A server that takes almost half of the window for
+// each answer is fast enough.
 func TestAttemptsShareTheWindow(t *testing.T) {
 	const window = time.Second
 	for name, takes := range map[string][]time.Duration{
@@ -196,9 +196,9 @@ func TestAttemptsShareTheWindow(t *testing.T) {
 	}
 }
 
-// Answers take longer than any attempt under the first id was given. Attempts under later
-// ids get longer, up to the limit of the call, until one is heard; and then as long as
-// answers take.
+// Answers take longer than any attempt under the first id may take. Attempts under later ids get
+// longer, up to the limit of the call, until one is answered. Then they get as long as answers
+// take.
 func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 	const window, takes, limit = 100 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -225,8 +225,8 @@ func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 	})
 }
 
-// After a request that may have taken effect, a fresh one that was never sent does not
-// say that nothing happened.
+// After a request that may have taken effect, a fresh one that was never sent does not say that
+// nothing happened.
 func TestAnUnsureCallSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
@@ -240,9 +240,8 @@ func TestAnUnsureCallSaysSo(t *testing.T) {
 	})
 }
 
-// An attempt goes unanswered, and the context ends in the middle of the next one. That
-// Redis answers somebody else meanwhile, the release that gives back for instance,
-// does not make it a refusal.
+// An attempt goes unanswered, and the context ends during the next one. Redis may answer another
+// command meanwhile, for instance the release. That does not make the failure a refusal.
 func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
 	refusal := &lockerr.NotAcquiredError{Name: "x", Holder: "somebody:1"}
 	for name, c := range map[string]struct {
@@ -281,8 +280,7 @@ func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
 	}
 }
 
-// A command that was left behind ends before Close does, as long as go-redis lets go of it
-// within a moment.
+// A command that was left behind ends before Close does, if go-redis ends it within a moment.
 func TestFinishCloseWaitsForAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
@@ -313,8 +311,7 @@ type processFunc func(ctx context.Context, cmd redis.Cmder) error
 
 func (f processFunc) Process(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd) }
 
-// A dial that runs out of its own time, or of that of the attempt, is no end of the
-// caller's context.
+// If a dial runs out of its own time, or of that of the attempt, the caller's context goes on.
 func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{Redis: processFunc(func(ctx context.Context, _ redis.Cmder) error {
@@ -334,8 +331,8 @@ func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
 	})
 }
 
-// Answers take longer than any attempt may by its limit. The late answer to the first one
-// says how long, and later attempts wait for theirs.
+// Answers take longer than the limit of an attempt. The late answer to the first attempt says how
+// long, and later attempts wait that long.
 func TestALinkSlowerThanOneAttemptIsLearned(t *testing.T) {
 	const limit, takes = 2 * time.Second, 2100 * time.Millisecond
 	for name, window := range map[string]time.Duration{"a request": 27 * time.Second, "a release": 0} {
@@ -360,7 +357,7 @@ func TestALinkSlowerThanOneAttemptIsLearned(t *testing.T) {
 	}
 }
 
-// A server that stood still for long, once, does not make later attempts longer.
+// A server that stood still for long, but only once, does not make later attempts longer.
 func TestOneSlowAnswerIsForgottenWithTheNextPromptOne(t *testing.T) {
 	var l link
 	require.Zero(t, l.least())
@@ -372,7 +369,8 @@ func TestOneSlowAnswerIsForgottenWithTheNextPromptOne(t *testing.T) {
 	require.Equal(t, 60*time.Millisecond, l.least(), "a prompt answer never makes it longer")
 }
 
-// A server lacks a script, and says so after the attempt was left. The next one has the text.
+// A server lacks a script, and says so after the attempt was left behind. The next attempt sends
+// the text.
 func TestALateNoScriptHasTheTextSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []string
@@ -406,8 +404,8 @@ type noScript struct{}
 func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
 func (noScript) RedisError()   {}
 
-// A request over a link that is known to be slow stays valid for as long as its attempt
-// waits: the half of the round trip to the server may take longer than the limit.
+// A request over a link that is known to be slow stays valid for as long as its attempt waits,
+// because the way to the server may take longer than the limit.
 func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, known = time.Second, 8 * time.Second
@@ -423,7 +421,7 @@ func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 	})
 }
 
-// A closed go-redis client sends nothing, so nothing of what was asked can happen later.
+// A closed go-redis client sends nothing, so no command can take effect later.
 func TestAClosedClientLeavesNothingInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return redis.ErrClosed })})
@@ -433,8 +431,8 @@ func TestAClosedClientLeavesNothingInFlight(t *testing.T) {
 	})
 }
 
-// A command that was left before any worker took it has no effect any more: nobody waits
-// for the time at which it would be void.
+// A command that was left before any worker took it has no effect any more. Nobody waits until it
+// would be void.
 func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{})
@@ -447,7 +445,7 @@ func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// isSent sends a command, and returns the error that it gets.
+// isSent sends a command, and returns its error.
 func isSent(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 	_, err := lua.Inspect(ctx, rdb, "x", "y")
 	return 1, err

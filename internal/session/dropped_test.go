@@ -15,7 +15,7 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// handler is a log whose first line makes the program do something.
+// handler is a log handler that calls do with its first line.
 type handler struct {
 	slog.Handler
 	lines atomic.Int64
@@ -32,7 +32,7 @@ func (h *handler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// lines are all that the log may say, and what the program has to do for it.
+// lines contains every kind of log line, and how a program causes it.
 var lines = map[string]func(s *Session, server *redistest.Virtual){
 	"a dropped hold": func(s *Session, _ *redistest.Virtual) { s.Dropped("its lock is not renewed any more") },
 	"many dropped holds": func(s *Session, _ *redistest.Virtual) {
@@ -63,7 +63,7 @@ var lines = map[string]func(s *Session, server *redistest.Virtual){
 	},
 }
 
-// playLines plays each kind of line, on a server of its own, with that log.
+// playLines runs test for each kind of line, with a server and a log of its own.
 func playLines(t *testing.T, test func(t *testing.T, s *Session, h *handler, say func())) {
 	for name, line := range lines {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func playLines(t *testing.T, test func(t *testing.T, s *Session, h *handler, say
 	}
 }
 
-// A program may close its client because of what the log says, and wait for that.
+// A log handler may close the client because of a line, and wait for that.
 func TestALogHandlerMayClose(t *testing.T) {
 	playLines(t, func(t *testing.T, s *Session, h *handler, say func()) {
 		closed := make(chan time.Duration, 1)
@@ -95,7 +95,7 @@ func TestALogHandlerMayClose(t *testing.T) {
 	})
 }
 
-// A log handler may never return, as one does that writes to a pipe which nobody reads.
+// A log handler may never return, for example if it writes to a pipe that nobody reads.
 func TestALogHandlerThatBlocksDoesNotKeepClose(t *testing.T) {
 	playLines(t, func(t *testing.T, s *Session, h *handler, say func()) {
 		blocked, begun := make(chan struct{}), make(chan struct{})
@@ -110,7 +110,7 @@ func TestALogHandlerThatBlocksDoesNotKeepClose(t *testing.T) {
 	})
 }
 
-// What Close itself has to say, and what was said before it, is in the log when it returns.
+// When Close returns, the log has the lines of Close, and all lines before it.
 func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &handler{Handler: slog.DiscardHandler, do: func() { time.Sleep(10 * time.Millisecond) }}
@@ -124,7 +124,7 @@ func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
 	})
 }
 
-// A log handler that does not return costs a bounded number of lines.
+// A log handler that does not return keeps a bounded number of lines in memory.
 func TestABlockedLogKeepsABoundedNumberOfLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
@@ -141,7 +141,7 @@ func TestABlockedLogKeepsABoundedNumberOfLines(t *testing.T) {
 	})
 }
 
-// What a call has to say is written beside it.
+// A call does not wait until its log line is written.
 func TestALogHandlerThatBlocksKeepsNoCall(t *testing.T) {
 	calls := map[string]func(*Session){
 		"a refused publish": func(s *Session) { s.PublishDenied("channel") },

@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The window of another call was over, and that ended the context of this one. A request
-// that took this for the end of its own window would be sent anew for ever.
+// The window of another call was over, and that ended the context of this call. If a request took
+// this for the end of its own window, it would be sent again for ever.
 func TestTheWindowOfAnotherCallIsNotOver(t *testing.T) {
 	s := New(Config{})
 	call := Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: true}
