@@ -7,13 +7,13 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// serverClock guesses the server's clock from its last reply and the local
-// monotonic clock. The guess is late by up to one round trip, never early, so
-// ends built on it come too soon rather than too late.
+// serverClock guesses the server's clock from its last reply and the local monotonic clock. The
+// guess is late by up to one round trip, and never early. So ends that are built on it come too
+// soon rather than too late.
 //
-// Before the first reply it is far in the past: the first grant of a client
-// comes back void, with the time, and is sent again. That costs one round trip
-// once, and no other command to learn the time.
+// Before the first reply, the guess is far in the past. The first request of a client for a grant
+// therefore comes back void, with the time, and is sent again. That costs one round trip, once, and
+// no separate command to learn the time.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // server µs minus local µs since start

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// dropped reports holds whose handles became garbage. A program that forgets one
-// often forgets thousands: the first few of a second are reported one by one, the
-// others together.
+// dropped reports holds whose handles became garbage. A program that forgets one often forgets
+// thousands. So the first few of a second are reported one by one, and the others together.
 type dropped struct {
 	mu    sync.Mutex
 	n     int         // since the timer was started
@@ -17,8 +16,8 @@ type dropped struct {
 
 const droppedOneByOne = 10
 
-// Dropped reports one hold, with what is known of it. One that the client releases,
-// because it closes, was not forgotten.
+// Dropped reports one hold, with what is known of it. It reports nothing if the client closes,
+// because the client releases the hold then.
 func (s *Session) Dropped(becomes string, attrs ...any) {
 	if s.IsClosing() {
 		return
@@ -28,7 +27,7 @@ func (s *Session) Dropped(becomes string, attrs ...any) {
 	}
 }
 
-// count counts one more, and returns how many there are.
+// count counts another hold, and returns the number of holds in this second.
 func (d *dropped) count(log *slog.Logger) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,14 +38,14 @@ func (d *dropped) count(log *slog.Logger) int {
 	return d.n
 }
 
-// flush reports those that were not reported one by one.
+// flush reports how many holds were not reported one by one.
 func (d *dropped) flush(log *slog.Logger) {
 	if more := d.reset() - droppedOneByOne; more > 0 {
 		log.Error("redlatch: more holds were dropped without Unlock within a second", slog.Int("holds", more))
 	}
 }
 
-// reset begins a new second, and returns how many the last one had.
+// reset begins a new second, and returns the number of holds in the last one.
 func (d *dropped) reset() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,20 +9,19 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Ended is a wait that ended without what it was for.
+// Ended describes a wait that ended without a grant.
 type Ended struct {
 	Call    Call
-	Err     error // of its last question, or why it ended between two questions
+	Err     error // of its last command, or why it ended between two commands
 	Fault   error // why Redis could not be asked lately, by any call; nil when it could
-	Heard   bool  // Redis has said that somebody is in the way
-	Refusal error // what that is for users
+	Heard   bool  // Redis has answered that somebody is in the way
+	Refusal error // the error for users that says who is in the way
 }
 
-// GaveUp is the error, for users, of a wait that ended. If Redis could not be asked
-// lately, that is what it says, and not that somebody is in the way. A question that
-// failed speaks for itself: it may have been granted, and then it is not true that
-// nothing was changed. But where nothing was wrong before the end came, in the middle
-// of a question, what is known is who was in the way.
+// GaveUp returns the error, for users, of a wait that ended. If Redis could not be asked lately,
+// the error says so, and not that somebody is in the way. If the last command failed, it is that
+// of the command: it may have been granted, so the error must not say that nothing was changed. But
+// if nothing was wrong until the wait ended, during a command, the error says who was in the way.
 func (s *Session) GaveUp(ctx context.Context, e Ended) error {
 	var failed *lockerr.OpError
 	isOp := errors.As(e.Err, &failed)
@@ -40,8 +39,8 @@ func (s *Session) GaveUp(ctx context.Context, e Ended) error {
 	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Call.Op, Name: e.Call.Name, Err: joined.Errors(Cause(ctx), ownTime(e.Fault))}
 }
 
-// isClosed reports whether an attempt found the go-redis client closed. That it got no
-// connection says nothing more.
+// isClosed reports whether an attempt found the go-redis client closed. Its error then need not
+// say that it got no connection.
 func isClosed(err error) bool {
 	fault, _ := lua.Classify(err)
 	return fault == lua.Closed

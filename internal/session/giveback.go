@@ -11,20 +11,19 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// GiveBack releases, in the background, what an unanswered command may have been
-// granted: at once, and once more when the command has been answered after all, or
-// else when no copy of it can be granted any more. For a release may overtake what it
-// is to undo, on another connection. A grant that nobody waits for so lives a round
-// trip longer, and where nothing is answered about as long as its command was valid,
-// not as long as a lease.
+// GiveBack releases, in the background, what unanswered attempts may have been granted. It releases
+// immediately, and once more when none of the attempts can be granted any more: each was answered
+// after all, or is void. The second release is necessary because the first may overtake an attempt
+// on another connection. So a grant that nobody waits for lives a round trip longer. If nothing is
+// answered, it lives about as long as its command was valid, and not as long as a lease.
 //
-// release must tolerate that there is nothing to release. Until it succeeds it is
-// called again, for as long as there may be something to release: until stands has passed
-// after strays, which is how long what they got stands if nobody keeps it. With a go-redis
-// client that was closed there is no way to.
+// release must tolerate that there is nothing to release. GiveBack calls it until it succeeds, for
+// as long as there may be something to release. That time ends when stands has passed after strays,
+// because a grant stands for that long if nobody keeps it. GiveBack ends early if the go-redis
+// client was closed.
 //
-// A client that closes gives it a moment more, of which the second release takes half
-// at most to wait; what arrives after it is left to its lease.
+// A client that closes waits a moment more for GiveBack. The second release uses at most half of
+// that moment to wait. A grant that is made later is left to its lease.
 func (s *Session) GiveBack(strays Strays, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
@@ -35,20 +34,19 @@ func (s *Session) GiveBack(strays Strays, stands time.Duration, release func(ctx
 	})
 }
 
-// moment is what a client that closes gives to what it has to give back.
+// moment is how long a client that closes waits for its releases.
 const moment = 2 * time.Second
 
-// giveBack is one grant to give back.
+// giveBack is one grant to release.
 type giveBack struct {
 	ctx     context.Context // ends a moment after the client begins to close
 	done    func()
 	release func(ctx context.Context) error
-	strays  Strays    // the second release comes after them; none: there is none, or none more
+	strays  Strays    // the second release comes after them; zero: no second release
 	end     time.Time // nothing is left to release then
 }
 
-// giveBack tries once. What Redis does not answer joins the others that it does
-// not answer.
+// giveBack makes one attempt to release. If it fails, it joins the backlog.
 func (s *Session) giveBack(g *giveBack) {
 	flying := g.strays.flying() // before the release is sent
 	err := g.release(g.ctx)
@@ -63,10 +61,10 @@ func (s *Session) giveBack(g *giveBack) {
 	}
 }
 
-// whenLanded waits, without a goroutine, for the time of the second release.
+// whenLanded waits, without a goroutine, until it is time for the second release.
 func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
 	g.strays = Strays{}
-	var begun atomic.Bool // and no sync.Once: the second to come has nothing to wait for
+	var begun atomic.Bool // not sync.Once: a second caller has nothing to wait for
 	again := func() {
 		if begun.CompareAndSwap(false, true) {
 			s.giveBack(g)
@@ -76,22 +74,21 @@ func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
 	onceEnded(flying, func() { stop(); again() })
 }
 
-// until is how long it takes until the server's clock has passed t. The guess
-// runs late, so when it has passed t, the server has.
+// until returns how long it takes until the server's clock has passed t. The guess of that clock
+// runs late. So when the guess has passed t, the clock has too.
 func (s *Session) until(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
 	return min(max(d, 0), maxStray)
 }
 
-// maxStray bounds the wait when the guess of the server's clock is off because
-// that clock was set.
+// maxStray bounds the wait if the guess is wrong because the server's clock was set.
 const maxStray = 2 * time.Minute
 
-// backlog is what Redis did not answer: tried again in turn, by a few at a time,
-// so that an outage costs no goroutine for each call that failed in it. The
-// first try is not made here: what is answered at once, by another node of a
-// cluster for instance, does not wait behind what is not.
+// backlog contains the releases that failed. A few workers retry them in turn, so that an outage
+// does not cost a goroutine for each call that failed in it. The first attempt is not made here. So
+// a release that is answered immediately, for instance by another node of a cluster, does not wait
+// behind those that are not.
 type backlog struct {
 	mu      sync.Mutex
 	queue   []*giveBack
@@ -115,7 +112,7 @@ func (b *backlog) work(try func(*giveBack)) {
 	}
 }
 
-// next takes the first of the queue; when it is empty, nil, and the worker ends.
+// next takes the first of the queue. If the queue is empty, it returns nil, and the worker ends.
 func (b *backlog) next() *giveBack {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// logLines writes log lines in a goroutine of their own, one after the other. The handler
-// is the user's: it may block, and it may call Close. So nobody waits for it, but for the
-// instant that Close gives it.
+// logLines writes log lines in a goroutine of their own, one after the other. The handler is the
+// user's: it may block, and it may call Close. So only Close waits for it, and only for an instant.
 type logLines struct {
 	unwritten tasks
 
@@ -19,8 +18,8 @@ type logLines struct {
 	writing bool // a goroutine writes the queue
 }
 
-// mostLogLines bounds what is kept for a handler that does not return. Lines beyond that
-// are dropped.
+// mostLogLines bounds the lines that wait for a handler that does not return. Further lines are
+// dropped.
 const mostLogLines = 1000
 
 func (l *logLines) add(write func()) {
@@ -44,7 +43,7 @@ func (l *logLines) write() {
 	}
 }
 
-// next takes the first line; nil says that the writer ends.
+// next takes the first line. If there is none, it returns nil, and the writer ends.
 func (l *logLines) next() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +55,7 @@ func (l *logLines) next() func() {
 	return first
 }
 
-// flush waits for an instant until all lines are written: a handler that waits for Close,
+// flush waits until all lines are written, but only for an instant. A handler that waits for Close,
 // or for a reader that has gone, does not return before Close does.
 func (l *logLines) flush() {
 	const instant = 100 * time.Millisecond
@@ -65,7 +64,7 @@ func (l *logLines) flush() {
 	_ = l.unwritten.wait(ctx)
 }
 
-// logHandler hands lines to logLines. It asks the user's handler nothing before that.
+// logHandler passes lines to logLines. Nothing else calls Enabled and Handle of the next handler.
 type logHandler struct {
 	next  slog.Handler
 	lines *logLines

@@ -4,18 +4,18 @@ import "context"
 
 type onceKey struct{}
 
-// Once returns a context under which a call that is made with [Call.Under] ends when its
-// first attempt has failed. An attempt that is not answered goes on as long as it may.
+// Once returns a context for a call that is made with [Call.Under]. The call ends when its first
+// attempt has failed. An attempt without an answer goes on for as long as it may.
 func Once(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	failed := func() { cancel(limit{why: "tried once"}) }
 	return context.WithValue(ctx, onceKey{}, failed), func() { cancel(nil) }
 }
 
-// IsOnce reports whether ctx is from [Once]: whoever made it goes on where the call fails.
+// IsOnce reports whether ctx is from [Once]. The caller of Once goes on by itself if a call fails.
 func IsOnce(ctx context.Context) bool { return ctx.Value(onceKey{}) != nil }
 
-// Under is the call as it is to be made with ctx.
+// Under returns the call as it must be made with ctx.
 func (c Call) Under(ctx context.Context) Call {
 	failed, ok := ctx.Value(onceKey{}).(func())
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Kind is what the watchdog keeps alive: each has its own command. Leases of one
-// kind and slot share calls.
+// Kind is a kind of lease that the watchdog keeps alive. Each kind has its own command. Leases of
+// one kind and slot share calls.
 type Kind int
 
 // The kinds of leases.
@@ -23,30 +23,29 @@ const (
 	kinds
 )
 
-// Group is the watchdog's group of this kind in a slot.
+// Group returns the watchdog's group of this kind in a slot.
 func (k Kind) Group(slot int) int { return int(k)*slots + slot }
 
 const slots = 1 << 14
 
-// Renewer renews leases of one kind. It sends once.
+// Renewer renews leases of one kind. It makes one attempt.
 type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error)
 
-// Keep has leases of a kind kept alive by send. It is called before there are any.
+// Keep sets how the leases of a kind are kept alive. It must be called before there are any.
 func (s *Session) Keep(k Kind, send Renewer) { s.kept[k] = send }
 
-// Hurry has all leases of a kind asked for now, in batches.
+// Hurry lets the watchdog renew all leases of a kind now, in batches.
 func (s *Session) Hurry(k Kind) {
 	s.Watchdog.Hurry(func(group int) bool { return Kind(group/slots) == k })
 }
 
-// renew is the watchdog's way to Redis. It sends once; when to try again is the
-// watchdog's to decide, which knows how much trust remains. It returns when go-redis
-// does, which is not when ctx ends: the watchdog stops listening by itself, and has to
-// know for how long a renewal may yet be sent.
+// renew sends renewals for the watchdog. It makes one attempt. The watchdog decides when to retry,
+// because it knows how much trust remains. renew returns when go-redis does, and not when ctx ends.
+// The watchdog stops waiting by itself, and has to know how long a renewal may still be sent.
 //
-// New knows a cluster by the type of the client, and a client may hide its type. Then
-// the first batch over several slots is refused. Nothing is lost by that: the watchdog
-// soon asks again, by slot.
+// redlatch.New recognizes a cluster by the type of the client, but a client may hide its type. Then
+// the server refuses the first batch over several slots. Nothing is lost, because the watchdog soon
+// asks again, by slot.
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
 	send := s.kept[group/slots]
 	answers, err := send(ctx, s.Redis, batch)
@@ -77,9 +76,8 @@ func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdo
 	return RenewAnswers(said)
 }
 
-// RenewAnswers puts what a script said into the watchdog's words. When all were
-// refused it is an error, for the log: a server that takes no writes, or a
-// permission.
+// RenewAnswers converts the answers of a script for the watchdog. If all were refused, it returns
+// an error, for the log: the server takes no writes, or a permission is missing.
 func RenewAnswers(said []lua.RenewAnswer) ([]watchdog.Answer, error) {
 	answers := make([]watchdog.Answer, len(said))
 	refused := 0

@@ -11,19 +11,19 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Strays is what the unanswered attempts of a call may still do. The zero value says
-// that there are none: every attempt was answered.
+// Strays are the attempts of a call that are in flight: unanswered, and possibly still to take
+// effect. The zero value says that there are none, because every attempt was answered.
 type Strays struct {
-	until time.Time // none has any effect after it
-	// landings has one for each attempt. It ends when that has no effect any more: it
-	// was answered after all, or is void.
+	until time.Time // no attempt has any effect after it
+	// landings has one context for each attempt. It ends when the attempt can have no effect any
+	// more, because it was answered after all or is void.
 	landings []context.Context
 }
 
 // Any reports whether an attempt went unanswered.
 func (s Strays) Any() bool { return !s.until.IsZero() }
 
-// And is both.
+// And returns the attempts of both.
 func (s Strays) And(more Strays) Strays {
 	if more.until.Before(s.until) {
 		more.until = s.until
@@ -32,13 +32,13 @@ func (s Strays) And(more Strays) Strays {
 	return more
 }
 
-// flying has those that may have an effect yet.
+// flying returns the contexts of attempts that may still take effect.
 func (s Strays) flying() []context.Context {
 	ended := func(landing context.Context) bool { return landing.Err() != nil }
 	return slices.DeleteFunc(slices.Clone(s.landings), ended)
 }
 
-// onceEnded calls f, in a goroutine of its own, when all of them have ended.
+// onceEnded calls f, in a goroutine of its own, when all landings have ended.
 func onceEnded(landings []context.Context, f func()) {
 	var left atomic.Int64
 	left.Store(int64(len(landings)))
@@ -51,9 +51,9 @@ func onceEnded(landings []context.Context, f func()) {
 	}
 }
 
-// unanswered is one attempt that was not answered, and is void after a time of the
-// server. One that was left behind may be answered yet; of one that broke off, nil,
-// nothing will be heard.
+// unanswered returns one attempt without an answer, which is void after voidAfter in server time.
+// left is the attempt if it was left behind: it may still be answered. If left is nil, the attempt
+// broke off, and no answer will come.
 func unanswered(s *Session, voidAfter lua.Time, left *sender.Late) Strays {
 	valid := s.until(voidAfter)
 	landing, land := context.WithCancel(context.Background())

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// tasks counts background work, and calls of users that may leave some, so that
-// closing can wait for both.
+// tasks counts background work, and calls of users that may leave such work, so that closing can
+// wait for both.
 type tasks struct {
 	mu     sync.Mutex
 	n      int
@@ -25,7 +25,7 @@ func (t *tasks) start(work func(ctx context.Context)) {
 	}()
 }
 
-// context ends when closing cannot wait any longer.
+// context returns a context that ends when closing cannot wait any longer.
 func (t *tasks) context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,7 +35,7 @@ func (t *tasks) context() context.Context {
 	return t.ctx
 }
 
-// enter counts work that runs in the caller's goroutine; done ends it.
+// enter counts work that runs in the caller's goroutine. done ends it.
 func (t *tasks) enter() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,8 +52,8 @@ func (t *tasks) done() {
 	}
 }
 
-// finish waits for all work; when ctx ends first, the work is told to stop, and
-// finish gives it an instant to do so, but waits for nobody who does not.
+// finish waits for all work. If ctx ends first, finish cancels the work and gives it an instant to
+// stop, but does not wait for work that goes on.
 func (t *tasks) finish(ctx context.Context) error {
 	const instant = 20 * time.Millisecond
 	err := t.wait(ctx)

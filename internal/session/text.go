@@ -6,8 +6,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// withText has scripts sent with their text where a server has said that it lacks one, and
-// so late that the text could not follow. Over a link so slow a script would never run else.
+// withText sends scripts with their text if a server has answered that it lacks a script, but so
+// late that the text could not follow. Over a link that slow, a script would otherwise never run.
 func (s *Session) withText(rdb lua.Redis) lua.Redis {
 	if s.needsText.Load() {
 		return lua.WithText(rdb)
@@ -15,7 +15,7 @@ func (s *Session) withText(rdb lua.Redis) lua.Redis {
 	return rdb
 }
 
-// promptAnswer takes in an answer to an attempt that was not left: the server has the script.
+// promptAnswer handles an answer to an attempt that was not left behind: the server has the script.
 func (s *Session) promptAnswer(took time.Duration) {
 	s.link.prompt(took)
 	if s.needsText.Load() {
@@ -23,7 +23,7 @@ func (s *Session) promptAnswer(took time.Duration) {
 	}
 }
 
-// lateAnswer takes in how an attempt ended that was left behind, after that time.
+// lateAnswer handles the end of an attempt that was left behind. took is how long the attempt took.
 func (s *Session) lateAnswer(err error, took time.Duration) {
 	switch _, code := lua.Classify(err); {
 	case err == nil:
