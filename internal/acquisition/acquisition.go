@@ -281,7 +281,7 @@ func (a *Acquisition) usableLocked() error {
 }
 
 // expire is called by the watchdog when the lease has ended. An unlock in flight finds that out by
-// itself, and decides.
+// itself, and its result counts.
 func (a *Acquisition) expire(reason string) {
 	a.mu.Lock()
 	if a.state != live {

@@ -125,7 +125,7 @@ func (r *registry) refused(reply redis.Error, now time.Time) error {
 	return nil
 }
 
-// refusedSubscribe finds out which channels a refusal is about. If the user may not have one
+// refusedSubscribe finds out which channels a refusal is about. If the user may not use one
 // channel, Redis refuses the whole SUBSCRIBE, and does not name the channel. So the hub tries
 // halves, down to single channels. One denied channel of 1,000 then costs about twenty round trips.
 // One by one, it would cost 1,000. An error of another kind is not about names, and refuses all.
