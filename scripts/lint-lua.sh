@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# lint-lua.sh: luacheck over the Redis scripts, each with just the names it may
-# know. A script is sent with the includes its header names before its body, so
-# their functions look like undefined globals here and unused ones there. Told
-# file by file, luacheck still finds a function that was used and not included.
+# lint-lua.sh: runs luacheck on the Redis scripts, and allows each script only the names that it may
+# know. A script is sent with the includes that its header names before its body. So the functions of
+# the includes look like undefined globals in the script, and like unused ones in the include. With
+# a list of names for each file, luacheck still finds a function that is used but not included.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/need.sh luacheck lua-check luacheck
 
 failed=0
-# Includes take from the budget, the only table that they share.
+# Includes take from the budget, which is the only table that they share.
 check() { # FILE OPTIONS...
 	local file=$1
 	shift
@@ -17,8 +17,8 @@ check() { # FILE OPTIONS...
 		sed '/^$/d; /^Total:/d' || failed=1
 }
 
-# An include has its file's name and may use other includes, which its scripts
-# name before it: the tests of package lua see to that order.
+# An include has the name of its file. It may use other includes, which its scripts must name before
+# it. The tests of package lua check that order.
 names=()
 for include in lua/include/*.lua; do
 	[ -e "$include" ] && names+=("$(basename "$include" .lua)")

