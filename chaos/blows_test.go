@@ -12,15 +12,15 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// blow is a span in which a worker was stopped, or killed: from before the signal to
-// after the one that lets it go on, for when a signal arrives nobody knows.
+// blow is a span in which a worker was stopped or killed. It begins before the signal, and ends
+// after the signal that lets the worker go on, because nobody knows when a signal arrives.
 type blow struct {
 	client    int
 	at, until int64
 	deadly    bool
 }
 
-// met counts the blows that hit a worker while it did something.
+// met counts the blows that hit a worker while it did the given thing.
 func met(h history.History, blows []blow, doing string) (n int) {
 	for _, b := range blows {
 		if doingAt(h, b) == doing {
@@ -31,7 +31,7 @@ func met(h history.History, blows []blow, doing string) (n int) {
 }
 
 func doingAt(h history.History, b blow) string {
-	last := "" // what the last call before the blow says of it
+	last := "" // the state that the last call before the blow shows
 	for _, op := range h.Ops {
 		if op.Client != b.client || op.Call > b.at {
 			continue
@@ -50,17 +50,17 @@ func doingAt(h history.History, b blow) string {
 	return last
 }
 
-// withExpiry is check.Expiring, and what blows do besides. What a process had that
-// died may have become free since then. A waiter whose process was stopped or killed may
-// have lost its place since then; so may one that was told so, for processes that are
-// not stopped may have to wait for the machine.
+// withExpiry is check.Expiring, plus the effects of blows. If a process died, whatever it held may
+// have become free since then. If the process of a waiter was stopped or killed, the waiter may
+// have lost its place since then. The same holds for a waiter that was notified of the loss of its
+// place, because a process that is not stopped may also have to wait for the machine.
 func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 	open := map[string]history.Op{} // grants without release
 	for _, op := range ops {
 		switch {
 		case op.Kind == history.Acquire:
 			if since := lostPlace(op, blows); since != 0 {
-				if op.Return != history.Never { // else it says so itself: nobody knows what became of it
+				if op.Return != history.Never { // else the outcome of the operation is unknown anyway
 					out = append(out, freed(op, since, op.Return))
 				}
 				op.GaveUp = max(op.GaveUp, since)
@@ -84,7 +84,7 @@ func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 	return check.Expiring(out, workerLease)
 }
 
-// lostPlace is since when a waiter may have lost its place in a queue; 0: it has not.
+// lostPlace is the time since when a waiter may have lost its place in a queue. 0: it has not.
 func lostPlace(op history.Op, blows []blow) (since int64) {
 	switch {
 	case op.Queued == 0:
@@ -95,7 +95,7 @@ func lostPlace(op history.Op, blows []blow) (since int64) {
 	return struckAt(op, blows)
 }
 
-// struckAt is when the process of a call that was not over was struck first; 0: never.
+// struckAt is the time when the process of a call that was not over was struck first. 0: never.
 func struckAt(op history.Op, blows []blow) (at int64) {
 	for _, b := range blows {
 		if b.client == op.Client && op.Call < b.until && b.at < op.Return && (at == 0 || b.at < at) {
@@ -105,9 +105,9 @@ func struckAt(op history.Op, blows []blow) (at int64) {
 	return at
 }
 
-// withUnheard adds what a process was granted, or which place it was given, while it
-// stood, if it had not been told of a place before: that ended without a word, and it
-// asked again when it went on. Others had to wait for it meanwhile.
+// withUnheard adds grants and places that a process may have got while it was stopped, if it had
+// not been notified of a place before. They ended before the process went on and asked again.
+// Others had to wait for them meanwhile.
 func withUnheard(ops []history.Op, blows []blow) []history.Op {
 	ops = slices.Clone(ops)
 	for _, op := range ops {
@@ -121,15 +121,15 @@ func withUnheard(ops []history.Op, blows []blow) []history.Op {
 	return ops
 }
 
-// freed is that what an operation was granted, or waits for, may have ended.
+// freed says that the grant or the place of an operation may have ended.
 func freed(op history.Op, from, to int64) history.Op {
 	op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, from, to
 	return op
 }
 
-// A waiter that was stopped before it was told anything may have had the lock, and
-// others may have waited for it; who was told of a place is passed over by nobody but
-// those who came while it stood.
+// A waiter that was stopped before it was notified of anything may have had the lock, and others
+// may have waited for it. Only requests that came while a waiter was stopped may get ahead of it,
+// if it was notified of its place.
 func TestWhatIsExcusedByBlows(t *testing.T) {
 	acquired := func(client int, owner string, from, to, fence int64) history.Op {
 		return history.Op{Client: client, Owner: owner, Kind: history.Acquire, Call: from, Return: to,

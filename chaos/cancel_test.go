@@ -13,7 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// cancelRows: nobody answers, and the caller's context ends.
+// cancelRows: nobody answers, and the context of the caller ends.
 func (p primitive) cancelRows() []row {
 	return []row{{
 		name:   p.name + ": calls in a black hole",
@@ -23,8 +23,8 @@ func (p primitive) cancelRows() []row {
 	}}
 }
 
-// calls has Lock and Unlock called at the same number of locks, in a black hole, and
-// ends their contexts, half of them by a deadline.
+// calls makes the same number of Lock and Unlock calls at once, in a black hole. It ends their
+// contexts, half of them by a deadline.
 func (c *course) calls(p primitive) {
 	const together = 40
 	server := c.stand()
@@ -40,16 +40,16 @@ func (c *course) calls(p primitive) {
 			g.Go(func() {
 				d := 50*time.Millisecond + rand.N(200*time.Millisecond)
 				ctx, cancel := context.WithTimeout(context.Background(), d)
-				if i/4%2 == 0 { // as many of each kind of call
+				if i/4%2 == 0 { // the same number of each kind of call
 					cancel()
 					ctx, cancel = context.WithCancel(context.Background())
 					time.AfterFunc(d, cancel)
 				}
 				defer cancel()
-				end := time.Now().Add(d) // or somewhat earlier
+				end := time.Now().Add(d) // or slightly earlier
 				err := call(ctx)
 				over := time.Since(end)
-				<-ctx.Done() // where the library has a timer of its own, it may be earlier by a hair
+				<-ctx.Done() // a timer of the library's own may fire slightly earlier than that of ctx
 				mu.Lock()
 				defer mu.Unlock()
 				if errors.Is(err, ctx.Err()) && ctx.Err() != nil {
@@ -70,8 +70,8 @@ func (c *course) calls(p primitive) {
 	c.within("late", late, 100, 50*time.Millisecond)
 }
 
-// inBlackHole makes calls that nobody will answer: Lock of free locks, Lock of locks
-// of others, Unlock.
+// inBlackHole makes calls that nobody will answer: Lock of free locks, Lock of locks that others
+// hold, and Unlock.
 func (s *stand) inBlackHole(p primitive, together int) (calls []func(context.Context) error) {
 	s.Helper()
 	locks := s.client(redlatch.WithLease(time.Minute))

@@ -22,8 +22,8 @@ var (
 	reportFlag = flag.String("report", "", "file to write the table to as markdown")
 )
 
-// workerEnv makes the test binary run as a worker instead of the tests: some things
-// happen only to whole processes, such as being stopped and killed.
+// workerEnv makes the test binary run as a worker instead of the tests. Some things happen only to
+// whole processes, such as being stopped or killed.
 const workerEnv = "REDLATCH_CHAOS_WORKER"
 
 func TestMain(m *testing.M) {
@@ -37,11 +37,11 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// atOneTime is how many rows run together. They are busy a tenth of their time.
+// atOneTime is the number of rows that run together. They are busy for a tenth of their time.
 const atOneTime = 3
 
-// TestChaos runs the rows and prints the table. Most rows wait more than they
-// compute, and some go at one time; those that measure come after them, one by one.
+// TestChaos runs the rows and prints the table. Most rows wait more than they compute, so some run
+// at the same time. The rows that measure run after them, one by one.
 func TestChaos(t *testing.T) {
 	size, known := scales[*scaleFlag]
 	if !known {
@@ -51,7 +51,7 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	redistest.Start(t) // where there is no server, this says so once
+	redistest.Start(t) // without a server, this reports it once
 	began := time.Now()
 	var rows []row
 	var leftOut []string

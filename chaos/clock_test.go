@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shim is what the server is preloaded with: its wall clock is the system's and an
-// offset in microseconds, read from a file that may change while the server runs.
+// shim is a library that the server is preloaded with. Its wall clock is that of the system plus an
+// offset in microseconds. It reads the offset from a file, which may change while the server runs.
 const shim = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ type clock struct {
 	offset time.Duration
 }
 
-// steppedStand is a stand whose server has a clock that can be set.
+// steppedStand is a stand with a server whose clock can be set.
 func (c *course) steppedStand(args ...string) (*stand, *clock) {
 	c.Helper()
 	dir := c.TempDir()
@@ -62,7 +62,7 @@ func (c *course) steppedStand(args ...string) (*stand, *clock) {
 	return c.stand(args...), k
 }
 
-// step sets the clock forward, or back.
+// step sets the clock forward or back.
 func (k *clock) step(d time.Duration) {
 	k.offset += d
 	k.write()
@@ -70,7 +70,7 @@ func (k *clock) step(d time.Duration) {
 
 func (k *clock) write() {
 	k.c.Helper()
-	f, err := os.OpenFile(k.file, os.O_CREATE|os.O_WRONLY, 0o600) // never truncated: it is mapped
+	f, err := os.OpenFile(k.file, os.O_CREATE|os.O_WRONLY, 0o600) // never truncated, because it is mapped
 	require.NoError(k.c, err)
 	defer f.Close()
 	_, err = f.Write(binary.NativeEndian.AppendUint64(nil, uint64(k.offset.Microseconds())))

@@ -1,18 +1,16 @@
-// Package chaos has the rows of the fault suite: what is promised, held against a
-// real server and real processes to which real faults happen. There is nothing in
-// it but tests.
+// Package chaos has the rows of the fault suite. Each row checks what the library promises, with a
+// real server and real processes to which real faults happen. The package has only tests.
 //
 //	go test ./...       rows that measure no time and take little, at a tiny scale
-//	make chaos-short    the same and those that take long, at a small scale
-//	make chaos          every row, those that measure time too, at the scale of the targets: just under an hour
+//	make chaos-short    the same rows and those that take long, at a small scale
+//	make chaos          every row, also those that measure time, at the scale of the targets: just under an hour
 //
-// A row has a target, figures, and bites: how often its fault really happened, as
-// counted where it happened (by the server, the proxy, the kernel), not where it
-// was asked for. A row without bites has shown nothing, and is invalid, not green.
-// So is a row that did less than its target names.
+// A row has a target, figures, and bites. Bites count how often its fault really happened. They are
+// counted where the fault happens (by the server, the proxy, the kernel), not where the test causes
+// it. A row without bites has shown nothing, so it is invalid and not green. A row that did less
+// than its target names is invalid too.
 //
-// The table of a whole run is kept in
-// docs/reliability.md.
+// docs/reliability.md has the table of a whole run.
 //
-// A new primitive joins by a line in primitives, with its model in internal/check.
+// To add a primitive, add a line to primitives, and its model to internal/check.
 package chaos

@@ -28,29 +28,29 @@ type expiry struct {
 	fault
 	stepped bool // the server's clock can be set
 	back    bool // and is set back, so that leases that nobody renews last longer
-	// loses: Redis forgets locks that are held. Then no library can exclude others
-	// until the holder looks again, and none is promised to; see the row's target.
+	// loses: Redis forgets locks that are held. Then no library can exclude others until the holder
+	// asks Redis again, and the target of the row does not promise it.
 	loses    bool
-	anywhere bool // as of row
-	most     int  // bites to wait for, where one is not enough
-	renewed  int  // holds that are lost although they are renewed, to wait for
+	anywhere bool // as in row
+	most     int  // bites to wait for, if one is not enough
+	renewed  int  // number of holds to wait for that are lost although they are renewed
 	strike   func(o *ordeal) (bites int)
 }
 
 const (
 	expiryLease  = 400 * time.Millisecond
-	grantsEach   = 1300 // of the eight rows in which Redis forgets nothing: 10,400
+	grantsEach   = 1300 // for each of the eight rows in which Redis forgets nothing: 10,400
 	leastGrants  = 50
 	leastLost    = 5
-	expiriesEach = 65 // of those: 520
-	// forcedEach is how many leases of those who renew are to end in each of the four rows
-	// that do that best: 500. Others may have ended by being outrun.
+	expiriesEach = 65 // for each of those rows: 520
+	// forcedEach is the number of renewed leases that must end in each of the four rows that do that
+	// best: 500. In the other rows, work that took too long may have ended a lease.
 	forcedEach    = 125
-	unaware       = 100 * time.Millisecond // a reply under way when the loss happened
+	unaware       = 100 * time.Millisecond // for a reply in flight when the loss happened
 	expiryClients = 6
 	actorsEach    = 2
-	// slow is about the longest that a reply is waited for: a third of the lease.
-	// It is longer than the margin, so that trust counted from replies would show.
+	// slow is about the longest time that a client waits for a reply: a third of the lease. It is
+	// longer than the margin, so that trust counted from replies would be detected.
 	slow           = expiryLease * 3 / 10
 	expiryPatience = 3 * time.Minute
 	expiryNames    = 6
@@ -91,7 +91,7 @@ var expiries = []expiry{
 	{fault: fault{name: "MISCONF", bites: "MISCONF", args: []string{"--save", "3600 1"}}, renewed: forcedEach, strike: refusingWrites},
 }
 
-// ordeal is a run of such a row.
+// ordeal is one run of such a row.
 type ordeal struct {
 	*stand
 	p     primitive
@@ -110,7 +110,7 @@ type loss struct {
 	from, until int64
 }
 
-// during does what makes Redis forget a lock, and keeps when, if it did.
+// during does what makes Redis forget a lock. If Redis forgot it, during records when.
 func (o *ordeal) during(name string, do func() (forgot bool)) {
 	l := loss{name: name, from: history.Monotonic()}
 	if !do() {
@@ -122,7 +122,7 @@ func (o *ordeal) during(name string, do func() (forgot bool)) {
 	o.losses = append(o.losses, l)
 }
 
-// expire has clients contend for locks while leases end.
+// expire lets clients contend for locks while leases end.
 func (c *course) expire(p primitive, e expiry) {
 	o := &ordeal{p: p, e: e}
 	if e.stepped {
@@ -164,13 +164,13 @@ func (c *course) expire(p primitive, e expiry) {
 	o.judge(rec.History())
 }
 
-// actors are one list, with an actor for each name, for each of those who work at
-// one time. Every third client does not renew, so that leases also end by themselves;
-// half of them are behind the proxy, by which some faults come.
+// actors returns a list for each worker that runs at the same time. Each list has an actor for each
+// name. Every third client does not renew, so that leases also end by themselves. Half of the
+// clients are behind the proxy, which causes some of the faults.
 func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Recorder) {
 	rec = history.InMemory(history.Monotonic)
 	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithPoll(poll), redlatch.WithHeartbeat(expiryLease)}
-	if p.fenced() { // a semaphore that is kept for ever would never be evicted
+	if p.fenced() { // the server would never evict a semaphore that it keeps for ever
 		options = append(options, redlatch.WithFenceRetention(0))
 	}
 	healthy := o.apart()
@@ -196,13 +196,13 @@ func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Reco
 
 func renews(client int) bool { return client%3 != 2 }
 
-// forced are the losses of those who renew: none of them is by overrunning a lease.
+// forced counts the losses of clients that renew. None of them is because work overran a lease.
 func forced(ops []history.Op) int {
 	return lost(slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return !renews(op.Client / actorsEach) }))
 }
 
-// judge looks for overlaps and fences. Windows of holders whose lock Redis forgot
-// count up to then; how much longer they trusted is shown.
+// judge looks for overlaps and checks the fences. The window of a holder whose lock Redis forgot
+// counts until then. judge shows for how much longer such holders trusted their hold.
 func (o *ordeal) judge(h history.History) {
 	o.bit("holds lost", lost(h.Ops))
 	unawares := 0
@@ -227,8 +227,8 @@ func (o *ordeal) judge(h history.History) {
 	o.enough("grants", grants(h.Ops), o.of(grantsEach, leastGrants))
 	o.enough("holds lost", lost(h.Ops), o.of(expiriesEach, leastLost))
 	o.enough("holds lost that were renewed", forced(h.Ops), o.of(o.e.renewed, 0))
-	// Trust that was confirmed before the loss ends within a lease. Beyond that,
-	// somebody's renewal was taken for the holder's.
+	// If trust was confirmed before the loss, it ends within a lease. If it lasts longer, a renewal
+	// by someone else counted for the holder.
 	tooLong := 0
 	if longest > expiryLease {
 		tooLong = 1
@@ -239,9 +239,9 @@ func (o *ordeal) judge(h history.History) {
 	}
 }
 
-// expiring makes the end of a lease an operation. By how much a clock that is set back
-// again and again stretches the lease of what is lost already, nobody can say: those
-// who are refused meanwhile are not judged.
+// expiring makes the end of a lease an operation. A clock that is set back again and again
+// stretches the leases of lost holds, and nobody can say by how much. Requests that are refused
+// meanwhile are not judged.
 func (o *ordeal) expiring(ops []history.Op) []history.Op {
 	if o.e.back {
 		ops = check.Grants(ops)
@@ -249,10 +249,10 @@ func (o *ordeal) expiring(ops []history.Op) []history.Op {
 	return check.Expiring(ops, expiryLease)
 }
 
-// cut ends a window where Redis forgot the lock, and says how much of it lay behind.
-// A grant whose answer was under way at that moment may be from before or after: it
-// counts for nothing. What was there to be given back was never forgotten: granted
-// after that, or extended by a script in the midst of which the clock was set.
+// cut ends a window at the time when Redis forgot the lock, and returns how much of it came after.
+// If the answer to a grant was in flight at that time, the grant may be from before or after, so it
+// counts for nothing. If an Unlock found the lock, Redis never forgot it. Then the grant came
+// later, or a script extended the lease while the clock was set.
 func (o *ordeal) cut(w *history.Window, called int64, given bool) (longer time.Duration) {
 	if given {
 		return 0
@@ -270,8 +270,8 @@ func (o *ordeal) cut(w *history.Window, called int64, given bool) (longer time.D
 	return longer
 }
 
-// given are the acquisitions that an Unlock gave back while Redis forgot nothing: then
-// they were there. An Unlock that is sent again finds nothing, and cannot know.
+// given returns the acquisitions that an Unlock released while Redis forgot nothing, so they were
+// still there. An Unlock that is sent again finds nothing, and cannot know.
 func (o *ordeal) given(ops []history.Op) map[string]bool {
 	there := map[string]bool{}
 	for _, op := range ops {
@@ -284,7 +284,7 @@ func (o *ordeal) given(ops []history.Op) map[string]bool {
 	return there
 }
 
-// called is when grants were asked for, by acquisition.
+// called returns the times when the grants were requested, by acquisition.
 func called(ops []history.Op) map[string]int64 {
 	at := map[string]int64{}
 	for _, op := range ops {
@@ -304,7 +304,7 @@ func lost(ops []history.Op) (n int) {
 	return n
 }
 
-// turn is a plan: mostly short, sometimes for longer than a lease.
+// turn returns a plan. It is mostly short, and sometimes longer than a lease.
 func turn(p primitive) []workload.Step {
 	d := rand.N(3 * time.Millisecond)
 	switch r := rand.N(100); {
@@ -316,8 +316,7 @@ func turn(p primitive) []workload.Step {
 	return []workload.Step{{Verb: workload.Acquire, For: 4 * expiryLease, Units: p.some()}, {Verb: workload.Work, For: d}}
 }
 
-// around is a time about the lease: shorter, so that holders survive, or longer, so
-// that they do not.
+// around is a time near the lease. Holders survive if it is shorter, and do not if it is longer.
 func around() time.Duration {
 	return time.Duration(float64(expiryLease) * []float64{.3, .9, 1.1, 1.6}[rand.N(4)])
 }
@@ -341,8 +340,8 @@ func stopping(o *ordeal) int {
 	return 1
 }
 
-// freezing counts the pauses that a write really had to wait for. Leases do not end
-// in a pause, but trust does.
+// freezing counts the pauses that a write really had to wait for. A pause does not end leases, but
+// it ends trust.
 func freezing(o *ordeal) int {
 	d := around()
 	o.tell("CLIENT", "PAUSE", d.Milliseconds(), []string{"WRITE", "ALL"}[rand.N(2)])
@@ -360,12 +359,12 @@ func isolating(o *ordeal) int {
 	o.proxy.BlackHole(redistest.AllTraffic)
 	time.Sleep(around())
 	o.proxy.Heal()
-	o.proxy.KillAll() // or what lost something stays silent for ever
+	o.proxy.KillAll() // or a connection that lost something stays silent for ever
 	return o.proxy.Discarded() - before
 }
 
-// deleting leaves time between its blows: what is taken for the holder's renewal shows
-// when it goes on for longer than a lease.
+// deleting leaves time between its deletions. If a renewal by someone else counts for the holder,
+// the holder trusts its hold for longer than a lease, and the row shows that.
 func deleting(o *ordeal) (deleted int) {
 	for _, name := range o.names {
 		o.during(name, func() bool {
@@ -392,8 +391,8 @@ func flushing(o *ordeal) (n int) {
 	return n
 }
 
-// evicting has the server throw away what has an expiry: locks, since fences are kept
-// for ever in these rows.
+// evicting makes the server evict keys that have an expiry. These are the locks, because fences are
+// kept for ever in these rows.
 func evicting(o *ordeal) (evicted int) {
 	o.during("", func() bool {
 		before := o.counted("stats", "evicted_keys")
@@ -414,7 +413,7 @@ func back(o *ordeal) int {
 	return o.step(false, -time.Duration(float64(expiryLease)*[]float64{.5, 1.2, 3}[rand.N(3)]))
 }
 
-// step sets the clock, and counts it if the server's has jumped.
+// step sets the clock, and counts it if the clock of the server has jumped.
 func (o *ordeal) step(loses bool, d time.Duration) int {
 	time.Sleep(expiryLease)
 	control := o.server.Control()
@@ -431,8 +430,9 @@ func (o *ordeal) step(loses bool, d time.Duration) int {
 	return 1
 }
 
-// set sets the clock while the server is busy with nothing. One that is set in the
-// midst of a script may let it find a lease that has not ended, and extend it.
+// set sets the clock while the server is busy with a script that uses no lock. If the clock is set
+// in the middle of a script of the library, the script may find a lease that has not ended, and
+// extend it.
 func (o *ordeal) set(d time.Duration) {
 	busy := make(chan struct{})
 	go func() {
@@ -452,7 +452,7 @@ func starving(o *ordeal) int {
 	return o.refusals("OOM") - before
 }
 
-// refusingWrites has a save fail, and the server refuse all writes because of that.
+// refusingWrites makes a save fail, so that the server refuses all writes.
 func refusingWrites(o *ordeal) int {
 	o.failSaves()
 	before := o.refusals("MISCONF")
@@ -462,7 +462,7 @@ func refusingWrites(o *ordeal) int {
 	return o.refusals("MISCONF") - before
 }
 
-// failSaves puts a directory in the way of the file, once.
+// failSaves puts a directory in place of the file, once.
 func (o *ordeal) failSaves() {
 	inTheWay := filepath.Join(o.server.Dir(), "dump.rdb", "x")
 	if _, err := os.Stat(inTheWay); err == nil {

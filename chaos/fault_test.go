@@ -14,20 +14,20 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// fault is a trouble that comes again and again while work goes on.
+// fault is a trouble that happens again and again while work goes on.
 type fault struct {
 	name  string
 	bites string        // what is counted
-	args  []string      // of the server
-	rule  func() ruling // done by the proxy, to commands by chance; or
+	args  []string      // for the server
+	rule  func() ruling // applied by the proxy, to commands chosen by chance; or
 	blow  func(s *stand) (bites int)
-	gap   time.Duration // about, between two blows
+	gap   time.Duration // about the time between two blows
 }
 
-// ruling is a rule, and what is done with what it keeps.
+// ruling is a rule, and says what happens to the commands that it keeps.
 type ruling struct {
 	redistest.Rule
-	release bool // let late commands go, again and again
+	release bool // release late commands, again and again
 }
 
 // trouble is a fault that is happening.
@@ -37,7 +37,7 @@ type trouble struct {
 	ended  sync.WaitGroup
 }
 
-// begin has the fault happen until end.
+// begin lets the fault happen until end.
 func (f fault) begin(s *stand) *trouble {
 	t := &trouble{stop: make(chan struct{})}
 	if f.rule != nil {
@@ -63,7 +63,7 @@ func (t *trouble) apply(s *stand, r ruling) {
 	}
 }
 
-// every does something until the end, the first time at once.
+// every calls do until the end, the first time immediately.
 func (t *trouble) every(gap time.Duration, do func()) {
 	t.ended.Go(func() {
 		for {
@@ -77,21 +77,22 @@ func (t *trouble) every(gap time.Duration, do func()) {
 	})
 }
 
-// end returns when nothing happens any more.
+// end returns when no more faults happen.
 func (t *trouble) end() {
 	close(t.stop)
 	t.ended.Wait()
 }
 
-// scripts are the library's commands.
+// scripts matches the commands of the library.
 var scripts = redistest.Command("EVAL", "EVALSHA")
 
-// changes are the commands that grant nothing to those who have nothing, of all
-// primitives. A copy of a grant that was answered does not exist: what is answered is
-// not sent again. What went unanswered is, and then the late one is the original.
+// changes matches the commands of all primitives that grant nothing to a client that has nothing. A
+// late copy of a grant that was answered does not exist, because the client does not send an
+// answered command again. It sends an unanswered command again, and then the late command is the
+// original.
 var changes = anyOf(reenters, counts, gives, beats, renewals)
 
-// gives are the commands that give a lock back.
+// gives matches the commands that release a lock.
 var gives = anyOf(releases, leaves, givesPermits)
 
 func anyOf(matches ...func([]string) bool) func([]string) bool {
@@ -100,7 +101,7 @@ func anyOf(matches ...func([]string) bool) func([]string) bool {
 	}
 }
 
-// some matches a part of what match does, by chance.
+// some matches a random part of what match matches.
 func some(part float64, match func([]string) bool) func([]string) bool {
 	return func(cmd []string) bool { return match(cmd) && rand.Float64() < part }
 }
@@ -115,7 +116,7 @@ func late(part float64, match func([]string) bool, a redistest.Action) func() ru
 	}
 }
 
-// troubles of connections, servers and messages that let no lock expire.
+// troubles are faults of connections, servers and messages that let no lock expire.
 var troubles = []fault{
 	{name: "replies cut", bites: "replies cut", rule: by(.05, scripts, redistest.CutReply())},
 	{name: "requests cut", bites: "requests cut", rule: by(.05, scripts, redistest.CutRequest())},
@@ -141,7 +142,7 @@ var troubles = []fault{
 	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding},
 }
 
-// killing has the server close all connections of a kind but the operator's.
+// killing makes the server close all connections of a kind, except the operator's.
 func killing(kind string) func(*stand) int {
 	return func(s *stand) int {
 		n, _ := s.server.Control().Do(context.Background(), "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes").Int()
@@ -149,8 +150,8 @@ func killing(kind string) func(*stand) int {
 	}
 }
 
-// deafening swallows what subscribers should hear, for longer than a poll. A wire that is
-// silent before anybody listens would only keep the subscriptions away.
+// deafening swallows the messages to subscribers, for longer than a poll. It waits for a
+// subscriber, because a connection that is silent before that would only prevent subscriptions.
 func deafening(s *stand) int {
 	for n := 0; n < 100 && s.channels() == 0; n++ {
 		time.Sleep(time.Millisecond)
@@ -162,7 +163,7 @@ func deafening(s *stand) int {
 	return s.proxy.Unheard() - before
 }
 
-// flooding sends subscribers more at one time than the server keeps for them.
+// flooding sends subscribers more data at one time than the server keeps for them.
 func flooding(s *stand) (dropped int) {
 	channels, _ := s.server.Control().PubSubChannels(context.Background(), "*").Result()
 	before := s.subscribers()
@@ -178,7 +179,7 @@ func flooding(s *stand) (dropped int) {
 	return dropped
 }
 
-// subscribers are the connections that listen, by their names in CLIENT LIST.
+// subscribers returns the connections that listen, by their ids in CLIENT LIST.
 func (s *stand) subscribers() map[string]bool {
 	all, _ := s.server.Control().Do(context.Background(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 	ids := map[string]bool{}
@@ -189,7 +190,7 @@ func (s *stand) subscribers() map[string]bool {
 	return ids
 }
 
-// denying takes a right of the user for a while. Without that to channels,
+// denying takes a right away from the user for a while. If that is the right to channels,
 // subscriptions end too.
 func denying(deny, allow string, d time.Duration) func(*stand) int {
 	return func(s *stand) int {
@@ -221,7 +222,7 @@ func flushingScripts(s *stand) int {
 	return s.refusals("NOSCRIPT") - before
 }
 
-// occupying runs a script for longer than the server calls busy.
+// occupying runs a script for so long that the server replies BUSY.
 func occupying(s *stand) int {
 	before := s.refusals("BUSY")
 	s.try("EVAL", `local t = redis.call('TIME')
@@ -231,13 +232,13 @@ func occupying(s *stand) int {
 	return s.refusals("BUSY") - before
 }
 
-// reloading has the server save everything and end, and then take its time to load.
+// reloading makes the server save everything and end, and then take its time to load.
 func reloading(s *stand) int {
 	s.tell("EVAL", "for i = 1, 500 do redis.call('SET', 'filler:' .. i, 'xxxxxxxxxxxxxxxx') end return 1", 0)
 	s.server.Stop()
 	s.server.Relaunch()
 	n := 0
-	for { // the count is the server's, and grows until it has loaded
+	for { // the server counts, and the count grows until it has loaded
 		loading := s.counted("persistence", "loading")
 		n = max(n, s.refusals("LOADING"))
 		if loading == 0 {
@@ -247,7 +248,7 @@ func reloading(s *stand) int {
 	}
 }
 
-// demoting makes the server the replica of nobody.
+// demoting makes the server a replica of a master that does not exist, for a while.
 func demoting(s *stand) int {
 	before := s.refusals("READONLY")
 	s.tell("REPLICAOF", "127.0.0.1", "1")
@@ -256,7 +257,7 @@ func demoting(s *stand) int {
 	return s.refusals("READONLY") - before
 }
 
-// unreplicated has the server take no writes, because too few replicas would have them.
+// unreplicated makes the server refuse writes, because it has too few replicas.
 func unreplicated(s *stand) int {
 	before := s.refusals("NOREPLICAS")
 	s.tell("CONFIG", "SET", "min-replicas-to-write", 1)
@@ -265,7 +266,7 @@ func unreplicated(s *stand) int {
 	return s.refusals("NOREPLICAS") - before
 }
 
-// crowding leaves no room for those who come back.
+// crowding leaves no room for clients that connect again.
 func crowding(s *stand) int {
 	before := s.counted("stats", "rejected_connections")
 	s.tell("CONFIG", "SET", "maxclients", 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// fenceRows: what Redis knows of fences is lost again and again.
+// fenceRows: Redis loses what it knows of fences, again and again.
 func (p primitive) fenceRows() []row {
 	return []row{{
 		name:     p.name + ": fences",
@@ -39,7 +39,7 @@ func (c *course) fences(p primitive) {
 		for j := range 4 {
 			g.Go(func() {
 				for n := 0; given.below(want); n++ {
-					name := fmt.Sprintf("fence %d", n%4) // each is passed around
+					name := fmt.Sprintf("fence %d", n%4) // clients pass each lock around
 					given.add(c.grant(rec, p.of(locks, name), wrote[n%4], history.Op{
 						Client: 4*i + j, Name: name, Owner: fmt.Sprintf("%d.%d", 4*i+j, n), Kind: history.Acquire,
 					}))
@@ -69,8 +69,8 @@ func (c *course) fences(p primitive) {
 	c.enough("grants", grants(h.Ops), want)
 }
 
-// grant takes a lock, writes to what it protects and gives it back, and says how often
-// it was given.
+// grant acquires a lock, writes to the resources that it protects, and releases it. It returns the
+// number of grants.
 func (c *course) grant(rec *history.Recorder, l locker, wrote *protected, op history.Op) int {
 	call := rec.Begin(op)
 	h, err := l.Lock(context.Background())
@@ -81,10 +81,10 @@ func (c *course) grant(rec *history.Recorder, l locker, wrote *protected, op his
 	})
 	if err != nil {
 		c.miss("lock: %v", err)
-		return 1 // or it would try for ever
+		return 1 // or it would retry for ever
 	}
 	for _, r := range wrote.resources() {
-		_ = check.Increment(context.Background(), r, h.Fence(), func() {}) // the resource counts what it refuses
+		_ = check.Increment(context.Background(), r, h.Fence(), func() {}) // the resource counts the writes that it refuses
 	}
 	if err := h.Unlock(context.Background()); err != nil && !errors.Is(err, lockerr.ErrLost) {
 		c.miss("unlock: %v", err)
@@ -92,7 +92,7 @@ func (c *course) grant(rec *history.Recorder, l locker, wrote *protected, op his
 	return 1
 }
 
-// counter is a number that others wait for.
+// counter is a number that other goroutines can wait for.
 type counter struct {
 	mu sync.Mutex
 	n  int

@@ -16,10 +16,10 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// historyRows: what clients are told while connections, the server and messages are
-// in trouble, with leases that nothing outlasts. They are no part of the ordinary
-// suite: beside other tests many calls end with an outcome that nobody knows, and the
-// search through all that may have happened does not end in time.
+// historyRows: what clients are notified of while connections, the server and messages are in
+// trouble. The leases are longer than any history. The rows are not part of the ordinary suite.
+// Beside other tests, many calls have an unknown outcome, and the search through all possible
+// histories takes too long.
 func (p primitive) historyRows() (rows []row) {
 	for _, f := range troubles {
 		rows = append(rows, row{
@@ -31,15 +31,15 @@ func (p primitive) historyRows() (rows []row) {
 	return rows
 }
 
-// historiesEach of the families makes more than a thousand in all.
+// historiesEach is the number for each fault, and makes more than a thousand in all.
 var historiesEach = 1000/len(troubles) + 1
 
-// together are the histories that are made at one time, each on a server of its own:
-// what bites there has bitten that history.
+// together is the number of histories that run at the same time. Each has a server of its own, so a
+// fault that bites there has bitten that history.
 const together = 3
 
-// histories has clients contend for locks, and judges each history, until there are
-// enough during which the fault has bitten.
+// histories lets clients contend for locks, and judges each history. It ends when the fault has
+// bitten in enough of them.
 func (c *course) histories(p primitive, f fault) {
 	want := c.of(historiesEach, together)
 	var g sync.WaitGroup
@@ -56,8 +56,8 @@ func (c *course) histories(p primitive, f fault) {
 	c.enough("of them that met it", int(met.Load()), want)
 }
 
-// meet makes histories, each with its number, until so many were bitten. It gives up when
-// that is one in twenty, or less.
+// meet makes histories, each with its number, until the fault has bitten in the wanted number of
+// them. It gives up if the fault bites in one of twenty, or fewer.
 func meet(want int, one func(n int) (bites int)) (made, bitten int) {
 	for ; bitten < want && made < 20*want; made++ {
 		if one(made) > 0 {
@@ -76,9 +76,9 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 	return clients
 }
 
-// history is what some actors are told of one lock while the fault happens, and what is
-// left of it afterwards. The clients are new: one whose subscriber was cut again and
-// again pauses for seconds, and would meet little after that.
+// history records what the actors see of one lock while the fault happens, and checks what is left
+// of the lock afterwards. It makes new clients. A client whose subscriber was cut again and again
+// pauses for seconds, and would not meet much of the fault after that.
 func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	defer s.end()
 	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
@@ -87,7 +87,7 @@ func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	h, ended := contend(p, clients, name, wrote)
 	t.end()
 	s.bit(f.bites, t.bitten())
-	s.settled("locks", 0, func() int { return s.lockKeys(name) }) // of a hold that nobody knows of, which the search lets pass
+	s.settled("locks", 0, func() int { return s.lockKeys(name) }) // the key of a hold that nobody knows of, which the search allows
 	if !p.fenced() {
 		s.never("not whole again", whole(s.aside(), name))
 	}
@@ -99,9 +99,9 @@ func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	return t.bitten()
 }
 
-// contend is what five or six actors are told. Those beyond the fourth share a client
-// with another, so that the lock is also handed over inside. Ended says whether all
-// were told enough.
+// contend runs five or six actors and returns their history. The actors after the fourth share a
+// client with another actor, so that local handoff happens too. ended reports whether the actors
+// did enough operations in time.
 func contend(p primitive, clients []*redlatch.Client, name string, wrote *protected) (h history.History, ended bool) {
 	rec := history.InMemory(history.Monotonic)
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
@@ -118,7 +118,7 @@ func contend(p primitive, clients []*redlatch.Client, name string, wrote *protec
 	return h, ctx.Err() == nil && len(h.Ops)-with(history.Nothing, h.Ops) >= operationsEach
 }
 
-// judge judges a history in which nothing expires.
+// judge checks a history in which nothing expires.
 func (c *course) judge(p primitive, h history.History, wrote *protected) {
 	c.count("operations", len(h.Ops))
 	c.count("of them with an outcome nobody knows", with(history.Unknown, h.Ops))
@@ -133,10 +133,10 @@ func (c *course) judge(p primitive, h history.History, wrote *protected) {
 }
 
 const (
-	operationsEach = 200 // steps of each client, and operations of all that count
-	// patience is more than any fault needs. A lock that nobody can get is refused
-	// after it; where it is nobody's the search does not accept that, and where a hold that
-	// nobody knows of is in the way, its key is found in the end.
+	operationsEach = 200 // steps of each client, and counted operations of all clients together
+	// patience is longer than any fault needs. After it, a lock that nobody can get is refused. If
+	// nobody holds the lock, the search does not accept that. If a hold that nobody knows of is in the
+	// way, the test finds its key at the end.
 	patience = 20 * time.Second
 	longest  = time.Minute // of a history
 )
@@ -150,8 +150,8 @@ func with(outcome history.Outcome, ops []history.Op) (n int) {
 	return n
 }
 
-// drawn is a plan with so many operations: it enters, again and again up to three
-// times, and leaves, with and without patience.
+// drawn returns a plan with the given number of operations. It acquires the lock, up to three
+// times, and unlocks it, again and again. Some of the acquires wait, and others do not.
 func (p primitive) drawn(operations int) (plan []workload.Step) {
 	if !p.fenced() {
 		return drawnPermits(operations)

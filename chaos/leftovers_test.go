@@ -18,7 +18,7 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// leftoverRows: what remains of much work and many faults.
+// leftoverRows: what remains after much work and many faults.
 func (p primitive) leftoverRows() []row {
 	return []row{{
 		name:     p.name + ": left over",
@@ -29,8 +29,8 @@ func (p primitive) leftoverRows() []row {
 	}}
 }
 
-// leftOver has two clients contend for locks, some of them giving up, while all
-// connections are cut again and again.
+// leftOver lets two clients contend for locks while all connections are cut again and again. Some
+// of the calls give up.
 func (c *course) leftOver(p primitive) {
 	s := c.stand()
 	goroutines, connections := runtime.NumGoroutine(), s.counted("clients", "connected_clients")
@@ -54,8 +54,8 @@ func (c *course) leftOver(p primitive) {
 			})
 		}
 	}
-	// What a client has at work when nobody uses it, once it has been used: without the
-	// goroutines of the proxy, three for each connection.
+	// idle counts the goroutines of a client that has worked, and that nobody uses now. It does not
+	// count those of the proxy, which has three for each connection.
 	idle := func() int { return runtime.NumGoroutine() - 3*s.proxy.Open() }
 	contend(100, 1)
 	g.Wait()
@@ -72,8 +72,8 @@ func (c *course) leftOver(p primitive) {
 			time.Sleep(time.Millisecond)
 		}
 		cut++
-		// Spread over the cycles, and not for long: a subscriber that is cut again and
-		// again pauses for seconds, and a queue goes on by its heartbeats meanwhile.
+		// The cuts are spread over the cycles, and do not wait for long. A subscriber that is cut again
+		// and again pauses for seconds, and queues then proceed by their heartbeats.
 		for end := time.Now().Add(time.Second / 2); int(cycles.Load()) < wantCycles*cut/reconnects && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
@@ -114,8 +114,8 @@ func (c *course) cycle(l workload.Lock, hasty bool) (cycles, cancels int) {
 	return 1, 0
 }
 
-// settled waits for a number to come back to what it was, and shows what it comes
-// down to: what ends in the background takes its time.
+// settled waits until a number is back at its start, and shows the difference that remains. Work in
+// the background takes its time to end.
 func (s *stand) settled(what string, start int, now func() int) {
 	n := now()
 	for end := time.Now().Add(10 * time.Second); n > start && time.Now().Before(end); n = now() {
@@ -130,8 +130,8 @@ func (s *stand) channels() int {
 	return len(channels)
 }
 
-// lockKeys counts the keys of locks with such names that are neither last fences nor
-// limits, which are kept. A server that does not say counts for one.
+// lockKeys counts the keys of locks with such names. It does not count last fences and limits,
+// which Redis keeps. If the server does not answer, the result is 1.
 func (s *stand) lockKeys(names string) (n int) {
 	keys, err := s.server.Control().Keys(context.Background(), "*"+names+"*").Result()
 	if err != nil {

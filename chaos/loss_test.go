@@ -15,15 +15,15 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// lossRows: the holder is told before the server's lease ends, whatever keeps its
-// renewals from being confirmed.
+// lossRows: the holder is notified before the lease ends on the server, whatever prevents the
+// confirmation of its renewals.
 func (p primitive) lossRows() []row {
 	nothing := func(*stand) (slow *redistest.Fault) { return nil }
 	swallow := redistest.Rule{Match: renewals, Action: redistest.Swallow()}
 	var rows []row
 	for _, cut := range []struct {
 		name   string
-		before func(s *stand) (slow *redistest.Fault) // while the locks are taken
+		before func(s *stand) (slow *redistest.Fault) // while clients take the locks
 		sever  func(s *stand)
 	}{
 		{"all traffic black-holed", nothing, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
@@ -32,7 +32,7 @@ func (p primitive) lossRows() []row {
 		{"replies of renewals cut", nothing, func(s *stand) {
 			s.proxy.Inject(redistest.Rule{Match: renewals, Action: redistest.CutReply()})
 		}},
-		{"all replies slow", func(s *stand) *redistest.Fault { // by more than the margin, and less than a connection is given up after
+		{"all replies slow", func(s *stand) *redistest.Fault { // by more than the margin, and less than the time after which a client gives up a connection
 			return s.proxy.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayReply(lossLease * 15 / 100)})
 		}, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
 	} {
@@ -53,9 +53,9 @@ func (p primitive) lossRows() []row {
 
 const lossLease = time.Second
 
-// toldInTime severs holders from the server. When one is told, what is left of its
-// lease is asked of the server, past the fault; the asking takes some of it, so the
-// lead was longer than what is measured.
+// toldInTime cuts holders off from the server. When a holder is notified, the test asks the server,
+// past the fault, how much of the lease is left. The question takes some time, so the real lead is
+// longer than the measured one.
 func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, sever func(*stand)) {
 	runs := c.of(500, 20)
 	leads := leads{c: c}
@@ -65,7 +65,7 @@ func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, s
 		slow := before(s)
 		locks := s.client(redlatch.WithLease(lossLease))
 		look := s.server.Client(s.T)
-		_ = look.Ping(context.Background()) // connected by now
+		_ = look.Ping(context.Background()) // connects
 		var taken, told sync.WaitGroup
 		for range 20 {
 			taken.Add(1)
@@ -97,12 +97,12 @@ func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, s
 	}
 }
 
-// leads are what was left of leases when their holders were told of the loss.
+// leads has the time that was left of each lease when its holder was notified of the loss.
 type leads struct {
 	c    *course
 	mu   sync.Mutex
 	all  []time.Duration
-	late int // there was no lease any more, or nobody can say
+	late int // number of leases that had ended, or whose rest is unknown
 }
 
 func (l *leads) add(left time.Duration, err error) {
@@ -115,7 +115,7 @@ func (l *leads) add(left time.Duration, err error) {
 	l.all = append(l.all, left)
 }
 
-// lost waits for the loss of a hold, and misses the target when none comes for long.
+// lost waits for the loss of a hold. The target is missed if the loss takes too long.
 func (c *course) lost(h workload.Hold) bool {
 	select {
 	case <-h.Lost():
@@ -161,13 +161,13 @@ func (c *course) toldOfDeletion(p primitive) {
 	c.within("told after", took, 99, every+50*time.Millisecond)
 }
 
-// percentile of at least one duration; 100 is the longest.
+// percentile needs at least one duration; 100 is the longest.
 func percentile(all []time.Duration, p int) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[min(len(sorted)*p/100, len(sorted)-1)]
 }
 
-// within demands that a percentile is no longer than most, and shows it.
+// within demands that a percentile is not longer than most, and shows it.
 func (c *course) within(what string, all []time.Duration, p int, most time.Duration) {
 	if len(all) == 0 {
 		c.miss("nothing measured")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Histories during which nothing bit do not count, and are not made for ever.
+// Histories in which no fault bit do not count, and meet does not make them for ever.
 func TestHistoriesHaveToMeetTheFault(t *testing.T) {
 	made, bitten := meet(5, func(int) int { return 0 })
 	require.Equal(t, []int{100, 0}, []int{made, bitten})
@@ -18,7 +18,7 @@ func TestHistoriesHaveToMeetTheFault(t *testing.T) {
 	require.Equal(t, []int{3, 2}, []int{made, bitten}, "the second and the third")
 }
 
-// A lock that is left is found by its name; what is kept by design is none.
+// lockKeys finds a lock that is left by its name. Keys that Redis keeps by design do not count.
 func TestLocksThatAreLeftAreCounted(t *testing.T) {
 	for _, p := range primitives {
 		t.Run(p.name, func(t *testing.T) {

@@ -22,18 +22,18 @@ type primitive struct {
 	of   func(c *redlatch.Client, name string, options ...redlatch.LockOption) locker
 	// linearizable judges a history in which nothing expires.
 	linearizable func(ops []history.Op) error
-	// whileLeasesEnd judges one in which the end of a hold is an operation, and places in
-	// queues may be lost.
+	// whileLeasesEnd judges a history in which the end of a hold is an operation, and waiters may lose
+	// their places in queues.
 	whileLeasesEnd func(ops []history.Op) error
-	permits        func(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock // instead of of
-	// operations are its commands and how to provoke them, for replies that are cut.
+	permits        func(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock // used instead of of
+	// operations are its commands and how to provoke them, for lost replies.
 	operations []operation
 	// waitedFor reports whether somebody waits for each name, and listens.
 	waitedFor func(s *stand, names []string) bool
 }
 
-// lock is it whole, as one takes it of whom nobody else may have any; actors take
-// units of it where it has some.
+// lock returns the whole primitive as a lock, so that nobody else can have any part of it. If it
+// has units, actors may take some of them.
 func (p primitive) lock(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock {
 	if p.permits != nil {
 		return p.permits(c, name, options...)
@@ -43,7 +43,7 @@ func (p primitive) lock(c *redlatch.Client, name string, options ...redlatch.Loc
 
 func (p primitive) fenced() bool { return p.permits == nil }
 
-// units is how many there are, 1 of a mutex.
+// units is the number of units, which is 1 for a mutex.
 func (p primitive) units() int {
 	if p.permits != nil {
 		return permitLimit
@@ -51,7 +51,7 @@ func (p primitive) units() int {
 	return 1
 }
 
-// some is a part of the units, 0 of a mutex, which has none.
+// some is a part of the units. It is 0 for a mutex, which has none.
 func (p primitive) some() int {
 	if p.permits != nil {
 		return 1 + rand.N(permitLimit)
@@ -59,7 +59,7 @@ func (p primitive) some() int {
 	return 0
 }
 
-// key is what vanishes when somebody is to lose what he holds.
+// key is the key that the test deletes to make a holder lose its hold.
 func (p primitive) key(name string) string {
 	if p.permits != nil {
 		return key.ForSemaphore(name).Permits
@@ -72,11 +72,10 @@ type locker interface {
 	TryLock(ctx context.Context) (*lock.Hold, error)
 }
 
-// poll is short, so that a lost wake costs a row little.
+// poll is short, so that a lost wake-up costs a row little.
 const poll = 50 * time.Millisecond
 
-// heartbeat is longer than any fault that must not cost a place; a lost grant costs a
-// third of it.
+// heartbeat is longer than any fault that must not cost a place. A lost grant costs a third of it.
 const heartbeat = 2 * time.Second
 
 var primitives = []primitive{{
@@ -99,13 +98,13 @@ var primitives = []primitive{{
 	waitedFor:      (*stand).queuedFor,
 }, permits}
 
-// actor gives an actor its lock, which tells it when it waits in a queue.
+// actor gives an actor its lock, which notifies the actor when it waits in a queue.
 func (p primitive) actor(c *redlatch.Client, a *workload.Actor) *workload.Actor {
 	a.Lock = p.lock(c, a.Name, redlatch.WithWaitNotice(a.Waits))
 	return a
 }
 
-// rows are all rows of a primitive.
+// rows returns all rows of a primitive.
 func (p primitive) rows() []row {
 	if !p.fenced() {
 		return p.permitRows()

@@ -22,8 +22,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// processRows: workers that are real processes are stopped beyond their lease, or
-// killed, wherever they happen to be.
+// processRows: workers that are real processes are stopped for longer than their lease, or killed,
+// at any point of their work.
 func (p primitive) processRows() []row {
 	if !p.fenced() {
 		const target = "never more than the limit, and what ends comes back once; ≥ 200 "
@@ -48,7 +48,7 @@ func (p primitive) processRows() []row {
 
 const workerLease = 400 * time.Millisecond
 
-// campaign is a few processes at work on a few locks, and what befell them.
+// campaign is a few processes that work on a few locks, and what happened to them.
 type campaign struct {
 	*course
 	server, resources *redistest.Server
@@ -61,11 +61,11 @@ type campaign struct {
 	workers []*worker
 	clients int
 	blows   []blow
-	met     map[string]int // what the workers did when they were struck
+	met     map[string]int // what the workers did when a blow hit them, with the number of blows
 }
 
-// processes runs campaigns, one lock names each, until there was enough of
-// everything.
+// processes runs campaigns until there was enough of everything. Each campaign has lock names of
+// its own.
 func (c *course) processes(p primitive, what string, strike func(*campaign, int), rejected int) {
 	k := c.campaign(p)
 	const workers = 5 // porcupine's limit is six at one time
@@ -102,13 +102,14 @@ func (c *course) campaign(p primitive) *campaign {
 	c.Helper()
 	k := &campaign{course: c, p: p, server: redistest.Start(c.T), resources: redistest.Start(c.T), dir: c.TempDir(), met: map[string]int{}}
 	k.proxy = redistest.NewProxy(c.T, k.server.Addr())
-	// Releases take a while, so that they are met: half of them before they are executed.
+	// Releases take a while, so that blows meet them. Half of them take a while before Redis runs
+	// them.
 	k.proxy.Inject(redistest.Rule{Match: some(.5, gives), Action: redistest.DelayRequest(workerLease / 8)})
 	k.proxy.Inject(redistest.Rule{Match: gives, Action: redistest.DelayReply(workerLease / 8)})
 	return k
 }
 
-// start adds a worker, in the place of one that is dead if there is one.
+// start adds a worker. It takes the place of a dead worker, if there is one.
 func (k *campaign) start() {
 	k.Helper()
 	k.mu.Lock()
@@ -143,7 +144,7 @@ func (k *campaign) struck(w *worker, from int64, deadly bool) {
 	k.blows = append(k.blows, blow{w.plan.Client, from, history.Monotonic(), deadly})
 }
 
-// stop stops a worker for longer than its lease may last.
+// stop stops a worker for longer than its lease can last.
 func (k *campaign) stop(i int) {
 	w, from := k.nth(i), history.Monotonic()
 	w.signal(syscall.SIGSTOP)
@@ -160,7 +161,7 @@ func (k *campaign) kill(i int) {
 	k.start()
 }
 
-// finish ends the workers and returns what all of them did, those that died too.
+// finish ends the workers. It returns what all of them did, also the killed ones.
 func (k *campaign) finish() history.History {
 	k.Helper()
 	for _, w := range k.workers {
@@ -182,7 +183,7 @@ func (k *campaign) finish() history.History {
 	return h
 }
 
-// judge holds all three checkers against the union, and returns how many stale
+// judge runs all three checkers on the histories of all workers together. It returns how many stale
 // writes the resource rejected.
 func (k *campaign) judge(h history.History, what string) (rejected int) {
 	for _, doing := range doings {
@@ -228,7 +229,7 @@ func grants(ops []history.Op) (n int) {
 
 var doings = []string{"waiting", "holding", "unlocking"}
 
-// metAll reports whether workers were struck wherever they can be.
+// metAll reports whether blows have hit workers at every point where they can.
 func (k *campaign) metAll() bool {
 	return !slices.ContainsFunc(doings, func(doing string) bool { return k.met[doing] == 0 })
 }

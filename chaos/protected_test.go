@@ -8,8 +8,8 @@ import (
 	"github.com/redlatch/redlatch/internal/check"
 )
 
-// protected is what the holders of one lock write to, twice: where fences are looked at,
-// and where they are not.
+// protected is the resource that the holders of one lock write to. They write twice: to one that
+// checks fences, and to one that does not.
 type protected struct{ checked, unchecked memory }
 
 type memory struct{ *check.Memory }
@@ -19,7 +19,7 @@ func (m memory) audit() check.Audit {
 	return audit
 }
 
-// protected is nil where there are no fences.
+// protected returns nil for a primitive without fences.
 func (p primitive) protected() *protected {
 	if !p.fenced() {
 		return nil

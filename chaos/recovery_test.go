@@ -15,7 +15,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// recoveryRows: how long others wait for what does not come.
+// recoveryRows: how long others wait for something that does not come.
 func (p primitive) recoveryRows() []row {
 	return []row{{
 		name:   p.name + ": holder killed",
@@ -32,7 +32,7 @@ func (p primitive) recoveryRows() []row {
 
 const atOnce = 10 // waiters of one event
 
-// killedHolders kills processes that hold locks others wait for.
+// killedHolders kills processes that hold locks while others wait for these locks.
 func (c *course) killedHolders(p primitive) {
 	const lease = time.Second
 	s := c.stand()
@@ -106,10 +106,10 @@ func (s *stand) waited(p primitive, names []string) {
 	s.Fatal("nobody waits")
 }
 
-// listenedFor is for waiters who listen to a channel of the lock.
+// listenedFor is for waiters that listen to a channel of the lock.
 func (s *stand) listenedFor(names []string) bool { return s.channels() >= len(names) }
 
-// queuedFor is for waiters who stand in a queue, and whose client listens.
+// queuedFor is for waiters in a queue, whose client listens.
 func (s *stand) queuedFor(names []string) bool {
 	return s.channels() > 0 && !slices.ContainsFunc(names, func(name string) bool { return s.queued(name) == 0 })
 }
@@ -119,9 +119,9 @@ func (s *stand) queued(name string) int {
 	return int(s.server.Control().ZCard(context.Background(), key.ForMutex(name).Queue).Val())
 }
 
-// wait has each of the names waited for, and returns when all calls have begun. The
-// result waits until all have been served, and says how long after an instant
-// of each.
+// wait starts a waiter for each of the names, and returns when all calls have begun. The returned
+// function waits until all are served. For each name it returns the time from the given instant
+// until then.
 func (s *stand) wait(p primitive, locks *redlatch.Client, names []string) func(since []time.Time) []time.Duration {
 	var began, served sync.WaitGroup
 	at := make([]time.Time, len(names))

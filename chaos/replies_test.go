@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// operation is a command of a primitive. run provokes it once on a free lock, with
-// the replies lost that victim.lose asks for, and leaves the lock free.
+// operation is a command of a primitive. run provokes it once on a free lock, and leaves the lock
+// free. The proxy loses the replies that victim.lose selects.
 type operation struct {
 	name  string
 	match func(cmd []string) bool
@@ -33,12 +33,11 @@ type victim struct {
 	name string
 
 	locks *redlatch.Client
-	l     locker // of a mutex
-	lose  func() // the replies of the next commands of the operation
+	l     locker // for a mutex
+	lose  func() // loses the replies of the next commands of the operation
 }
 
-// replyRows: a command that was executed, and whose reply was lost, one to three
-// times in a row.
+// replyRows: Redis ran a command, and its reply was lost, one to three times in a row.
 func (p primitive) replyRows() (rows []row) {
 	for _, op := range p.operations {
 		rows = append(rows, row{
@@ -71,7 +70,7 @@ func (c *course) cutReplies(p primitive, op operation) {
 			return armed.Load() > 0 && mine(cmd) && armed.Add(-1) >= 0
 		}})
 		g.Go(func() {
-			c.ifBroken(v.warm()) // loads the script, and the server's clock is learned
+			c.ifBroken(v.warm()) // loads the script, and lets the client learn the server's clock
 			for todo.Load() > 0 {
 				before := fault.Bites()
 				switch err := op.run(v); {
@@ -95,7 +94,7 @@ func (c *course) cutReplies(p primitive, op operation) {
 	c.forbid("false refusals", int(refusals.Load()))
 }
 
-// warm runs every command once, so that none is answered with NOSCRIPT later.
+// warm runs every command once, so that Redis does not answer NOSCRIPT later.
 func (v *victim) warm() error {
 	for _, op := range v.p.operations {
 		w := *v
@@ -115,8 +114,8 @@ func (c *course) ifBroken(err error) {
 
 var errDrift = errors.New("redis has not what the client was told")
 
-// has compares what Redis has with what the client was told, after all waiters have
-// been served or have left; nil is free.
+// has compares the state in Redis with what the client returned. All waiters have been served or
+// have left by then. A nil hold means that the lock is free.
 func (v *victim) has(h *lock.Hold, holds int) error {
 	fields, err := v.server.Control().HGetAll(context.Background(), v.name).Result()
 	if err != nil {
@@ -136,7 +135,7 @@ func (v *victim) has(h *lock.Hold, holds int) error {
 	return nil
 }
 
-// steps runs one after the other, up to the first error.
+// steps runs all steps in order, up to the first error.
 func steps(all ...func() error) error {
 	for i, step := range all {
 		if err := step(); err != nil {
@@ -199,8 +198,8 @@ var fairOperations = []operation{
 	{"renewal", renewals, renewing},
 }
 
-// acquiring takes a free lock. It does not wait for it, or a grant that was not heard of
-// and stood in the way of the next attempt would be outwaited.
+// acquiring takes a free lock. It does not wait for the lock. If it did, it would wait until the
+// end of a grant that it does not know of, and that blocks the next attempt.
 func acquiring(v *victim) error {
 	v.lose()
 	h, err := v.l.TryLock(context.Background())
@@ -244,8 +243,8 @@ type granted struct {
 	err error
 }
 
-// behind has one more ask for the lock. What comes a moment later comes after it, or
-// there is no bite.
+// behind starts another Lock call. The caller's next command must come after it, or no fault bites,
+// so behind waits for a moment.
 func (v *victim) behind(ctx context.Context) <-chan granted {
 	next := make(chan granted, 1)
 	go func() {
@@ -256,7 +255,7 @@ func (v *victim) behind(ctx context.Context) <-chan granted {
 	return next
 }
 
-// handing gives the lock to one who waits: before is done while it does.
+// handing releases the lock to a waiter. It calls before while somebody waits.
 func (v *victim) handing(before func()) error {
 	first, err := v.l.Lock(context.Background())
 	if err != nil {
@@ -280,12 +279,12 @@ func (v *victim) handing(before func()) error {
 
 func handingOver(v *victim) error { return v.handing(v.lose) }
 
-// beating waits for a heartbeat before the lock is handed over.
+// beating waits for a heartbeat before the release.
 func beating(v *victim) error {
 	return v.handing(func() { v.lose(); time.Sleep(replyHeartbeat / 2) })
 }
 
-// givingUp has a waiter leave the queue before it is granted.
+// givingUp lets a waiter leave the queue before its grant.
 func givingUp(v *victim) error {
 	return v.holding(func(h *lock.Hold) error {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -299,13 +298,13 @@ func givingUp(v *victim) error {
 		if got := <-next; got.err == nil {
 			return fmt.Errorf("%w: granted twice", errDrift)
 		}
-		// The place is given up in the background.
+		// The waiter gives up its place in the background.
 		v.soon(time.Second, func() bool { return v.queued(v.name) == 0 })
 		return v.has(h, 1)
 	})
 }
 
-// soon waits for something to become so, no longer than that.
+// soon waits until so returns true, but no longer than d.
 func (s *stand) soon(d time.Duration, so func() bool) bool {
 	for end := time.Now().Add(d); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

@@ -16,13 +16,13 @@ import (
 type row struct {
 	name     string
 	target   string // in words, at full scale
-	anywhere bool   // measures no time and takes little: a part of the ordinary suite
-	alone    bool   // measures the whole process, or sets its environment: no other row beside it
-	timed    bool   // its target is a time: alone, and at full scale only, on a machine that is quiet
+	anywhere bool   // measures no time and takes little, so the ordinary suite runs it too
+	alone    bool   // measures the whole process, or sets its environment, so no other row runs beside it
+	timed    bool   // its target is a time, so it runs alone, at full scale only, on a quiet machine
 	run      func(c *course)
 }
 
-// scale is how much a row does.
+// scale says how much a row does.
 type scale struct {
 	part  float64 // of the counts of the targets
 	tiny  bool
@@ -35,8 +35,7 @@ var scales = map[string]scale{
 	"full":  {part: 1, times: true},
 }
 
-// course is one run of a row, and what comes out of it. Its methods may be called
-// concurrently.
+// course is one run of a row, with its results. Its methods may be called concurrently.
 type course struct {
 	*testing.T
 	scale scale
@@ -48,43 +47,42 @@ type course struct {
 	bites   []sum
 }
 
-// sum is a number that grows in the course of a row.
+// sum is a number that grows during a row.
 type sum struct {
 	what   string
 	n      int
 	banned bool // has to be 0
 }
 
-// of is the part of a count that belongs to this scale, at least least.
+// of is the part of a count for this scale, but no less than least.
 func (c *course) of(full, least int) int {
 	return max(int(math.Ceil(float64(full)*c.scale.part)), least)
 }
 
-// figure adds something measured to the table.
+// figure adds a measurement to the table.
 func (c *course) figure(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.figures = append(c.figures, fmt.Sprintf(format, args...))
 }
 
-// miss says that the target was not reached.
+// miss says that the row did not reach its target.
 func (c *course) miss(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.misses = append(c.misses, fmt.Sprintf(format, args...))
 }
 
-// bit adds to the count of a fault. What is never counted, or counted 0, makes
-// the row invalid.
+// bit adds to the count of a fault. If a row has no such count, or one that is 0, it is invalid.
 func (c *course) bit(what string, n int) { c.add(&c.bites, sum{what: what, n: n}) }
 
-// count adds to a number that is shown.
+// count adds to a number that the table shows.
 func (c *course) count(what string, n int) { c.add(&c.sums, sum{what: what, n: n}) }
 
-// forbid adds to a number that is shown and has to be 0.
+// forbid adds to a number that the table shows, and that has to be 0.
 func (c *course) forbid(what string, n int) { c.add(&c.sums, sum{what: what, n: n, banned: true}) }
 
-// never is forbid for a verdict: 1 if there is an error, which is shown.
+// never is forbid for the result of a check. It adds 1 if there is an error, and logs the error.
 func (c *course) never(what string, err error) {
 	if err == nil {
 		c.forbid(what, 0)
@@ -105,7 +103,7 @@ func (c *course) add(to *[]sum, s sum) {
 	(*to)[i].n += s.n
 }
 
-// enough demands a count of this scale, and shows it.
+// enough demands at least want, and shows the count.
 func (c *course) enough(what string, n, want int) {
 	c.figure("%d %s", n, what)
 	if n < want {
@@ -123,7 +121,7 @@ const (
 	failed  verdict = "FAILED"
 )
 
-// result is what came out of a row.
+// result is the result of a row.
 type result struct {
 	row     row
 	verdict verdict
@@ -133,14 +131,14 @@ type result struct {
 	took    time.Duration
 }
 
-// perform runs the row as a subtest. Every verdict but reached fails it.
+// perform runs the row as a subtest. Every verdict except reached fails the subtest.
 func (r row) perform(t *testing.T, size scale) (out result) {
 	out = result{row: r, verdict: failed}
 	began := time.Now()
 	var c *course
 	t.Run(r.name, func(t *testing.T) {
 		c = &course{T: t, scale: size}
-		defer func() { // also when the row ended its test
+		defer func() { // also if the row ended its test
 			out.judge(c)
 			out.took = time.Since(began)
 			t.Logf("%s; bites: %s; took %v", out.cell(), out.bites, out.took.Round(100*time.Millisecond))

@@ -20,7 +20,7 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// permitLimit is what all programs say.
+// permitLimit is the limit that all programs request.
 const permitLimit = 3
 
 var permits = primitive{
@@ -42,7 +42,7 @@ var permits = primitive{
 	},
 }
 
-// permitRows are those that do not need fences.
+// permitRows returns the rows that do not need fences.
 func (p primitive) permitRows() []row {
 	return slices.Concat(
 		p.historyRows(),
@@ -56,8 +56,9 @@ func (p primitive) permitRows() []row {
 	)
 }
 
-// drawnPermits is a plan with so many operations: it takes one to three units, up to
-// twice, with and without patience, gives them back, and sometimes resizes.
+// drawnPermits returns a plan with the given number of operations. It acquires one to three units,
+// up to twice, and releases them. Some of the acquires wait, and others do not. Sometimes it
+// resizes.
 func drawnPermits(operations int) (plan []workload.Step) {
 	short := func() time.Duration { return time.Millisecond + rand.N(20*time.Millisecond) }
 	holds := 0 // if every acquire succeeds; a step without its permit does nothing
@@ -75,7 +76,7 @@ func drawnPermits(operations int) (plan []workload.Step) {
 		case r < 85:
 			step.Verb, step.For = workload.Acquire, short()
 			holds++
-		case r < 93 || holds > 0: // who has some must not wait for more for long: two may wait for each other
+		case r < 93 || holds > 0: // a holder of units must not wait long for more units, because two may wait for each other
 			step.Verb, step.For = workload.Cancel, short()
 			holds++
 		default:
@@ -90,14 +91,14 @@ func drawnPermits(operations int) (plan []workload.Step) {
 	return plan
 }
 
-// whole reports what is wrong when nobody uses a semaphore any more.
+// whole reports an error if a semaphore that nobody uses has units in use, or waiters.
 func whole(c *redlatch.Client, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return workload.Whole(ctx, c.Semaphore(name, permitLimit), permitLimit)
 }
 
-// left is how much of its lease a hold has on the server.
+// left is the time that is left of the lease of a hold on the server.
 func (p primitive) left(look *redis.Client, name string, h workload.Hold) (time.Duration, error) {
 	ctx := context.Background()
 	if p.fenced() {
@@ -125,7 +126,7 @@ var (
 var permitOperations = []operation{
 	{"acquire", takesPermits, func(v *victim) error {
 		v.lose()
-		p, err := v.semaphore().TryAcquire(context.Background(), permitLimit) // as of acquiring
+		p, err := v.semaphore().TryAcquire(context.Background(), permitLimit) // as in acquiring
 		return v.kept(p, err, func(p *semaphore.Permit) error { return v.hasPermits(p) })
 	}},
 	{"release", givesPermits, func(v *victim) error {
@@ -151,7 +152,7 @@ var permitOperations = []operation{
 			if got := <-w.got; got != nil {
 				return fmt.Errorf("%w: granted though all is in use", errDrift)
 			}
-			return v.waiting(0) // it is given up in the background
+			return v.waiting(0) // the waiter gives up its place in the background
 		})
 	}},
 	{"resize", resizePermits, func(v *victim) error {
@@ -185,7 +186,7 @@ func (v *victim) semaphore() *semaphore.Semaphore {
 	return v.locks.Semaphore(v.name, permitLimit)
 }
 
-// permitted does something with a permit, and gives it back.
+// permitted calls then with a permit, and releases the permit.
 func (v *victim) permitted(units int, then func(p *semaphore.Permit) error) error {
 	p, err := v.semaphore().Acquire(context.Background(), units)
 	return v.kept(p, err, then)
@@ -202,7 +203,7 @@ func (v *victim) kept(p *semaphore.Permit, err error, then func(p *semaphore.Per
 	)
 }
 
-// waiter is one who waits for what another has.
+// waiter waits for units that another has.
 type waiter struct{ got chan *semaphore.Permit }
 
 // follow returns when the waiter is in the queue.
@@ -216,7 +217,7 @@ func (v *victim) follow(ctx context.Context) *waiter {
 	return w
 }
 
-// waiting returns when so many wait.
+// waiting returns when the semaphore has n waiters.
 func (v *victim) waiting(n int) error {
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		info, err := v.semaphore().Inspect(context.Background())
@@ -231,7 +232,7 @@ func (v *victim) waiting(n int) error {
 	}
 }
 
-// followed has somebody wait for what is given back then.
+// followed starts a waiter, calls then, and releases the permit for the waiter.
 func (v *victim) followed(ctx context.Context, then func(w *waiter) error) error {
 	var w *waiter
 	first, err := v.semaphore().Acquire(ctx, permitLimit)
@@ -253,7 +254,8 @@ func (v *victim) followed(ctx context.Context, then func(w *waiter) error) error
 	)
 }
 
-// hasPermits compares what Redis has with what the client was told; nil is nothing.
+// hasPermits compares the state in Redis with the permit that the client got. nil stands for no
+// permit.
 func (v *victim) hasPermits(p *semaphore.Permit) error {
 	stored, err := v.server.Control().ZRange(context.Background(), key.ForSemaphore(v.name).Permits, 0, -1).Result()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// stand is a server of one row, a proxy in front of it, and clients of the library.
+// stand has a server for one row, a proxy in front of it, and clients of the library.
 type stand struct {
 	*course
 	server *redistest.Server
@@ -30,7 +30,8 @@ func (c *course) stand(args ...string) *stand {
 	return &stand{course: c, server: server, proxy: redistest.NewProxy(c.T, server.Addr())}
 }
 
-// apart is the same server behind another proxy: a fault there is nobody else's.
+// apart is the same server behind another proxy, so that a fault of one affects nobody at the
+// other.
 func (s *stand) apart() *stand {
 	s.Helper()
 	return &stand{course: s.course, server: s.server, proxy: redistest.NewProxy(s.T, s.server.Addr())}
@@ -43,7 +44,7 @@ func (s *stand) over() {
 	s.end()
 }
 
-// end ends the clients that there are.
+// end ends all clients so far.
 func (s *stand) end() {
 	for _, end := range s.ends {
 		end()
@@ -51,17 +52,17 @@ func (s *stand) end() {
 	s.ends = nil
 }
 
-// impatient notices a silent connection soon. The default of go-redis is seconds,
-// and a row has thousands of them to notice.
+// impatient notices a silent connection soon. The default of go-redis is seconds, and a row has
+// thousands of silent connections.
 func impatient(o *redis.Options) { o.ReadTimeout = 200 * time.Millisecond }
 
-// client is one that faults happen to.
+// client returns a client that faults can affect.
 func (s *stand) client(options ...redlatch.Option) *redlatch.Client {
 	s.Helper()
 	return s.on(s.proxy.Client(impatient), options...)
 }
 
-// aside is one that passes the proxy by.
+// aside returns a client that does not use the proxy.
 func (s *stand) aside(options ...redlatch.Option) *redlatch.Client {
 	s.Helper()
 	return s.on(s.server.Client(s.T), options...)
@@ -72,7 +73,7 @@ func (s *stand) on(rdb *redis.Client, options ...redlatch.Option) *redlatch.Clie
 	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
 	c, err := redlatch.New(rdb, append([]redlatch.Option{quiet, redlatch.WithHeartbeat(heartbeat)}, options...)...)
 	require.NoError(s, err)
-	end := func() { // a server at the end of a row of faults need not answer
+	end := func() { // after a row of faults, the server may not answer
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = c.Close(ctx)
@@ -83,7 +84,7 @@ func (s *stand) on(rdb *redis.Client, options ...redlatch.Option) *redlatch.Clie
 	return c
 }
 
-// try sends an operator's command; what a server in trouble answers is of no interest.
+// try sends an operator's command. The answer of a server in trouble does not matter.
 func (s *stand) try(args ...any) { _ = s.server.Control().Do(context.Background(), args...).Err() }
 
 // tell sends an operator's command that has to work.
@@ -92,9 +93,9 @@ func (s *stand) tell(args ...any) {
 	require.NoError(s, s.server.Control().Do(context.Background(), args...).Err(), args)
 }
 
-// counted is a number from a section of INFO, 0 when it is not there:
-// counted("errorstats", "errorstat_OOM") is how many commands the server refused
-// with OOM since it was started.
+// counted is a number from a section of INFO, or 0 if it is not there. For example,
+// counted("errorstats", "errorstat_OOM") is how many commands the server refused with OOM since it
+// started.
 func (s *stand) counted(section, field string) int {
 	text, err := s.server.Control().Info(context.Background(), section).Result()
 	if err != nil {
@@ -109,6 +110,5 @@ func (s *stand) counted(section, field string) int {
 	return 0
 }
 
-// refusals is how many commands the server answered with an error of that code
-// since it was started.
+// refusals is how many commands the server answered with an error of that code since it started.
 func (s *stand) refusals(code string) int { return s.counted("errorstats", "errorstat_"+code) }

@@ -18,7 +18,7 @@ type table struct {
 	took        time.Duration
 }
 
-// summary says what kind of run it was, so that no reduced one passes for a full one.
+// summary says what kind of run it was, so that nobody takes a reduced run for a full one.
 func (s table) summary() string {
 	bad := 0
 	for _, r := range s.rows {

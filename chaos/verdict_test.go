@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// A row is green if its fault has bitten, and nothing that is forbidden happened, and
-// all that is demanded did.
+// A row reaches its target if its fault has bitten, nothing forbidden happened, and all counts were
+// high enough.
 func TestVerdictsOfRows(t *testing.T) {
 	for name, r := range map[string]struct {
 		run  func(c *course)
@@ -40,8 +40,8 @@ func TestVerdictsOfRows(t *testing.T) {
 	}
 }
 
-// What Redis forgot counts up to then, what may have been granted before counts for
-// nothing, and what was there to be given back counts whole.
+// A window counts until Redis forgot the lock. A grant that may be from before that counts for
+// nothing. If an Unlock found the lock afterwards, the whole window counts.
 func TestWindowsAreCutWhereRedisForgot(t *testing.T) {
 	o := &ordeal{losses: []loss{{name: "n", from: 100, until: 110}}}
 	release := func(from, to int64) map[string]bool {

@@ -27,7 +27,7 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// plan is what a worker, a process of its own, is told to do.
+// plan says what a worker, which is a process of its own, does.
 type plan struct {
 	Do        string // hold: takes all names and waits; work: takes them again and again
 	Primitive string
@@ -37,11 +37,10 @@ type plan struct {
 
 	Client    int
 	File      string // its history
-	Resources string // address of the Redis with what the locks protect
+	Resources string // address of the Redis with the protected resources
 }
 
-// work is the body of a worker. It ends when stdin does, so that no worker outlives
-// its test.
+// work is the body of a worker. It ends when stdin does, so that no worker outlives its test.
 func work(text string) error {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -76,16 +75,16 @@ func (p plan) hold(prim primitive, locks *redlatch.Client) error {
 		if err != nil {
 			return err
 		}
-		defer h.Unlock(context.Background()) // keeps it from being garbage, too
+		defer h.Unlock(context.Background()) // also keeps it from being garbage
 	}
 	fmt.Println("held")
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// work takes down what it does in a file, and changes two resources under the lock:
-// one that looks at fences, one that does not. It does not look whether it has lost
-// the lock: it writes as a holder does that was stopped just before the write.
+// work records what it does in a file, and changes two resources under the lock. One checks fences,
+// and the other does not. work does not check whether it has lost the lock. It writes like a holder
+// that was stopped just before the write.
 func (p plan) work(prim primitive, locks *redlatch.Client) error {
 	file, err := os.Create(p.File)
 	if err != nil {
@@ -111,7 +110,7 @@ func (p plan) work(prim primitive, locks *redlatch.Client) error {
 	fmt.Println("working")
 	for !ended.Load() {
 		think := rand.N(p.Lease / 10)
-		if rand.N(20) == 0 { // longer than the lease, which is renewed meanwhile
+		if rand.N(20) == 0 { // longer than the lease, which the client renews meanwhile
 			think = p.Lease + rand.N(p.Lease)
 		}
 		actors[rand.N(len(actors))].Run(context.Background(), []workload.Step{
@@ -121,9 +120,9 @@ func (p plan) work(prim primitive, locks *redlatch.Client) error {
 	return rec.Err()
 }
 
-// both is a resource that looks at fences and one that does not, changed together.
+// both is a resource that checks fences and one that does not, which change together.
 type both struct {
-	check.Resource // that looks
+	check.Resource // the one that checks
 
 	unchecked check.Resource
 	seen      int64
@@ -138,7 +137,7 @@ func newBoth(rdb *redis.Client, name string) *both {
 	}
 }
 
-// rejections is where the workers count their writes that were rejected as stale.
+// rejections is the key in which the workers count their writes that were rejected as stale.
 const rejections = "rejections"
 
 func resourceKey(name string, checked bool) string {
@@ -191,7 +190,7 @@ func (c *course) worker(p plan) *worker {
 	return w
 }
 
-// await returns when the worker says a word.
+// await returns when the worker prints a word.
 func (w *worker) await(word string) {
 	w.c.Helper()
 	line, err := w.out.ReadString('\n')
@@ -204,7 +203,7 @@ func (w *worker) signal(s syscall.Signal) {
 	require.NoError(w.c, w.cmd.Process.Signal(s))
 }
 
-// kill ends the process, also when it is stopped. Twice is fine.
+// kill ends the process, also if it is stopped. Calling it twice is fine.
 func (w *worker) kill() {
 	if !w.reaped {
 		w.reaped = true
@@ -213,7 +212,7 @@ func (w *worker) kill() {
 	}
 }
 
-// end has the worker finish what it does, and fails the row if that went wrong.
+// end lets the worker finish what it does, and fails the row if that went wrong.
 func (w *worker) end() {
 	w.c.Helper()
 	if w.reaped {
