@@ -91,7 +91,8 @@ func drawnPermits(operations int) (plan []workload.Step) {
 	return plan
 }
 
-// whole reports an error if a semaphore that nobody uses has units in use, or waiters.
+// whole returns an error if units of a semaphore that nobody uses are lost, or if it has more units
+// than its limit.
 func whole(c *redlatch.Client, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

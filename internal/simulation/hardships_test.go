@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// hardship is what a class of schedules has to bear. What is not set has one value
-// that does no harm; see filled.
+// hardship is what a class of schedules has to survive. A field that is not set gets one value that
+// does no harm; see filled.
 type hardship struct {
 	crowds       [][]int // goroutines of clients
 	lease, every []time.Duration
-	unrenewed    bool // so long a lease that nobody has to renew it
-	expires      bool // as of schedule
+	unrenewed    bool // the lease is so long that nobody has to renew it
+	expires      bool // as in schedule
 	heartbeats   []time.Duration
 	keeps        []time.Duration // retentions
 	differ       bool            // clients have different settings
-	names        []string        // of locks, which clients use side by side
+	names        []string        // names of locks that clients use at the same time
 	prefixes     []string        // of clients
-	hoards       []int           // locks that a client has besides
+	hoards       []int           // number of locks that a client holds besides
 	pauses       []time.Duration // of holders and waiters
-	patience     []time.Duration // of an Unlock, which is tried again then
+	patience     []time.Duration // of an Unlock, before it is called again
 	jitter       bool            // some replies take longer than others
-	counts       bool            // the holds that Redis counts are looked at
-	turns        []time.Duration // for which some take the lock again and again; none: nobody does
-	fansOut      bool            // some have others work with their context
-	busy         bool            // clients wait for another lock meanwhile, and so listen all the while
-	fewest       int             // faults of one schedule
-	skips        int             // commands that a fault may spare first; 0: one
+	counts       bool            // the test checks the holds that Redis counts
+	turns        []time.Duration // hold times of clients that take the lock again and again; none: no client does
+	fansOut      bool            // some clients let others work with their context
+	busy         bool            // clients also wait for another lock, so they listen all the time
+	fewest       int             // least number of faults in one schedule
+	skips        int             // number of commands that a fault may skip first; 0: one
 	actions      []string        // on the wire
 	events       []string
 	instants     []time.Duration // of events
 	waits        []time.Duration // of faults and events
 	steps        []time.Duration // of the server's clock
-	longest      time.Duration   // that a schedule may take, the leases of dead clients apart
+	longest      time.Duration   // time that a schedule may take, without the leases of crashed clients
 }
 
 func ms(all ...int) []time.Duration {
@@ -49,7 +49,7 @@ var (
 	toLinks   = []string{"kill connections", "kill subscriber", "deafen", "deafen"}
 )
 
-// A lease so long that nothing can end it: every answer has to be right.
+// nothingExpires has a lease so long that nothing can end it. Every answer has to be right.
 var nothingExpires = hardship{
 	lease: ms(120_000), every: ms(40_000, 400),
 	heartbeats: ms(30_000), // a lost message costs a third of it
@@ -60,11 +60,11 @@ var nothingExpires = hardship{
 	actions:    slices.Concat([]string{"duplicate but grants", "fail after", "garble"}, onTheWire),
 	events:     slices.Concat([]string{"close", "cut off", "late messages", "stale replica"}, toLinks),
 	waits:      ms(5, 300, 1500),
-	longest:    time.Minute, // half a lease: who waits for its end has missed a poll
+	longest:    time.Minute, // half a lease: a waiter that waits for the end of a lease has missed a poll
 }
 
-// Links come and go while locks are given back, and replies overtake each other: an
-// Unlock that failed is tried again.
+// linksFlap interrupts links while clients release locks, and lets replies overtake each other. An
+// Unlock that failed is called again.
 var linksFlap = hardship{
 	lease: ms(120_000), every: ms(0), unrenewed: true,
 	heartbeats: ms(30_000),
@@ -81,7 +81,7 @@ var linksFlap = hardship{
 	longest:    time.Minute,
 }
 
-// Leases as short as the faults are long: holds end by themselves, and what is late may
+// leasesExpire has leases as short as the faults. Holds end by themselves, and late commands may
 // come too late.
 var leasesExpire = hardship{
 	lease: ms(1000), every: ms(0), expires: true,
@@ -94,7 +94,7 @@ var leasesExpire = hardship{
 	longest:    2 * time.Minute,
 }
 
-// Keys vanish and the server's clock jumps, which no lock survives. Fences do.
+// keysVanish removes keys and sets the server's clock. No lock survives that, but fences do.
 var keysVanish = hardship{
 	lease: ms(1000), every: ms(0), expires: true,
 	heartbeats: ms(400, 1000),
@@ -107,8 +107,8 @@ var keysVanish = hardship{
 	longest:    2 * time.Minute,
 }
 
-// Faults outlast heartbeats and not leases, so that what waiters were granted may end
-// before they hear of it; messages come late, and strangers forge some.
+// heartbeatsEnd has faults that last longer than heartbeats, but not longer than leases. So a grant
+// may end before its waiter knows of it. Messages come late, and strangers forge some.
 var heartbeatsEnd = hardship{
 	crowds: [][]int{{2, 1}, {2, 2}, {3, 1}, {3, 2}, {2, 1, 1}},
 	busy:   true,
@@ -124,7 +124,8 @@ var heartbeatsEnd = hardship{
 	longest:    2 * time.Minute,
 }
 
-// Every client has its own lease, heartbeat and retention: any that are legal.
+// optionsDiffer gives every client a lease, heartbeat and retention of its own. They may be any
+// legal ones.
 var optionsDiffer = hardship{
 	lease: ms(200, 600, 3000), every: ms(0), expires: true, differ: true,
 	heartbeats: ms(100, 400, 5000, 5000),
@@ -137,8 +138,8 @@ var optionsDiffer = hardship{
 	longest:    2 * time.Minute,
 }
 
-// Locks of names that have much in common, and others who work with the context of a
-// hold: each lock has to be as if it were alone.
+// namesAreRelated has locks whose names have much in common, and clients that work with the context
+// of a hold. Each lock has to behave as if it were alone.
 var namesAreRelated = hardship{
 	lease: ms(120_000), every: ms(0), unrenewed: true,
 	heartbeats: ms(30_000),
@@ -152,7 +153,7 @@ var namesAreRelated = hardship{
 	longest: time.Minute,
 }
 
-// The server's clock is set back by much, or forward by little, while waiters die.
+// clockSteps sets the server's clock back by much, or forward by little, while waiters crash.
 var clockSteps = hardship{
 	lease: ms(1000), every: ms(0), expires: true,
 	heartbeats: ms(400, 1000),
@@ -165,7 +166,7 @@ var clockSteps = hardship{
 	longest:    time.Minute,
 }
 
-// Many holds, on links that fall silent when they are to be given back.
+// muchIsHeld has many holds, on links that fall silent when clients release the holds.
 var muchIsHeld = hardship{
 	lease: ms(30_000), every: ms(0), unrenewed: true, expires: true,
 	heartbeats: ms(1000),
@@ -177,8 +178,8 @@ var muchIsHeld = hardship{
 	longest:    time.Minute,
 }
 
-// Plain mutexes take turns that leave others no gap, while fair ones queue and clients
-// of Redisson come in between.
+// kindsMeet has plain mutexes that use local handoff without a gap for others. Meanwhile fair
+// mutexes queue, and clients of Redisson come in between.
 var kindsMeet = hardship{
 	crowds: [][]int{{1, 1}, {2, 1}, {1, 3}, {2, 3}, {1, 2, 1}, {2, 1, 2}, {1, 3, 2}, {1, 2, 1, 2}},
 	lease:  ms(1000), every: ms(0), expires: true,
@@ -191,8 +192,8 @@ var kindsMeet = hardship{
 	longest:    2 * time.Minute,
 }
 
-// The server answers nobody for a while, longer than heartbeats: whoever lives keeps its
-// place in the queue.
+// serverStands lets the server answer nobody for a while, longer than heartbeats. Live waiters keep
+// their places in the queue.
 var serverStands = hardship{
 	crowds: [][]int{{1, 1}, {2, 1}, {2, 2}, {3, 1}, {1, 1, 1}, {1, 1, 1, 1}},
 	lease:  ms(1000, 5000), every: ms(0), expires: true,
@@ -205,7 +206,7 @@ var serverStands = hardship{
 	longest:    2 * time.Minute,
 }
 
-// filled is with what was not set.
+// filled returns the hardship with values for the fields that are not set.
 func (h hardship) filled() hardship {
 	h.crowds = append(h.crowds, unlessSet(h.crowds, []int{1, 1}, []int{1, 1}, []int{2, 1}, []int{2, 1}, []int{2, 2}, []int{1, 1, 1}, []int{3, 1}, []int{1, 1, 1, 1})...)
 	h.keeps = append(h.keeps, unlessSet(h.keeps, 0)...)
@@ -217,12 +218,12 @@ func (h hardship) filled() hardship {
 	return h
 }
 
-// forgets reports whether keys may go as soon as nobody uses them.
+// forgets reports whether Redis may drop keys as soon as nobody uses them.
 func (h hardship) forgets() bool {
 	return slices.ContainsFunc(h.keeps, func(d time.Duration) bool { return d != 0 })
 }
 
-// losesPlaces reports whether faults outlast heartbeats.
+// losesPlaces reports whether faults last longer than heartbeats.
 func (h hardship) losesPlaces() bool { return slices.Max(h.waits) > 2*slices.Min(h.heartbeats) }
 
 func unlessSet[T any](given []T, defaults ...T) []T {

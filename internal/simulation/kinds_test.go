@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// The kinds of lock that one name has, of which each client has one, or both of the
-// first in turn.
+// These are the kinds of lock that one name has. Each client has one of them, or takes turns
+// between the first two.
 const (
 	plainKind    = "mutex"
 	fairKind     = "fair mutex"
@@ -21,8 +21,8 @@ const (
 	redissonKind = "redisson"
 )
 
-// anyKind is a mutex that clients take in different ways. It excludes like any of
-// them. Of its order, see keptApart.
+// anyKind is a mutex that clients take in different ways. It excludes like each of them. keptApart
+// describes its order.
 var anyKind = func() primitive {
 	p := inOrder
 	p.kinds = []string{fairKind, plainKind, redissonKind, bothKinds}
@@ -31,7 +31,7 @@ var anyKind = func() primitive {
 		case plainKind:
 			return plain.of(m, name, a)
 		case redissonKind:
-			// As long a lease as others have, without a renewal: plans hold for less.
+			// The lease is as long as that of others, without a renewal, because plans hold for less.
 			return &redissonLock{rdb: m.rdb, key: key.ForMutex(name), client: fmt.Sprintf("5c0f-%d", a.Client), lease: m.plan.lease}
 		}
 		return inOrder.of(m, name, a)
@@ -44,13 +44,13 @@ var anyKind = func() primitive {
 		"renewal":   plain.commands["renewal"],
 		"join":      inOrder.commands["acquire"],
 		"heartbeat": inOrder.commands["heartbeat"],
-		"leave":     inOrder.commands["release"], // and what hands the lock to the queue
+		"leave":     inOrder.commands["release"], // and the command that releases the lock to the queue
 	}
 	p.grants = []string{"acquire", "transfer", "join"}
 	return p
 }()
 
-// kindOf is the kind of lock that the actors of this client have, by their numbers.
+// kindOf is the kind of lock that an actor of this client has, by its number.
 func (c client) kindOf(actor int) string {
 	if c.kind == bothKinds {
 		return []string{fairKind, plainKind}[actor%2]
@@ -58,19 +58,19 @@ func (c client) kindOf(actor int) string {
 	return c.kind
 }
 
-// All kinds of mutex exclude each other under one name, and those of this library do
-// not get ahead of who stands in its queue.
+// All kinds of mutex exclude each other under one name. The kinds of this library do not get ahead
+// of waiters in its queue.
 func TestKindsShareAName(t *testing.T) {
 	simulate(t, map[string]primitive{"mutexes": anyKind}, kindsMeet, func(p primitive, o outcome) error {
 		return errors.Join(p.expires(o), p.excludes(o, o.history.Windows), p.fences(o), o.keptApart())
 	})
 }
 
-// keptApart says whether fair waiters kept their order among each other (promise 9 of
-// docs/guarantees.md), and whether plain mutexes went behind them, but for the turns that
-// one client may take in a row, and left them the lock at once. Redisson looks at no
-// queue: it may get ahead of everybody as often as it likes, and what it gives back is
-// found by a beat, which is not judged.
+// keptApart checks that fair waiters kept their order among each other (promise 9 of
+// docs/guarantees.md). It also checks that plain mutexes went behind them, except for the grants
+// that one client may have in a row, and left them the lock immediately. Redisson does not know the
+// queue, so it may get ahead of everybody as often as it likes. When it releases, a heartbeat finds
+// the free lock, and keptApart does not judge the delay.
 func (o outcome) keptApart() error {
 	of := func(kinds ...string) (ops []history.Op) {
 		for _, op := range o.history.Ops {

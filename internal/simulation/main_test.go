@@ -12,9 +12,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// schedules is how many each of the tests plays for each primitive, unless
-// -rapid.checks says otherwise, as make simulation does. The race detector makes one
-// some ten times as dear, so it gets fewer; they are counted in the output.
+// schedules is the number of schedules that each test runs for each primitive. -rapid.checks
+// overrides it, as in make simulation. With the race detector a schedule costs about ten times as
+// much, so there are fewer. The output counts them.
 func schedules() int {
 	if raceDetector {
 		return 100
@@ -32,11 +32,11 @@ func TestMain(m *testing.M) {
 	if !given["rapid.seed"] {
 		set("rapid.seed", rand.IntN(1<<53)+1)
 	}
-	// rapid names the seed of a schedule that fails; this is for what ends the
-	// whole process, such as a goroutine that never ends.
+	// rapid names the seed of a schedule that fails. This line is for failures that end the whole
+	// process, such as a goroutine that never ends.
 	fmt.Printf("simulation: GOMAXPROCS=%d -test.run=%v -test.skip=%v -rapid.seed=%v\n", runtime.GOMAXPROCS(0),
 		flag.Lookup("test.run").Value, flag.Lookup("test.skip").Value, flag.Lookup("rapid.seed").Value)
-	debug.SetGCPercent(800) // schedules leave much behind, and keep nothing
+	debug.SetGCPercent(800) // schedules leave much garbage, and keep nothing
 	redistest.Main(m)
 }
 

@@ -12,41 +12,41 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// primitive is a lock under simulation.
+// primitive is a lock in the simulation.
 type primitive struct {
-	// of is the lock of a name, as the client of a machine has it.
+	// of returns the lock of a name for the client of a machine.
 	of func(m *machine, name string, a *workload.Actor) workload.Lock
-	// stays reports whether a key stays, by design, when nobody has to do with the
-	// locks of these names any more.
+	// stays reports whether Redis keeps a key by design when nobody uses the locks of these names any
+	// more.
 	stays func(key string, names []string) bool
-	// outlives is how long what a client had in Redis may outlive it.
+	// outlives is how long the keys of a client may outlive it in Redis.
 	outlives     func(s schedule) time.Duration
 	linearizable func(ops []history.Op) error
 	// whileLeasesEnd judges a history in which the end of a hold is an operation.
 	whileLeasesEnd func(ops []history.Op) error
-	// queued: those who have to wait stand in a queue, whose order is judged too.
+	// queued: waiters are in a queue, whose order is judged too.
 	queued  bool
 	fenced  bool
 	counted bool     // Redis counts holds
-	kinds   []string // of locks, one for each client; nil: there is one
-	units   int      // that there are, 1 of a mutex
-	resizes []int    // to which their number is changed; none of a mutex
-	keys    []string // that may vanish, the first being that of who holds
-	// force ends a hold, as operators do; false: nobody can say that it did.
+	kinds   []string // kinds of lock, one for each client; nil: there is one kind
+	units   int      // number of units, which is 1 for a mutex
+	resizes []int    // limits that Resize sets; none for a mutex
+	keys    []string // keys that may vanish, with the key of the holder first
+	// force ends a hold, as operators do. false: nobody can say that it did.
 	force func(ctx context.Context, m *machine, acquisition string) bool
-	// idle looks, by a client that had nothing to do with it, whether all that there is
-	// can be had again when nobody holds anything. Nil: nothing but keys can tell.
+	// idle checks that all units can be acquired again when nobody holds anything. It uses a client
+	// that did nothing before. If it is nil, only keys can show that.
 	idle func(ctx context.Context, w *world, c *redlatch.Client, name string) error
-	// commands are its commands on the wire, of which "acquire" and "release" have
-	// to be two; grants are those that may grant. A kind that stops matching shows
-	// as one that never bites.
+	// commands are its commands on the wire. Two of them have to be "acquire" and "release". grants
+	// are the ones that may grant. If a kind matches nothing any more, its faults never bite, and the
+	// test fails.
 	commands map[string]func(cmd []string) bool
 	grants   []string
 }
 
 const name = "orders"
 
-// primitives are simulated, each under every hardship.
+// primitives are the ones that the tests simulate, each under every hardship.
 var primitives = map[string]primitive{"mutex": plain, "fair mutex": inOrder, "semaphore": permits}
 
 var plain = primitive{
@@ -76,7 +76,7 @@ var plain = primitive{
 	grants: []string{"acquire", "transfer"},
 }
 
-// isFirst reports whether an acquire is no re-entry.
+// isFirst reports whether an acquire is not a re-entry.
 func isFirst(cmd []string) bool { return cmd[8] == "1" }
 
 func isFence(key string, _ []string) bool { return strings.HasPrefix(key, "redisson_lock_token:") }
@@ -109,16 +109,16 @@ var inOrder = primitive{
 	grants: []string{"acquire"},
 }
 
-// outlivesAQueue is as long as a queue in which all died stays.
+// outlivesAQueue is how long a queue stays in which all waiters have crashed.
 func outlivesAQueue(s schedule) time.Duration { return max(s.lease(), time.Minute+10*s.heartbeat()) }
 
-// withoutResizes is for schedules in which a limit is soon forgotten.
+// withoutResizes is for schedules in which Redis soon forgets a limit.
 func (p primitive) withoutResizes() primitive {
 	p.resizes = nil
 	return p.without("resize")
 }
 
-// without is for schedules in which nobody sends a command.
+// without is for schedules in which nobody sends the command.
 func (p primitive) without(command string) primitive {
 	p.commands = maps.Clone(p.commands)
 	delete(p.commands, command)

@@ -12,11 +12,11 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// redissonLock does what an RFencedLock of Redisson does (interop/dialogue/fenced.txt), but
-// for the latch of an unlock, which is nobody else's concern. An RLock does the same
-// and counts no token, without which nobody could tell the order of the grants. Each
-// acquire is one of a thread of its own. It looks often instead of waiting for messages:
-// so it gets ahead of others more often.
+// redissonLock does what an RFencedLock of Redisson does (interop/dialogue/fenced.txt), except for
+// the latch of an unlock, which affects nobody else. An RLock does the same but counts no token,
+// and without the token nobody could know the order of the grants. Each acquire has a thread of its
+// own. redissonLock polls often instead of waiting for messages, so it gets ahead of others more
+// often.
 type redissonLock struct {
 	rdb    *redis.Client
 	key    key.Mutex
@@ -66,7 +66,7 @@ func (l *redissonLock) Lock(ctx context.Context) (workload.Hold, error) {
 	}
 }
 
-// TryLock is in no plan: see simple.
+// TryLock is not used in any plan; see simple.
 func (*redissonLock) TryLock(context.Context) (workload.Hold, error) { panic("nobody tries") }
 
 type redissonHold struct {
@@ -79,7 +79,7 @@ type redissonHold struct {
 func (h *redissonHold) Acquisition() string     { return h.id }
 func (h *redissonHold) Fence() int64            { return h.fence }
 func (h *redissonHold) TrustedUntil() time.Time { return h.until }
-func (*redissonHold) Lost() <-chan struct{}     { return nil } // Redisson tells of no loss
+func (*redissonHold) Lost() <-chan struct{}     { return nil } // Redisson does not notify of a loss
 func (h *redissonHold) Unlock(ctx context.Context) error {
 	was, err := h.l.rdb.Eval(ctx, redissonGives, []string{h.l.key.Lock, h.l.key.Channel}, h.id).Int()
 	if err == nil && was == 0 {

@@ -14,13 +14,13 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// schedule is everything that is drawn. It is drawn before anything runs, so
-// that a seed or a failfile brings it back whole.
+// schedule is everything that rapid draws. All of it is drawn before anything runs, so that a seed
+// or a failfile repeats it completely.
 type schedule struct {
 	longest time.Duration
 	expires bool // leases may end by themselves
 	turns   int
-	slow    bool // the wire takes time, and clients differ in it
+	slow    bool // the wire takes time, which differs between clients
 	warm    bool // the server knows the scripts
 	jitter  bool // each third reply takes longer
 	clients []client
@@ -32,7 +32,7 @@ type schedule struct {
 type client struct {
 	settings
 
-	kind       string // of lock, where a primitive has several
+	kind       string // of lock, if a primitive has several
 	goroutines []goroutine
 }
 
@@ -41,16 +41,16 @@ type settings struct {
 	lease, every, heartbeat time.Duration // every: 0 for the default
 	keep                    time.Duration // of fences and permits; 0 for the default
 	prefix                  string
-	hoard                   int // locks that it has besides, of names of its own
+	hoard                   int // number of locks that it holds besides, with names of its own
 }
 
-// goroutine does its steps with the lock of one name. Its siblings do theirs while it
-// has that lock, as far as its steps say so.
+// goroutine does its steps with the lock of one name. Its siblings do theirs while it has that
+// lock, as far as its steps allow that.
 type goroutine struct {
 	name     string
 	steps    []workload.Step
 	siblings []goroutine
-	patience time.Duration // of an Unlock, which is tried again then; 0: without end
+	patience time.Duration // of an Unlock, before it is called again; 0: without end
 }
 
 // wireFault hits commands of one kind on the link of one client.
@@ -62,17 +62,17 @@ type wireFault struct {
 	wait        time.Duration
 }
 
-// event happens at an instant, whatever the clients are doing.
+// event happens at an instant, whatever the clients do.
 type event struct {
 	at   time.Duration
 	what string
-	link int // none of those that befall the server alone
+	link int // nobody for an event that affects the server alone
 	wait time.Duration
 
 	which int // of the keys that may vanish
 }
 
-// longestOf is the longest of a setting of the clients.
+// longestOf is the longest value of a setting of the clients.
 func (s schedule) longestOf(of func(settings) time.Duration) (longest time.Duration) {
 	for _, c := range s.clients {
 		longest = max(longest, of(c.settings))
@@ -128,16 +128,16 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, p, h, link) }), h.fewest, 2).Draw(t, "faults")
 	s.events = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event { return drawEvent(t, h, link) }), 0, 2).Draw(t, "events")
 	if len(s.events) == 2 && s.events[0].what == "standstill" && s.events[1].what == "standstill" {
-		s.events = s.events[:1] // two within two heartbeats: not promised
+		s.events = s.events[:1] // the library does not promise anything for two events within two heartbeats
 	}
 	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "flush" }) {
-		// Fences that are forgotten and a clock that is set back: not promised.
+		// The library promises nothing if fences are forgotten and a clock is set back.
 		s.events = slices.DeleteFunc(s.events, func(e event) bool { return e.what == "clock back" })
 	}
 	return s
 }
 
-// drawBusy has clients wait all the while for a lock that another holds.
+// drawBusy lets clients wait all the time for a lock that another client holds.
 func (p primitive) drawBusy(t *rapid.T, clients []client) {
 	const busy, long = "stock", 2500 * time.Millisecond
 	last := len(clients) - 1
@@ -153,8 +153,8 @@ func (p primitive) drawBusy(t *rapid.T, clients []client) {
 	}
 }
 
-// disturbable draws one of the links on which there may be trouble: what a client of
-// another library does then is no concern of this one.
+// disturbable draws one of the links on which there may be trouble. Clients of another library are
+// left out, because this test does not judge what they do then.
 func (s schedule) disturbable() *rapid.Generator[int] {
 	var links []int
 	for i, c := range s.clients {
@@ -198,7 +198,7 @@ func drawGoroutine(t *rapid.T, p primitive, h hardship, label string) goroutine 
 	return g
 }
 
-// takeOn is one who takes it again and again, for as long each time.
+// takeOn takes the lock again and again, and holds it for the same time each time.
 func (p primitive) takeOn(t *rapid.T, h hardship) []workload.Step {
 	turn := []workload.Step{{Verb: workload.Acquire, Units: p.drawUnits(t)}, {Verb: workload.Unlock}}
 	hold := rapid.SampledFrom(h.turns).Draw(t, "each time for")
@@ -208,8 +208,8 @@ func (p primitive) takeOn(t *rapid.T, h hardship) []workload.Step {
 	return slices.Repeat(slices.Insert(turn, 1, workload.Step{Verb: workload.Sleep, For: hold}), 3)
 }
 
-// drawSqueeze sets the limit down and up again while others may wait for more than it
-// is in between.
+// drawSqueeze lowers the limit and raises it again. In between, others may wait for more units than
+// the limit.
 func (p primitive) drawSqueeze(t *rapid.T) []workload.Step {
 	if len(p.resizes) == 0 || rapid.SampledFrom([]bool{true, false, false}).Draw(t, "no squeeze") {
 		return nil
@@ -222,7 +222,7 @@ func (p primitive) drawSqueeze(t *rapid.T) []workload.Step {
 	return steps
 }
 
-// drawFanOut is a goroutine that has others use its context, for locks of other names.
+// drawFanOut draws a goroutine that lets others use its context, for locks of other names.
 func drawFanOut(t *rapid.T, p primitive, h hardship, by client, name string) goroutine {
 	fan := goroutine{name: name, steps: slices.Repeat([]workload.Step{{Verb: workload.FanOut, Units: p.one()}}, 2)}
 	own, _ := by.named(name)
@@ -243,17 +243,17 @@ func drawFanOut(t *rapid.T, p primitive, h hardship, by client, name string) gor
 	return fan
 }
 
-// simple is all that one can do who knows no owners.
+// simple has the steps that a lock without owners can do.
 var simple = []workload.Step{
 	{Verb: workload.Acquire}, {Verb: workload.Sleep, For: 20 * time.Millisecond}, {Verb: workload.Unlock}, {Verb: workload.Sleep, For: 20 * time.Millisecond},
 }
 
-// tryOn is one who takes every chance, as nobody may who comes after others.
+// tryOn calls TryLock as often as it can. Actors that wait behind others may not do that.
 func (p primitive) tryOn() []workload.Step {
 	return []workload.Step{{Verb: workload.Try, Units: p.one()}, {Verb: workload.Unlock}, {Verb: workload.Sleep, For: 40 * time.Millisecond}}
 }
 
-// one is the number of units of the least request: none of a mutex, which has no units.
+// one is the number of units of the smallest request. It is 0 for a mutex, which has no units.
 func (p primitive) one() int {
 	if p.units == 1 {
 		return 0
@@ -279,7 +279,7 @@ func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 		s.Units = rapid.SampledFrom(p.resizes).Draw(t, "limit")
 	case workload.Cancel, workload.Sleep, workload.Work:
 		s.For = pause.Draw(t, "for")
-	case workload.Acquire: // without a limit too: nobody may wait for ever
+	case workload.Acquire: // sometimes without a limit, because nobody may wait for ever
 		if rapid.Bool().Draw(t, "limited") {
 			s.For = pause.Draw(t, "for")
 		}
@@ -291,7 +291,7 @@ func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 	return s
 }
 
-// drawUnits is how many an acquire wants, 0 of a mutex.
+// drawUnits draws the number of units of a request, which is 0 for a mutex.
 func (p primitive) drawUnits(t *rapid.T) int {
 	if p.one() == 0 {
 		return 0
@@ -299,8 +299,8 @@ func (p primitive) drawUnits(t *rapid.T) int {
 	return rapid.IntRange(1, p.units).Draw(t, "units")
 }
 
-// patient limits the waits of one who may have units and wants more: two who do that
-// may wait for each other. A mutex is entered again.
+// patient limits the waits of a goroutine that may have units and asks for more. Two of them could
+// wait for each other. A mutex is re-entered instead.
 func (p primitive) patient(plan []workload.Step, most time.Duration) []workload.Step {
 	for i := range plan {
 		if i > 0 && p.units > 1 && plan[i].Verb == workload.Acquire && plan[i].For == 0 {
@@ -339,7 +339,7 @@ func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
 	return e
 }
 
-// nobody is the link of what befalls the server.
+// nobody is the link of events that affect the server.
 const nobody = -1
 
 // runs matches the commands of one script.
@@ -355,8 +355,8 @@ func eachThird() func(cmd []string) bool {
 
 var scripts = redistest.Command("EVAL", "EVALSHA")
 
-// kindsOfCommands are those that faults are drawn for, in an order that stays, as a
-// seed demands.
+// kindsOfCommands are the commands that faults are drawn for. Their order is stable, as a seed
+// requires.
 func (p primitive) kindsOfCommands() []string {
 	return append(slices.Sorted(maps.Keys(p.commands)), "subscribe", "script")
 }
@@ -371,8 +371,7 @@ func (p primitive) match(kind string) func(cmd []string) bool {
 	return p.commands[kind]
 }
 
-// grant reports whether a command may grant something to an acquisition that has
-// nothing.
+// grant reports whether a command may grant something to an acquisition that has nothing.
 func (p primitive) grant(cmd []string) bool {
 	return slices.ContainsFunc(p.grants, func(kind string) bool { return p.commands[kind](cmd) })
 }
@@ -385,7 +384,7 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 		switch action { // go-redis writes under a mutex, which must not wait for virtual time
 		case "delay request":
 			action = "delay reply"
-		case "fail after", "garble": // it would not read on
+		case "fail after", "garble": // it would not read any further
 			action = "cut reply"
 		}
 	}
@@ -415,8 +414,7 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 	case "duplicate":
 		rule.Action = redistest.Duplicate()
 	case "duplicate but grants":
-		// A copy of a grant may be granted once more, which nobody would know of
-		// before its lease ends.
+		// A copy of a grant may be granted again. Nobody would know of that grant until its lease ends.
 		rule.Match = func(cmd []string) bool { return match(cmd) && !p.grant(cmd) }
 		rule.Action = redistest.Duplicate()
 	case "hold back":

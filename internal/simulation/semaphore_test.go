@@ -12,7 +12,7 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// limit is what every program says, so that permits of two do not fit twice.
+// limit is the limit that every program requests. Permits of two units do not fit twice.
 const limit = 3
 
 var orders = key.ForSemaphore(name)

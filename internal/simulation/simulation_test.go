@@ -14,41 +14,40 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Nothing can expire, whatever happens to connections: then every answer is one
-// that a single lock without faults could have given.
+// Nothing can expire, whatever happens to connections. So every answer is one that a single lock
+// without faults could have given.
 func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 	simulate(t, primitives, nothingExpires, answersAreRight)
 }
 
-// An Unlock that failed may be tried again, and tells of no loss that never was.
+// A failed Unlock may be called again, and does not report a loss that never happened.
 func TestUnlockMayBeTriedAgain(t *testing.T) {
 	simulate(t, primitives, linksFlap, answersAreRight)
 }
 
-// Leases end because holders die, are cut off or come too late: never do two
-// trust at one time, and whose link is whole keeps its place.
+// Leases end because holders crash, are cut off, or come too late. Two holders never trust their
+// holds at the same time, and a client whose link works keeps its place.
 func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 	simulate(t, primitives, leasesExpire, noTwoTrust)
 }
 
-// Keys vanish, the clock of the server jumps: two may hold, but fences grow, and
-// keep late writers out, and who has lost the lock is told within a lease. Single answers
-// cannot be judged: an Unlock that is sent again finds nothing, and takes what vanished
-// before for what it did itself.
+// Keys vanish, and the clock of the server jumps. Two clients may hold the lock, but fences grow
+// and reject late writers. A holder that has lost the lock is notified within a lease. The test
+// cannot judge single answers. An Unlock that is sent again finds nothing, and takes a key that
+// vanished before for one that it removed itself.
 func TestFencesGrowWhileKeysVanish(t *testing.T) {
 	simulate(t, primitives, keysVanish, func(p primitive, o outcome) error {
 		return errors.Join(p.excludes(o, o.afterALease()), p.fences(o), o.order(p))
 	})
 }
 
-// Clients are cut off for longer than their heartbeats, so that what they were granted
-// ends before they hear of it; messages come late, or from strangers.
+// Clients are cut off for longer than their heartbeats, so their grants end before they know of
+// them. Messages come late, or from strangers.
 func TestQueuesOutlastHeartbeats(t *testing.T) {
 	simulate(t, primitives, heartbeatsEnd, noTwoTrust)
 }
 
-// The server stands still for longer than heartbeats, and nobody who lives loses its
-// place.
+// The server stands still for longer than heartbeats, and no live waiter loses its place.
 func TestStandstillsCostNoPlace(t *testing.T) {
 	simulate(t, primitives, serverStands, noTwoTrust)
 }
@@ -60,13 +59,13 @@ func TestOptionsMayDiffer(t *testing.T) {
 	})
 }
 
-// Locks whose names have much in common have nothing else in common; nor have
-// goroutines that work with the context of one hold.
+// Locks whose names have much in common have nothing else in common. The same holds for goroutines
+// that work with the context of one hold.
 func TestNamesAreApart(t *testing.T) {
 	simulate(t, primitives, namesAreRelated, answersAreRight)
 }
 
-// The server's clock is set back by ten minutes or more: nobody waits that long.
+// The server's clock is set back by ten minutes or more, and nobody waits that long.
 func TestClockStepsAreMended(t *testing.T) {
 	simulate(t, primitives, clockSteps, func(p primitive, o outcome) error {
 		return errors.Join(p.excludes(o, o.history.Windows), p.fences(o), o.order(p))
@@ -82,8 +81,8 @@ func answersAreRight(p primitive, o outcome) error {
 	return errors.Join(p.linearizable(o.history.Ops), p.excludes(o, o.history.Windows), p.fences(o), o.order(p), o.places(), check.Counts(o.counts))
 }
 
-// places says whether everybody kept the place in the queue, which no single lost reply
-// may cost.
+// places checks that everybody kept their place in the queue. No single lost reply may cost a
+// place.
 func (o outcome) places() error {
 	for _, op := range o.history.Ops {
 		if op.Again != 0 {
@@ -97,11 +96,11 @@ func noTwoTrust(p primitive, o outcome) error {
 	return errors.Join(p.expires(o), p.excludes(o, o.history.Windows), p.fences(o), o.order(p))
 }
 
-// expires says whether the answers are those of a lock whose holds may end by
-// themselves. The order of waiters is looked at elsewhere. Late copies and originals
-// of a grant may be granted to nobody, until they are void or their lease ends: who is
-// refused meanwhile is not judged. Nor is who is refused by a semaphore, which says how many units
-// are in use, those of waiters included that never heard of them.
+// expires checks that the answers are those of a lock whose holds may end by themselves. Other
+// checks judge the order of waiters. Late copies and originals of a grant may grant the lock to
+// nobody, until they are void or their lease ends, so requests that are refused meanwhile are not
+// judged. Refusals of a semaphore are not judged either. A semaphore answers how many units are in
+// use, and that includes grants that their waiters do not know of.
 func (p primitive) expires(o outcome) error {
 	ops := o.history.Ops
 	if o.late || !p.fenced {
@@ -112,12 +111,12 @@ func (p primitive) expires(o outcome) error {
 	return p.whileLeasesEnd(check.Expiring(check.Abandoned(ops), o.lease))
 }
 
-// excludes says whether never more was trusted in those windows than there is.
+// excludes checks that holders never trusted more units in those windows than there are.
 func (p primitive) excludes(o outcome, windows []history.Window) error {
 	return check.Overlaps(windows, check.Limit(p.units, o.history.Ops...))
 }
 
-// fences says whether they grew, and kept the resource whole.
+// fences checks that fences grew, and protected the resource.
 func (p primitive) fences(o outcome) error {
 	if !p.fenced {
 		return nil
@@ -125,7 +124,7 @@ func (p primitive) fences(o outcome) error {
 	return errors.Join(check.Fences(o.history.Ops), o.protected())
 }
 
-// outcome is what became of the lock of one name in a schedule.
+// outcome is what happened to the lock of one name in a schedule.
 type outcome struct {
 	history            history.History
 	counts             []history.Op
@@ -133,10 +132,10 @@ type outcome struct {
 	lease              time.Duration // the longest
 	heartbeat          time.Duration // the longest
 	disturbed          map[int]bool  // actors
-	displaced          map[int]bool  // those of them who may have lost their place
-	deleted            bool          // was a key, or what somebody had been granted ended by force
-	late               bool          // did commands come, or come again
-	stood              bool          // did the server stand still
+	displaced          map[int]bool  // actors of these that may have lost their place
+	deleted            bool          // a key was deleted, or an operator ended a grant
+	late               bool          // commands came late, or came again
+	stood              bool          // the server stood still
 	stoodFrom          int64
 	stoodUntil         int64
 	deaths             []check.Death
@@ -144,8 +143,8 @@ type outcome struct {
 	turns              int
 }
 
-// afterALease is the windows without their first lease: who had the lock before
-// may trust that long.
+// afterALease returns the windows without their first lease, because the previous holder may trust
+// its hold for that long.
 func (o outcome) afterALease() []history.Window {
 	windows := slices.Clone(o.history.Windows)
 	for i := range windows {
@@ -154,7 +153,7 @@ func (o outcome) afterALease() []history.Window {
 	return windows
 }
 
-// protected says whether fences kept the resource whole.
+// protected checks that fences protected the resource.
 func (o outcome) protected() error {
 	if o.checked.Stale != 0 || o.checked.Lost() != 0 {
 		return errors.New("the resource that looks at fences was damaged")
@@ -162,33 +161,33 @@ func (o outcome) protected() error {
 	return nil
 }
 
-// soon is more than a wire that takes time needs to hand a lock over, and less than
-// a heartbeat needs to find that it was not.
+// soon is longer than a slow wire needs to hand over a lock. It is shorter than the time in which a
+// heartbeat finds that nobody did so.
 const soon = 100 * time.Millisecond
 
-// order says whether all who could be heard of kept their places, and got the lock
-// when it was given back, where nothing came late. Nobody takes a waiter out.
+// order checks that all waiters whose links worked kept their places. If nothing came late, it also
+// checks that they got the lock as soon as it was released. Nobody removes a waiter.
 func (o outcome) order(p primitive) error {
 	err := check.Removed(o.history.Ops)
 	if !p.queued {
 		return err
 	}
-	deleted := func(op history.Op) bool { return o.deleted && op.Again != 0 } // what it had been granted
+	deleted := func(op history.Op) bool { return o.deleted && op.Again != 0 } // the grant of op was deleted
 	displaced := func(op history.Op) bool { return o.displaced[op.Client] || deleted(op) || o.lapsed() }
 	excused := func(op history.Op) bool { return o.disturbed[op.Client] || deleted(op) }
 	err = errors.Join(err, check.Order(o.history.Ops, displaced))
 	if o.stood {
 		return err
 	}
-	if o.late { // what nobody asks for any more may be granted first, until it counts as dead
+	if o.late { // Redis may first grant to requests that have ended, until it takes them for crashed
 		return err
 	}
 	return errors.Join(err, check.Prompt(o.history.Ops, soon, excused))
 }
 
-// lapsed reports whether the first of the queue may have been granted the lock just
-// before the server stood still, a beat before where it hears no messages: nobody can
-// take such a grant before it ends.
+// lapsed reports whether the first waiter in the queue may have got the lock just before the server
+// stood still. Without messages, that is up to a heartbeat command before. Nobody can take such a
+// grant before it ends.
 func (o outcome) lapsed() bool {
 	since := o.stoodFrom - (o.heartbeat/3 + soon).Nanoseconds()
 	return o.stood && slices.ContainsFunc(o.history.Ops, func(op history.Op) bool {
@@ -196,8 +195,8 @@ func (o outcome) lapsed() bool {
 	})
 }
 
-// inherited says whether a holder that died delayed others by no more than its lease:
-// where waiters learn of the end of that by a beat, a third of a heartbeat later.
+// inherited checks that a crashed holder delayed others by no more than its lease. If waiters find
+// the end of the lease with a heartbeat, that may take a third of a heartbeat longer.
 func (o outcome) inherited(p primitive) error {
 	if !p.queued {
 		return nil
@@ -235,7 +234,7 @@ func simulate(t *testing.T, all map[string]primitive, h hardship, verdict func(p
 	}
 }
 
-// play runs a schedule in a bubble of its own. What became of it is told for each name.
+// play runs a schedule in a bubble of its own, and returns the outcome for each name.
 func play(t *rapid.T, p primitive, s schedule, sum *tally) (outcomes []outcome, err error) {
 	rapid.SyncTest(t, func(t *rapid.T) {
 		w := build(t, p, s)

@@ -14,18 +14,18 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// tally counts what really happened in the schedules of a test, so that one in
-// which nothing bites does not pass for one that was survived.
+// tally counts what really happened in the schedules of a test. Otherwise a schedule in which no
+// fault bites would look like one that the library survived.
 type tally struct {
 	mu                                          sync.Mutex
 	schedules, bitten, late                     int
 	bites                                       map[string]int
 	grants, reentries, refusals, unknowns, lost int
 	overwritten, rejected, accepted, ops        int
-	counted                                     int            // looks at the holds that Redis counts
-	queued, left, kept, again                   int            // waits in queues: all, given up, on whole links, with the place lost
-	kinds                                       map[string]int // acquires of each kind of lock that went well
-	behind                                      int            // acquires of a plain mutex while somebody queued
+	counted                                     int            // checks of the holds that Redis counts
+	queued, left, kept, again                   int            // waits in queues: all, given up, on links that worked, and those that lost their place
+	kinds                                       map[string]int // successful acquires of each kind
+	behind                                      int            // acquires of a plain mutex while somebody was in the queue
 }
 
 func newTally() *tally { return &tally{bites: map[string]int{}, kinds: map[string]int{}} }
@@ -74,14 +74,14 @@ func (s *tally) add(w *world, outcomes []outcome) {
 	}
 }
 
-// What is drawn besides faults and events, and counts as they do.
+// These are drawn besides faults and events, and count as faults do.
 const (
 	unlocksAgain = "unlock again"
 	siblingsMeet = "siblings want one lock"
 	closesAHoard = "hang and close with many holds"
 )
 
-// asides are those of a hardship.
+// asides returns those of a hardship.
 func (h hardship) asides() (asides []string) {
 	if slices.Max(h.patience) > 0 {
 		asides = append(asides, unlocksAgain)
@@ -95,8 +95,8 @@ func (h hardship) asides() (asides []string) {
 	return asides
 }
 
-// meetings are the acquires of siblings during which another of them wanted the same
-// lock, and that got it.
+// meetings counts the successful acquires of siblings while another sibling requested the same
+// lock.
 func meetings(fan *workload.Actor, outcomes []outcome) (n int) {
 	if len(fan.Siblings) == 0 {
 		return 0
@@ -169,8 +169,8 @@ func (s *tally) count(ops []history.Op) {
 	}
 }
 
-// report prints the sums, and fails the test if a kind of fault never bit: what
-// is drawn and never happens is not tested.
+// report prints the sums, and fails the test if a kind of fault never bit. A fault that is drawn
+// but never happens tests nothing.
 func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	line := fmt.Sprintf("%s: %d schedules, of which %d met a fault, in %d something came late; %d calls: %d grants, %d re-entries, %d refusals, %d unknown, %d lost; ",
 		t.Name(), s.schedules, s.bitten, s.late, s.ops, s.grants, s.reentries, s.refusals, s.unknowns, s.lost)
@@ -190,7 +190,7 @@ func (s *tally) report(t *testing.T, p primitive, h hardship) {
 		t.Errorf("%d of %d schedules: the time was over", s.schedules, wanted)
 	}
 	if s.schedules < enough {
-		return // too few for the rare ones
+		return // too few schedules for the rare ones
 	}
 	if h.counts && p.counted && s.counted == 0 {
 		t.Errorf("nobody looked at the holds that Redis counts in %d schedules", s.schedules)
@@ -213,10 +213,10 @@ func (s *tally) report(t *testing.T, p primitive, h hardship) {
 	}
 }
 
-// enough is how many schedules have every fault in them, beyond doubt.
+// enough is a number of schedules that have every fault in them beyond doubt.
 const enough = 2000
 
-// checks is how many schedules rapid is to play. It stops early, and is content,
+// checks is the number of schedules that rapid should run. rapid stops early, without an error,
 // when the time of the test is nearly over.
 func checks() int {
 	n, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())

@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// told is an operation of a client whose chains are called as it is.
+// told is an operation of a client. The owner of the operation is named after the client.
 func told(client int, k history.Kind, from, to time.Duration, o history.Outcome, fence int64) history.Op {
 	name := string(rune('a' + client))
 	op := history.Op{Client: client, Name: "n", Owner: name, Kind: k, Call: int64(from), Return: int64(to), Outcome: o, Fence: fence}
@@ -19,8 +19,8 @@ func told(client int, k history.Kind, from, to time.Duration, o history.Outcome,
 	return op
 }
 
-// A refusal that names one who waits, and was told of a later grant, is right only if
-// that one may have been deaf to an earlier; or where copies come late.
+// A refusal may name a waiter that was notified only of a later grant. That is right only if the
+// waiter may have missed the notification of an earlier grant, or if copies come late.
 func TestRefusalsWhereLeasesEnd(t *testing.T) {
 	refused := told(2, history.Try, 10, 11, history.Refused, 0)
 	refused.Holder = "a"
@@ -41,8 +41,8 @@ func TestRefusalsWhereLeasesEnd(t *testing.T) {
 	}
 }
 
-// A grant that comes long after the lock was given back is excused by what came late,
-// and by nothing else; the order in which grants are made is not.
+// A grant that comes long after the release is excused only if commands came late. Late commands do
+// not excuse a wrong order of grants.
 func TestHandOversHaveToBePrompt(t *testing.T) {
 	waited := func(until time.Duration, fence int64) history.Op {
 		op := told(1, history.Acquire, 3, until, history.Done, fence)

@@ -24,27 +24,27 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// world is one server, the clients of a schedule, each with a link of its own,
-// and what befalls them.
+// world is one server, and the clients of a schedule, each with a link of its own. It also makes
+// the faults and events happen.
 type world struct {
 	t                     *rapid.T
 	p                     primitive
 	s                     schedule
 	server                *redistest.Virtual
-	replica               *redistest.Virtual        // that lags behind; nil where nobody is led to it
+	replica               *redistest.Virtual        // which lags behind; nil if no client is led to it
 	skewed                atomic.Bool               // the server's clock was set
-	offset                atomic.Int64              // of it
+	offset                atomic.Int64              // of the server's clock
 	standing              atomic.Pointer[time.Time] // the server stands still until then
 	stood                 atomic.Bool               // and a script has waited for it
 	machines              []*machine
 	faults                []*redistest.Fault // as in s.faults
 	bites                 map[string]int     // of events
-	mu                    sync.Mutex         // guards bites and what follows, up to back
+	mu                    sync.Mutex         // guards bites and the fields below, up to back
 	overran               error              // a Close that took too long
 	deaths                []check.Death
-	stoodFrom, stoodUntil int64         // when it did
-	stuck                 time.Duration // how much longer what the dead have is kept, for the clock was set back
-	stepped               time.Time     // when that was last
+	stoodFrom, stoodUntil int64         // the time when the server stood still
+	stuck                 time.Duration // how much longer Redis keeps the holds of crashed clients, because the clock was set back
+	stepped               time.Time     // when the clock was last set back
 	back                  time.Duration // by how much
 
 	stretched time.Duration // by how much in all
@@ -61,12 +61,12 @@ type machine struct {
 	rdb    *redis.Client
 	client *redlatch.Client
 	actors []*workload.Actor // siblings too
-	runs   []*workload.Actor // those that begin by themselves
+	runs   []*workload.Actor // actors that begin by themselves
 
 	hoarded []*lock.Hold
-	ctx     context.Context // ends when it dies
+	ctx     context.Context // ends when the machine crashes
 	die     context.CancelFunc
-	over    atomic.Bool // closed by an event, or dead
+	over    atomic.Bool // closed by an event, or crashed
 	dead    atomic.Bool
 }
 
@@ -94,7 +94,7 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 		if s.jitter {
 			m.link.Inject(redistest.Rule{Match: eachThird(), Action: redistest.DelayReply(30 * time.Millisecond)})
 		}
-		if s.slow { // behind the others, since the first rule that takes a command has it
+		if s.slow { // behind the other rules, because the first rule that takes a command has it
 			delay := 200*time.Microsecond + time.Duration(c)*37*time.Microsecond
 			m.link.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayRequest(delay)})
 		}
@@ -112,7 +112,7 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 		o.PoolSize, o.PipelinePoolSize = 200+2*plan.hoard, 2 // see redistest.Virtual.Client
 		o.ReadBufferSize, o.WriteBufferSize = 1024, 1024
 		o.DisableIdentity = true
-		o.DialerRetries = 1 // go-redis sleeps between them under the mutex of its PubSub
+		o.DialerRetries = 1 // go-redis sleeps between retries under the mutex of its PubSub
 	})
 	m := &machine{plan: plan, number: len(w.machines), link: link, rdb: rdb}
 	about := ""
@@ -131,7 +131,7 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 	return m
 }
 
-// options are those of a client that says of itself what it is told.
+// options returns the options of a client. about is its description.
 func (s settings) options(turns int, about string) []redlatch.Option {
 	options := []redlatch.Option{
 		redlatch.WithLease(s.lease), redlatch.WithTurns(turns), redlatch.WithHeartbeat(s.heartbeat),
@@ -148,7 +148,7 @@ func (s settings) options(turns int, about string) []redlatch.Option {
 
 func (m *machine) String() string { return fmt.Sprintf("machine %d", m.number) }
 
-// actor makes one that does what a goroutine is to do, and its siblings.
+// actor makes an actor for a goroutine, and its siblings.
 func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	name, given := m.plan.named(g.name)
 	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0}
@@ -174,8 +174,8 @@ func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	return a
 }
 
-// named is what a lock is called, in all and by a client that has a prefix: one whose
-// prefix the name lacks calls another lock so.
+// named returns the whole name of a lock, and the name that the client calls it. If the client has
+// a prefix that name lacks, name means another lock to that client.
 func (c client) named(name string) (whole, given string) {
 	if given, has := strings.CutPrefix(name, c.prefix); has {
 		return name, given
@@ -191,8 +191,9 @@ func (w *world) nextActor(m *machine) int {
 	return n
 }
 
-// beforeScript has scripts wait while the server stands still, and makes its clock run
-// with its offset: scripts call commands from inside, where it cannot be set.
+// beforeScript makes scripts wait while the server stands still. It also sets the server's clock
+// according to its offset, because a script calls commands from inside, where nothing can set the
+// clock.
 func (w *world) beforeScript() {
 	if until := w.standing.Load(); until != nil && time.Now().Before(*until) {
 		w.stood.Store(true)
@@ -203,7 +204,7 @@ func (w *world) beforeScript() {
 	}
 }
 
-// run lets everybody do what was drawn. The error is one who waits for ever.
+// run lets everybody do what was drawn. It returns an error if somebody waits for ever.
 func (w *world) run() error {
 	var all sync.WaitGroup
 	for _, m := range w.machines {
@@ -248,7 +249,7 @@ func (w *world) run() error {
 	return fmt.Errorf("somebody still waits after %v", longest)
 }
 
-// happen is one event.
+// happen lets one event happen.
 func (w *world) happen(e event) {
 	m := w.machines[max(e.link, 0)]
 	bite := false
@@ -260,7 +261,7 @@ func (w *world) happen(e event) {
 	case "deafen":
 		bite = m.hole(redistest.SubscriberTraffic, e.wait, m.link.Unheard)
 	case "black hole":
-		// Not the handshakes: go-redis reads those of its PubSub under a mutex.
+		// Not the handshakes, because go-redis reads those of its PubSub under a mutex.
 		bite = m.hole(redistest.CommandTraffic, e.wait, m.link.Discarded)
 	case "cut off":
 		bite = m.link.Open() > 0
@@ -312,12 +313,12 @@ func (w *world) happen(e event) {
 	case "force release":
 		bite = w.forceRelease(m)
 	case "flush":
-		time.Sleep(333 * time.Nanosecond) // when nobody else is at work: none is granted before the step
+		time.Sleep(333 * time.Nanosecond) // when nobody else is at work, so that nothing is granted between the flush and the step
 		bite = len(w.server.Server.Keys()) > 0
 		w.server.Server.FlushAll()
 		w.forget()
-		// Fences of one instant are counted up from its time. Outside of a bubble
-		// that time goes on meanwhile.
+		// Redis counts fences of one instant up from its time. Outside of a bubble that time goes on
+		// meanwhile.
 		w.step(time.Millisecond)
 	case "clock forward":
 		bite = w.step(e.wait)
@@ -336,7 +337,7 @@ func (w *world) happen(e event) {
 	}
 }
 
-// close closes a client, which has that long, and a moment more.
+// close closes a client, and checks that Close takes no longer than within and a moment.
 func (w *world) close(m *machine, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -349,10 +350,10 @@ func (w *world) close(m *machine, within time.Duration) {
 	}
 }
 
-// moment is by how much Close may overrun its context.
+// moment is the time by which Close may overrun its context.
 const moment = 100 * time.Millisecond
 
-// hoard takes the locks that a client has besides.
+// hoard takes the locks that a client holds besides.
 func (m *machine) hoard() {
 	for i := range m.plan.hoard {
 		if h, err := m.client.Mutex(fmt.Sprintf("hoard %d of %v", i, m)).Lock(m.ctx); err == nil {
@@ -361,15 +362,15 @@ func (m *machine) hoard() {
 	}
 }
 
-// squander gives the hoard back.
+// squander releases the hoard.
 func (m *machine) squander() {
 	for _, h := range m.hoarded {
-		_ = h.Unlock(context.Background()) // or closing has, or its lease is over
+		_ = h.Unlock(context.Background()) // unless Close has released it, or its lease is over
 	}
 }
 
-// died takes down that a client dies now. A second event changes nothing: what was
-// under way ended with the first.
+// died records that a client crashes now. A second event changes nothing, because commands in
+// flight ended with the first.
 func (w *world) died(m *machine) {
 	if m.dead.Load() {
 		return
@@ -384,8 +385,7 @@ func (w *world) died(m *machine) {
 	}
 }
 
-// forceRelease is an operator who has little patience: a hold ends whoever has it, or
-// is about to.
+// forceRelease is an operator with little patience, who ends the last acquisition that was granted.
 func (w *world) forceRelease(m *machine) (bite bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Microsecond)
 	defer cancel()
@@ -398,8 +398,8 @@ func (w *world) forceRelease(m *machine) (bite bool) {
 	return w.p.force(ctx, m, holder)
 }
 
-// forge is what strangers can do who may publish, and see who listens: they tell
-// waiters that they have been granted something, or were removed, or that a lock is free.
+// forge does what strangers can do who may publish, and see who listens. It notifies waiters of
+// grants and removals, and of locks that are free.
 func (w *world) forge() (bite bool) {
 	for _, channel := range w.server.Server.PubSubChannels("redlatch:client:*") {
 		client := strings.TrimPrefix(channel, "redlatch:client:")
@@ -425,15 +425,15 @@ func (m *machine) hole(traffic redistest.Traffic, d time.Duration, fell func() i
 	return fell() > before
 }
 
-// forget takes down that a number of units which a resize has set may be forgotten:
-// then what programs say counts again.
+// forget records that Redis may forget a limit that a Resize has set. Then the limit that programs
+// request counts again.
 func (w *world) forget() {
 	if len(w.p.resizes) > 0 {
 		w.recorder.Begin(history.Op{Client: -1, Name: name, Kind: history.Resize, Units: w.p.units})
 	}
 }
 
-// step sets the server's clock. It bites if there is a lease to end or stretch.
+// step sets the server's clock. It bites if there is a lease that it can end or stretch.
 func (w *world) step(d time.Duration) (bite bool) {
 	bite = w.server.Server.Exists(w.p.keys[0])
 	w.mu.Lock()
@@ -450,8 +450,8 @@ func (w *world) step(d time.Duration) (bite bool) {
 	return bite
 }
 
-// stretch does to the ends of keys what setting back the clock does in Redis, where
-// they are instants: miniredis has them count down.
+// stretch does to the ends of keys what setting back the clock does in Redis. There the ends are
+// instants, but miniredis counts them down.
 func (w *world) stretch(d time.Duration) {
 	for _, key := range w.server.Server.Keys() {
 		if left := w.server.Server.TTL(key); left > 0 {
@@ -460,9 +460,10 @@ func (w *world) stretch(d time.Duration) {
 	}
 }
 
-// isHeldByTheDead reports whether a lease that is stretched is mended by nobody.
+// isHeldByTheDead reports whether a crashed machine holds the lock, so that nobody corrects a lease
+// that was stretched.
 func (w *world) isHeldByTheDead() bool {
-	holders := w.p.keys[len(w.p.keys)-1] // what they say of themselves names the machines
+	holders := w.p.keys[len(w.p.keys)-1] // their descriptions name the machines
 	fields, _ := w.server.Server.HKeys(holders)
 	return slices.ContainsFunc(w.machines, func(m *machine) bool {
 		return m.dead.Load() && slices.ContainsFunc(fields, func(f string) bool {
@@ -471,14 +472,14 @@ func (w *world) isHeldByTheDead() bool {
 	})
 }
 
-// excused is how much longer others may wait for the dead than promised.
+// excused is how much longer than promised others may wait for crashed clients.
 func (w *world) excused() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stuck
 }
 
-// disturbed are the actors who may have lost something by a fault or an event.
+// disturbed are the actors that may have lost something by a fault or an event.
 func (w *world) disturbed(by func(w *world, link int) bool) map[int]bool {
 	actors := map[int]bool{}
 	for link, m := range w.machines {
@@ -499,13 +500,13 @@ func (w *world) late() bool {
 	return false
 }
 
-// hit reports whether something befell a link.
+// hit reports whether a fault or an event affected a link.
 func (w *world) hit(link int) bool {
 	return w.befell(link, func(wireFault) bool { return true }, func(event) bool { return true })
 }
 
-// hitCommands reports whether something befell the commands on a link, and not the
-// messages alone: who hears none learns from heartbeats, and loses no place.
+// hitCommands reports whether a fault or an event affected the commands on a link, and not only the
+// messages. A client that gets no messages learns from its heartbeats, and loses no place.
 func (w *world) hitCommands(link int) bool {
 	onlyMessages := []string{"kill subscriber", "deafen", "late messages", "forge"}
 	return w.befell(link, func(f wireFault) bool { return f.command != "subscribe" },
@@ -523,7 +524,7 @@ func (w *world) befell(link int, counts func(wireFault) bool, also func(event) b
 	})
 }
 
-// settle ends the faults, and gives what goes on in the background its time.
+// settle ends the faults, and gives the work in the background its time.
 func (w *world) settle() {
 	for _, m := range w.machines {
 		if m.over.Load() {
@@ -536,21 +537,21 @@ func (w *world) settle() {
 	for _, f := range w.faults {
 		f.Disarm()
 	}
-	// A call's limit twice: what was sent before the end of the faults, and what
-	// it may have been granted. What a dead client had, or was granted after it
-	// had closed, has its time to go; and so has what was given up on while a fault
-	// lasted longer than a lease.
+	// The time limit of a call counts twice: for commands sent before the end of the faults, and for
+	// the grants that they may have got. Grants of a crashed client need time to end, and so do those
+	// that a client got after Close. So do those that clients gave up while a fault lasted longer than
+	// a lease.
 	rest := 10 * time.Second
 	if w.s.expires || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.over.Load() }) {
 		rest += w.p.outlives(w.s) + w.stretched
 	}
 	time.Sleep(rest)
-	if w.skewed.Load() { // miniredis' clock stands still between settings
+	if w.skewed.Load() { // the clock of miniredis stands still between settings
 		w.server.Server.SetTime(time.Now().Add(max(0, time.Duration(w.offset.Load()))))
 	}
 }
 
-// misled is a loss that was told where nothing can end by itself.
+// misled returns an error if a holder was notified of a loss although nothing can end by itself.
 func (w *world) misled() error {
 	for _, m := range w.machines {
 		for _, a := range m.actors {
@@ -562,10 +563,10 @@ func (w *world) misled() error {
 	return nil
 }
 
-// names are those of the locks that were used.
+// names returns the names of the locks that were used.
 func (w *world) names() []string { return slices.Sorted(maps.Keys(w.checked)) }
 
-// outcomes is what became of each lock.
+// outcomes returns what happened to each lock.
 func (w *world) outcomes() (outcomes []outcome) {
 	ctx := context.Background()
 	parts := w.recorder.History().ByName()
@@ -590,7 +591,7 @@ func (w *world) outcomes() (outcomes []outcome) {
 	return outcomes
 }
 
-// idle asks the primitive whether everything has come back.
+// idle asks the primitive whether all units can be acquired again.
 func (w *world) idle(p primitive) error {
 	if p.idle == nil {
 		return nil
@@ -605,11 +606,12 @@ func (w *world) idle(p primitive) error {
 	err = errors.Join(err, m.client.Close(ctx))
 	m.die()
 	err = errors.Join(err, m.rdb.Close())
-	time.Sleep(time.Second) // the server hears of that
+	time.Sleep(time.Second) // the server notices that the connections are closed
 	return err
 }
 
-// remains is what is left of the locks though nobody has to do with them.
+// remains returns an error if keys or channels of the locks are left although nobody uses the
+// locks.
 func (w *world) remains(p primitive) error {
 	for _, key := range w.server.Server.Keys() {
 		if !p.stays(key, w.names()) && !isFence(key, nil) {
@@ -622,7 +624,7 @@ func (w *world) remains(p primitive) error {
 	return nil
 }
 
-// end closes what is open. Goroutines that are left then fail the bubble.
+// end closes everything that is open. If goroutines are left then, they fail the bubble.
 func (w *world) end() (err error) {
 	for _, m := range w.machines {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -633,6 +635,6 @@ func (w *world) end() (err error) {
 		m.die()
 		_ = m.rdb.Close()
 	}
-	time.Sleep(10 * time.Second) // go-redis goes on dialling for a while where a link was down
+	time.Sleep(10 * time.Second) // go-redis goes on dialling for a while if a link was down
 	return err
 }
