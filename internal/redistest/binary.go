@@ -15,17 +15,17 @@ const (
 	requireEnv = "REDLATCH_REQUIRE_SERVER"
 )
 
-// binary is a server program found on this machine. Whether it is Redis or
-// Valkey and which version is asked of the program itself, before it runs:
-// old servers refuse options that newer ones need.
+// binary is a server program on this machine. The program itself says whether it is Redis or
+// Valkey, and which version, before it runs as a server. Old servers refuse options that newer ones
+// need.
 type binary struct {
 	path    string
 	kind    string // "redis" or "valkey"
 	version string
 }
 
-// findBinary returns the program the environment names, else the one in PATH.
-// Without any it ends the test: skipped, or failed where a server is required.
+// findBinary returns the program that the environment names, or else the one in PATH. If there is
+// none, it skips the test, or fails it if a server is required.
 func findBinary(t testing.TB) binary {
 	t.Helper()
 	path := os.Getenv(binaryEnv)
@@ -47,7 +47,7 @@ func findBinary(t testing.TB) binary {
 	return b
 }
 
-// versionLine reads "Redis server v=7.0.15 sha=..." and "Valkey server v=9.1.2 sha=...".
+// versionLine matches "Redis server v=7.0.15 sha=..." and "Valkey server v=9.1.2 sha=...".
 var versionLine = regexp.MustCompile(`(?i)^(\w+) server v=([0-9.]+)`)
 
 func identify(path string) (binary, error) {
@@ -62,14 +62,14 @@ func identify(path string) (binary, error) {
 	return binary{path: path, kind: strings.ToLower(m[1]), version: m[2]}, nil
 }
 
-// hasProtectedConfigs says whether DEBUG and protected settings are locked
-// unless asked for. 6.2 leaves both open and dies on the options that ask.
+// hasProtectedConfigs reports whether the server locks DEBUG and protected settings unless an
+// option unlocks them. 6.2 does not lock them, and ends with an error if it gets these options.
 func (b binary) hasProtectedConfigs() bool {
 	return b.kind == "valkey" || b.major() >= 7
 }
 
 func (b binary) major() int {
 	major, _, _ := strings.Cut(b.version, ".")
-	n, _ := strconv.Atoi(major) // the pattern above lets nothing but digits through
+	n, _ := strconv.Atoi(major) // the pattern above allows only digits
 	return n
 }

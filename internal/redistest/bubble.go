@@ -12,22 +12,22 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Virtual is an embedded server in virtual time, behind a proxy. There is no
-// TCP in it: a goroutine that waits for a socket keeps a bubble's clock from
-// moving, one that waits for a pipe does not.
+// Virtual is an embedded server in virtual time, behind a proxy. It uses pipes instead of TCP. A
+// goroutine that waits for a socket stops the clock of a bubble, but one that waits for a pipe does
+// not.
 type Virtual struct {
 	*Proxy
 	Server *miniredis.Miniredis
 }
 
-// Bubble makes a server for the testing/synctest bubble it is called in, and
-// has it end with that bubble's test. time.Sleep moves its clock and expires
-// its keys; SetTime and FastForward of Server fake faults of its clock. Down is
-// its outage: a closed miniredis starts again by itself when it is dialled.
+// Bubble makes a server for the testing/synctest bubble that it is called in. The server ends with
+// the test of that bubble. time.Sleep moves the clock of the server and expires its keys. SetTime
+// and FastForward of Server simulate faults of its clock. For an outage, use Down, because a closed
+// miniredis starts again by itself when a client dials it.
 //
-// The rules of bubbles hold for what is tested: nothing made outside, no
-// package-level timers or pools, no I/O or sleep under a mutex, no t.Run. Close
-// what uses a client before the test ends; clients close by themselves.
+// The rules of bubbles hold for the code under test: nothing made outside, no package-level timers
+// or pools, no I/O or sleep under a mutex, no t.Run. Close everything that uses a client before the
+// test ends. Clients close by themselves.
 func Bubble(t TB) *Virtual {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -38,14 +38,14 @@ func Bubble(t TB) *Virtual {
 	return v
 }
 
-// Another is a second way to the same server, with faults of its own: the link of
-// another machine.
+// Another makes a second link to the same server, with faults of its own, like the link of another
+// machine.
 func (v *Virtual) Another() *Virtual {
 	return &Virtual{Proxy: newProxy(v.t, v.Server.Dial), Server: v.Server}
 }
 
-// Replica is another server that lacks what this one has, and refuses writes, as a
-// replica does that has not caught up.
+// Replica makes another server that lacks the data of this one and refuses writes, like a replica
+// that has not caught up.
 func (v *Virtual) Replica() *Virtual {
 	v.t.Helper()
 	m := miniredis.NewMiniRedis()
@@ -63,20 +63,20 @@ func (v *Virtual) Replica() *Virtual {
 	return r
 }
 
-// writes are the commands of scripts, and of tests, that a replica refuses.
+// writes are the commands of scripts and tests that a replica refuses.
 var writes = []string{
 	"DEL", "HDEL", "HINCRBY", "HSET", "INCR", "PERSIST", "PEXPIRE", "SET", "UNLINK", "ZADD", "ZREM", "ZREMRANGEBYSCORE",
 }
 
-// SwitchTo leads the clients of this link to another server: connections end, and new
-// ones go there. SwitchBack leads them back.
+// SwitchTo leads the clients of this link to another server. Connections end, and new ones go to
+// the other server. SwitchBack leads the clients back.
 func (v *Virtual) SwitchTo(other *Virtual) { v.lead(other.Server.Dial) }
 
 // SwitchBack undoes SwitchTo.
 func (v *Virtual) SwitchBack() { v.lead(v.Server.Dial) }
 
-// startServer lets hooks be set before the first client comes: miniredis has no
-// server to hang them on until somebody connects.
+// startServer makes it possible to set hooks before the first client comes. miniredis has no server
+// to set them on until somebody connects.
 func (v *Virtual) startServer() {
 	v.t.Helper()
 	conn, err := v.Server.Dial()
@@ -86,18 +86,16 @@ func (v *Virtual) startServer() {
 	_ = conn.Close()
 }
 
-// Client returns a client whose connections go through the proxy. It is closed
-// when the test ends.
+// Client returns a client whose connections go through the proxy. It is closed when the test ends.
 func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{
-		// A literal address, since a resolver would live outside the bubble.
+		// A literal address, because a resolver would run outside the bubble.
 		Addr:   "127.0.0.1:1",
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return v.Dial() },
-		// These would keep go-redis busy outside the bubble too.
+		// The default would also keep go-redis busy outside the bubble.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		// Larger than any test's concurrency: go-redis keeps timers of those that
-		// wait for a connection in a package-level pool, and one from an earlier
-		// bubble is fatal.
+		// The pool is larger than the concurrency of any test. go-redis keeps the timers of calls that
+		// wait for a connection in a package-level pool, and a timer from an earlier bubble is fatal.
 		PoolSize:         1000,
 		PipelinePoolSize: 1000,
 	}
@@ -112,7 +110,7 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 // Dial connects to the proxy as a client does.
 func (v *Virtual) Dial() (net.Conn, error) {
 	if v.isRefusing() {
-		// As package net says it, by which clients tell that nothing was sent.
+		// The same error as from package net, from which clients know that nothing was sent.
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
 	}
 	ours, theirs := net.Pipe()

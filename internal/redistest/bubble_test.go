@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// Goal: virtual time really carries a server. Method: renew a lease of 30 s for
-// ten hours, then do not.
+// Goal: a server really works in virtual time. Method: renew a lease of 30 s for ten hours, then
+// stop.
 func TestTenHoursOfRenewalsThenExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -38,7 +38,8 @@ func TestTenHoursOfRenewalsThenExpiry(t *testing.T) {
 	})
 }
 
-// Exact, since the clock is ours: on TCP nothing like this may be asserted.
+// The times are exact, because the test controls the clock. A test on TCP must not assert anything
+// like this.
 func TestDelaysTakeExactlyTheirVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -67,7 +68,7 @@ func TestBlackHoleLastsUntilTheReadTimeout(t *testing.T) {
 	})
 }
 
-// A subscriber that does not read would stop a bare miniredis for everybody: it
+// A subscriber that does not read would stop a bare miniredis for everybody, because miniredis
 // writes to a pipe without a buffer, under its global lock.
 func TestSubscriberThatDoesNotReadStopsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestHooksCanBeSetBeforeTheFirstClient(t *testing.T) {
 	})
 }
 
-// Two links to one server: what happens to one does not happen to the other.
+// Two links lead to one server. A fault on one link does not affect the other.
 func TestLinksOfTwoMachines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -106,7 +107,7 @@ func TestLinksOfTwoMachines(t *testing.T) {
 		v.Down()
 		require.Error(t, one.Get(ctx, "k").Err())
 		require.Equal(t, "v", two.Get(ctx, "k").Val())
-		time.Sleep(10 * time.Second) // go-redis dials on for a while
+		time.Sleep(10 * time.Second) // go-redis goes on dialling for a while
 	})
 }
 
@@ -145,8 +146,8 @@ func TestManyClientsInManyBubblesOfOneProcess(t *testing.T) {
 	}
 }
 
-// Drawn schedules of lost replies: what a client is told it did is at most what
-// it did, and with every loss the difference grows by one.
+// rapid draws schedules of lost replies. A client gets no more successes than commands ran, and
+// each lost reply increases the difference by one.
 func TestDrawnFaultsInDrawnSchedules(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rapid.SyncTest(rt, func(rt *rapid.T) {
@@ -168,7 +169,7 @@ func TestDrawnFaultsInDrawnSchedules(t *testing.T) {
 	})
 }
 
-// A message may come after the answer to a command that was sent after it.
+// A message may arrive after the answer to a command that was sent after the message.
 func TestDelayedMessagesComeBehindLaterAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -194,7 +195,7 @@ func TestDelayedMessagesComeBehindLaterAnswers(t *testing.T) {
 	})
 }
 
-// Who is led to a replica that lags finds nothing there, and may write nothing.
+// A client that is led to a replica that lags finds nothing there, and may write nothing.
 func TestAReplicaLagsAndRefusesWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)

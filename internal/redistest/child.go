@@ -8,15 +8,15 @@ import (
 	"runtime"
 )
 
-// child is one run of the server program, from start to death.
+// child is one run of the server program, from its start to its end.
 type child struct {
 	cmd  *exec.Cmd
 	log  string
 	dead chan struct{} // closed when the process has been reaped
 }
 
-// startChild runs the program in dir and returns when it has a pid. Its output
-// is appended to a file there, for the message of a test that fails.
+// startChild runs the program in dir, and returns when it has a pid. It appends the output to a
+// file there, for the message of a test that fails.
 func startChild(path, dir string, args []string) (*child, error) {
 	c := &child{
 		cmd:  exec.Command(path, args...),
@@ -39,9 +39,9 @@ func startChild(path, dir string, args []string) (*child, error) {
 	return c, nil
 }
 
-// run starts the process and waits for its death. The kernel counts as parent
-// the *thread* that started the child, so the thread is kept to the end: were
-// it to go earlier, it would take the server with it in the middle of a test.
+// run starts the process and waits for its end. The kernel takes the *thread* that started the
+// child as its parent, so run keeps the thread until then. If the thread ended earlier, the kernel
+// would kill the server in the middle of a test.
 func (c *child) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -49,7 +49,7 @@ func (c *child) run(started chan<- error) {
 	err := c.cmd.Start()
 	started <- err
 	if err == nil {
-		_ = c.cmd.Wait() // how it died is in the log
+		_ = c.cmd.Wait() // the log says how it ended
 	}
 }
 
@@ -57,10 +57,10 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) signal(s os.Signal) error { return c.cmd.Process.Signal(s) }
 
-// kill ends the process without giving it a chance to save anything, also when
-// it is paused, and returns when it is gone.
+// kill ends the process so that it cannot save anything, also if it is paused. It returns when the
+// process is gone.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // fails only when it is dead already
+	_ = c.cmd.Process.Kill() // fails only if it is dead already
 	<-c.dead
 }
 
@@ -73,7 +73,7 @@ func (c *child) isDead() bool {
 	}
 }
 
-// lastWords is the end of the server's log.
+// lastWords returns the end of the server's log.
 func (c *child) lastWords() string {
 	text, err := os.ReadFile(c.log)
 	if err != nil {

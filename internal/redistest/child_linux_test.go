@@ -16,14 +16,14 @@ import (
 
 const victimEnv = "REDISTEST_VICTIM"
 
-// Goal: no server outlives its test binary. Method: this binary again, with a
-// server of its own, killed so that it cannot clean up.
+// Goal: no server outlives its test binary. Method: run this binary again, with a server of its
+// own, and kill it so that it cannot clean up.
 func TestServerDiesWithATestBinaryThatIsKilled(t *testing.T) {
 	if os.Getenv(victimEnv) != "" {
 		fmt.Println(redistest.Start(t).Addr())
 		select {}
 	}
-	redistest.Start(t) // skips where there is no server
+	redistest.Start(t) // skips if there is no server
 	victim := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	victim.Env = append(os.Environ(), victimEnv+"=1")
 	out, err := victim.StdoutPipe()

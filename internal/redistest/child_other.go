@@ -4,6 +4,6 @@ package redistest
 
 import "os/exec"
 
-// dieWithParent does nothing: only Linux ties a child to its parent's life.
-// Elsewhere a test binary that is killed may leave its server behind.
+// dieWithParent does nothing, because only Linux can kill a child when its parent ends. On other
+// systems, a test binary that is killed may leave its server behind.
 func dieWithParent(*exec.Cmd) {}

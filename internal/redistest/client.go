@@ -2,8 +2,8 @@ package redistest
 
 import "github.com/redis/go-redis/v9"
 
-// newClient makes a client of a TCP address as a user of the library would, and
-// closes it when the test ends.
+// newClient makes a client of a TCP address, as a user of the library would, and closes it when the
+// test ends.
 func newClient(t TB, addr string, mods []func(*redis.Options)) *redis.Client {
 	t.Helper()
 	opt := &redis.Options{Addr: addr}

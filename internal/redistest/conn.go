@@ -9,14 +9,12 @@ import (
 	"time"
 )
 
-// pipeConn makes the client's end of a net.Pipe fail as a TCP connection does.
-// go-redis sends a command again after a broken connection and gives up after
-// errors it does not know, io.ErrClosedPipe among them: without this, virtual
-// clients would be less stubborn than real ones.
+// pipeConn makes the client's end of a net.Pipe fail as a TCP connection does. go-redis sends a
+// command again after a broken connection, but gives up after errors that it does not know, such as
+// io.ErrClosedPipe. Without pipeConn, virtual clients would retry less than real ones.
 //
-// One difference remains. go-redis looks at an idle TCP connection before it
-// uses it, and cannot look at this one: a connection that was closed while idle
-// is found out by the command that is sent on it.
+// One difference remains. go-redis checks an idle TCP connection before it uses it, but cannot
+// check this one. If the connection was closed while idle, the next command finds that out.
 type pipeConn struct {
 	net.Conn
 	closed atomic.Bool // by the client itself
@@ -30,7 +28,7 @@ func (c *pipeConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A socket takes deadlines whatever the other side has done, a pipe does not.
+// A socket accepts deadlines whatever the other side has done, but a pipe does not.
 
 func (c *pipeConn) SetDeadline(t time.Time) error     { return c.unlessGone(c.Conn.SetDeadline(t)) }
 func (c *pipeConn) SetReadDeadline(t time.Time) error { return c.unlessGone(c.Conn.SetReadDeadline(t)) }

@@ -1,6 +1,6 @@
-// Package redistest gives tests something to talk to: a real server as a
-// child process, an embedded one, and a proxy that makes either of them fail
-// in a chosen way at a chosen command. It is imported by tests alone.
+// Package redistest gives tests servers to use: a real server as a child process, an embedded one,
+// and a proxy that makes either of them fail in a chosen way at a chosen command. Only tests import
+// it.
 //
 //	Start, Shared   a real redis-server or valkey-server
 //	Embedded        miniredis on TCP, with a clock that runs
@@ -8,12 +8,11 @@
 //	NewProxy        faults in front of a real or an embedded server
 //	Each            one test on every server and protocol
 //
-// The fault rules are the same in virtual time and on TCP, so a scenario found
-// in simulation has its twin on a real server for the price of one line.
-// What no server double can show, another Lua, another clock, another idea of
-// what an error looks like, only the twin shows.
+// The fault rules are the same in virtual time and on TCP. So one more line runs a scenario of the
+// simulation on a real server too. Only the real server shows what no server double can show:
+// another Lua, another clock, or other errors.
 //
-// Where a machine has no server, the tests that need one are skipped and say
-// so; with REDLATCH_REQUIRE_SERVER=1, as in make test and CI, they fail, since
-// a suite that skips in silence proves nothing.
+// If a machine has no server, the tests that need one are skipped and say so. With
+// REDLATCH_REQUIRE_SERVER=1, as in make test and CI, they fail instead, because a suite that skips
+// silently proves nothing.
 package redistest

@@ -7,16 +7,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Backend is a server and a protocol to speak with it.
+// Backend is a server, and a protocol to use with it.
 type Backend struct {
 	addr     string
 	real     *Server // nil for the embedded server
 	protocol int
 }
 
-// Each runs f as a subtest on the embedded and on the shared real server, over
-// RESP2 and RESP3 each: four subtests, named embedded/resp2 and so on. Where
-// there is no real server its half is skipped, or fails where one is required.
+// Each runs f as a subtest on the embedded server and on the shared real one, with RESP2 and RESP3
+// each. These are four subtests, named embedded/resp2 and so on. If there is no real server, its
+// two subtests are skipped, or fail if a server is required.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	each(t, "embedded", f, func(t *testing.T) Backend {
@@ -44,28 +44,27 @@ func each(t *testing.T, kind string, f func(*testing.T, Backend), backend func(*
 // Addr is the server's host:port.
 func (b Backend) Addr() string { return b.addr }
 
-// IsReal says whether the server is a real one, and not the embedded one.
+// IsReal reports whether the server is a real one, and not the embedded one.
 func (b Backend) IsReal() bool { return b.real != nil }
 
 // Protocol is 2 or 3.
 func (b Backend) Protocol() int { return b.protocol }
 
-// Name returns a name that nobody else uses, see the function Name.
+// Name returns a name that nobody else uses; see the function Name.
 func (b Backend) Name(t TB) string { return Name(t) }
 
-// Client returns a client that speaks the backend's protocol and has default
-// options otherwise, except what mods change. It is closed when the test ends.
+// Client returns a client that speaks the protocol of the backend. It has default options
+// otherwise, except for the changes of mods. It is closed when the test ends.
 func (b Backend) Client(t TB, mods ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	return newClient(t, b.addr, append([]func(*redis.Options){b.Speak}, mods...))
 }
 
-// Proxy puts a proxy in front of the server; its clients have to be told the
-// protocol, see Speak.
+// Proxy puts a proxy in front of the server. Its clients need the option Speak for the protocol.
 func (b Backend) Proxy(t TB) *Proxy {
 	t.Helper()
 	return NewProxy(t, b.addr)
 }
 
-// Speak is the option that makes a client speak the backend's protocol.
+// Speak is the option that makes a client speak the protocol of the backend.
 func (b Backend) Speak(o *redis.Options) { o.Protocol = b.protocol }

@@ -6,9 +6,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Embedded runs miniredis on a TCP port until the test ends, with keys that
-// expire by the clock: miniredis by itself only expires them when told to.
-// It is not Redis: see Each.
+// Embedded runs miniredis on a TCP port until the test ends. Its keys expire by the clock, while
+// miniredis alone expires them only on request. It is not Redis; see Each.
 func Embedded(t testing.TB) *miniredis.Miniredis {
 	t.Helper()
 	m := miniredis.NewMiniRedis()

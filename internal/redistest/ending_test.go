@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// ending is a test that only notes how it would have ended.
+// ending is a test that only records how it would have ended.
 type ending struct {
 	testing.TB
 	skipped, failed bool
 	message         string
 }
 
-// endOf runs f as a test and says how it ended.
+// endOf runs f as a test, and returns how it ended.
 func endOf(f func(testing.TB)) *ending {
 	e := &ending{}
 	done := make(chan struct{})

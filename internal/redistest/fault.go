@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Fault is a rule in force. It knows how often it really bit, so that a test
-// can tell a fault that was survived from one that never happened.
+// Fault is a rule that is active. It counts how often it really bit, so that a test can distinguish
+// a fault that it survived from one that never happened.
 type Fault struct {
 	rule Rule
 	t    TB
 
 	mu       sync.Mutex
-	seen     int // matching commands, those that were skipped too
-	taken    int // of which this fault took
+	seen     int // matching commands, including those that were skipped
+	taken    int // those of them that this fault took
 	bites    int
 	bitten   chan struct{} // closed and replaced with each bite
 	disarmed bool
@@ -24,15 +24,15 @@ func newFault(t TB, rule Rule) *Fault {
 	return &Fault{t: t, rule: rule, bitten: make(chan struct{})}
 }
 
-// Bites counts the commands to which the fault really happened.
+// Bites counts the commands that the fault really affected.
 func (f *Fault) Bites() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.bites
 }
 
-// Await returns when the fault has bitten n times in all. It fails the test
-// when nothing happens for long. To be called by the test's own goroutine.
+// Await returns when the fault has bitten n times in all. It fails the test if nothing happens for
+// long. Only the test's own goroutine may call it.
 func (f *Fault) Await(n int) {
 	f.t.Helper()
 	timeout := time.NewTimer(readyWithin)
@@ -52,7 +52,7 @@ func (f *Fault) Await(n int) {
 	}
 }
 
-// Disarm ends the fault for later commands. What it holds can still be released.
+// Disarm ends the fault for later commands. Release can still release commands that it keeps.
 func (f *Fault) Disarm() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,10 +70,10 @@ func (f *Fault) Late() int {
 	return n
 }
 
-// Release sends what the fault kept, in the order in which it was caught and
-// over connections of its own, and returns the replies. A reply is a string, an
-// int64, a bool, nil, a []any of these, or an error: the server's as a
-// ReplyError, or why the server could not be asked.
+// Release sends the commands that the fault kept, in the order in which it caught them, over
+// connections of its own. It returns the replies. A reply is a string, an int64, a bool, nil, a
+// []any of these, or an error. The error is a ReplyError from the server, or the reason why no
+// answer came.
 func (f *Fault) Release() []any {
 	f.mu.Lock()
 	due := f.late
@@ -86,9 +86,9 @@ func (f *Fault) Release() []any {
 	return replies
 }
 
-// take says whether the command is this fault's, and counts it if so.
+// take reports whether the command is for this fault, and counts it if so.
 func (f *Fault) take(cmd command) bool {
-	if !f.rule.Match(cmd.args) { // the test's code: not under our mutex
+	if !f.rule.Match(cmd.args) { // the code of the test, so not under our mutex
 		return false
 	}
 	f.mu.Lock()
@@ -103,7 +103,7 @@ func (f *Fault) take(cmd command) bool {
 	return true
 }
 
-// giveBack is for a command that was taken and then could not be harmed.
+// giveBack is for a command that the fault took and then could not affect.
 func (f *Fault) giveBack() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,7 +22,7 @@ func TestCutReplyRunsTheCommandAndLosesTheAnswer(t *testing.T) {
 	})
 }
 
-// What go-redis does by default, and why every script must be able to run twice.
+// go-redis does this by default, and it is why every script must be able to run twice.
 func TestClientRepeatsWhatItGotNoAnswerTo(t *testing.T) {
 	everywhere(t, func(t *testing.T, r rig) {
 		key := redistest.Name(t)
@@ -68,7 +68,7 @@ func TestCutInAPipelineKeepsTheRepliesBefore(t *testing.T) {
 		after := pipe.Incr(ctx, key)
 		_, err := pipe.Exec(ctx)
 		require.Error(t, err)
-		// go-redis gives the error to the whole batch, and keeps the values it read.
+		// go-redis returns the error for the whole batch, and keeps the values that it read.
 		require.EqualValues(t, 1, before.Val())
 		require.Empty(t, cut.Val())
 		require.Zero(t, after.Val())
@@ -156,7 +156,7 @@ func TestHoldBackKeepsTheClientWaitingUntilItGivesUp(t *testing.T) {
 	})
 }
 
-// A late copy: the client has its answer, and the same bytes arrive once more.
+// A late copy: the client has its answer, and the same bytes arrive again.
 func TestDuplicateRunsOnceMoreWhenReleased(t *testing.T) {
 	everywhere(t, func(t *testing.T, r rig) {
 		key := redistest.Name(t)
@@ -186,7 +186,7 @@ func TestDelayedCommandStillRuns(t *testing.T) {
 	}
 }
 
-// A client that got NOSCRIPT has not run the script: to lose that answer would
+// A client that got NOSCRIPT has not run the script. If the proxy lost that answer, the test would
 // test nothing, and look as if it did.
 func TestFaultWaitsForTheScriptThatReallyRuns(t *testing.T) {
 	for name, action := range map[string]redistest.Action{
@@ -233,7 +233,7 @@ func TestRuleSkipsThenBitesSoManyTimesUntilDisarmed(t *testing.T) {
 	})
 }
 
-// requireTimeout is for a client that waited and was told nothing.
+// requireTimeout is for a client that waited and got no answer.
 func requireTimeout(t testing.TB, err error) {
 	t.Helper()
 	var timeout interface{ Timeout() bool }
@@ -241,7 +241,7 @@ func requireTimeout(t testing.TB, err error) {
 	require.True(t, timeout.Timeout())
 }
 
-// What comes back says nothing of what was done.
+// The answer says nothing about what the server did.
 func TestFailAfterRunsTheCommandAndAnswersOtherwise(t *testing.T) {
 	everywhere(t, func(t *testing.T, r rig) {
 		key := redistest.Name(t)

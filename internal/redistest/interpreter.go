@@ -3,7 +3,7 @@ package redistest
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha1" // by which Redis names scripts
+	"crypto/sha1" // Redis names scripts by it
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -17,12 +17,12 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// KeepLua makes the server run scripts in Lua states that are kept. miniredis makes
-// one with all of its libraries for each run, which is half of what a simulated
-// schedule costs; commands, and what is answered, stay its own. Of the module redis
-// there is what scripts of locks need, and nothing keeps a script from making
-// globals: other tests run the same scripts in miniredis' way. before is called
-// ahead of each script; loaded are the texts that the server knows from the start.
+// KeepLua makes the server run scripts in Lua states that it keeps. miniredis makes a state with
+// all of its libraries for each run, which is half of the cost of a simulated schedule. Commands
+// and their answers still come from miniredis. The module redis has only what scripts of locks
+// need. Nothing prevents a script from making globals, but other tests run the same scripts as
+// miniredis does. The server calls before ahead of each script. loaded has the texts that the
+// server knows from the start.
 func (v *Virtual) KeepLua(before func(), loaded ...string) {
 	k := &keptLua{m: v.Server, srv: v.Server.Server(), loaded: map[string]*lua.FunctionProto{}}
 	k.nested = contextOfScripts(k.srv)
@@ -39,9 +39,9 @@ func (v *Virtual) KeepLua(before func(), loaded ...string) {
 	})
 }
 
-// contextOfScripts is what miniredis gives to commands that a script calls, by which
-// they know that its mutex is held. It is the same for every server, and cannot be
-// made here, only caught.
+// contextOfScripts is the context that miniredis gives to commands that a script calls. It shows
+// them that the mutex of miniredis is held. It is the same for every server. Other packages cannot
+// make it, so contextOfScripts catches it.
 func contextOfScripts(srv *server.Server) any {
 	caught.Lock()
 	defer caught.Unlock()
@@ -62,7 +62,7 @@ var caught struct {
 	context any
 }
 
-// keptLua is the scripts of one server.
+// keptLua has the scripts of one server.
 type keptLua struct {
 	m      *miniredis.Miniredis
 	srv    *server.Server
@@ -70,8 +70,8 @@ type keptLua struct {
 	loaded map[string]*lua.FunctionProto // by name; guarded by m
 }
 
-// eval leaves what it does not know to miniredis: scripts that were never sent, and
-// numbers of keys that are none.
+// eval leaves to miniredis what it does not know: scripts that were never sent, and invalid numbers
+// of keys.
 func (k *keptLua) eval(peer *server.Peer, cmd string, args []string) (done bool) {
 	k.m.Lock()
 	defer k.m.Unlock()
@@ -87,7 +87,7 @@ func (k *keptLua) eval(peer *server.Peer, cmd string, args []string) (done bool)
 	i.srv, i.peer.Ctx = k.srv, k.nested
 	if i.run(peer, s.proto, args[2:2+keys], args[2+keys:]) {
 		k.loaded[s.name] = s.proto
-		interpreters.Put(i) // and not one in which something went wrong
+		interpreters.Put(i) // not one in which something went wrong
 	}
 	return true
 }
@@ -119,11 +119,11 @@ func compile(text string) compiled {
 
 var interpreters = sync.Pool{New: func() any { return newInterpreter() }}
 
-// interpreter is one Lua state, and the way from it to the server and back.
+// interpreter is one Lua state, with the way from it to the server and back.
 type interpreter struct {
 	lua     *lua.LState
 	srv     *server.Server
-	peer    *server.Peer // to which the server answers what a script asks
+	peer    *server.Peer // to which the server answers the commands of a script
 	answers *bufio.Writer
 	answer  *bufio.Reader
 }
@@ -147,7 +147,7 @@ func (i *interpreter) run(client *server.Peer, script *lua.FunctionProto, keys, 
 	i.lua.SetTop(0)
 	i.lua.Push(i.lua.NewFunctionFromProto(script))
 	if err := i.lua.PCall(0, 1, nil); err != nil {
-		client.WriteError("ERR Error compiling script (new function): " + err.Error()) // as miniredis has it
+		client.WriteError("ERR Error compiling script (new function): " + err.Error()) // the message of miniredis
 		return false
 	}
 	i.reply(client, i.lua.Get(1))
@@ -174,7 +174,7 @@ func (i *interpreter) call(raises bool) int {
 	return 1
 }
 
-// value is what a script gets to see of an answer.
+// value is the Lua value that a script gets for an answer.
 func (i *interpreter) value(answer any) lua.LValue {
 	switch a := answer.(type) {
 	case nil:
@@ -195,7 +195,7 @@ func (i *interpreter) value(answer any) lua.LValue {
 	panic(fmt.Sprintf("redistest: an answer of type %T", answer))
 }
 
-// reply sends the client what a script returned.
+// reply sends the client the result of a script.
 func (i *interpreter) reply(client *server.Peer, v lua.LValue) {
 	switch v := v.(type) {
 	case lua.LNumber:

@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// Goal: what a script answers does not depend on whose Lua state it runs in. Method:
-// everything a script can return or be told, on both, by both ways to call it.
+// Goal: the answer of a script does not depend on whose Lua state runs it. Method: compare both for
+// everything that a script can return or get, with both ways to call it.
 func TestKeptLuaAnswersAsMiniredisDoes(t *testing.T) {
 	fills := `redis.call('SET', 'text', 'a') redis.call('HSET', 'hash', 'f', '1', 'g', '2') redis.call('ZADD', 'set', '1.5', 'm') `
 	returns := map[string]string{
@@ -44,7 +44,7 @@ func TestKeptLuaAnswersAsMiniredisDoes(t *testing.T) {
 				rdb := v.Client()
 				text := fills + text
 				for _, ask := range []*redis.Cmd{
-					rdb.EvalSha(ctx, redis.NewScript(text).Hash(), []string{"k"}), // not there yet
+					rdb.EvalSha(ctx, redis.NewScript(text).Hash(), []string{"k"}), // not loaded yet
 					rdb.Eval(ctx, text, []string{"k", "l"}, 1, "a"),
 					rdb.EvalSha(ctx, redis.NewScript(text).Hash(), []string{"k", "l"}, "b"),
 				} {
@@ -59,7 +59,7 @@ func TestKeptLuaAnswersAsMiniredisDoes(t *testing.T) {
 	})
 }
 
-// A script is alone on the server, and what is set before it holds throughout.
+// No other command runs while a script runs, and values that were set before stay the same.
 func TestNothingComesBetweenTheCommandsOfAKeptScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -75,8 +75,8 @@ func TestNothingComesBetweenTheCommandsOfAKeptScript(t *testing.T) {
 	})
 }
 
-// What the server knows from the start needs no EVAL, and what is no call is refused as
-// miniredis refuses it.
+// A script that the server knows from the start needs no EVAL. The server refuses an invalid call
+// as miniredis does.
 func TestAKeptServerKnowsWhatWasLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// late is what one connection sent and the server has yet to see: the tail of a
-// conversation, with the login it takes to be heard.
+// late has the commands that one connection sent and the server has not got yet, with the login
+// that they need.
 type late struct {
 	dial  func() (net.Conn, error)
 	login []command
@@ -24,8 +24,8 @@ func (l *late) len() int {
 	return len(l.commands)
 }
 
-// add takes a further command, unless the rest has been sent: what comes then
-// is lost, as it would be behind a segment that was lost for good.
+// add takes a further command, unless the others have been sent. Then the command is lost, as it
+// would be behind a segment that was lost for ever.
 func (l *late) add(cmd command) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,8 +41,8 @@ func (l *late) take() []command {
 	return l.commands
 }
 
-// send plays the commands to the server and returns one reply each. The first
-// failure of the connection is the last reply.
+// send sends the commands to the server, and returns one reply each. If the connection fails, the
+// error is the last reply.
 func (l *late) send() []any {
 	conn, err := l.dial()
 	if err != nil {

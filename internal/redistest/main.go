@@ -9,16 +9,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the body of TestMain: it runs the tests, ends the shared server and
-// fails the run when goroutines remain. Options name those that are known to
-// remain, each with the reason beside it. go-redis is kept from printing: it would
-// tell of every fault, a hundred lines for each that a test is about.
+// Main is the body of TestMain. It runs the tests, ends the shared server, and fails the run if
+// goroutines are left. The options name goroutines that are known to be left, and the caller gives
+// the reason for each. Main also stops go-redis from printing, because it would print a hundred
+// lines for each fault of a test.
 func Main(m *testing.M, ignored ...goleak.Option) {
 	logging.Disable()
 	shared.hasMain.Store(true)
 	code := m.Run()
 	endShared()
-	// After a failure leaks are to be expected and only hide what failed.
+	// After a failure, leaks are normal, and would only hide the failure.
 	if code == 0 {
 		code = leaks(ignored)
 	}
@@ -26,8 +26,8 @@ func Main(m *testing.M, ignored ...goleak.Option) {
 }
 
 func leaks(ignored []goleak.Option) int {
-	// The pool of a go-redis client that could not dial tries again by itself, and sees
-	// only once a second that the client was closed.
+	// The pool of a go-redis client that could not dial retries by itself. It checks only once a
+	// second whether the client is closed.
 	dials := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
 	if err := goleak.Find(append(ignored, dials)...); err != nil {
 		fmt.Fprintln(os.Stderr, "redistest: goroutines left behind:", err)

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// OneByOne is the hook for pipelines of a hook that knows single commands: each command of a
-// pipeline passes through that one, and is sent by itself, with the context of its caller.
+// OneByOne is the pipeline hook for a hook that knows only single commands. Each command of a
+// pipeline passes through that hook, and is sent by itself, with the context of its caller.
 func OneByOne(single interface {
 	ProcessHook(next redis.ProcessHook) redis.ProcessHook
 }, next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

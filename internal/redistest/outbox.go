@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// outbox writes to a client in order, some things later than others, and never
-// makes the sender wait. With a sender that waits, one subscriber that does not
-// read would stop miniredis, which writes under its global lock.
+// outbox writes to a client in order, some items later than others, and never makes the sender
+// wait. If the sender waited, one subscriber that does not read would stop miniredis, which writes
+// under its global lock.
 type outbox struct {
 	conn net.Conn
 	done <-chan struct{}
-	more chan struct{} // something was put; one token is enough
+	more chan struct{} // signals a put; one token is enough
 
 	mu    sync.Mutex
 	items []parcel
 }
 
-// parcel is bytes to write not before due, or the end of the connection.
+// parcel has bytes to write, but not before due, or ends the connection.
 type parcel struct {
 	bytes []byte
 	due   time.Time
@@ -39,7 +39,7 @@ func (o *outbox) put(p parcel) {
 	}
 }
 
-// run writes until the end of the connection.
+// run writes until the connection ends.
 func (o *outbox) run() {
 	for {
 		select {
@@ -72,10 +72,10 @@ func (o *outbox) deliver(p parcel) bool {
 		return false
 	}
 	_, err := o.conn.Write(p.bytes)
-	return err == nil // else the reader of the connection sees it end too
+	return err == nil // else the reader of the connection gets the end too
 }
 
-// pause waits for d, and says whether that was all it waited for.
+// pause waits for d. It returns false if done was closed earlier.
 func pause(d time.Duration, done <-chan struct{}) bool {
 	if d <= 0 {
 		return true

@@ -6,9 +6,9 @@ import (
 	"net"
 )
 
-// Ports are drawn from below the range the kernel hands to outgoing
-// connections. A server that is down for a moment would otherwise lose its port
-// to one of the very clients that try to reach it, and could not come back.
+// Ports are below the range that the kernel uses for outgoing connections. Otherwise a server that
+// is down for a moment could lose its port to a client that tries to reach it, and could not come
+// back.
 const (
 	portMin = 20000
 	portMax = 32000
@@ -27,8 +27,8 @@ func listenLocal() (net.Listener, error) {
 	return nil, fmt.Errorf("no free port between %d and %d: %w", portMin, portMax, err)
 }
 
-// freePort names a port that was free a moment ago. Whoever binds it may come
-// second, has to notice, and asks for another.
+// freePort returns a port that was free a moment ago. Someone else may bind it first. The caller
+// has to notice that, and asks for another port.
 func freePort() (int, error) {
 	l, err := listenLocal()
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Proxy stands between clients and a server, and does harm as told. It knows
-// the protocol, so that a fault hits one command, not whatever a connection
-// happens to carry at that moment.
+// Proxy is between clients and a server, and causes faults. It knows the protocol, so that a fault
+// hits one chosen command.
 type Proxy struct {
 	t TB
 
@@ -27,7 +26,7 @@ type Proxy struct {
 	dial      func() (net.Conn, error)
 	addr      string // empty in virtual time
 	listener  net.Listener
-	refusing  bool // clients are refused: down, or closed
+	refusing  bool // refuses clients: down, or closed
 	sessions  map[*session]struct{}
 	faults    []*Fault
 	hole      Traffic
@@ -47,13 +46,12 @@ const (
 	AllTraffic
 	// SubscriberTraffic is the connections that have asked for a subscription.
 	SubscriberTraffic
-	// CommandTraffic is the connections that have sent commands and have not
-	// asked for a subscription. A handshake alone belongs to neither.
+	// CommandTraffic is the connections that have sent commands, but have not asked for a
+	// subscription. A connection with a handshake only belongs to neither.
 	CommandTraffic
 )
 
-// NewProxy listens on a port of its own in front of the server at upstream,
-// until the test ends.
+// NewProxy listens on a port of its own in front of the server at upstream, until the test ends.
 func NewProxy(t TB, upstream string) *Proxy {
 	t.Helper()
 	p := newProxy(t, func() (net.Conn, error) { return net.DialTimeout("tcp", upstream, readyWithin) })
@@ -72,17 +70,17 @@ func newProxy(t TB, dial func() (net.Conn, error)) *Proxy {
 	return p
 }
 
-// Addr is where clients connect to, the same over Down and Up.
+// Addr is the address for clients. Down and Up do not change it.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Client returns a go-redis client of the proxy with default options except what
-// mods change. It is closed when the test ends.
+// Client returns a go-redis client of the proxy. It has default options except for the changes of
+// mods. It is closed when the test ends.
 func (p *Proxy) Client(mods ...func(*redis.Options)) *redis.Client {
 	p.t.Helper()
 	return newClient(p.t, p.addr, mods)
 }
 
-// Inject puts a rule in force. The first rule that takes a command has it.
+// Inject makes a rule active. The first rule that takes a command gets it.
 func (p *Proxy) Inject(rule Rule) *Fault {
 	f := newFault(p.t, rule)
 	p.mu.Lock()
@@ -91,18 +89,18 @@ func (p *Proxy) Inject(rule Rule) *Fault {
 	return f
 }
 
-// BlackHole discards all traffic of that kind in both directions and leaves the
-// connections open; new ones are accepted. This lasts until Heal, and for a
-// connection that lost something to its end, as after a lost NAT entry.
+// BlackHole discards all traffic of that kind in both directions. It leaves the connections open,
+// and accepts new ones. It lasts until Heal. A connection that lost something stays silent until
+// its end, as after a lost NAT entry.
 func (p *Proxy) BlackHole(traffic Traffic) { p.setHole(traffic) }
 
-// Heal ends BlackHole for connections that lost nothing and for new ones.
+// Heal ends BlackHole for new connections, and for those that lost nothing.
 func (p *Proxy) Heal() { p.setHole(noTraffic) }
 
 // Discarded counts the commands and replies that fell into a black hole.
 func (p *Proxy) Discarded() int { return int(p.discarded.Load()) }
 
-// Unheard counts the published messages among them.
+// Unheard counts the published messages that Discarded counts.
 func (p *Proxy) Unheard() int { return int(p.unheard.Load()) }
 
 // KillAll closes every connection.
@@ -119,7 +117,7 @@ func (p *Proxy) Kill(traffic Traffic) (killed int) {
 		}
 	}
 	p.mu.Unlock()
-	for _, s := range doomed { // each takes the mutex to be forgotten
+	for _, s := range doomed { // end takes the mutex to remove the session
 		s.end()
 	}
 	return len(doomed)
@@ -154,22 +152,22 @@ func (p *Proxy) Up() {
 	p.serve(l)
 }
 
-// Accepted counts the connections there have been.
+// Accepted counts the connections that the proxy has accepted.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Open counts the connections there are.
+// Open counts the connections that are open.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.sessions)
 }
 
-// Forwarded counts the commands of these names that went to the server since
-// ResetCounts, or all commands. What Release sends does not count.
+// Forwarded counts the commands of these names that went to the server since ResetCounts. Without
+// names, it counts all commands. It does not count the commands that Release sends.
 func (p *Proxy) Forwarded(names ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,29 +180,28 @@ func (p *Proxy) Forwarded(names ...string) int {
 	return n
 }
 
-// ResetCounts forgets the connections and commands counted, and the record.
+// ResetCounts forgets the recorded commands, and the counts of connections and commands.
 func (p *Proxy) ResetCounts() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.accepted, p.forwarded, p.record = 0, map[string]int{}, nil
 }
 
-// Record keeps every command that is forwarded from now on.
+// Record records every command that the proxy forwards from now on.
 func (p *Proxy) Record() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.recording = true
 }
 
-// Recorded returns the commands kept so far, in the order in which they went to
-// the server.
+// Recorded returns the commands recorded so far, in the order in which they went to the server.
 func (p *Proxy) Recorded() [][]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.record)
 }
 
-// serve accepts clients until the listener is closed.
+// serve accepts clients until the listener closes.
 func (p *Proxy) serve(l net.Listener) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,14 +212,14 @@ func (p *Proxy) serve(l net.Listener) {
 			if err != nil {
 				return
 			}
-			// Not in this goroutine: a server that does not take the connection
-			// must not keep other clients from theirs.
+			// In a goroutine of its own, because a server that does not accept one connection must not block
+			// other clients.
 			p.running.Go(func() { _ = p.connect(client) })
 		}
 	})
 }
 
-// connect makes a session of a client's connection, or closes it.
+// connect makes a session for the connection of a client, or closes the connection.
 func (p *Proxy) connect(client net.Conn) error {
 	server, err := p.dialServer()
 	if err != nil {
@@ -237,7 +234,7 @@ func (p *Proxy) connect(client net.Conn) error {
 	return nil
 }
 
-// admit starts the session unless clients are refused.
+// admit starts the session, unless the proxy refuses clients.
 func (p *Proxy) admit(s *session) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +249,7 @@ func (p *Proxy) admit(s *session) bool {
 	return true
 }
 
-// dialServer connects to the server that clients are led to.
+// dialServer connects to the server that the proxy leads clients to.
 func (p *Proxy) dialServer() (net.Conn, error) {
 	p.mu.Lock()
 	dial := p.dial
@@ -260,7 +257,7 @@ func (p *Proxy) dialServer() (net.Conn, error) {
 	return dial()
 }
 
-// lead has new connections go to another server, and ends the others.
+// lead makes new connections go to another server, and ends the others.
 func (p *Proxy) lead(dial func() (net.Conn, error)) {
 	p.mu.Lock()
 	p.dial = dial
@@ -268,8 +265,8 @@ func (p *Proxy) lead(dial func() (net.Conn, error)) {
 	p.KillAll()
 }
 
-// DelayMessages has messages of subscriptions arrive so much later, behind the
-// answers to later commands of other connections; 0 ends that.
+// DelayMessages delays messages of subscriptions by d, so they arrive behind the answers to later
+// commands of other connections. 0 ends that.
 func (p *Proxy) DelayMessages(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,7 +276,7 @@ func (p *Proxy) DelayMessages(d time.Duration) {
 // Delayed counts the messages that DelayMessages made late.
 func (p *Proxy) Delayed() int { return int(p.delayed.Load()) }
 
-// messageDue is when a message that comes now is to arrive; zero: at once.
+// messageDue is the time at which a message that comes now should arrive. Zero: immediately.
 func (p *Proxy) messageDue() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,7 +299,7 @@ func (p *Proxy) forget(s *session) {
 	delete(p.sessions, s)
 }
 
-// close is the clean-up: no connection and no goroutine remains.
+// close is the clean-up. No connection and no goroutine remains.
 func (p *Proxy) close() {
 	p.Down()
 	p.running.Wait()

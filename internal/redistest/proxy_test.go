@@ -63,8 +63,7 @@ func TestMessagesPassBesideReplies(t *testing.T) {
 	})
 }
 
-// The fault is bound to the reply that belongs to the command, not to the next
-// thing the server says.
+// The fault belongs to the reply to the command, not to whatever the server sends next.
 func TestMessageIsNotTakenForTheReplyOfAFaultyCommand(t *testing.T) {
 	everywhere(t, func(t *testing.T, r rig) {
 		channel := redistest.Name(t)
@@ -184,8 +183,8 @@ func TestCommandsAreCountedAndRecorded(t *testing.T) {
 	})
 }
 
-// A late command goes over a connection of its own, which the server has to
-// let in, and which has to speak the protocol of the original.
+// A late command uses a connection of its own. The connection has to log in, and has to use the
+// protocol of the original.
 func TestLateCommandLogsInAsItsClientDid(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "secret")

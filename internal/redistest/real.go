@@ -15,13 +15,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// readyWithin bounds how long a server may take to answer, and to end when
-// asked to. It only ever passes in full when something is broken.
+// readyWithin limits the time that a server may take to answer, or to end on request. Only a broken
+// server takes all of it.
 const readyWithin = 20 * time.Second
 
-// Server is a real server, Redis or Valkey, running as a child process on the
-// loopback interface. It belongs to the test that started it and fails that
-// test when it cannot do what it is told.
+// Server is a real server, Redis or Valkey, that runs as a child process on the loopback interface.
+// It belongs to the test that started it, and fails that test if it cannot do what the test asks.
 type Server struct {
 	t       testing.TB // nil for the shared server, which no test may disturb
 	binary  binary
@@ -32,10 +31,10 @@ type Server struct {
 	control *redis.Client
 }
 
-// Start runs a server of the test's own, without persistence, and returns when
-// it answers. Further args win over the defaults, one word each, as 6.2 wants
-// it: "--appendonly", "yes", "--save", "3600", "1". The server is killed when the test ends. It costs about 20 ms;
-// a test that needs nothing but names of its own takes Shared.
+// Start runs a server of the test's own, without persistence, and returns when it answers. Further
+// args override the defaults. They are one word each, as 6.2 requires: "--appendonly", "yes",
+// "--save", "3600", "1". The server is killed when the test ends. It costs about 20 ms. A test that
+// needs only names of its own uses Shared.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, binary: findBinary(t), dir: t.TempDir(), args: args}
@@ -46,22 +45,22 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// Addr is host:port, the same over every Restart.
+// Addr is host:port. It stays the same over every Restart.
 func (s *Server) Addr() string { return localAddr(s.port) }
 
-// URL is the address in the form redis.ParseURL reads.
+// URL is the address in the form that redis.ParseURL reads.
 func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
 
-// Dir is the server's working directory, where its files are.
+// Dir is the working directory of the server, with its files.
 func (s *Server) Dir() string { return s.dir }
 
 // Kind is "redis" or "valkey".
 func (s *Server) Kind() string { return s.binary.kind }
 
-// Version is what the server calls its own version, such as "7.0.15".
+// Version is the version that the server reports, such as "7.0.15".
 func (s *Server) Version() string { return s.binary.version }
 
-// RunID is the server's name for its present life; it changes with a restart.
+// RunID is the server's name for its current run. It changes with a restart.
 func (s *Server) RunID() string {
 	info, err := s.info()
 	if err != nil {
@@ -70,21 +69,21 @@ func (s *Server) RunID() string {
 	return info["run_id"]
 }
 
-// Client returns a go-redis client with default options except what mods
-// change. It is closed when the test ends.
+// Client returns a go-redis client. It has default options except for the changes of mods. It is
+// closed when the test ends.
 func (s *Server) Client(t testing.TB, mods ...func(*redis.Options)) *redis.Client {
 	t.Helper()
 	return newClient(t, s.Addr(), mods)
 }
 
-// Control returns a connection of the operator's: CONFIG SET, DEBUG, CLIENT
-// PAUSE, ACL. It logs in as a user of its own, so that requirepass and ACL
-// rules made for the default user do not lock it out, and it never sends
-// anything twice. CLIENT PAUSE ALL, Pause and a full house do stop it.
+// Control returns a connection of the operator, for CONFIG SET, DEBUG, CLIENT PAUSE or ACL. It logs
+// in as a user of its own, so that requirepass and ACL rules for the default user do not lock it
+// out. It never sends anything twice. CLIENT PAUSE ALL, Pause, and a server without free
+// connections do block it.
 func (s *Server) Control() *redis.Client { return s.control }
 
-// Pause stops the server as SIGSTOP does: connections stay open, nobody
-// answers, and its clock runs on.
+// Pause stops the server as SIGSTOP does. Connections stay open, nobody answers, and the clock of
+// the server runs on.
 func (s *Server) Pause() {
 	s.mine("Pause")
 	if err := s.child.signal(signalPause); err != nil {
@@ -100,20 +99,20 @@ func (s *Server) Resume() {
 	}
 }
 
-// Kill ends the server at once, as a crash does. Returns when it is gone.
+// Kill ends the server immediately, as a crash does. It returns when the server is gone.
 func (s *Server) Kill() {
 	s.mine("Kill")
 	s.child.kill()
 }
 
-// Stop asks the server to end, which lets it save what it is configured to
-// save. Returns when it is gone.
+// Stop asks the server to end, so that it can save what it is configured to save. It returns when
+// the server is gone.
 func (s *Server) Stop() {
 	s.mine("Stop")
 	if s.child.isDead() {
 		return
 	}
-	_ = s.child.signal(signalResume) // a paused process hears no SIGTERM
+	_ = s.child.signal(signalResume) // a paused process does not get SIGTERM
 	_ = s.child.signal(syscall.SIGTERM)
 	select {
 	case <-s.child.dead:
@@ -123,8 +122,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart starts the server again on the same port and directory, killing it
-// first if it runs, and returns when it answers.
+// Restart starts the server again on the same port and directory, and returns when it answers. If
+// the server runs, Restart kills it first.
 func (s *Server) Restart() {
 	s.Relaunch()
 	if err := s.awaitReady(func(err error) bool { return err == nil }); err != nil {
@@ -132,8 +131,8 @@ func (s *Server) Restart() {
 	}
 }
 
-// Relaunch is Restart without waiting for the data: it returns when the server
-// answers anything, be it LOADING.
+// Relaunch is Restart without waiting for the data. It returns when the server answers anything,
+// even LOADING.
 func (s *Server) Relaunch() {
 	s.mine("Restart")
 	s.child.kill()
@@ -149,7 +148,7 @@ func (s *Server) Relaunch() {
 	}
 }
 
-// end is the clean-up: no process and no connection remains.
+// end is the clean-up. No process and no connection remains.
 func (s *Server) end() {
 	if s.control != nil {
 		_ = s.control.Close()
@@ -159,8 +158,8 @@ func (s *Server) end() {
 	}
 }
 
-// startOnFreePort tries ports until the server could bind one. Other test
-// binaries look for ports at the same time.
+// startOnFreePort tries ports until the server could bind one, because other test binaries look for
+// ports at the same time.
 func (s *Server) startOnFreePort() error {
 	var errs []error
 	for range 5 {
@@ -219,8 +218,8 @@ func (s *Server) controlOptions() *redis.Options {
 	}
 }
 
-// awaitReady asks until the answer to PING is good enough. Who answers is
-// checked too: after a lost race for the port it would be somebody else's.
+// awaitReady sends PING until the answer is good enough. It also checks which server answers. After
+// a lost race for the port, it would be another server.
 func (s *Server) awaitReady(good func(error) bool) error {
 	var err error
 	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -245,7 +244,7 @@ func (s *Server) checkPid() error {
 	return nil
 }
 
-// info is the server section of INFO, which is answered while loading too.
+// info is the server section of INFO, which the server also answers while it loads.
 func (s *Server) info() (map[string]string, error) {
 	text, err := s.control.Info(context.Background(), "server").Result()
 	if err != nil {
@@ -260,8 +259,8 @@ func (s *Server) info() (map[string]string, error) {
 	return info, nil
 }
 
-// mine refuses to disturb the shared server. A panic, since a test that does it
-// would break others which run beside it and have done nothing wrong.
+// mine refuses to disturb the shared server. It panics, because such a test would break other tests
+// that run beside it and have done nothing wrong.
 func (s *Server) mine(verb string) {
 	if s.t == nil {
 		panic("redistest: " + verb + " on the shared server; use Start")

@@ -88,11 +88,11 @@ func TestPausedServerKeepsConnectionsOpenAndAnswersLater(t *testing.T) {
 	go func() { answer <- rdb.Ping(context.Background()).Err() }()
 	s.Resume()
 	require.NoError(t, <-answer)
-	s.Pause() // and clean-up ends a paused server as well
+	s.Pause() // the clean-up also ends a paused server
 }
 
-// The server looks at its clients every 2 MB of what it loads. With a delay per
-// key it is at it for seconds, of which the test waits for the first looks only.
+// The server serves its clients after every 2 MB that it loads. With a delay for each key, loading
+// takes seconds. The test waits only until the server first serves its clients.
 func TestRelaunchReturnsWhileTheServerIsLoading(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--save", "3600", "1", "--rdbcompression", "no", "--key-load-delay", "100000")

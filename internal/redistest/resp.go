@@ -14,17 +14,17 @@ type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
 
-// command is one request as it stood on the wire.
+// command is one request, with its bytes on the wire.
 type command struct {
 	args []string
 	raw  []byte
 }
 
-// name is the command's name in upper case.
+// name returns the name of the command in upper case.
 func (c command) name() string { return strings.ToUpper(c.args[0]) }
 
-// readCommand reads one request: an array of bulk strings, the only form that
-// clients send. Inline commands are for people and are refused.
+// readCommand reads one request, which is an array of bulk strings. Clients send no other form.
+// Inline commands are for people, and readCommand refuses them.
 func readCommand(r *bufio.Reader) (command, error) {
 	f, err := readFrame(r)
 	if err != nil {
@@ -43,18 +43,18 @@ func readCommand(r *bufio.Reader) (command, error) {
 	return command{args: args, raw: f.raw}, nil
 }
 
-// frame is one whole reply, whatever it nests.
+// frame is one whole reply, with everything that it nests.
 //
-// Its value is a string, an int64, a bool, nil, a ReplyError, or a []any of
-// these; a map is the []any of its keys and values in turn.
+// Its value is a string, an int64, a bool, nil, a ReplyError, or a []any of these. A map is a []any
+// with keys and values in turn.
 type frame struct {
 	kind  byte
 	value any
 	raw   []byte
 }
 
-// firstWord is the leading string of an array or push, in lower case: the kind
-// of a pub/sub message.
+// firstWord is the leading string of an array or push, in lower case. It is the kind of a pub/sub
+// message.
 func (f frame) firstWord() string {
 	if items, ok := f.value.([]any); ok && len(items) > 0 {
 		word, _ := items[0].(string)
@@ -75,8 +75,8 @@ func readFrame(r *bufio.Reader) (frame, error) {
 	return frame{kind: kind, value: value, raw: p.raw}, err
 }
 
-// frameReader keeps the bytes it has read, so that what is passed on is what
-// came in, to the byte.
+// frameReader keeps the bytes that it has read, so that the proxy forwards exactly the bytes that
+// came in.
 type frameReader struct {
 	r   *bufio.Reader
 	raw []byte
@@ -112,7 +112,7 @@ func (p *frameReader) next() (kind byte, value any, err error) {
 		value, err = p.items(n)
 	case '%':
 		value, err = p.items(2 * n)
-	case '|': // attributes stand before the value they describe
+	case '|': // attributes come before the value that they describe
 		if _, err = p.items(2 * n); err == nil {
 			return p.next()
 		}
@@ -126,7 +126,7 @@ func (p *frameReader) items(n int) (any, error) {
 	if n < 0 {
 		return nil, nil
 	}
-	items := make([]any, 0, min(n, 1024)) // n is the sender's claim
+	items := make([]any, 0, min(n, 1024)) // n comes from the sender, so it may be wrong
 	for range n {
 		_, item, err := p.next()
 		if err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// rig is a proxy with a server behind it, wherever that runs.
+// rig is a proxy with a server behind it, in virtual time or on TCP.
 type rig struct {
 	*redistest.Proxy
 	client func(mods ...func(*redis.Options)) *redis.Client
 }
 
-// ctx never ends: nothing here is about contexts.
+// ctx never ends, because no test here is about contexts.
 var ctx = context.Background()
 
-// everywhere runs one scenario in virtual time and over TCP on every server:
-// that this is possible is what the package is for.
+// everywhere runs one scenario in virtual time, and over TCP on every server. The purpose of the
+// package is to make that possible.
 func everywhere(t *testing.T, scenario func(t *testing.T, r rig)) {
 	t.Helper()
 	t.Run("virtual", func(t *testing.T) {
@@ -42,7 +42,7 @@ func everywhere(t *testing.T, scenario func(t *testing.T, r rig)) {
 // once makes a client that sends nothing twice.
 func once(o *redis.Options) { o.MaxRetries = -1 }
 
-// impatient makes a client that soon gives up waiting for a reply.
+// impatient makes a client that soon stops waiting for a reply.
 func impatient(o *redis.Options) {
 	once(o)
 	o.ReadTimeout = 100 * time.Millisecond

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sentinel runs a sentinel that watches master under this name until the test
-// ends, and returns its address when it knows the master and its replicas. It
-// takes itself for a majority, and a second of silence for a death.
+// Sentinel runs a sentinel that watches master under this name until the test ends. It returns the
+// address of the sentinel when the sentinel knows the master and its replicas. The sentinel needs
+// no other sentinel for a majority, and takes a second of silence for a failure.
 func Sentinel(t testing.TB, name string, master *Server, replicas int) string {
 	t.Helper()
 	port, err := freePort()
@@ -23,7 +23,7 @@ func Sentinel(t testing.TB, name string, master *Server, replicas int) string {
 	dir := t.TempDir()
 	config := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor %s 127.0.0.1 %d 1\n"+
 		"sentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 5000\n", port, dir, name, master.port, name, name)
-	file := filepath.Join(dir, "sentinel.conf") // which the sentinel writes to
+	file := filepath.Join(dir, "sentinel.conf") // the sentinel writes to it
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// session is one client's connection through the proxy. Three goroutines run
-// it: requests, replies, and the outbox that writes to the client.
+// session is the connection of one client through the proxy. Three goroutines run it: one for
+// requests, one for replies, and the outbox, which writes to the client.
 type session struct {
 	proxy  *Proxy
 	client net.Conn
@@ -21,13 +21,13 @@ type session struct {
 	ending sync.Once
 
 	role atomic.Int32
-	// mute: the client is kept in the dark about its connection's end.
+	// mute: the client must not notice that its connection has ended.
 	mute atomic.Bool
-	// black: bytes were lost, in either direction. What follows would be read
-	// as the answer to something else, so nothing follows, ever.
+	// black: bytes were lost, in either direction. The client would read later bytes as the answer to
+	// something else, so it gets none.
 	black atomic.Bool
 
-	// Of the requests' goroutine only.
+	// Used by the goroutine of the requests only.
 	swallowing bool
 	held       *late
 	login      []command
@@ -36,19 +36,19 @@ type session struct {
 	pending []*exchange // sent to the server and not answered, in order
 }
 
-// What a connection is used for shows with its first real command.
+// The first real command of a connection shows its role.
 const (
 	roleUndecided int32 = iota
 	roleCommands
 	roleSubscriber
 )
 
-// exchange is a command the server has to answer.
+// exchange is a command that the server has to answer.
 type exchange struct {
 	cmd   command
-	login []command // for a copy, should one be kept
+	login []command // for a copy, if a fault keeps one
 	fault *Fault    // nil for most
-	// confirmations to come: a subscription is answered once per channel, and
+	// confirmations is the number still to come. The server answers a subscription once per channel,
 	// with messages instead of a reply. 0 for all other commands.
 	confirmations int
 }
@@ -66,7 +66,7 @@ func newSession(p *Proxy, client, server net.Conn) *session {
 	return s
 }
 
-// end closes both sides. Safe to call from any goroutine, any number of times.
+// end closes both sides. Any goroutine may call it, any number of times.
 func (s *session) end() {
 	s.ending.Do(func() {
 		close(s.done)
@@ -76,7 +76,7 @@ func (s *session) end() {
 	})
 }
 
-// reset is end with a TCP reset, where there is TCP.
+// reset is end with a TCP reset, if the connection is TCP.
 func (s *session) reset() {
 	if tcp, ok := s.client.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -105,13 +105,13 @@ func (s *session) requests() {
 	}
 }
 
-// learn notes what a connection is used for, and its login.
+// learn records the login of a connection, and its role.
 func (s *session) learn(cmd command) {
 	switch cmd.name() {
 	case "HELLO", "AUTH", "SELECT":
 		s.login = append(s.login, cmd)
 	case "CLIENT", "READONLY", "READWRITE":
-		// part of a handshake as well, and without meaning for a late command
+		// part of a handshake as well, but a late command does not need it
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE":
 		s.role.Store(roleSubscriber)
 	default:
@@ -119,7 +119,7 @@ func (s *session) learn(cmd command) {
 	}
 }
 
-// isSilenced says whether traffic is to be discarded, and remembers it.
+// isSilenced reports whether to discard traffic, and remembers it.
 func (s *session) isSilenced() bool {
 	if !s.black.Load() && !s.proxy.isHoleFor(s.role.Load()) {
 		return false
@@ -134,7 +134,7 @@ func (s *session) silence() {
 	s.black.Store(true)
 }
 
-// treat does to the command what the fault says.
+// treat applies the fault to the command.
 func (s *session) treat(cmd command, f *Fault) {
 	if f == nil {
 		s.forward(&exchange{cmd: cmd})
@@ -165,8 +165,8 @@ func (s *session) treat(cmd command, f *Fault) {
 			s.forward(&exchange{cmd: cmd})
 		}
 	case actAnswer:
-		// Something harmless takes the command's place, so that the answer finds
-		// its place among the replies to the commands around it.
+		// A PING takes the place of the command, so that the answer keeps its place among the replies to
+		// the commands around it.
 		s.forward(&exchange{cmd: ping, fault: f})
 	default:
 		s.forward(&exchange{cmd: cmd, fault: f, login: slices.Clone(s.login)})
@@ -175,8 +175,8 @@ func (s *session) treat(cmd command, f *Fault) {
 
 var ping = command{args: []string{"PING"}, raw: []byte("*1\r\n$4\r\nPING\r\n")}
 
-// forward sends the command. That it is expected to be answered must be known
-// before it can be.
+// forward sends the command. It first notes that an answer will come, because the answer may come
+// immediately.
 func (s *session) forward(x *exchange) {
 	if slices.Contains([]string{"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE",
 		"UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}, x.cmd.name()) {
@@ -185,10 +185,10 @@ func (s *session) forward(x *exchange) {
 	s.mu.Lock()
 	s.pending = append(s.pending, x)
 	s.mu.Unlock()
-	if x.kind() != actAnswer { // the client's command does not go to the server
+	if x.kind() != actAnswer { // the command of the client does not go to the server
 		s.proxy.count(x.cmd)
 	}
-	_, _ = s.server.Write(x.cmd.raw) // if it fails, replies sees the end as well
+	_, _ = s.server.Write(x.cmd.raw) // if it fails, the goroutine of the replies gets the end as well
 }
 
 // replies passes replies and messages to the client until either side ends.
@@ -210,15 +210,15 @@ func (s *session) replies() {
 	}
 }
 
-// serverEnded tells the client, behind everything it has yet to get.
+// serverEnded ends the client's connection, after everything that the client has yet to get.
 func (s *session) serverEnded() {
 	if !s.mute.Load() {
 		s.out.put(parcel{end: s.end})
 	}
 }
 
-// answered returns the exchange that the frame is the first answer to, nil for
-// messages and further confirmations.
+// answered returns the exchange that the frame is the first answer to. It returns nil for messages
+// and further confirmations.
 func (s *session) answered(f frame) *exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +240,8 @@ func (s *session) answered(f frame) *exchange {
 	return &first
 }
 
-// isMessage tells what the server sends by itself from what it answers. RESP2
-// has no type for it, only words that stand first.
+// isMessage distinguishes messages of the server from its answers. RESP2 has no type for messages,
+// only first words.
 func (s *session) isMessage(f frame) bool {
 	if f.kind == '>' {
 		return true
@@ -252,7 +252,7 @@ func (s *session) isMessage(f frame) bool {
 	}, f.firstWord())
 }
 
-// pass hands the frame to the client, or does to it what the exchange's fault says.
+// pass sends the frame to the client, or applies the fault of the exchange to it.
 func (s *session) pass(f frame, x *exchange) {
 	p := parcel{bytes: f.raw}
 	if x == nil && f.firstWord() == "message" {

@@ -7,23 +7,23 @@ import (
 	"testing"
 )
 
-// shared is the one server of this test process for tests that only need
-// names of their own. It lives from its first use to the end of Main.
+// shared is the one server of this test process, for tests that need only names of their own. It
+// lives from its first use to the end of Main.
 var shared struct {
 	once    sync.Once
 	server  *Server
 	err     error
-	hasMain atomic.Bool // somebody will end it
+	hasMain atomic.Bool // Main will end it
 }
 
-// Shared returns the server that all tests of this process have in common.
-// Use names from Name, and neither flush nor configure nor stop it.
+// Shared returns the server that all tests of this process share. Use names from Name. Do not
+// flush, configure or stop it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	if !shared.hasMain.Load() {
 		t.Fatal("redistest.Shared needs func TestMain(m *testing.M) { redistest.Main(m) }, which ends the server")
 	}
-	b := findBinary(t) // outside the once: each test is skipped by itself
+	b := findBinary(t) // outside the once, so that each test is skipped by itself
 	shared.once.Do(func() { shared.server, shared.err = startShared(b) })
 	if shared.err != nil {
 		t.Fatal(shared.err)

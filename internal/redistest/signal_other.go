@@ -4,6 +4,6 @@ package redistest
 
 import "os"
 
-// There are no job-control signals here. Interrupt is one that os.Process
-// refuses to send, so that a test which pauses a server fails and says why.
+// These systems have no job-control signals. os.Process refuses to send Interrupt, so a test that
+// pauses a server fails with a reason.
 var signalPause, signalResume = os.Interrupt, os.Interrupt

@@ -1,7 +1,6 @@
 package redistest
 
-// TB is the part of testing.TB that *rapid.T has as well, so that faults can be
-// drawn and shrunk.
+// TB is the part of testing.TB that *rapid.T also has, so that rapid can draw and shrink faults.
 type TB interface {
 	Helper()
 	Name() string
