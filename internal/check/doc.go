@@ -1,17 +1,15 @@
-// Package check has the verdicts over what clients of a lock did. Each sees what
-// the others cannot:
+// Package check judges what clients of a lock did. Each check finds what the others cannot:
 //
-//   - [Linearizable]: what clients were told is what one lock, asked by one client
-//     after the other, could have told them. Refusals have to be justified too.
-//     Of a [FairMutex] the order is a part. For histories in which nothing expires, or
-//     those of which [Expiring] has made the end of a lease an operation; [Unheard] and
-//     [Grants] excuse there what no client could know.
-//   - [Order]: nobody passed over one that waited. Bears expiry, and excuses those
-//     who could not be heard of.
-//   - [Prompt]: a lock that is given back is not free while somebody waits for it.
-//   - [Overlaps]: no more units were trusted to be held at one time than there
-//     were: 1 for a mutex. Bears expiry, deleted keys, dead processes.
-//   - [Fences]: only grow.
-//   - [Resource]: what a lock protects, written with and without a look at the
-//     fence: how much damage there really is, and that fences prevent it.
+//   - [Linearizable]: one lock that serves one client after the other could have given the same
+//     answers. Refusals have to be justified too. For a [FairMutex] that includes the order. It is
+//     for histories in which nothing expires, and for those in which [Expiring] has made the end of
+//     a lease an operation. In the latter, [Unheard] and [Grants] excuse what no client could know.
+//   - [Order]: nobody got ahead of a waiter. Holds may expire. Waiters that Redis may have taken for
+//     crashed are excused.
+//   - [Prompt]: a lock that is released is not free while somebody waits for it.
+//   - [Overlaps]: holders never trusted more units at the same time than there were, which is 1 for
+//     a mutex. Holds may expire, keys may be deleted, and processes may crash.
+//   - [Fences]: fences only grow.
+//   - [Resource]: the thing that a lock protects, written with and without a check of the fence. It
+//     shows how much damage there really is, and that fences prevent it.
 package check

@@ -7,15 +7,14 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Expiring makes the end of a lease an operation, so that histories in which leases
-// end can be judged. A release that was told of a loss says that the lock became free
-// at some point after the grant, which may be before that was answered: who was stopped
-// hears of it late. And at the latest a lease after the release was told: a renewal
-// that nobody heard the answer of may have been the last word. One whose outcome nobody
-// knows says that it may have become free since then. A re-entry that was told of a
-// loss says nothing: the release will.
+// Expiring makes the end of a lease an operation, so that Linearizable can judge histories in which
+// leases end. If a release reported a loss, the lock became free at some point after the grant.
+// That may be before the answer to the grant, because a stopped client gets the answer late. It was
+// free at the latest a lease after the answer to the release, because an unanswered renewal may
+// have been the last command. If the outcome of a release is unknown, the lock may have become free
+// since its call. A re-entry that reported a loss adds nothing, because the release will.
 func Expiring(ops []history.Op, lease time.Duration) (out []history.Op) {
-	asked := map[string]int64{} // when the last grant was, by acquisition
+	asked := map[string]int64{} // when the last grant was requested, by acquisition
 	for _, op := range ops {
 		switch {
 		case op.Kind != history.Release && op.Outcome == history.Lost:
@@ -33,9 +32,9 @@ func Expiring(ops []history.Op, lease time.Duration) (out []history.Op) {
 	return out
 }
 
-// Abandoned adds, for holds that nobody has given back, that they may end at any time.
+// Abandoned adds that holds without a release may end at any time.
 func Abandoned(ops []history.Op) []history.Op {
-	open := map[string]int{} // holds, by acquisition
+	open := map[string]int{} // number of holds, by acquisition
 	last := map[string]history.Op{}
 	for _, op := range ops {
 		switch {
@@ -56,10 +55,11 @@ func Abandoned(ops []history.Op) []history.Op {
 	return out
 }
 
-// Unheard adds, for refusals that name what the waiting call of another was granted in
-// the end, that it may have had it before: it never heard of that, the lease ended, and
-// it was granted anew, as the same acquisition. Or as another: then the refusal names
-// one that nobody was ever told of. Deaf are those to whom that may have happened.
+// Unheard excuses refusals that name the acquisition which another waiting call got in the end.
+// That call may have had the lock before: it did not get the answer, the lease ended, and Redis
+// granted the lock again, as the same acquisition. If Redis granted it as another acquisition, the
+// refusal names one that no client knows of. deaf reports the calls to which that may have
+// happened.
 func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 	told := map[string]bool{}
 	for _, op := range ops {
@@ -84,8 +84,8 @@ func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 	return out
 }
 
-// Grants takes refusals and places in queues out of a history in which leases end, for
-// locks whose refusals would say too much about what nobody heard of: see Unheard.
+// Grants removes refusals and places in queues from a history in which leases end. It is for locks
+// whose refusals show grants that no client knows of; see Unheard.
 func Grants(ops []history.Op) []history.Op {
 	ops = slices.Clone(ops)
 	for i := range ops {

@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// The end of a lease excuses a second holder only if somebody was told of it, or never
-// gave back what he had.
+// The end of a lease excuses a second holder only if the first holder was notified of it, or never
+// released what it had.
 func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	first, second := held(told("a", acquire, 1, 2, done, 10)), held(told("b", acquire, 20, 21, done, 20))
@@ -46,8 +46,8 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 	}
 }
 
-// What nobody heard of excuses refusals that name it while its call is under way, and
-// no others.
+// A grant that its waiter does not know of excuses refusals that name it while its call is in
+// progress, and no others.
 func TestWhatAWaiterNeverHeardOfExcuses(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	waited := held(told("a", acquire, 1, 50, done, 20))
@@ -73,7 +73,7 @@ func TestWhatAWaiterNeverHeardOfExcuses(t *testing.T) {
 	require.Error(t, check.Linearizable(check.Unheard(over, all), check.ReentrantMutex()), "named when it had been given back")
 }
 
-// Without its refusals a history still says who had what at one time.
+// Without its refusals, a history still says who held what at the same time.
 func TestGrantsAreJudgedWithoutRefusals(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	first, second := held(told("a", acquire, 10, 11, done, 10)), held(told("b", acquire, 20, 21, done, 20))

@@ -7,30 +7,30 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// FairState is who has a lock, and who waits for it.
+// FairState says who has a lock, and who waits for it.
 type FairState struct {
 	lock MutexState
-	// queue is those who wait, in order, with a blank behind each: an owner that
-	// is next when all before it are gone; or one that may be there yet or not:
-	// "~owner", which may have lost its place, or "~", which gave up, or of which
-	// nobody knows. What such a one is granted it gives back, and nobody sees when.
+	// queue has the waiters in order, with a blank behind each. An entry is an owner that is next when
+	// all entries before it are gone, or one that may still be there or not. The latter is "~owner",
+	// which may have lost its place, or "~", which gave up or has an unknown outcome. If such a waiter
+	// gets a grant, it releases the grant, and nobody sees when.
 	queue string
 }
 
-// mayBeGone marks those who need not be waited for.
+// mayBeGone marks waiters that others need not wait for.
 const mayBeGone = "~"
 
-// FairMutex is a [ReentrantMutex] that is given in order. An acquire takes effect
-// twice: it joins the queue, at its end, and it is granted, when it is the first. By
-// when it had joined it was told, if it had to wait; and it was told so only if the
-// lock was not free for it. Who gives up may be passed over from then on, and no
-// sooner. To try is to be granted without passing over anybody.
+// FairMutex is a [ReentrantMutex] that is granted in order. An acquire takes effect twice: it joins
+// the queue at its end, and it gets the lock when it is the first. If it had to wait, it was
+// notified of its place after it had joined. It was notified only if the lock was not free for it.
+// If a waiter gives up, others may get ahead of it from then on, but no sooner. A Try gets the lock
+// without getting ahead of anybody.
 func FairMutex() Model[FairState] { return Model[FairState]{Prepare: takenApart, Step: fairStep} }
 
-// takenApart makes two of each acquire that waited: the first says that it joined,
-// the second what became of that. One of which nobody knows may have had a place twice:
-// what it sent last may arrive after what gave that up. And it has refusals name the
-// owner who had the lock, or one that nobody was told of.
+// takenApart makes two operations of each acquire that waited. The first says that it joined, and
+// the second says what happened then. If the outcome is unknown, the waiter may have had a place
+// twice, because its last command may arrive after the command that gave up the place. takenApart
+// also makes refusals name the owner that had the lock, or one that no client knows of.
 func takenApart(ops []history.Op) (parts []history.Op) {
 	owners := map[string]string{}
 	for _, op := range ops {
@@ -49,7 +49,7 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 		case op.Outcome == history.Nothing && op.Kind != history.Acquire:
 			continue
 		case op.Kind == history.Acquire:
-			op.Holder = "" // the last it heard of, and perhaps not when it gave up
+			op.Holder = "" // the last holder that it knew of, perhaps not the one when it gave up
 			if op.Outcome == history.Unknown {
 				parts = append(parts, op)
 			}
@@ -68,8 +68,9 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 	return parts
 }
 
-// joined is that an acquire joined the queue, as far as anybody knows: Refused, when
-// it was told that it has to wait; Lost, when it was told that it had lost its place.
+// joined says that an acquire joined the queue, as far as anybody knows. Its outcome is Refused if
+// the client was notified that it has to wait. It is Lost if the client was notified that it had
+// lost its place.
 func joined(op history.Op, again bool) []history.Op {
 	join := op
 	join.Kind = history.Join
@@ -109,7 +110,7 @@ func fairStep(s FairState, op history.Op) []FairState {
 	return s.leave(op.Owner, mayBeGone)
 }
 
-// with does to the lock what one without a queue does.
+// with changes the lock as a lock without a queue would.
 func (s FairState) with(queue string, op history.Op) (next []FairState) {
 	for _, lock := range (mutexRules{reentrant: true, fenced: true}).step(s.lock, op) {
 		next = append(next, FairState{lock: lock, queue: queue})
@@ -119,14 +120,14 @@ func (s FairState) with(queue string, op history.Op) (next []FairState) {
 
 func (s FairState) join(op history.Op) []FairState {
 	if op.Outcome == history.Lost || op.Outcome == history.Refused && !s.busy("") {
-		return nil // lost its place without reason, or has to wait for nobody
+		return nil // lost its place without reason, or has nobody to wait for
 	}
 	s.queue += op.Owner + " "
 	return []FairState{s}
 }
 
-// grant is that all before this one are gone: they were nobody, or may have been
-// granted and have given back meanwhile.
+// grant says that all waiters before this one are gone. They had left, or may have been granted the
+// lock and released it meanwhile.
 func (s FairState) grant(op history.Op) []FairState {
 	all := strings.Fields(s.queue)
 	at := len(all)
@@ -140,29 +141,29 @@ func (s FairState) grant(op history.Op) []FairState {
 		switch {
 		case i == at:
 		case i < at && !strings.HasPrefix(waiter, mayBeGone):
-			return nil // it was passed over
-		case i > at || waiter != mayBeGone: // who lost its place may come back to it
+			return nil // this one got ahead of it
+		case i > at || waiter != mayBeGone: // a waiter that lost its place may come back to it
 			left = append(left, waiter)
 		}
 	}
 	return s.with(line(left), op)
 }
 
-// leave is that nobody waits for an owner any more.
+// leave says that nobody waits for an owner any more.
 func (s FairState) leave(owner, as string) []FairState {
 	all := strings.Fields(s.queue)
 	switch at := find(all, owner); {
 	case at >= 0:
 		all[at] = as
-	case as == mayBeGone: // it may have joined without being told
+	case as == mayBeGone: // it may have joined without an answer
 		all = append(all, as)
 	}
 	s.queue = line(all)
 	return []FairState{s}
 }
 
-// busy reports whether an owner has the lock; without one, whether anybody has it, or
-// is to have it before one who comes now; "~" is such a one, who has it and does not
+// busy reports whether an owner has the lock. Without an owner, it reports whether anybody has the
+// lock, or gets it before a request that comes now. "~" is a waiter that has the lock and does not
 // know it yet.
 func (s FairState) busy(owner string) bool {
 	switch owner {
@@ -178,7 +179,7 @@ func find(all []string, owner string) int {
 	return slices.IndexFunc(all, func(waiter string) bool { return strings.TrimPrefix(waiter, mayBeGone) == owner })
 }
 
-// line is a queue. Of several side by side that gave up, one says all.
+// line is a queue. Several adjacent waiters that gave up count as one.
 func line(waiters []string) (queue string) {
 	for i, waiter := range waiters {
 		if waiter != mayBeGone || i == 0 || waiters[i-1] != mayBeGone {

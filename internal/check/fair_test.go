@@ -14,17 +14,17 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// The goal of this file: the order is part of what is checked. Each history that
-// passes over a waiter is found, and none that may look like it is.
+// The goal of this file: the check includes the order. It finds each history in which a request
+// gets ahead of a waiter, and accepts histories that only look like that.
 
-// granted is an acquire, or a try, that got the lock.
+// granted is an acquire or a try that got the lock.
 func granted(owner string, k history.Kind, from, to, fence int64) history.Op {
 	op := told(owner, k, from, to, done, fence)
 	op.Acquisition = fmt.Sprint(owner, ":", fence)
 	return op
 }
 
-// gaveUp says how long it waited at least.
+// gaveUp sets how long the operation waited at least.
 func gaveUp(at int64, op history.Op) history.Op {
 	op.GaveUp = at
 	return op
@@ -138,7 +138,7 @@ func TestHistoriesOutOfOrderAreRejected(t *testing.T) {
 	}
 }
 
-// Where nobody waits it is a mutex: what is possible and what is not is the same.
+// If nobody waits, it is a mutex: the same answers are possible, and no others.
 func TestAFairMutexIsAMutex(t *testing.T) {
 	for name, ops := range possible {
 		require.NoError(t, check.Linearizable(named(ops), check.FairMutex()), name)
@@ -159,12 +159,13 @@ func named(ops []history.Op) []history.Op {
 	return ops
 }
 
-// fairly is what n clients of a right fair mutex could have been told: they come, are
-// told of their place a while after they have it, give up or are granted, and leave.
+// fairly returns answers that n clients of a correct fair mutex could have got. The clients come,
+// and are notified of their place some time after they have it. They give up or get the lock, and
+// leave.
 func fairly(r *rand.Rand, clients, n int) (ops []history.Op) {
 	type client struct {
 		op   history.Op // while it waits or holds
-		quit int64      // after which it gives up
+		quit int64      // time after which it gives up
 	}
 	all := make([]client, clients)
 	var queue []int
@@ -198,8 +199,8 @@ func fairly(r *rand.Rand, clients, n int) (ops []history.Op) {
 	return ops
 }
 
-// Histories of the size that chaos makes are decided, and one inversion among a
-// thousand calls is found, by the fences too.
+// The check decides histories of the size that chaos makes. It finds one inversion in a thousand
+// calls, also by the fences.
 func TestOneInversionAmongAThousandIsFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	nobody := func(history.Op) bool { return false }
@@ -208,15 +209,14 @@ func TestOneInversionAmongAThousandIsFound(t *testing.T) {
 		require.NoError(t, check.Linearizable(ops, check.FairMutex()))
 		require.NoError(t, check.Order(ops, nobody))
 		first, second := inverted(ops)
-		a, b := &ops[first], &ops[second] // who was granted first had come second
+		a, b := &ops[first], &ops[second] // the second to come got the lock first
 		a.Call, b.Call, a.Queued, b.Queued = b.Call, a.Call, b.Queued, a.Queued
 		require.Error(t, check.Linearizable(ops, check.FairMutex()))
 		require.Error(t, check.Order(ops, nobody))
 	}
 }
 
-// inverted is two grants one after the other, to those who came one after the other
-// and waited.
+// inverted finds two consecutive grants to clients that came one after the other and waited.
 func inverted(ops []history.Op) (first, second int) {
 	first = len(ops) / 2
 	for ; ; first++ {
@@ -230,8 +230,8 @@ func inverted(ops []history.Op) (first, second int) {
 	}
 }
 
-// Order finds what passes over one that nothing kept from waiting, with leases that
-// end as without.
+// Order finds requests that get ahead of a waiter which nothing kept from waiting, whether leases
+// end or not.
 func TestOrder(t *testing.T) {
 	nobody := func(history.Op) bool { return false }
 	for name, ops := range inOrder {
@@ -249,8 +249,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A lock that is given back goes to one who waits, also when that one gives up later;
-// and who could not be heard of, or may have had it in between, is no reproach.
+// A released lock goes to a waiter, even to one that gives up later. A waiter that Redis may have
+// taken for crashed, or that may have had the lock in between, is no error.
 func TestPrompt(t *testing.T) {
 	const within = 5 * time.Nanosecond
 	nobody := func(history.Op) bool { return false }
@@ -285,7 +285,7 @@ func TestPrompt(t *testing.T) {
 		require.NoError(t, check.Prompt(ops, within, of("a")), name)
 		require.NoError(t, check.Prompt(ops, within, of("b")), name)
 	}
-	for _, from := range []int64{5, 12} { // its place may be there yet, or it asks
+	for _, from := range []int64{5, 12} { // its place may still be there, or it asks
 		between := held(release, slow, told("c", acquire, from, from+1, refused))
 		require.Error(t, check.Prompt(between, within, nobody))
 		require.NoError(t, check.Prompt(between, within, of("c")))

@@ -8,10 +8,9 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Fences says whether the fences of one lock only grew: a grant that was asked
-// for after another had been given has the larger one, no two grants have the
-// same, and a re-entry has that of its grant. Whether there should have been a
-// re-entry is for the other verdicts.
+// Fences checks that the fences of one lock only grew. If a grant was requested after another had
+// been given, it has the larger fence. No two grants have the same fence, and a re-entry has that
+// of its grant. Other checks judge whether there should have been a re-entry.
 func Fences(ops []history.Op) error {
 	var grants []history.Op
 	for _, op := range ops {
@@ -25,7 +24,7 @@ func Fences(ops []history.Op) error {
 	given := slices.Clone(grants)
 	slices.SortFunc(given, func(a, b history.Op) int { return cmp.Compare(a.Return, b.Return) })
 	slices.SortFunc(grants, func(a, b history.Op) int { return cmp.Compare(a.Call, b.Call) })
-	var largest history.Op // of those given before the next was asked for
+	var largest history.Op // of the grants given before the next was requested
 	entered := map[string]bool{}
 	for _, op := range grants {
 		again := entered[op.Acquisition]

@@ -6,12 +6,12 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Limits is how many units there may have been at most at some instant of a span.
+// Limits returns the largest number of units that there may have been at some instant of a span.
 type Limits func(from, until int64) int
 
-// Limit is that number of units, until one of the resizes takes effect: 1 and none
-// for a mutex. A resize may have been in force from its call on, and until another
-// that was called after its return has returned.
+// Limit is the given number of units until one of the resizes takes effect. For a mutex, it is 1,
+// without resizes. A resize may count from its call on. It counts until another resize has returned
+// that was called after its own return.
 func Limit(units int, ops ...history.Op) Limits {
 	resizes := []history.Op{{Units: units, Call: -1, Return: -1}}
 	for _, op := range ops {

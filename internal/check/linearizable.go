@@ -11,25 +11,25 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Model is a lock as one client after the other would see it. States are
-// comparable values, all of one type.
+// Model is a lock as it would be for one client after the other. States are comparable values, all
+// of one type.
 type Model[S comparable] struct {
 	Initial S
-	// Prepare makes of what was taken down what is to be explained: the same if nil.
+	// Prepare makes the operations to explain from the recorded ones. If it is nil, they are the same.
 	Prepare func(ops []history.Op) []history.Op
-	// Step is the states in which the lock may be after op had the outcome it
-	// has; none when it cannot have had it. An unknown outcome has happened or
-	// not: both states.
+	// Step returns the states in which the lock may be after op, with the outcome that op has. It
+	// returns none if that outcome is impossible. An operation with an unknown outcome may have
+	// happened or not, so Step returns both states.
 	Step func(state S, op history.Op) []S
 }
 
-// patience is how long one history may take. It is reached by histories that
-// are wrong, or too wide: more than some six clients.
+// patience is how long one history may take. Histories that are wrong take that long, and so do
+// those with more than about six clients.
 const patience = 30 * time.Second
 
-// Linearizable says whether what the clients of one lock were told is possible:
-// each call took effect at one instant between its beginning and its end. The
-// error shows the history. Not decided within half a minute is an error too.
+// Linearizable checks that the answers to the clients of one lock are possible: each call took
+// effect at one instant between its beginning and its end. The error shows the history. It is also
+// an error if the search does not end within half a minute.
 func Linearizable[S comparable](ops []history.Op, m Model[S]) error {
 	parts := ops
 	if m.Prepare != nil {
@@ -62,7 +62,7 @@ func judge[S comparable](ops []history.Op, m Model[S]) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model.ToModel(), calls, patience)
 }
 
-// Describe shows a history, one call a line.
+// Describe shows a history, with one call on each line.
 func Describe(ops []history.Op) string {
 	var b strings.Builder
 	for _, op := range ops {

@@ -11,11 +11,10 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// The goal of this file: the checker accepts what a reentrant fenced mutex may
-// answer, and rejects what it may not. A checker that rejects nothing would make
-// every other green result worthless.
+// The goal of this file: the checker accepts the answers that a reentrant fenced mutex may give,
+// and rejects others. A checker that rejects nothing would make every other green result worthless.
 
-// told is a call from one instant to another.
+// told is a call from one instant to another, with its answer.
 func told(owner string, k history.Kind, from, to int64, o history.Outcome, fence ...int64) history.Op {
 	op := history.Op{Name: "n", Owner: owner, Kind: k, Call: from, Return: to, Outcome: o}
 	if len(fence) > 0 {
@@ -24,7 +23,7 @@ func told(owner string, k history.Kind, from, to int64, o history.Outcome, fence
 	return op
 }
 
-// by names the holder of a refusal.
+// by sets the holder that a refusal names.
 func by(holder string, op history.Op) history.Op {
 	op.Holder = holder
 	return op
@@ -173,8 +172,8 @@ func TestPlainMutex(t *testing.T) {
 	require.Error(t, check.Linearizable([]history.Op{told("a", acquire, 1, 2, done), told("b", try, 3, 4, done)}, m))
 }
 
-// simulated is what n clients of a right lock could have been told: each call
-// takes effect at an instant of its own, and its span reaches to both sides.
+// simulated returns answers that n clients of a correct lock could have got. Each call takes effect
+// at an instant of its own, and its span extends to both sides.
 func simulated(r *rand.Rand, clients, n int) []history.Op {
 	var ops []history.Op
 	holder, count, fence := "", 0, int64(0)
@@ -207,8 +206,8 @@ func simulated(r *rand.Rand, clients, n int) []history.Op {
 	return ops
 }
 
-// Histories of the size that chaos makes are decided, and one wrong answer among
-// a thousand right ones is found.
+// The checker decides histories of the size that chaos makes. It finds one wrong answer among a
+// thousand right ones.
 func TestOneWrongAnswerAmongAThousandIsFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	for range 5 {
@@ -220,7 +219,7 @@ func TestOneWrongAnswerAmongAThousandIsFound(t *testing.T) {
 	}
 }
 
-// Thousands of calls are decided: no verdict is an error too.
+// The checker decides thousands of calls. It is an error too if it does not decide.
 func TestLongHistoriesAreDecided(t *testing.T) {
 	ops := simulated(rand.New(rand.NewPCG(1, 1)), 6, 5000)
 	require.NoError(t, check.Linearizable(ops, check.ReentrantMutex()))

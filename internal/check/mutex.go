@@ -6,14 +6,14 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// MutexState is who has a lock.
+// MutexState says who has a lock.
 type MutexState struct {
 	owner   string // empty: free
 	count   int    // of holds
 	fence   int64  // of the grant; 0: not known
-	highest int64  // fence that was ever told
-	// ghost: nobody was told of this grant. The library gives it back sooner or
-	// later, and nobody sees when.
+	highest int64  // largest fence in any answer
+	// ghost: no client knows of this grant. The library releases it sooner or later, and nobody sees
+	// when.
 	ghost bool
 }
 
@@ -29,7 +29,7 @@ func (r mutexRules) model() Model[MutexState] {
 	return Model[MutexState]{Prepare: withLeftovers, Step: r.step}
 }
 
-// withLeftovers leaves out what changed nothing, and adds what nobody was told of.
+// withLeftovers removes operations that changed nothing, and adds grants that no client knows of.
 func withLeftovers(ops []history.Op) []history.Op {
 	effective := slices.DeleteFunc(slices.Clone(ops), func(op history.Op) bool { return op.Outcome == history.Nothing })
 	return append(effective, leftovers(ops)...)
@@ -46,7 +46,7 @@ func (r mutexRules) step(s MutexState, op history.Op) []MutexState {
 	case op.Outcome == history.Unknown:
 		return append(r.unknownGrant(s, op), s)
 	}
-	return nil // refused though free or one's own, or lost without reason
+	return nil // refused although the lock is free or its own, or lost without reason
 }
 
 func (r mutexRules) grant(s MutexState, op history.Op) (next []MutexState) {
@@ -61,13 +61,13 @@ func (r mutexRules) grant(s MutexState, op history.Op) (next []MutexState) {
 	case s.fence == op.Fence:
 		again.count++
 		next = append(next, again)
-	case s.fence == 0 && fits: // of a grant that nobody was told of, and now is
+	case s.fence == 0 && fits: // the first answer with the fence of this grant
 		next = append(next, MutexState{owner: op.Owner, count: s.count + 1, fence: op.Fence, highest: op.Fence})
 	}
 	return next
 }
 
-// unknownGrant is the state if it did happen.
+// unknownGrant is the state if the grant did happen.
 func (r mutexRules) unknownGrant(s MutexState, op history.Op) []MutexState {
 	switch {
 	case s.owner == "", s.ghost && s.owner != op.Owner:
@@ -90,7 +90,7 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 		if mine {
 			return []MutexState{after}
 		}
-		if op.Kind == history.Free && s.told(op) { // whatever there was: nothing is fine too
+		if op.Kind == history.Free && s.told(op) { // it frees whatever there was, which may be nothing
 			return []MutexState{s}
 		}
 	case history.Unknown:
@@ -99,17 +99,17 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 		}
 		return []MutexState{s}
 	}
-	return nil // lost, though nothing expires, or of somebody else
+	return nil // lost although nothing expires, or another owner's
 }
 
 // told reports whether the grant that op ends has been made.
 func (s MutexState) told(op history.Op) bool { return op.Fence <= s.highest }
 
-// leftovers are the grants that waiters who gave up have left behind for a moment:
-// they had asked once more, or stood in the line of their own process, and left as it
-// came. A refusal names such a grant, and nobody was told of it. It was given since the first of those waiters
-// came, and before the first who met it was told so. Which of them it belonged to
-// does not matter, and leaving that open would cost a search much.
+// leftovers are grants that waiters left behind for a moment when they gave up. Such a waiter had
+// sent another command, or waited in the line of its own process, and left when the grant came. A
+// refusal names such a grant, and no client knows of it. It was made after the first of those
+// waiters came, and before the answer of the first refusal that names it. It does not matter which
+// waiter it belonged to, and a search that left that open would take long.
 func leftovers(ops []history.Op) (more []history.Op) {
 	told, met := map[string]bool{}, map[string]int64{}
 	begun := int64(history.Never)

@@ -9,11 +9,10 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Order says whether nobody passed over a waiter who had been told of its place
-// before the other one asked. The fences say who was granted first; who gave up was
-// passed over if the other one had the lock before. It bears expiry, but no loss of
-// data: excused are those whose heartbeats may have been kept away, and who may have
-// lost their place because of that.
+// Order checks that nobody got ahead of a waiter that had been notified of its place before the
+// other request began. The fences show who got the lock first. If the waiter gave up, the other got
+// ahead of it if it had the lock before. Holds may expire, but Redis must not lose data. Waiters
+// whose heartbeats may have been lost are excused, because they may have lost their place.
 func Order(ops []history.Op, excused func(history.Op) bool) error {
 	granted := firstGrants(ops)
 	for _, waiter := range ops {
@@ -36,9 +35,9 @@ func Order(ops []history.Op, excused func(history.Op) bool) error {
 	return nil
 }
 
-// Prompt says whether a lock that was given back went to one who waited within that
-// long. Excused are those who may have heard of it too late. Such a one may also have
-// had the lock in between: while it asks, and afterwards unless it was told all.
+// Prompt checks that a released lock went to a waiter within the given time. Waiters that may have
+// been notified too late are excused. Such a waiter may also have had the lock in between: while it
+// asks, and later unless it got every answer.
 func Prompt(ops []history.Op, within time.Duration, excused func(history.Op) bool) error {
 	granted := firstGrants(ops)
 	slices.SortFunc(granted, func(a, b history.Op) int { return cmp.Compare(a.Fence, b.Fence) })
@@ -62,7 +61,7 @@ func Prompt(ops []history.Op, within time.Duration, excused func(history.Op) boo
 	return nil
 }
 
-// givenBack is the last release of a grant, if the client was told of each.
+// givenBack is the last release of a grant. known reports whether all its releases succeeded.
 func givenBack(ops []history.Op, grant history.Op) (last history.Op, known bool) {
 	known = true
 	for _, op := range ops {
@@ -73,7 +72,7 @@ func givenBack(ops []history.Op, grant history.Op) (last history.Op, known bool)
 	return last, known && last.Call != 0
 }
 
-// waited is up to when an acquire waited for sure.
+// waited is the time until which an acquire certainly waited.
 func waited(op history.Op) int64 {
 	if op.Outcome == history.Done {
 		return op.Return
@@ -81,7 +80,7 @@ func waited(op history.Op) int64 {
 	return op.GaveUp
 }
 
-// firstGrants are what was granted, without re-entries, which wait for nobody.
+// firstGrants returns the grants without re-entries, which wait for nobody.
 func firstGrants(ops []history.Op) (grants []history.Op) {
 	entered := map[string]bool{}
 	for _, op := range ops {

@@ -9,10 +9,10 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Overlaps says whether more units of one lock were trusted to be held at one
-// instant than there were when the last of them was given out: after all of them were
-// asked for, and by that instant. Windows of one grant, as re-entries have, count
-// once. Windows that only touch do not overlap.
+// Overlaps checks that holders never trusted more units of one lock at the same instant than there
+// were. The limit is the largest one between the request for the last of these units and that
+// instant. Windows of one grant, as of re-entries, count once. Windows that only touch do not
+// overlap.
 func Overlaps(windows []history.Window, limits Limits) error {
 	type event struct {
 		at    int64
@@ -21,7 +21,7 @@ func Overlaps(windows []history.Window, limits Limits) error {
 	}
 	var events []event
 	for _, w := range windows {
-		if w.From < w.Until { // else trust had ended before the client was told of it
+		if w.From < w.Until { // else trust had ended before the client got the answer
 			events = append(events, event{w.From, true, w}, event{w.Until, false, w})
 		}
 	}
@@ -30,7 +30,7 @@ func Overlaps(windows []history.Window, limits Limits) error {
 			return c
 		}
 		if a.begin {
-			return 1 // ends first
+			return 1 // ends come first
 		}
 		return -1
 	})
@@ -50,7 +50,7 @@ func Overlaps(windows []history.Window, limits Limits) error {
 	return nil
 }
 
-// together is how many units are held, and when the last of them was asked for.
+// together is how many units are held, and when the last of them was requested.
 func together(open map[string][]history.Window) (asked int64, units int) {
 	for _, windows := range open {
 		asked = max(asked, windows[0].Call)

@@ -14,7 +14,7 @@ func window(owner string, from, until int64) history.Window {
 }
 
 func TestWindows(t *testing.T) {
-	second := window("a", 2, 4) // of the same chain, another grant
+	second := window("a", 2, 4) // of the same chain, but another grant
 	second.Acquisition = "a:2"
 	three := window("b", 3, 5)
 	three.Units = 3
@@ -44,7 +44,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// A limit that was changed counts from the time on at which it may have been.
+// A limit that was changed counts from the first time at which it may have been valid.
 func TestWindowsUnderAChangingLimit(t *testing.T) {
 	resize := func(to int, from, until int64, o history.Outcome) history.Op {
 		return history.Op{Kind: history.Resize, Units: to, Call: from, Return: until, Outcome: o}
@@ -69,7 +69,7 @@ func TestWindowsUnderAChangingLimit(t *testing.T) {
 		err := check.Overlaps([]history.Window{first, second}, check.Limit(1, c.resizes...))
 		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
 	}
-	// Nothing is taken away: who had it before goes on.
+	// A lower limit takes nothing away, so a holder from before goes on.
 	lowered := check.Limit(2, resize(1, 10, 11, done))
 	both := []history.Window{asked(window("a", 2, 30), 1), asked(window("b", 4, 30), 3)}
 	require.NoError(t, check.Overlaps(both, lowered))

@@ -9,41 +9,41 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// PermitState is what of a semaphore is in use.
+// PermitState says which units of a semaphore are in use.
 type PermitState struct {
 	limit   int
 	used    int // units of held
 	held    set // permits
-	waiting set // those that were told of a place in the queue, and are granted yet
-	// left is how many units those may have, or may wait for, who were told that they
-	// got none: the library gives it back sooner or later, and nobody sees when.
+	waiting set // waiters that were notified of a place in the queue, and get a permit later
+	// left is the number of units that calls without a permit may have, or may wait for, although
+	// their answer said that they got none. The library releases these units sooner or later, and
+	// nobody sees when.
 	left int
-	// maybe is the same of those who were told nothing: their request may arrive at any
-	// time. Leaving open when it does would cost a search too much.
+	// maybe is the same for calls without an answer. Their request may arrive at any time. A search
+	// that left open when would take too long.
 	maybe int
-	// again is the resizes that may take effect once more, until they return: one that
-	// is not answered is sent again.
+	// again has the resizes that may take effect again until they return, because the client sends an
+	// unanswered resize again.
 	again set
 }
 
-// Permits is a semaphore of so many units: they go to nobody past one who is known
-// to wait, a refusal tells how many are in use and that is so, and nothing comes back
-// twice.
+// Permits is a semaphore with the given number of units. Nobody gets units ahead of a known waiter.
+// A refusal says correctly how many units are in use. No units come back twice.
 func Permits(units int) Model[PermitState] {
 	return Model[PermitState]{Initial: PermitState{limit: units}, Prepare: withPlaces, Step: PermitState.step}
 }
 
-// withPlaces leaves out what changed nothing and was in no queue, and makes two of each acquire that was
-// told of its place in the queue: the Join, by then, and the grant. Who was refused
-// because others were before it must have had others to wait for: where there were
-// none, that is taken out.
+// withPlaces removes operations that changed nothing and were in no queue. It makes two operations
+// of each acquire that was notified of its place in the queue: the Join, by then, and the grant. If
+// a refusal says that others are ahead, there must have been others. If there were none, withPlaces
+// removes that statement.
 func withPlaces(ops []history.Op) (parts []history.Op) {
 	for _, op := range ops {
 		if op.Outcome == history.Nothing {
 			if op.Kind != history.Acquire {
 				continue
 			}
-			op.Outcome = history.Unknown // it has nothing, and may have been in the queue for a while
+			op.Outcome = history.Unknown // it has nothing, but may have been in the queue for a while
 		}
 		if op.Ahead > 0 && !othersWait(ops, op) {
 			op.Ahead = 0
@@ -57,25 +57,25 @@ func withPlaces(ops []history.Op) (parts []history.Op) {
 			parts = append(parts, join)
 		}
 		if op.Outcome == history.Unknown && (op.Kind == history.Acquire || op.Kind == history.Try) {
-			op.Return = op.Call // from then on it may arrive
+			op.Return = op.Call // it may arrive from then on
 		}
 		parts = append(parts, op)
-		if op.Kind == history.Resize && op.Outcome == history.Unknown { // twice, that is
+		if op.Kind == history.Resize && op.Outcome == history.Unknown { // twice in all
 			parts = append(parts, op)
 		}
 	}
 	return parts
 }
 
-// keepsPlace reports whether an acquire is known to have been in the queue from one
-// instant until it was granted. One that was told that it had lost its place has lost
-// it without reason, for nothing expires.
+// keepsPlace reports whether an acquire is known to have been in the queue from one instant until
+// its grant. If the answer says that it lost its place, it lost the place without reason, because
+// nothing expires.
 func keepsPlace(op history.Op) bool {
 	return op.Kind == history.Acquire && (op.Outcome == history.Done && op.Queued != 0 || op.Again != 0)
 }
 
-// othersWait reports whether somebody else may have been in the queue while op was
-// under way: asking, or having given up, which may take effect later.
+// othersWait reports whether somebody else may have been in the queue while op was in progress.
+// That is a call that asked, or one that gave up, because giving up may take effect later.
 func othersWait(ops []history.Op, op history.Op) bool {
 	return slices.ContainsFunc(ops, func(other history.Op) bool {
 		return other.Kind == history.Acquire &&
@@ -90,9 +90,9 @@ func (s PermitState) step(op history.Op) (next []PermitState) {
 	return next
 }
 
-// resizedAgain is what there may be when what was asked at that instant takes effect:
-// the same, or what it is after a resize has taken effect again; of several the last
-// counts. A resize that returned before that instant takes effect no more.
+// resizedAgain returns the possible states when a request from that instant takes effect. That is
+// the same state, or the state after a resize has taken effect again. Of several resizes, the last
+// one counts. A resize that returned before that instant has no more effect.
 func (s PermitState) resizedAgain(asked int64) []PermitState {
 	open, all := s.again, []PermitState{s}
 	for _, w := range s.again.words() {
@@ -110,7 +110,7 @@ func (s PermitState) resizedAgain(asked int64) []PermitState {
 	return all
 }
 
-// take is what op makes of it.
+// take returns the states after op.
 func (s PermitState) take(op history.Op) []PermitState {
 	switch {
 	case op.Kind == history.Release, op.Kind == history.Free:
@@ -124,7 +124,7 @@ func (s PermitState) take(op history.Op) []PermitState {
 	case op.Outcome == history.Refused:
 		return s.refuse(op)
 	case op.Outcome == history.TooMany && op.Units > s.limit:
-		if op.Kind == history.Acquire { // it may give up a place, which may be granted before
+		if op.Kind == history.Acquire { // it may give up a place that is granted before
 			s.left += op.Units
 		}
 		return []PermitState{s}
@@ -142,13 +142,13 @@ func (s PermitState) grant(op history.Op) []PermitState {
 		return nil
 	}
 	s.held = s.held.with(op.Acquisition)
-	if op.Kind == history.Try { // nobody is before it: whoever gave up has a permit or nothing
+	if op.Kind == history.Try { // nobody is ahead of it, so a waiter that gave up has a permit or nothing
 		s.left = min(s.left, s.limit-s.used)
 	}
 	return []PermitState{s}
 }
 
-// overtakes reports whether somebody waits who was told so before op was asked.
+// overtakes reports whether somebody waits who was notified of its place before op was requested.
 func (s PermitState) overtakes(op history.Op) bool {
 	return slices.ContainsFunc(s.waiting.words(), func(w string) bool {
 		by, _ := readPlace(w)
@@ -156,7 +156,7 @@ func (s PermitState) overtakes(op history.Op) bool {
 	})
 }
 
-// join is the place in the queue of one who could not be granted.
+// join adds the place of a waiter that could not get its units.
 func (s PermitState) join(op history.Op) []PermitState {
 	if op.Again != 0 {
 		return nil
@@ -195,15 +195,15 @@ func (s PermitState) resize(op history.Op) []PermitState {
 	return nil
 }
 
-// limited is with another limit. A waiter for more than that keeps its place, or is
-// told.
+// limited returns the state with another limit. A waiter for more units than the limit keeps its
+// place, or its call fails.
 func (s PermitState) limited(limit int) PermitState {
 	s.limit = limit
 	return s
 }
 
-// release is of one permit, asked for or by the end of its lease: its units come back
-// once. One that nobody knows of may come last, too.
+// release releases one permit, by a call or by the end of its lease. Its units come back once. The
+// release of a permit that nobody knows of may come last, too.
 func (s PermitState) release(op history.Op) []PermitState {
 	switch {
 	case s.held.has(op.Acquisition) && (op.Outcome == history.Done || op.Outcome == history.Unknown):
@@ -214,13 +214,13 @@ func (s PermitState) release(op history.Op) []PermitState {
 	return []PermitState{s}
 }
 
-// place is a waiter in the queue: by when it was there, how many units it wants, and
-// what it will become.
+// place is a waiter in the queue: the instant by which it was there, the number of units that it
+// requests, and its later acquisition.
 func place(op history.Op) string {
 	return fmt.Sprintf("%d@%d@%s", op.Queued, op.Units, op.Acquisition)
 }
 
-// readPlace reads the first two parts of a word: an instant, and how many.
+// readPlace reads the first two parts of a word: an instant, and a number of units.
 func readPlace(word string) (by int64, units int) {
 	part := strings.SplitN(word, "@", 3)
 	by, _ = strconv.ParseInt(part[0], 10, 64)
@@ -228,7 +228,7 @@ func readPlace(word string) (by int64, units int) {
 	return by, units
 }
 
-// set is a few words, sorted: a value that can be compared.
+// set is a few words in order, as a value that can be compared.
 type set string
 
 func (s set) words() []string { return strings.Fields(string(s)) }

@@ -11,10 +11,10 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// The goal of this file: the checker accepts what a semaphore of three units may
-// answer, and rejects what it may not.
+// The goal of this file: the checker accepts the answers that a semaphore of three units may give,
+// and rejects others.
 
-// units is a call of one client for units; its permit, if it gets one, is p<id>.
+// units is a call of one client for n units. If it gets a permit, its acquisition is p<id>.
 func units(id, n int, k history.Kind, from, to int64, o history.Outcome) history.Op {
 	return history.Op{
 		Client: id, Name: "n", Owner: fmt.Sprint(id), Acquisition: fmt.Sprintf("p%d", id),
@@ -22,13 +22,13 @@ func units(id, n int, k history.Kind, from, to int64, o history.Outcome) history
 	}
 }
 
-// saying is what a refusal says.
+// saying sets what a refusal says.
 func saying(inUse, ahead int, op history.Op) history.Op {
 	op.InUse, op.Ahead = inUse, ahead
 	return op
 }
 
-// queued is by when a waiter was told of its place.
+// queued sets the time by which a waiter was notified of its place.
 func queued(by int64, op history.Op) history.Op {
 	op.Queued = by
 	return op
@@ -235,8 +235,8 @@ func TestImpossiblePermitsAreRejected(t *testing.T) {
 	}
 }
 
-// permitted is what n clients of a right semaphore of five units could have been
-// told; each has one permit at a time.
+// permitted returns answers that n clients of a correct semaphore of five units could have got.
+// Each has one permit at a time.
 func permitted(r *rand.Rand, clients, n int) []history.Op {
 	var ops []history.Op
 	held, busyUntil := make([]history.Op, clients), make([]int64, clients)
@@ -264,8 +264,7 @@ func permitted(r *rand.Rand, clients, n int) []history.Op {
 	return ops
 }
 
-// Histories longer than those that chaos makes are decided, and one wrong answer is
-// found.
+// The checker decides histories longer than those of chaos, and finds one wrong answer.
 func TestOneWrongPermitAmongThousandsIsFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	for range 5 {

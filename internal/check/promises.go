@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/history"
 )
 
-// Counts says whether Redis counted as many holds of an owner as it had, whenever
-// somebody looked while nothing was under way.
+// Counts checks that Redis counted as many holds of an owner as it had, each time somebody looked
+// while nothing was in progress.
 func Counts(ops []history.Op) error {
 	for _, op := range ops {
 		if op.Outcome == history.Done && op.Holder == op.Acquisition && op.Units != op.InUse {
@@ -21,8 +21,8 @@ func Counts(ops []history.Op) error {
 	return nil
 }
 
-// Removed says whether nobody was told to have been taken out of a queue, where nobody
-// does that.
+// Removed checks that no waiter was notified of its removal from a queue, because nobody removes
+// waiters.
 func Removed(ops []history.Op) error {
 	for _, op := range ops {
 		if op.Outcome == history.Removed {
@@ -32,17 +32,17 @@ func Removed(ops []history.Op) error {
 	return nil
 }
 
-// Death is the end of a client, with what it had for so long a lease.
+// Death is the crash of a client, and the lease of what it held.
 type Death struct {
 	Client int
 	At     int64
 	Lease  time.Duration
 }
 
-// Inherited says whether what a dead client held, alone, went to one who waited in the
-// queue when its lease was over, or at most that much later. Excused are those who may
-// have heard of it too late, or may have had the lock in between; and nothing is said
-// where a dead client waited, which costs the others a heartbeat.
+// Inherited checks locks of which a crashed client had the only holds. Each has to go to a waiter
+// in the queue within the given time after the end of its lease. Waiters that may have been
+// notified too late, or may have had the lock in between, are excused. The check does not judge
+// histories in which a crashed client waited, because that costs the others a heartbeat.
 func Inherited(ops []history.Op, deaths []Death, within time.Duration, excused func(history.Op) bool) error {
 	died := map[int]Death{}
 	for _, d := range deaths {
@@ -54,7 +54,7 @@ func Inherited(ops []history.Op, deaths []Death, within time.Duration, excused f
 	}
 	if slices.ContainsFunc(ops, func(op history.Op) bool {
 		d, dead := died[op.Client]
-		mayWait := op.Queued != 0 || op.Kind == history.Acquire && op.Outcome != history.Done // in the queue, and not told yet
+		mayWait := op.Queued != 0 || op.Kind == history.Acquire && op.Outcome != history.Done // in the queue, without an answer yet
 		return dead && mayWait && op.Return > d.At || unfair(op)
 	}) {
 		return nil
@@ -85,9 +85,9 @@ func wasReleased(ops []history.Op, grant history.Op) bool {
 	})
 }
 
-// Overtaken says whether nobody who waited in a queue was passed over more often than
-// that, by whatever kind of lock, after it had been told of its place. Excused are
-// those who may not have been heard of.
+// Overtaken checks that other grants, by whatever kind of lock, got ahead of a waiter no more often
+// than most, after it had been notified of its place. Waiters that Redis may have taken for crashed
+// are excused.
 func Overtaken(ops []history.Op, most int, excused func(history.Op) bool) (err error) {
 	granted := firstGrants(ops)
 	for _, waiter := range ops {

@@ -24,13 +24,13 @@ func TestNobodyIsTakenOutOfAQueue(t *testing.T) {
 	require.Error(t, check.Removed([]history.Op{told("a", acquire, 1, 2, history.Removed)}))
 }
 
-// client is a client by whose name its chains are called.
+// client sets the client of an operation, and names its acquisition after its owner.
 func client(n int, op history.Op) history.Op {
 	op.Client, op.Acquisition = n, op.Owner
 	return op
 }
 
-// Another client has to get the lock of a dead one a lease after the death, and no sooner.
+// Another client has to get the lock of a crashed one a lease after the crash, and no sooner.
 func TestWhatTheDeadHeldIsInherited(t *testing.T) {
 	first := client(1, told("a", acquire, 1, 2, done, 10))
 	waits := func(until int64) history.Op {
@@ -66,7 +66,7 @@ func TestWhatTheDeadHeldIsInherited(t *testing.T) {
 	}
 }
 
-// One who waits in a queue is passed over a few times at most.
+// Others may get ahead of a waiter in a queue only a few times.
 func TestNobodyIsPassedOverForLong(t *testing.T) {
 	ops := func(passed int, waiter history.Op) []history.Op {
 		all := []history.Op{waiter}

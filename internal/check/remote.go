@@ -6,21 +6,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Remote is a resource that processes share, on a Redis that nobody disturbs:
-// not the one of the locks.
+// Remote is a resource that processes share. It is on a Redis without faults, not on the Redis of
+// the locks.
 type Remote struct {
 	rdb     redis.UniversalClient
 	key     string
 	checked bool
 }
 
-// NewRemote names a resource that looks at fences, or one that does not.
+// NewRemote returns the resource with a key. checked says whether it checks fences.
 func NewRemote(rdb redis.UniversalClient, key string, checked bool) *Remote {
 	return &Remote{rdb: rdb, key: key, checked: checked}
 }
 
-// KEYS[1] the resource; ARGV fence, 1 if checked, and the value of a write.
-// Returns {1 if it was let through, the counter}.
+// touch reads or writes a resource. KEYS[1] is the resource. ARGV has the fence, 1 if checked, and
+// the value of a write. The result is {1 if the access was allowed, the counter}.
 const touch = `
 local fence, checked, value = ARGV[1], ARGV[2] == '1', ARGV[3]
 local highest = redis.call('HGET', KEYS[1], 'highest') or '0'

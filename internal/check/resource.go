@@ -6,22 +6,22 @@ import (
 	"sync"
 )
 
-// Resource is what a lock protects: a counter that holders read and write back.
-// One that is checked looks at the fence of every read and write, and refuses
-// those below the highest it has seen.
+// Resource is the thing that a lock protects: a counter that holders read and write back. A checked
+// resource checks the fence of every read and write. It refuses a fence that is lower than the
+// highest it has seen.
 type Resource interface {
 	// Read returns the counter, or ErrStale.
 	Read(ctx context.Context, fence int64) (int64, error)
-	// Write sets the counter. ErrStale if it did not.
+	// Write sets the counter. If it did not, it returns ErrStale.
 	Write(ctx context.Context, fence, value int64) error
-	// Audit returns what became of it.
+	// Audit returns what happened to the resource.
 	Audit(ctx context.Context) (Audit, error)
 }
 
-// ErrStale says that the fence was below the highest one seen.
+// ErrStale says that the fence was lower than the highest one seen.
 var ErrStale = errors.New("stale fence")
 
-// Audit is what became of a resource.
+// Audit says what happened to a resource.
 type Audit struct {
 	Value    int64 // of the counter
 	Accepted int64 // writes
@@ -29,11 +29,11 @@ type Audit struct {
 	Stale    int64 // writes with a stale fence that were accepted
 }
 
-// Lost is how many updates were overwritten by others who had read before them.
+// Lost is the number of updates that others overwrote, because they had read before these updates.
 func (a Audit) Lost() int64 { return a.Accepted - a.Value }
 
-// Increment reads, thinks, and writes back: what goes wrong when two do it at
-// one time.
+// Increment reads the counter, calls think, and writes the counter plus one. It goes wrong if two
+// clients do it at the same time.
 func Increment(ctx context.Context, r Resource, fence int64, think func()) error {
 	v, err := r.Read(ctx, fence)
 	if err != nil {
@@ -43,7 +43,7 @@ func Increment(ctx context.Context, r Resource, fence int64, think func()) error
 	return r.Write(ctx, fence, v+1)
 }
 
-// Memory is a resource of one process.
+// Memory is a resource in one process.
 type Memory struct {
 	checked bool
 
@@ -52,7 +52,7 @@ type Memory struct {
 	audit   Audit
 }
 
-// NewMemory makes a resource that looks at fences, or one that does not.
+// NewMemory returns a new resource. checked says whether it checks fences.
 func NewMemory(checked bool) *Memory { return &Memory{checked: checked} }
 
 // Read implements Resource.

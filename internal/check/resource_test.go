@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// resources are the same thing in one process and for many.
+// resources runs visit on both kinds of resource: for one process, and for many.
 func resources(t *testing.T, visit func(t *testing.T, open func(name string, checked bool) check.Resource)) {
 	t.Run("memory", func(t *testing.T) {
 		visit(t, func(_ string, checked bool) check.Resource { return check.NewMemory(checked) })
@@ -26,9 +26,9 @@ func resources(t *testing.T, visit func(t *testing.T, open func(name string, che
 	})
 }
 
-// A holder that is paused between reading and writing, while the next one works:
-// without a look at the fence its write undoes the other's; with it, it is
-// refused, and nothing is lost.
+// A holder is paused between its read and its write, while the next one works. Without a check of
+// the fence, its write undoes the other's. With the check, its write is refused, and nothing is
+// lost.
 func TestAPausedHolderAgainstBothResources(t *testing.T) {
 	ctx := context.Background()
 	const older, newer = 1_700_000_000_000_001, 1_700_000_000_000_002
@@ -54,8 +54,7 @@ func TestAPausedHolderAgainstBothResources(t *testing.T) {
 	})
 }
 
-// Reading counts as well: who reads with a newer fence keeps older holders from
-// writing from then on.
+// A read counts as well. After a read with a newer fence, older holders cannot write any more.
 func TestAReadKeepsOlderHoldersOut(t *testing.T) {
 	ctx := context.Background()
 	resources(t, func(t *testing.T, open func(string, bool) check.Resource) {
