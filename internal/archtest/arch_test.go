@@ -1,6 +1,5 @@
-// Package archtest holds the rules of who may import whom, and a few others that
-// a compiler does not check. When a rule hurts, change it here, in the commit
-// that needs it, and say why.
+// Package archtest has rules about imports, and a few others that the compiler does not check. If a
+// rule is in the way, change it here, in the commit that needs the change, and give the reason.
 package archtest
 
 import (
@@ -49,8 +48,7 @@ func packages(t *testing.T) []pkg {
 	return all
 }
 
-// short is the path inside the module; "." is the root package, and paths of
-// others stay whole.
+// short is the path inside the module. "." is the root package. Paths of other modules stay whole.
 func short(path string) string {
 	if path == module {
 		return "."
@@ -60,12 +58,12 @@ func short(path string) string {
 
 var testHelpers = []string{
 	"internal/redistest", "internal/locktest", "internal/archtest",
-	// The fault suite: what clients did, and what to think of it.
+	// The fault suite: what clients did, and how to judge it.
 	"internal/history", "internal/check", "internal/workload",
 }
 
-// may lists what a package of ours may import of ours. A package that is not
-// listed may import anything but test helpers.
+// may lists the packages of this module that a package may import. A package that is not listed may
+// import anything but test helpers.
 var may = map[string][]string{
 	"lockerr":              {"internal/joined"},
 	"watchdog":             {},
@@ -80,7 +78,7 @@ var may = map[string][]string{
 	"internal/acquisition": {"lockerr", "internal/joined", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
 	"lock":                 {"lockerr", "internal/joined", "internal/acquisition"},
 	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
-	// The waiting in a queue: for the fair mutex and the semaphore.
+	// Waiting in a queue, for the fair mutex and the semaphore.
 	"internal/queue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/wake"},
 	"reentrant":      {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/wake"},
 	"fair":           {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/queue", "internal/session", "internal/settings"},
@@ -121,7 +119,7 @@ func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
 	}
 }
 
-// sources walks over the library's own Go files, tests left out.
+// sources visits the Go files of the library, without tests.
 func sources(t *testing.T, visit func(path string, file *ast.File, set *token.FileSet)) {
 	t.Helper()
 	set := token.NewFileSet()
@@ -190,8 +188,8 @@ func receiverIsExported(f *ast.FuncDecl) bool {
 	return ok && name.IsExported()
 }
 
-// Timers, channels and pools at package level belong to no client: they cannot
-// be closed with one, and break tests in virtual time.
+// Timers, channels and pools at package level belong to no client. Closing a client cannot close
+// them, and they break tests in virtual time.
 func TestNoSharedStateAtPackageLevel(t *testing.T) {
 	sources(t, func(path string, file *ast.File, _ *token.FileSet) {
 		for _, decl := range file.Decls {

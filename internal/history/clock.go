@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// Clock tells instants in nanoseconds. It may be called concurrently.
+// Clock returns instants in nanoseconds. It may be called concurrently.
 type Clock func() int64
 
-// Since is the time since start, for one process or a bubble in virtual time.
-// No two readings are equal: in a bubble most things happen at one instant, and
-// equal stamps would say that they happened side by side when one came after
-// the other.
+// Since is the time since start, for one process or a bubble in virtual time. No two readings are
+// equal. In a bubble most things happen at one instant. Equal stamps would mean that two calls
+// happened at the same time, although one came after the other.
 func Since(start time.Time) Clock {
 	var last atomic.Int64
 	return func() int64 {

@@ -2,5 +2,5 @@
 
 package history
 
-// Monotonic is not there: processes as workers need signals anyway.
+// Monotonic does not exist here. Workers that are processes need signals anyway.
 func Monotonic() int64 { panic("history: no clock that processes share on this system") }

@@ -1,12 +1,11 @@
-// Package history is what clients of a lock did and were told, for the verdicts
-// of package check: one [Op] for each call, one [Window] for each span in which
-// a hold was trusted.
+// Package history records what clients of a lock did, and the answers that they got, for the checks
+// of package check. There is one [Op] for each call, and one [Window] for each span in which a
+// holder trusted its hold.
 //
-// A [Recorder] keeps it in memory, or writes it to a file of the process's own:
-// one line when a call begins and one when it has returned, so that a process
-// that is killed loses at most its last line, and the call without a return
-// shows as one whose outcome nobody knows.
+// A [Recorder] keeps the history in memory, or writes it to a file of its own process. The file
+// gets one line when a call begins, and one when it has returned. So a process that is killed loses
+// at most its last line. A call without a return has an unknown outcome.
 //
-// Instants are nanoseconds of a [Clock]. It has to be one clock for all that is
-// compared: [Monotonic] for the processes of one host, [Since] in virtual time.
+// Instants are nanoseconds of a [Clock]. All instants that are compared need the same clock:
+// [Monotonic] for the processes of one host, [Since] in virtual time.
 package history

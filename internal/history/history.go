@@ -17,8 +17,8 @@ type History struct {
 	Windows []Window
 }
 
-// Read makes one history of the files of several processes. A last line that was
-// cut off by the death of its process does not count.
+// Read makes one history from the files of several processes. It ignores a last line that was cut
+// off when its process was killed.
 func Read(files ...io.Reader) (History, error) {
 	var all []History
 	for i, f := range files {
@@ -37,7 +37,7 @@ func read(f io.Reader) (History, error) {
 	for r := bufio.NewReader(f); ; {
 		text, err := r.ReadBytes('\n')
 		switch {
-		case errors.Is(err, io.EOF): // what stands behind the last newline was cut off
+		case errors.Is(err, io.EOF): // the text after the last newline was cut off
 			return h, nil
 		case err != nil:
 			return h, err
@@ -60,7 +60,7 @@ func read(f io.Reader) (History, error) {
 	}
 }
 
-// merge puts histories into one, sorted, with the last word on each window.
+// merge sorts several histories into one, with the last entry for each window.
 func merge(parts []History) History {
 	var all History
 	type hold struct {
@@ -86,7 +86,7 @@ func merge(parts []History) History {
 	return all
 }
 
-// ByName takes a history apart: one for each lock.
+// ByName splits a history into one for each lock.
 func (h History) ByName() map[string]History {
 	parts := map[string]History{}
 	for _, op := range h.Ops {

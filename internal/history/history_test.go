@@ -19,8 +19,8 @@ func ticking() history.Clock {
 	return func() int64 { n++; return n }
 }
 
-// What two processes wrote reads as one history, in the order of their calls,
-// and the same as one kept in memory.
+// The files of two processes read as one history, in the order of their calls. It is the same as a
+// history in memory.
 func TestFilesReadAsOneHistory(t *testing.T) {
 	clock := ticking()
 	var first, second bytes.Buffer
@@ -58,7 +58,7 @@ func TestAKilledProcessLosesAtMostItsLastLine(t *testing.T) {
 	require.Equal(t, int64(history.Never), h.Ops[1].Return)
 }
 
-// What was known of a call before its process was killed is not lost with it.
+// If a process is killed, the notes about its calls are not lost.
 func TestAKilledProcessLeavesWhatItNoted(t *testing.T) {
 	var file bytes.Buffer
 	memory := history.InMemory(ticking())
@@ -72,7 +72,7 @@ func TestAKilledProcessLeavesWhatItNoted(t *testing.T) {
 	require.Equal(t, int64(history.Never), h.Ops[0].Return)
 }
 
-// A damaged line anywhere else is an error, not a shorter history.
+// A damaged line anywhere else is an error, and does not make the history shorter.
 func TestDamagedFilesAreNotReadInPart(t *testing.T) {
 	for _, text := range []string{"{}\n", "nonsense\n", "{\"op\":{}}\nnonsense\n{\"id\":1,\"op\":{}}\n"} {
 		_, err := history.Read(strings.NewReader(text))
@@ -80,7 +80,7 @@ func TestDamagedFilesAreNotReadInPart(t *testing.T) {
 	}
 }
 
-// What is unknown stays possible for ever, though the call has returned.
+// An unknown outcome stays possible for ever, although the call has returned.
 func TestAnUnknownOutcomeHasNoEnd(t *testing.T) {
 	r := history.InMemory(ticking())
 	op := r.Begin(history.Op{Name: "n", Kind: history.Acquire}).End(func(*history.Op) {})
@@ -109,6 +109,6 @@ func TestClocksOnlyGrow(t *testing.T) {
 			before = now
 		}
 	}
-	strict := history.Since(start.Add(time.Hour)) // one that stands still
+	strict := history.Since(start.Add(time.Hour)) // a clock that stands still
 	require.Less(t, strict(), strict())
 }

@@ -5,74 +5,74 @@ import (
 	"math"
 )
 
-// Kind is what a client asked for.
+// Kind is the kind of a call.
 type Kind uint8
 
 const (
-	Acquire Kind = iota + 1 // waits; by an owner that holds, a re-entry
+	Acquire Kind = iota + 1 // waits; a re-entry if the owner holds the lock
 	Try                     // does not wait; else the same
 	Release                 // of one hold
-	Free                    // of all holds of the owner at once, as the end of a lease is; and of its place in a queue
-	Join                    // of a queue: package check makes it out of an Acquire that waited
-	Resize                  // of what a semaphore has: Units is the new limit
-	Count                   // of the holds of an owner that has InUse of them: Units is what Redis counts
+	Free                    // ends all holds of the owner at once, like the end of a lease, and its place in a queue
+	Join                    // of a queue; package check makes it from an Acquire that waited
+	Resize                  // changes the limit of a semaphore; Units is the new limit
+	Count                   // reads the holds of an owner; InUse is how many it has, Units is how many Redis counts
 )
 
-// Outcome is what the client was told.
+// Outcome is the result of a call, as the client knows it.
 type Outcome uint8
 
 const (
-	// Unknown may have happened, may happen yet, or never. The zero value,
-	// because it is what a call that never returned amounts to.
+	// Unknown may have happened, may still happen, or never happens. It is the zero value, because it
+	// is the outcome of a call that never returned.
 	Unknown Outcome = iota
 	// Done happened.
 	Done
-	// Refused is definite: somebody else had it.
+	// Refused is definite: somebody else had the lock.
 	Refused
-	// Nothing is definite: no effect, as when the server could not be reached.
+	// Nothing is definite: no effect, for example because the client could not reach the server.
 	Nothing
-	// Lost is a release or a re-entry that was told that the hold had ended.
+	// Lost is a release or a re-entry that reported the end of the hold.
 	Lost
-	// TooMany is definite: more units than there are.
+	// TooMany is definite: more units than the limit.
 	TooMany
-	// Removed is definite: an operator took it out of the queue.
+	// Removed is definite: an operator removed the waiter from the queue.
 	Removed
 )
 
 // Never is the Return of a call that has not returned.
 const Never = math.MaxInt64
 
-// Op is one call. Call was stamped before it began and Return after it ended,
-// so that the span between holds the instant at which it took effect.
+// Op is one call. Call is a time before it began, and Return is a time after it ended. So the call
+// took effect in the span between them.
 type Op struct {
-	Client      int     `json:"client"` // process or goroutine: one Op at a time
+	Client      int     `json:"client"` // process or goroutine, with one Op at a time
 	Name        string  `json:"name"`   // of the lock
-	Owner       string  `json:"owner"`  // logical chain: who has it
+	Owner       string  `json:"owner"`  // logical call chain that owns the hold
 	Kind        Kind    `json:"kind"`
-	Units       int     `json:"units,omitempty"` // permits asked for, or the new limit; 0 for locks that have none
+	Units       int     `json:"units,omitempty"` // requested units, or the new limit; 0 for locks without units
 	Call        int64   `json:"call"`
 	Return      int64   `json:"return"`
 	Outcome     Outcome `json:"outcome"`
 	Fence       int64   `json:"fence,omitempty"` // of a grant that is Done; 0 if the lock has none
 	Acquisition string  `json:"acquisition,omitempty"`
 	Holder      string  `json:"holder,omitempty"` // the acquisition that a refusal named
-	Err         string  `json:"err,omitempty"`    // what the client was told, for people
+	Err         string  `json:"err,omitempty"`    // the error that the client got, for people
 
-	// What the refusal of a semaphore said, of one instant.
+	// For a refusal of a semaphore: its numbers at one instant.
 	InUse int `json:"in_use,omitempty"` // units
-	Ahead int `json:"ahead,omitempty"`  // waiters that are before it
+	Ahead int `json:"ahead,omitempty"`  // waiters ahead of it
 
-	// Of an Acquire that waited in a queue; 0: not that anybody knows.
-	Queued int64 `json:"queued,omitempty"`  // it was told by then that it has a place
-	Again  int64 `json:"again,omitempty"`   // it was told by then that it had lost the place
-	GaveUp int64 `json:"gave_up,omitempty"` // it waited up to then at least, and gave up after that
+	// For an Acquire that waited in a queue. 0: not known.
+	Queued int64 `json:"queued,omitempty"`  // it was notified by then that it has a place
+	Again  int64 `json:"again,omitempty"`   // it was notified by then that it had lost the place
+	GaveUp int64 `json:"gave_up,omitempty"` // it waited at least until then, and gave up after that
 }
 
-// Window is a span in which the library told the holder that the hold may be
-// trusted: from the instant at which the acquire had returned to the first of: Unlock
-// called, end of trust as read, last look before a loss that was told earlier than
-// that. Both are inner bounds, so two
-// windows of different owners that overlap are two holders at one time.
+// Window is a span in which the holder could trust its hold. It begins at the instant at which the
+// acquire had returned. It ends at the call of Unlock, or at the end of trust as the actor read it.
+// If the holder was notified of a loss before both, it ends at the last check before that. Both
+// bounds are inside the real span. So if two windows of different owners overlap, there were two
+// holders at the same time.
 type Window struct {
 	Client      int    `json:"client"`
 	Name        string `json:"name"`

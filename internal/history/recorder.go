@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Recorder takes down what the clients of one process do. Its methods may be
-// called concurrently.
+// Recorder records what the clients of one process do. Its methods may be called concurrently.
 type Recorder struct {
 	clock Clock
 
@@ -19,11 +18,11 @@ type Recorder struct {
 	h    History
 }
 
-// InMemory makes a recorder whose History is read in the same process.
+// InMemory makes a recorder whose History the same process reads.
 func InMemory(clock Clock) *Recorder { return &Recorder{clock: clock} }
 
-// ToFile makes a recorder that writes lines to w, one Write each, and keeps
-// nothing. Read makes a History of them.
+// ToFile makes a recorder that writes lines to w, with one Write each, and keeps nothing. Read
+// makes a History from them.
 func ToFile(clock Clock, w io.Writer) *Recorder {
 	return &Recorder{clock: clock, out: json.NewEncoder(w)}
 }
@@ -38,8 +37,8 @@ type Call struct {
 	op Op
 }
 
-// Begin takes down that op begins now, or began at its Call if that is set. It is
-// unknown what becomes of it until End.
+// Begin records that op begins now, or began at its Call if that is set. The outcome is unknown
+// until End.
 func (r *Recorder) Begin(op Op) *Call {
 	op.Outcome, op.Return = Unknown, Never
 	r.mu.Lock()
@@ -56,16 +55,16 @@ func (r *Recorder) Begin(op Op) *Call {
 	return c
 }
 
-// Note takes down what is known of a call before it has returned.
+// Note records what is known of a call before it has returned.
 func (c *Call) Note(change func(*Op)) {
 	change(&c.op)
 	c.keep()
 }
 
-// End takes down that the call has returned now, and what change says of it. An
-// outcome that is Unknown stays open for ever: what was begun may happen later.
+// End records that the call has returned now, with the changes of change. An Unknown outcome stays
+// open for ever, because the call may take effect later.
 func (c *Call) End(change func(*Op)) Op {
-	now := c.r.clock() // before waiting for the mutex: the call has returned
+	now := c.r.clock() // before waiting for the mutex, because the call has returned
 	change(&c.op)
 	if c.op.Outcome != Unknown {
 		c.op.Return = now
@@ -83,8 +82,8 @@ func (c *Call) keep() {
 	c.r.write(line{ID: c.id, Op: &c.op})
 }
 
-// Trust takes down a window. Taken down again with a later end it replaces the
-// earlier one, so that a process that may be killed reports as it goes.
+// Trust records a window. If it is recorded again with a later end, the new record replaces the
+// earlier one. So a process that may be killed can report as it goes.
 func (r *Recorder) Trust(w Window) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +93,7 @@ func (r *Recorder) Trust(w Window) {
 	r.write(line{Window: &w})
 }
 
-// History is what was taken down so far, by a recorder in memory.
+// History is what a recorder in memory has recorded so far.
 func (r *Recorder) History() History {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,51 +16,50 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Actor does one step after the other with one lock. Fields are set before Run.
+// Actor does one step after the other with one lock. Set its fields before Run.
 type Actor struct {
 	Client    int // no two actors have the same
 	Name      string
 	Lock      Lock
 	Recorder  *history.Recorder
 	Meaning   Meaning          // Redlatch if nil
-	Resources []check.Resource // what Work writes to
-	// Rest is how long it waits after an acquire of which nobody knows what became.
-	// Without it, it begins dozens of them while a server is silent for a moment, and
-	// no search gets through all that may have happened.
+	Resources []check.Resource // the resources that Work writes to
+	// Rest is how long the actor waits after an acquire with an unknown outcome. Without Rest, it
+	// starts dozens of acquires while a server is silent for a moment. Then there are too many
+	// possible histories for a search.
 	Rest time.Duration
-	// Patience is how long an Unlock may take, which is tried again if it fails; 0: as
-	// long as it wants, and once.
+	// Patience is the time limit of an Unlock, which is called again if it fails. 0: no limit, and one
+	// call.
 	Patience time.Duration
-	// Counted asks Redis who has the lock, and with how many holds; for Count.
+	// Counted asks Redis who has the lock, and with how many holds. It is for Count.
 	Counted func(ctx context.Context) (acquisition string, holds int, err error)
-	// Siblings run at one time with the context of the hold of a FanOut, each with a
-	// lock and a plan of its own.
+	// Siblings run at the same time with the context of the hold of a FanOut. Each has a lock and a
+	// plan of its own.
 	Siblings []Sibling
-	// Bare actors bring no owner: each acquire belongs to the chain that ctx brings, or
-	// to none.
+	// Bare actors set no owner. Each acquire belongs to the chain of ctx, or to none.
 	Bare bool
 
-	call   *history.Call // the acquire that is under way
+	call   *history.Call // the acquire in progress
 	chain  chain
-	doubt  bool // the chain may have more than it was told of
+	doubt  bool // the chain may have more than its answers show
 	chains int
 	holds  []held
 	over   bool // the client has closed
-	again  int  // Unlocks that were tried again
-	// seen keeps every handle: in virtual time the garbage collector would clean
-	// up behind the back of the bubble.
+	again  int  // number of Unlocks that were called again
+	// seen keeps every handle. In virtual time, the garbage collector would otherwise clean up outside
+	// the bubble.
 	seen []Hold
 }
 
-// Sibling is an actor with the plan that it has in a FanOut.
+// Sibling is an actor with its plan in a FanOut.
 type Sibling struct {
 	*Actor
 
 	Plan []Step
 }
 
-// chain is a logical owner. One that a call has left in doubt is not used for
-// another grant: whatever it may still have must not pass for that.
+// chain is a logical owner. If a call has left a chain in doubt, the actor uses another chain for
+// the next grant, so that nobody takes what the first chain may still have for that grant.
 type chain struct {
 	name  string
 	owner *owner.Owner
@@ -71,20 +70,19 @@ type held struct {
 	owner  string
 	window history.Window
 
-	trust int64 // its end, as it was read last
+	trust int64 // the end of trust, as last read
 	lost  bool
 }
 
-// Run does the steps, and in the end gives back what is left of its holds. It
-// returns early when the client closes, which gives back what it has, or when ctx
-// ends: then nothing is given back.
+// Run does the steps, and at the end releases the holds that are left. It returns early if the
+// client closes, which releases them, or if ctx ends, and then nothing is released.
 func (a *Actor) Run(ctx context.Context, plan []Step) {
 	if a.Meaning == nil {
 		a.Meaning = Redlatch
 	}
 	for _, s := range append(slices.Clone(plan), Step{Verb: UnlockAll}) {
 		if ctx.Err() != nil {
-			if a.Bare { // the hold ended that ctx is of, for its client has closed
+			if a.Bare { // the hold of ctx ended because its client has closed
 				a.closed()
 			}
 			return
@@ -96,8 +94,8 @@ func (a *Actor) Run(ctx context.Context, plan []Step) {
 	}
 }
 
-// closed takes down that closing the client gives back what is held. When, nobody
-// here can say: not before it was last seen to be held.
+// closed records that closing the client releases the holds. Nobody here knows when, except that it
+// was not before the last check that found them held.
 func (a *Actor) closed() {
 	for _, h := range a.holds {
 		op := a.release(h)
@@ -131,7 +129,7 @@ func (a *Actor) do(ctx context.Context, s Step) {
 		}
 	}
 	if last < 0 {
-		return // the others need a hold
+		return // the other steps need a hold
 	}
 	switch s.Verb {
 	case Unlock:
@@ -190,7 +188,7 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	}
 }
 
-// owned is ctx with the chain of the actor.
+// owned returns ctx with the chain of the actor.
 func (a *Actor) owned(ctx context.Context) context.Context {
 	if a.Bare {
 		return ctx
@@ -198,11 +196,11 @@ func (a *Actor) owned(ctx context.Context) context.Context {
 	return owner.With(ctx, a.chain.owner)
 }
 
-// instant is more than the stamps of one instant in a bubble differ by.
+// instant is longer than the difference between stamps of one instant in a bubble.
 const instant = time.Microsecond
 
-// Waits takes down that the acquire which is under way has a place in a queue, or
-// has one again: for redlatch.WithWaitNotice.
+// Waits records that the acquire in progress has a place in a queue, or has one again. It is for
+// redlatch.WithWaitNotice.
 func (a *Actor) Waits(w lock.Waiting) {
 	now := a.Recorder.Now()
 	a.call.Note(func(op *history.Op) {
@@ -215,7 +213,7 @@ func (a *Actor) Waits(w lock.Waiting) {
 	})
 }
 
-// bound is the context of an acquire.
+// bound returns the context for an acquire.
 func (a *Actor) bound(ctx context.Context, s Step) (context.Context, context.CancelFunc) {
 	switch {
 	case s.For == 0:
@@ -259,9 +257,9 @@ func (a *Actor) resize(ctx context.Context, limit int) {
 	})
 }
 
-// unlock unlocks, as one call. With patience it gives up after that long, and tries
-// again, up to three times, after as long a pause. A hold that counts as released by
-// then tells no more than the failure did.
+// unlock unlocks, as one operation. With patience, each call gives up after that time, and unlock
+// calls it again after a pause of the same length, up to three times. If the hold counts as
+// released by then, that says no more than the failure did.
 func (a *Actor) unlock(ctx context.Context, i int) {
 	a.sample()
 	h := a.holds[i]
@@ -285,26 +283,26 @@ func (a *Actor) unlock(ctx context.Context, i int) {
 		if err != nil {
 			a.fail(op, err)
 		}
-		if op.Outcome == history.Nothing { // it is tried on in the background
+		if op.Outcome == history.Nothing { // the client retries in the background
 			op.Outcome = history.Unknown
 		}
-		if op.Outcome == history.Unknown { // the client that closes, or its lease, may have ended it before
+		if op.Outcome == history.Unknown { // the client may have closed before, or the lease may have ended
 			op.Call = h.window.Until
 		}
 	})
 	a.doubt = a.doubt || err != nil
 }
 
-// failed reports whether an Unlock says that it may be tried again.
+// failed reports whether the error of an Unlock means that it may be called again.
 func failed(err error) bool {
 	return errors.Is(err, lockerr.ErrIndeterminate) || errors.Is(err, lockerr.ErrUnavailable) || errors.Is(err, lockerr.ErrRefused)
 }
 
-// TriedAgain is how often an Unlock was.
+// TriedAgain is how often the actor called an Unlock again.
 func (a *Actor) TriedAgain() int { return a.again }
 
-// Misled is the first acquisition of which a loss was told, though none can have
-// happened; for histories in which nothing ends by itself, and no client closes.
+// Misled returns the first acquisition whose holder was notified of a loss, although no loss can
+// have happened. It is for histories in which nothing ends by itself, and no client closes.
 func (a *Actor) Misled() (acquisition string, misled bool) {
 	for _, h := range a.seen {
 		select {
@@ -316,8 +314,8 @@ func (a *Actor) Misled() (acquisition string, misled bool) {
 	return "", false
 }
 
-// count takes down how many holds Redis counts, after a rest in which nothing of this
-// owner is under way, and how many there are.
+// count records how many holds Redis counts, and how many there are. It first rests, with nothing
+// of this owner in progress.
 func (a *Actor) count(ctx context.Context, rest time.Duration) {
 	a.sleep(ctx, rest)
 	h := a.holds[len(a.holds)-1]
@@ -333,8 +331,8 @@ func (a *Actor) count(ctx context.Context, rest time.Duration) {
 	})
 }
 
-// fanOut runs the siblings with the context of a hold of their own parent, and gives
-// that back when all are done.
+// fanOut runs the siblings with the context of a hold of their parent. It releases the hold when
+// all siblings are done.
 func (a *Actor) fanOut(ctx context.Context, s Step) {
 	if len(a.holds) > 0 {
 		return
@@ -352,8 +350,8 @@ func (a *Actor) fanOut(ctx context.Context, s Step) {
 	a.unlock(ctx, 0)
 }
 
-// work updates what the lock protects. That it is refused, or undone by others,
-// is for the resource to count.
+// work updates the resources that the lock protects. The resource counts updates that it refuses,
+// or that others undo.
 func (a *Actor) work(ctx context.Context, think time.Duration) {
 	if len(a.Resources) == 0 {
 		a.sleep(ctx, think)
@@ -364,7 +362,7 @@ func (a *Actor) work(ctx context.Context, think time.Duration) {
 	}
 }
 
-// sleep waits, and looks a few times on the way whether what it holds is trusted.
+// sleep waits, and checks a few times meanwhile whether its holds are trusted.
 func (a *Actor) sleep(ctx context.Context, d time.Duration) {
 	const looks = 4
 	if len(a.holds) == 0 {
@@ -377,7 +375,7 @@ func (a *Actor) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// attend waits, and looks at once when a hold is lost.
+// attend waits, and checks immediately when a hold is lost.
 func (a *Actor) attend(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -407,11 +405,11 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sample takes down that holds are still trusted. A window grows only to an
-// instant at which the hold was not lost afterwards, and no farther than trust
-// reached; if the loss is told when trust ends, up to there: it never says more than
-// the library did. When else a loss was told, or that the client closes, nobody here
-// can say; the window then ends with the look before.
+// sample records that holds are still trusted. A window grows only to an instant before a loss, and
+// not beyond the end of trust. If the loss is notified when trust ends, the window extends to that
+// end. So a window never claims more than the library did. In other cases nobody here knows when
+// the holder was notified of a loss, or of the close of the client. Then the window ends with the
+// previous check.
 func (a *Actor) sample() {
 	const hair = time.Millisecond // two clocks are read for the end of trust
 	for i := range a.holds {

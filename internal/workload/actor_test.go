@@ -16,15 +16,15 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// The goal of this file: what an actor takes down is what it was told. The lock
-// here answers what the test says.
+// The goal of this file: an actor records the answers that it got. The lock here gives the answers
+// that the test sets.
 
 type answers struct {
 	locks   []error
 	unlocks []error
 	lost    chan struct{}
 	trust   time.Duration
-	closes  bool               // the client does, and nothing else loses what is held
+	closes  bool               // the client closes, and nothing else ends the holds
 	waits   func(lock.Waiting) // of the actor
 }
 
@@ -102,8 +102,8 @@ func step(v workload.Verb, d ...time.Duration) workload.Step {
 	return workload.Step{Verb: v, For: append(d, 0)[0]}
 }
 
-// An Unlock that failed is tried again by those who have patience, as one call; that it
-// counts as released by then says no more than the failure did.
+// An actor with patience calls a failed Unlock again, as one operation. If the hold counts as
+// released by then, that says no more than the failure did.
 func TestUnlockIsTriedAgain(t *testing.T) {
 	unavailable, notHeld := &lockerr.OpError{Kind: lockerr.ErrUnavailable}, &lockerr.OpError{Kind: lockerr.ErrNotHeld}
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestUnlockIsTriedAgain(t *testing.T) {
 	require.Equal(t, history.Unknown, once.Ops[1].Outcome)
 }
 
-// What Redis counts is taken down beside what there is.
+// The actor records the holds that Redis counts beside the holds that there are.
 func TestHoldsAreCounted(t *testing.T) {
 	counted := func(context.Context) (string, int, error) { return "c:1", 7, nil }
 	again := step(workload.Acquire)
@@ -135,7 +135,7 @@ func TestHoldsAreCounted(t *testing.T) {
 	require.Equal(t, []any{history.Count, history.Done, "c:1", "c:1", 7, 2}, []any{op.Kind, op.Outcome, op.Acquisition, op.Holder, op.Units, op.InUse})
 }
 
-// Who was told of a loss can be asked.
+// An actor reports the loss of a hold.
 func TestLossesAreSeen(t *testing.T) {
 	plan := []workload.Step{step(workload.Acquire), step(workload.Sleep, 4*time.Second), step(workload.Unlock)}
 	synctest.Test(t, func(t *testing.T) {
@@ -192,10 +192,10 @@ func TestOutcomesAreTakenDownAsTold(t *testing.T) {
 	}
 	require.Equal(t, []told{
 		{history.Acquire, "1.1", history.Done},
-		{history.Acquire, "1.1", history.Done}, // entered again
+		{history.Acquire, "1.1", history.Done}, // re-entered
 		{history.Acquire, "1.1", history.Nothing},
 		{history.Release, "1.1", history.Done},
-		{history.Release, "1.1", history.Unknown}, // tried on in the background
+		{history.Release, "1.1", history.Unknown}, // retried in the background
 		{history.Acquire, "1.2", history.Done},    // the chain was in doubt
 		{history.Release, "1.2", history.Lost},
 		{history.Acquire, "1.3", history.Refused},
@@ -206,8 +206,8 @@ func TestOutcomesAreTakenDownAsTold(t *testing.T) {
 	}, got)
 }
 
-// What is told of a queue is taken down when it is told, and a wait is not said to
-// have been given up before it was.
+// The actor records notices from a queue when they come. It does not record that a wait was given
+// up before that happened.
 func TestWaitsInQueuesAreTakenDown(t *testing.T) {
 	h := play(t, &answers{locks: []error{errWait, nil}}, step(workload.Acquire, 5*time.Second), step(workload.Acquire))
 	require.Len(t, h.Ops, 3)
@@ -219,8 +219,8 @@ func TestWaitsInQueuesAreTakenDown(t *testing.T) {
 	require.Zero(t, h.Ops[1].GaveUp)
 }
 
-// A window says no more than the library did: it ends before the loss, and where
-// trust ended, whatever the actor still does.
+// A window claims no more than the library did. It ends before the loss, and at the end of trust,
+// whatever the actor still does.
 func TestWindowsEndWithTrust(t *testing.T) {
 	sleeps := []workload.Step{step(workload.Acquire), step(workload.Sleep, 4*time.Second), step(workload.Sleep, 40*time.Second)}
 	lost := play(t, &answers{}, sleeps...).Windows
@@ -235,7 +235,7 @@ func TestWindowsEndWithTrust(t *testing.T) {
 	require.Equal(t, int64(7), over[0].Fence)
 }
 
-// What a client that closes gives back was held until it was last seen to be.
+// When a client closes, its holds count as held until the last check that found them held.
 func TestClosingIsTakenDownForWhatWasHeld(t *testing.T) {
 	closed := &lockerr.OpError{Kind: lockerr.ErrClosed}
 	h := play(t, &answers{locks: []error{nil, nil, closed}}, step(workload.Acquire), step(workload.Acquire), step(workload.Sleep, time.Second), step(workload.Try), step(workload.Try))
@@ -251,8 +251,8 @@ func TestClosingIsTakenDownForWhatWasHeld(t *testing.T) {
 	require.Equal(t, 2, released)
 }
 
-// Of what an Unlock whose outcome nobody knows was to give back, nobody knows either
-// what became of it before: the client may have closed, and given it back.
+// If the outcome of an Unlock is unknown, the fate of its hold before the Unlock is unknown too,
+// because the client may have closed and released it.
 func TestUnlockOfUnknownOutcomeIsTakenDownFromTheLastLook(t *testing.T) {
 	unlocked := func(a *answers, after time.Duration) history.Op {
 		a.unlocks = []error{&lockerr.OpError{Kind: lockerr.ErrIndeterminate}}
@@ -267,7 +267,7 @@ func TestUnlockOfUnknownOutcomeIsTakenDownFromTheLastLook(t *testing.T) {
 	require.InDelta(t, 4*time.Second, closed.Call, float64(time.Millisecond), "the last look before it closed")
 }
 
-// units is a lock of units that notes what it is asked for.
+// units is a lock with units that records what an actor requests.
 type units struct {
 	answers
 
@@ -284,7 +284,7 @@ func (u *units) Resize(_ context.Context, limit int) error {
 	return next(&u.unlocks)
 }
 
-// What is taken of a semaphore, and what it refuses, is taken down with its numbers.
+// The actor records the units that it takes of a semaphore, and the numbers in refusals.
 func TestUnitsAreTakenDown(t *testing.T) {
 	u := &units{answers: answers{trust: time.Hour, lost: make(chan struct{}),
 		locks:   []error{nil, &lockerr.NotAcquiredError{Limit: 3, InUse: 2, Position: 4}, &lockerr.LimitError{Units: 2}},

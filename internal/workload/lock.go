@@ -11,16 +11,16 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// Lock is one lock as one client has it. The context carries the owner.
+// Lock is one lock of one client. The context carries the owner.
 type Lock interface {
 	Lock(ctx context.Context) (Hold, error)
 	TryLock(ctx context.Context) (Hold, error)
 }
 
-// Units is a Lock of which an actor takes more or less, as it is told by a step.
+// Units is a Lock of which an actor takes more or less units, as a step says.
 type Units interface {
 	Lock
-	// Of is the lock that takes so many.
+	// Of returns the lock that takes the given number of units.
 	Of(units int) Lock
 	Resize(ctx context.Context, limit int) error
 }
@@ -39,7 +39,7 @@ type Nesting interface {
 	Context() context.Context
 }
 
-// locker is what the mutexes of this module are.
+// locker is the interface of the mutexes of this module.
 type locker interface {
 	Lock(ctx context.Context) (*lock.Hold, error)
 	TryLock(ctx context.Context) (*lock.Hold, error)
@@ -61,7 +61,7 @@ func asHold(h *lock.Hold, err error) (Hold, error) {
 	return h, err
 }
 
-// Permits makes a Lock of a semaphore, one unit at a time unless told otherwise.
+// Permits makes a Lock of a semaphore. It takes one unit at a time, unless a step says otherwise.
 func Permits(s *semaphore.Semaphore) Units { return permits{s, 1} }
 
 type permits struct {
@@ -98,12 +98,12 @@ func (p permit) Acquisition() string              { return p.ID() }
 func (permit) Fence() int64                       { return 0 }
 func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
-// Meaning reads the error of a call; nil never gets there. The second value
-// says that the client has closed, after which an actor ends.
+// Meaning reads the error of a call, which is never nil. The second result says that the client has
+// closed. The actor ends then.
 type Meaning func(kind history.Kind, err error) (outcome history.Outcome, over bool)
 
-// Redlatch reads the errors of this module. It takes the documentation at its
-// word: what is said to have changed nothing must have changed nothing.
+// Redlatch reads the errors of this module. It relies on the documentation: if an error means that
+// nothing changed, nothing must have changed.
 func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 	var busy *lockerr.NotAcquiredError
 	var limits *lockerr.LimitError
@@ -111,7 +111,7 @@ func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 	switch {
 	case errors.As(err, &limits):
 		return history.TooMany, false
-	case errors.Is(err, lockerr.ErrClosed): // an acquire may have been granted, a release be under way
+	case errors.Is(err, lockerr.ErrClosed): // an acquire may have been granted, a release may be in flight
 		return history.Unknown, true
 	case errors.Is(err, lockerr.ErrIndeterminate):
 		return history.Unknown, false
@@ -121,11 +121,11 @@ func Redlatch(_ history.Kind, err error) (outcome history.Outcome, over bool) {
 		return history.Removed, false
 	case errors.As(err, &busy) && (busy.Holder != "" || busy.Limit != 0):
 		return history.Refused, false
-	case errors.As(err, &busy): // it waited for its turn to ask, and nobody can say what for
+	case errors.As(err, &busy): // it waited for the right to ask, so nobody knows who holds the lock
 		return history.Nothing, false
 	case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrRefused):
 		return history.Nothing, false
-	case errors.As(err, &failed) && failed.Kind == nil: // ctx had ended before anything was asked
+	case errors.As(err, &failed) && failed.Kind == nil: // ctx had ended before any attempt
 		return history.Nothing, false
 	}
 	return history.Unknown, false

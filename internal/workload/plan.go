@@ -9,16 +9,16 @@ import (
 type Verb uint8
 
 const (
-	Acquire     Verb = iota + 1 // wait at most For; 0: for ever. Again while held: re-enter
-	Cancel                      // as Acquire, but given up by a cancel after For
+	Acquire     Verb = iota + 1 // wait at most For; 0: for ever. Re-enter if held
+	Cancel                      // like Acquire, but cancelled after For
 	Try                         // do not wait
 	Unlock                      // the newest hold
 	UnlockFirst                 // the oldest hold
 	UnlockLate                  // the newest hold, with a context that is over
 	UnlockAll                   // every hold
 	Sleep                       // holding or not
-	Work                        // read what is protected, think for For, write it
-	Resize                      // to Units, of a lock that has them
+	Work                        // read the resource, think for For, write it
+	Resize                      // to Units, for a lock that has them
 	Count                       // rest for For, and compare the holds that Redis counts
 	FanOut                      // take the lock, and run the siblings with the context of the hold
 )
@@ -27,7 +27,7 @@ const (
 type Step struct {
 	Verb  Verb
 	For   time.Duration
-	Units int // to take, of a lock that has them
+	Units int // to take, for a lock that has them
 }
 
 func (s Step) String() string {

@@ -9,9 +9,9 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// Whole takes all units of a semaphore that nobody uses any more, and gives them back.
-// The error says that some have been lost, or that there are more than the limit. said
-// is what programs say: the limit, if none is known.
+// Whole takes all units of a semaphore that nobody uses any more, and releases them. It returns an
+// error if some units are lost, or if there are more than the limit. said is the limit that
+// programs request. It counts if Redis knows no limit.
 func Whole(ctx context.Context, s *semaphore.Semaphore, said int) error {
 	info, err := s.Inspect(ctx)
 	if err != nil {
@@ -22,7 +22,7 @@ func Whole(ctx context.Context, s *semaphore.Semaphore, said int) error {
 		limit = said
 	}
 	var held []*semaphore.Permit
-	for left := limit; left > 0; left -= said { // nobody may ask for more at once than he says there are
+	for left := limit; left > 0; left -= said { // nobody may request more units at once than said
 		p, err := s.Acquire(ctx, min(left, said))
 		if err != nil {
 			return fmt.Errorf("%d of %d units are gone (%d in use, %d waiting): %w", left, limit, info.InUse, info.Waiting, err)
@@ -37,7 +37,7 @@ func Whole(ctx context.Context, s *semaphore.Semaphore, said int) error {
 	}
 	for _, p := range held {
 		if err := p.Release(ctx); err != nil && !errors.Is(err, lockerr.ErrIndeterminate) && !errors.Is(err, lockerr.ErrUnavailable) {
-			return err // else it is released in the background
+			return err // else the client releases it in the background
 		}
 	}
 	return nil
