@@ -23,8 +23,8 @@ var exclusion = []property{
 				if len(kinds(err)) == 0 || kinds(err)[0] != lockerr.ErrNotAcquired {
 					return h, err
 				}
-				// Not at once: spinning keeps an embedded server, which takes one
-				// command at a time, from all other tests.
+				// With a pause, because an embedded server runs one command at a time. A loop without a pause
+				// would keep it from all other tests.
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -54,9 +54,8 @@ var exclusion = []property{
 	}},
 }
 
-// hammer has goroutines of several processes count on an unguarded counter. What
-// it asserts while they do: nobody is inside who is not alone, and every fence
-// is larger than the one before it.
+// hammer lets goroutines of several processes count on an unguarded counter. It asserts that nobody
+// else is inside meanwhile, and that every fence is larger than the one before it.
 func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
 	const processes, goroutines, rounds = 3, 4, 10
 	var (
@@ -71,7 +70,7 @@ func (f *fixture) hammer(acquire func(p *process) (Hold, error)) {
 		ok := assert.True(f, inside.CompareAndSwap(0, 1), "somebody else is inside") &&
 			assert.True(f, f.subject.Anonymous || h.Fence() > fence, "fences grow")
 		was := counter
-		runtime.Gosched() // let others show themselves
+		runtime.Gosched() // gives other holders, if there are any, a chance to run
 		counter, fence = was+1, h.Fence()
 		inside.Store(0)
 		return assert.NoError(f, h.Unlock(context.Background())) && ok

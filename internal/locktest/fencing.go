@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fencing has what fences promise, where there are any.
+// fencing has the promises about fences, for locks that have fences.
 func fencing(s Subject) []property {
 	if s.Anonymous {
 		return nil
@@ -55,7 +55,8 @@ var growing = []property{
 	}},
 }
 
-// fenceAbove locks and unlocks, and returns the fence, which is larger.
+// fenceAbove locks and unlocks. It asserts that the fence is larger than the given one, and returns
+// it.
 func (f *fixture) fenceAbove(fence int64, p *process) int64 {
 	f.Helper()
 	h := p.lock()

@@ -18,26 +18,26 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// limit bounds everything that must happen; only a broken lock reaches it.
+// limit is the time limit of everything that must happen. Only a broken lock reaches it.
 const limit = time.Minute
 
-// far is a lease and a poll bound that no test lives to see the end of, so that
-// nothing but the message of a release can wake a waiter.
+// far is a lease and a poll bound that end after every test. So only the message of a release can
+// wake up a waiter.
 const far = 20 * time.Minute
 
 var (
 	patient = Options{Lease: far, Poll: far}
-	// mortal locks are renewed, or end, while the test looks; and yet they live
-	// when the machine that runs the tests has no time for them for a second.
+	// mortal locks are renewed, or end, while the test runs. They survive if the machine has no time
+	// for them for a second.
 	mortal = Options{Lease: 3 * time.Second, Poll: far}
 )
 
-// fixture is the stage of one property: one lock and the processes that use it.
+// fixture has what one property needs: one lock, and the processes that use it.
 type fixture struct {
 	*testing.T
 	subject Subject
 	name    string
-	admin   redis.UniversalClient // looks at the server; has no part in the lock
+	admin   redis.UniversalClient // checks the server; has no part in the lock
 	users   sync.WaitGroup        // goroutines that use the lock
 	clients []string              // the ids of the processes' clients
 }
@@ -49,11 +49,11 @@ func newFixture(t *testing.T, s Subject) *fixture {
 	f.admin = s.Dial(t)
 	t.Cleanup(func() { _ = f.admin.Close() })
 	t.Cleanup(f.nothingRemains)
-	t.Cleanup(f.users.Wait) // every process has been closed by then, which wakes them
+	t.Cleanup(f.users.Wait) // every process has been closed by then, which wakes them up
 	return f
 }
 
-// nothingRemains holds at the end of every property, however it went.
+// nothingRemains checks the end of every property, whatever its result.
 func (f *fixture) nothingRemains() {
 	if f.Failed() {
 		return
@@ -61,7 +61,7 @@ func (f *fixture) nothingRemains() {
 	f.eventually(func() bool { return len(f.keys()) == 0 && len(f.channels()) == 0 }, "nothing of the lock remains")
 }
 
-// keys are the keys of the lock, without those that stay by design.
+// keys are the keys of the lock, except those that Redis keeps by design.
 func (f *fixture) keys() []string {
 	all, err := f.admin.Keys(context.Background(), "*"+f.name+"*").Result()
 	require.NoError(f, err)
@@ -74,8 +74,7 @@ func (f *fixture) keys() []string {
 	return keys
 }
 
-// channels are the channels of the lock, and of the clients that use it, that
-// somebody listens to.
+// channels are the channels of the lock and of its clients that have listeners.
 func (f *fixture) channels() (all []string) {
 	for _, part := range append(f.clients, f.name) {
 		found, err := f.admin.PubSubChannels(context.Background(), "*"+part+"*").Result()
@@ -85,8 +84,7 @@ func (f *fixture) channels() (all []string) {
 	return all
 }
 
-// wipe removes everything that Redis has of the lock, as an operator or a
-// failover would.
+// wipe removes everything that Redis has of the lock, as an operator or a failover would.
 func (f *fixture) wipe() {
 	f.Helper()
 	all, err := f.admin.Keys(context.Background(), "*"+f.name+"*").Result()
@@ -95,7 +93,7 @@ func (f *fixture) wipe() {
 	require.NoError(f, f.admin.Del(context.Background(), all...).Err())
 }
 
-// eventually waits for a state of the server that nobody announces.
+// eventually waits for a state of the server that no message announces.
 func (f *fixture) eventually(ok func() bool, what string) {
 	f.Helper()
 	require.Eventually(f, ok, limit, 2*time.Millisecond, what)
@@ -120,7 +118,7 @@ func receive[T any](f *fixture, c <-chan T, what string) (v T) {
 	return v
 }
 
-// pending asserts that c has nothing to say now.
+// pending asserts that c is open and has no value now.
 func pending[T any](f *fixture, c <-chan T, what string) {
 	f.Helper()
 	select {
@@ -133,8 +131,8 @@ func pending[T any](f *fixture, c <-chan T, what string) {
 // newChain starts a call chain, as redlatch.WithOwner does.
 func newChain() context.Context { return owner.With(context.Background(), owner.New()) }
 
-// process is a client with connections of its own, as a process of its own
-// would have. Its methods use the lock of the fixture.
+// process is a client with connections of its own, as a separate process would have. Its methods
+// use the lock of the fixture.
 type process struct {
 	f      *fixture
 	client Client
@@ -152,8 +150,7 @@ func (f *fixture) process(o Options) *process {
 	return p
 }
 
-// warmUp lets the client learn the server's clock, which costs its first grant
-// one script more.
+// warmUp lets the client learn the server's clock, which costs its first grant another script.
 func (p *process) warmUp() {
 	p.f.Helper()
 	h, err := p.client.TryLock(context.Background(), fmt.Sprintf("warm up/%d", lastName.Add(1)))
@@ -167,14 +164,14 @@ func (p *process) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if p.sent.dead.Load() {
-		cancel() // nothing can be given back
+		cancel() // Close cannot release anything
 	}
 	_ = p.client.Close(ctx)
 	_ = p.rdb.Close()
 }
 
-// die ends the process as far as Redis can see: nothing is sent any more, and
-// nothing is given back.
+// die ends the process as far as Redis can see. The client sends nothing any more, and releases
+// nothing.
 func (p *process) die() {
 	p.sent.dead.Store(true)
 	_ = p.rdb.Close()
@@ -194,7 +191,7 @@ func (p *process) tryLock(ctx context.Context) (Hold, error) {
 	return p.client.TryLock(ctx, p.f.name)
 }
 
-// refused asserts that the lock is held, by trying.
+// refused asserts with TryLock that somebody holds the lock.
 func (p *process) refused() *lockerr.NotAcquiredError {
 	p.f.Helper()
 	h, err := p.tryLock(context.Background())
@@ -205,8 +202,8 @@ func (p *process) refused() *lockerr.NotAcquiredError {
 	return facts
 }
 
-// free asserts that the lock is free, by having it for a moment. With a queue, it
-// may be on its way through the hands of one that has just given up.
+// free asserts that the lock is free, by taking it for a moment. With a queue, a waiter that has
+// just given up may still have the lock for a moment.
 func (p *process) free() {
 	p.f.Helper()
 	h, err := p.tryLock(context.Background())
@@ -243,7 +240,7 @@ func (c *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		c.sent.Add(1)
 		err := next(ctx, cmd)
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			c.sent.Add(-1) // it is sent again with its text
+			c.sent.Add(-1) // the client sends it again with its text
 		} else {
 			if w, waits := ctx.Value(waitingKey{}).(*waiting); waits {
 				w.answered.Add(1)
@@ -258,8 +255,7 @@ func (c *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return redistest.OneByOne(c, next)
 }
 
-// kinds are the sentinels that an error matches: exactly one of them, for
-// nothing is two things at once.
+// kinds are the sentinels that an error matches. It is always exactly one of them.
 func kinds(err error) []error {
 	var found []error
 	for _, kind := range []error{

@@ -24,7 +24,7 @@ var givingUp = []property{
 		err := waiter.failed()
 		require.ErrorIs(f, err, context.DeadlineExceeded)
 		require.NotErrorIs(f, err, context.Canceled)
-		if waiter.slept() { // else the deadline fell into a question, a rare thing
+		if waiter.slept() { // else the deadline came during an attempt, which is rare
 			f.notAcquired(err, h)
 		}
 		p.unlock(h)
@@ -94,7 +94,7 @@ var givingUp = []property{
 				q.unlock(waiter.hold)
 			}
 		}
-		p.unlock(p.lock()) // what was granted too late has been given back
+		p.unlock(p.lock()) // the client has released the late grant
 	}},
 	{"a cancel that races with the question leaves nothing", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)
@@ -154,7 +154,7 @@ func (f *fixture) notAcquired(err error, h Hold) {
 	require.Contains(f, facts.Name, f.name)
 }
 
-// slept reports whether the waiter got to sleep.
+// slept reports whether the waiter began to sleep.
 func (w *waiting) slept() bool {
 	select {
 	case <-w.asleep:

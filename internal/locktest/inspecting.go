@@ -8,7 +8,7 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// inspecting has what inspection shows, where there is one.
+// inspecting has the promises about Inspect, for locks that have it.
 func inspecting(s Subject) []property {
 	if s.Inspect == nil {
 		return nil

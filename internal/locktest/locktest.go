@@ -1,11 +1,10 @@
-// Package locktest is the conformance suite of every lock that lets in one at a
-// time: what a user may rely on, whichever of them is used. A new lock passes it
-// before it has a test of its own.
+// Package locktest is the conformance suite of every lock that has one holder at a time. It checks
+// what a user may rely on, whichever lock it is. A new lock passes it before it has tests of its
+// own.
 //
-// The suite knows nothing of scripts and keys but what [Subject] says. It does
-// not sleep to let others come first: it waits until a waiter has gone to sleep
-// (see waiting), and the only time limit is the one that keeps a broken lock
-// from hanging the run.
+// The suite knows nothing of scripts and keys except what [Subject] says. It does not sleep to let
+// others come first. Instead, it waits until a waiter has gone to sleep (see waiting). The only
+// time limit keeps a broken lock from blocking the run.
 package locktest
 
 import (
@@ -20,29 +19,27 @@ import (
 
 // Subject is a lock under test, on one server.
 type Subject struct {
-	// Dial makes a go-redis client of its own. The suite closes it.
+	// Dial makes a separate go-redis client. The suite closes it.
 	Dial func(t testing.TB) redis.UniversalClient
-	// New makes a client of the library on it. The suite closes it.
+	// New makes a client of the library on the go-redis client. The suite closes it.
 	New func(t testing.TB, rdb redis.UniversalClient, o Options) Client
 
-	// Stays reports whether a key stays, by design, when nobody has to do with
-	// the lock any more.
+	// Stays reports whether Redis keeps a key by design when nobody uses the lock any more.
 	Stays func(key string) bool
-	// Asks is how many scripts a waiter sends before it sleeps, when the lock
-	// is held by another client.
+	// Asks is how many scripts a waiter sends before it sleeps, if another client holds the lock.
 	Asks int
-	// AsksBehind is the same behind another waiter of its own client.
+	// AsksBehind is the number behind another waiter of the same client.
 	AsksBehind int
-	// Inspect reads who has the lock; nil if the lock cannot tell.
+	// Inspect reads who has the lock. It is nil if the lock cannot say.
 	Inspect func(ctx context.Context, c Client, name string) (lock.Info, error)
 
-	Anonymous      bool // it has neither fences nor one holder to name: a semaphore of one permit
+	Anonymous      bool // it has neither fences nor one holder with a name: a semaphore of one permit
 	Reentrant      bool // an owner that has the lock may take it again
 	OrderedLocally bool // waiters of one client are served in order of arrival
-	Ordered        bool // waiters of all clients are
+	Ordered        bool // waiters of all clients are served in order of arrival
 }
 
-// Options are what the suite needs to choose for a client.
+// Options are the options that the suite sets for a client.
 type Options struct {
 	Lease       time.Duration
 	Renewal     time.Duration // 0: follows the lease
@@ -50,7 +47,7 @@ type Options struct {
 	Description string
 }
 
-// Client is the lock under test, by name.
+// Client is a client with the lock under test, by name.
 type Client interface {
 	Lock(ctx context.Context, name string) (Hold, error)
 	TryLock(ctx context.Context, name string) (Hold, error)
@@ -69,15 +66,14 @@ type Hold interface {
 	Unlock(ctx context.Context) error
 }
 
-// property is one promise of a lock. Its name ends a sentence that begins with
-// the name of the lock.
+// property is one promise of a lock. Its name ends a sentence that begins with the name of the
+// lock.
 type property struct {
 	name  string
 	check func(f *fixture)
 }
 
-// Run checks every property of the subject, each as a subtest of its own with a
-// lock of its own.
+// Run checks every property of the subject, each in a subtest of its own with a lock of its own.
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	for _, group := range [][]property{

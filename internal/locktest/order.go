@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// order has the promises on who is served first, as far as they are made.
+// order has the promises on who is served first, for locks that make them.
 func order(s Subject) []property {
 	var all []property
 	if s.OrderedLocally {
@@ -14,7 +14,7 @@ func order(s Subject) []property {
 			p := f.process(patient)
 			h := p.lock()
 			waiters := []*waiting{p.behindHolder(context.Background()).sleeps()}
-			for range 11 { // more than go to one client in a row
+			for range 11 { // more than one client gets in a row
 				waiters = append(waiters, p.queue(context.Background()).sleeps())
 			}
 			f.servedInOrder(h, waiters)
@@ -34,13 +34,13 @@ func order(s Subject) []property {
 	return all
 }
 
-// servedInOrder unlocks h and then each next hold, and asserts that it comes to
-// the waiters one by one.
+// servedInOrder unlocks h and then each next hold. It asserts that the waiters get the lock one by
+// one.
 func (f *fixture) servedInOrder(h Hold, waiters []*waiting) {
 	f.Helper()
 	for _, w := range waiters {
 		require.NoError(f, h.Unlock(context.Background()))
-		h = w.got() // and not a later one: it has not been unlocked yet
+		h = w.got() // not a later one, because this one has not been unlocked yet
 	}
 	require.NoError(f, h.Unlock(context.Background()))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// reentry has what happens when an owner takes the lock that it has.
+// reentry has the promises for an owner that takes the lock again.
 func reentry(s Subject) []property {
 	if !s.Reentrant {
 		return []property{{"an owner that has it is refused like anybody", func(f *fixture) {

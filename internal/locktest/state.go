@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unchanged asserts that act changes nothing that Redis has of the lock: keys,
-// contents, whether they expire.
+// unchanged asserts that act changes nothing that Redis has of the lock: keys, contents, and
+// whether they expire.
 func (f *fixture) unchanged(act func()) {
 	f.Helper()
 	before := f.state()
 	act()
 	if f.subject.Ordered {
-		// A place in the queue may come late, from a command that was left behind;
-		// it is given up again once no copy of that can come any more.
+		// A place in the queue may come late, from a command that was still in flight. The client gives
+		// it up once no copy of that command can come any more.
 		f.eventually(func() bool { return slices.Equal(before, f.state()) }, "nothing changed in redis for good")
-		return // a second look could meet such a place
+		return // another check could meet such a place
 	}
 	require.Equal(f, before, f.state(), "act changes nothing in redis")
 }

@@ -10,11 +10,11 @@ import (
 
 // waiting is a Lock in a goroutine of its own.
 //
-// Whether it sleeps can be told without a look inside: who sleeps has asked for
-// the Done channel of its context, after the last answer that it got.
+// The test can see from outside whether it sleeps. A waiter that sleeps has called Done of its
+// context after the last answer that it got.
 type waiting struct {
 	p        *process
-	answered atomic.Int64 // its scripts, and nobody else's
+	answered atomic.Int64 // of its own scripts
 	asleep   chan struct{}
 	done     chan struct{}
 	hold     Hold
@@ -24,17 +24,16 @@ type waiting struct {
 // waitingKey finds the waiter in the context of its scripts.
 type waitingKey struct{}
 
-// start begins a Lock that has to wait for another process, or not at all.
+// start begins a Lock that waits for another process, or does not wait.
 func (p *process) start(ctx context.Context) *waiting { return p.startAfter(ctx, p.f.subject.Asks) }
 
-// queue begins a Lock that has to wait for another goroutine of the process, which
-// waits as well.
+// queue begins a Lock that waits for another waiting goroutine of the process.
 func (p *process) queue(ctx context.Context) *waiting {
 	return p.startAfter(ctx, p.f.subject.AsksBehind)
 }
 
-// behindHolder begins a Lock that is the first to wait for another goroutine of the
-// process, which has the lock.
+// behindHolder begins the first Lock that waits for another goroutine of the process, which has the
+// lock.
 func (p *process) behindHolder(ctx context.Context) *waiting {
 	if p.f.subject.Ordered {
 		return p.start(ctx) // the queue is in Redis
@@ -61,14 +60,14 @@ func (p *process) startAfter(ctx context.Context, asks int) *waiting {
 	return w
 }
 
-// watched is a context that tells when it is waited for.
+// watched is a context that reports when somebody waits for it.
 type watched struct {
 	context.Context
 	look func()
 }
 
-// AfterFunc keeps package context from waiting for Done in a goroutine, which could
-// come to look at any time.
+// AfterFunc keeps package context from waiting for Done in a goroutine, which could call Done at
+// any time.
 func (w watched) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(w.Context, f) }
 
 // Done implements context.Context.
@@ -77,8 +76,7 @@ func (w watched) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// sleeps returns when the waiter can only be woken: by a message, by its poll,
-// by its context.
+// sleeps returns when only a message, its poll, or its context can wake up the waiter.
 func (w *waiting) sleeps() *waiting {
 	w.p.f.Helper()
 	select {

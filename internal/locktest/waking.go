@@ -52,7 +52,7 @@ var waking = []property{
 		for range 30 {
 			h := p.lock()
 			waiter := q.start(context.Background())
-			p.unlock(h) // at any moment of the waiter's first steps
+			p.unlock(h) // at any moment of the first steps of the waiter
 			q.unlock(waiter.got())
 		}
 	}},
@@ -68,7 +68,7 @@ var waking = []property{
 		p, q := f.process(patient), f.process(Options{Lease: far, Poll: 50 * time.Millisecond})
 		h := p.lock()
 		waiter := q.start(context.Background()).sleeps()
-		f.wipe() // nobody is told of that
+		f.wipe() // nobody is notified of that
 		q.unlock(waiter.got())
 		require.Error(f, h.Unlock(context.Background()))
 	}},
