@@ -12,14 +12,14 @@ import (
 type change struct {
 	path       string // of the file, from the root of the module
 	scope      string // the function around it, empty outside of functions
-	scopeLines [2]int // its first and its last line, of a Go function
-	operator   string // which operator made it
+	scopeLines [2]int // the first and the last line of a Go function
+	operator   string // the operator that made it
 	start, end int    // the bytes that it replaces
-	text       string // what takes their place
+	text       string // the text that replaces them
 
-	line           int      // where it begins, counted from 1
+	line           int      // the line where it begins, counted from 1
 	minus, plus    []string // the lines that it changes, without indentation
-	occurrence     int      // above 1: the same change of the same lines stands in this scope before
+	occurrence     int      // above 1: the same change of the same lines is in this scope before
 	startInLine    int      // column in bytes, counted from 1, as in coverage profiles
 	untrimmedMinus []string
 	untrimmedPlus  []string
@@ -28,8 +28,7 @@ type change struct {
 // apply returns the changed text.
 func (c *change) apply(src string) string { return src[:c.start] + c.text + src[c.end:] }
 
-// identity is what a change is known by. Line numbers are no part of it, so it
-// survives edits elsewhere in the file.
+// identity identifies a change. It has no line numbers, so it survives edits elsewhere in the file.
 func (c *change) identity() string {
 	var b strings.Builder
 	b.WriteString(c.title())
@@ -54,7 +53,7 @@ func (c *change) title() string {
 	return title
 }
 
-// diff shows the change for a reader.
+// diff shows the change for people.
 func (c *change) diff() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%d: %s\n%s\n", c.path, c.line, c.operator, c.title())
@@ -67,8 +66,8 @@ func (c *change) diff() string {
 	return b.String()
 }
 
-// rank orders changes at random, but the same way for the same seed, so that a
-// sample stays the same when other code changes.
+// rank gives changes a random order, which is the same for the same seed. So a sample stays the
+// same when other code changes.
 func (c *change) rank(seed uint64) uint64 {
 	var key [8]byte
 	binary.LittleEndian.PutUint64(key[:], seed)
@@ -76,8 +75,8 @@ func (c *change) rank(seed uint64) uint64 {
 	return binary.LittleEndian.Uint64(sum[:8])
 }
 
-// complete fills in what a change is known and shown by, and drops changes that
-// make the same text as another one.
+// complete sets the fields that identify and show a change. It drops changes that make the same
+// text as another one.
 func complete(src string, changes []change) []change {
 	made := map[string]bool{}
 	seen := map[string]int{}
@@ -103,7 +102,7 @@ func complete(src string, changes []change) []change {
 	return changes
 }
 
-// lines splits a text and leaves out empty lines.
+// lines splits a text, and drops empty lines.
 func lines(text string) []string {
 	return slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return strings.TrimSpace(l) == "" })
 }

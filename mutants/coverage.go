@@ -32,29 +32,29 @@ func (b block) contains(path string, line, col int) bool {
 		(line < b.EndLine || line == b.EndLine && col < b.EndCol)
 }
 
-// measured is one test: how long it takes, and what it runs.
+// measured is one test, with the time that it takes and the code that it runs.
 type measured struct {
 	Package string // directory
 	Name    string
-	Key     string // of what it was measured with
+	Key     string // of the code that was measured
 	Took    time.Duration
 	Ran     []int // indices of blocks
 }
 
-// coverage says which test runs what.
+// coverage says which code each test runs.
 type coverage struct {
 	Blocks []block
 	Tests  []measured
 	index  map[block]int
 }
 
-// simulation plays schedules for all primitives: the last net.
+// simulation runs schedules of all primitives. It is the last resort.
 const simulation = "internal/simulation"
 
-// measure runs every test of the product's packages by itself and notes what it
-// covers and how long it takes. That takes minutes, so it is kept in .cache/mutants
-// and only done again where the product or the file of a test changed. With only, the
-// tests of that package are all there are.
+// measure runs every test of the product's packages by itself. It records which code the test
+// covers and how long it takes. That takes minutes, so measure keeps the result in .cache/mutants.
+// It only repeats a measurement if the product or the file of the test has changed. With only, it
+// uses the tests of that package alone.
 func (p *product) measure(only string) (*coverage, error) {
 	cache := filepath.Join(p.root, ".cache", "mutants", "coverage.json")
 	if err := os.MkdirAll(filepath.Dir(cache), 0o755); err != nil {
@@ -71,7 +71,7 @@ func (p *product) measure(only string) (*coverage, error) {
 		}
 	}
 	if only != "" {
-		return now, nil // what is known of the others stays
+		return now, nil // the results for the other packages stay
 	}
 	return now, now.write(cache)
 }
@@ -160,8 +160,8 @@ func (p *product) build(dir, binary string, args ...string) error {
 
 var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
 
-// namedTests names the tests of a package, each with a hash of all that it is made
-// of: the code that is no test, and the file that the test is in.
+// namedTests returns the tests of a package, each with a hash of everything that it is made of.
+// That is the code that is not a test, and the file of the test.
 func (p *product) namedTests(dir string) (tests []measured, err error) {
 	code, err := p.hashCode()
 	if err != nil {
@@ -186,8 +186,8 @@ func (p *product) namedTests(dir string) (tests []measured, err error) {
 	return tests, nil
 }
 
-// hashCode hashes the code of the module that is no test, its nested modules and
-// this command left out.
+// hashCode hashes the code of the module that is not a test. It leaves out nested modules and this
+// command.
 func (p *product) hashCode() (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(p.root, func(name string, d fs.DirEntry, err error) error {
@@ -212,7 +212,7 @@ func (p *product) hashCode() (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// profile is what a run of one test showed.
+// profile is the result of a run of one test.
 type profile struct {
 	took   time.Duration
 	blocks []counted
@@ -225,7 +225,7 @@ type counted struct {
 	ran bool
 }
 
-// measureTest runs one test alone. A test that fails unchanged catches nothing.
+// measureTest runs one test alone. A test that fails without a mutant catches nothing.
 func (p *product) measureTest(t measured, binary string) profile {
 	file := binary + "." + t.Name
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -260,7 +260,7 @@ func (c *coverage) add(t measured, r profile) {
 	c.Tests = append(c.Tests, t)
 }
 
-// take copies a test from what was measured before.
+// take copies a test from an earlier measurement.
 func (c *coverage) take(from *coverage, t measured) {
 	ran := make([]int, 0, len(t.Ran))
 	for _, i := range t.Ran {
@@ -307,8 +307,8 @@ func (p *product) fileOf(name string) string {
 	return name
 }
 
-// covering returns the tests that run the code of a change and do not take longer
-// than that, the quickest first.
+// covering returns the tests that run the code of a change and take no longer than longest, the
+// quickest first.
 func (c *coverage) covering(regions []region, longest time.Duration) (tests []measured) {
 	wanted := map[int]bool{}
 	for _, r := range regions {
@@ -325,8 +325,8 @@ func (c *coverage) covering(regions []region, longest time.Duration) (tests []me
 	return tests
 }
 
-// region is where to look for covered code: a place, or if that is in no block
-// (the expression of a case) the function around it, or the whole package.
+// region is where to look for covered code. It is a place. If that is in no block, as the
+// expression of a case, it is the function around it, or the whole package.
 type region struct {
 	path               string
 	line, col          int

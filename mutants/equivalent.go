@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// readEquivalents reads which generated mutants change nothing that a test could
-// see, by their identity, and why:
+// readEquivalents reads the list of generated mutants that change nothing a test could see, by
+// their identity, with the reasons:
 //
 //	@@ internal/wake/hub.go Hub.nudge
 //	-case h.kick <- struct{}{}:

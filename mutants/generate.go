@@ -16,10 +16,10 @@ import (
 // options of go run ./mutants -generate.
 type options struct {
 	pkg     string // only this directory
-	sample  int    // at most so many of each directory; 0 for all
+	sample  int    // at most so many for each directory; 0 for all
 	seed    uint64
 	tests   string // only those of this directory
-	list    bool   // show them and run nothing
+	list    bool   // list them and run nothing
 	longest time.Duration
 }
 
@@ -29,12 +29,12 @@ type generator struct {
 	coverage    *coverage
 	equivalents map[string]string
 	longest     time.Duration // tests that take longer are left out
-	patience    time.Duration // for tests, besides what they take by themselves
+	patience    time.Duration // additional time for tests
 
 	mu      sync.Mutex
-	noticed map[string]int // how many mutants each test killed
+	noticed map[string]int // number of mutants that each test noticed
 
-	// The tree that most mutants share, and the tests that were built of it.
+	// The tree that most mutants share, and the tests that were built from it.
 	dir     string
 	overlay string
 	numbers map[string]int
@@ -48,7 +48,7 @@ type tally struct {
 	killed, hung, equivalent, survived int
 }
 
-// percent of those that are not equivalent were noticed.
+// percent is the part of the mutants that tests noticed, without the equivalent ones.
 func (t *tally) percent() string {
 	if t.judged == t.equivalent {
 		return "-"
@@ -56,8 +56,7 @@ func (t *tally) percent() string {
 	return fmt.Sprintf("%.1f", 100*float64(t.killed+t.hung)/float64(t.judged-t.equivalent))
 }
 
-// generate judges generated mutants, and fails when one survives that is not
-// listed as equivalent.
+// generate judges generated mutants. It fails if one survives that is not listed as equivalent.
 func generate(root string, o options) error {
 	begun := time.Now()
 	p, err := loadProduct(root)
@@ -114,7 +113,7 @@ func generate(root string, o options) error {
 	return report(dirs, tallies, time.Since(begun))
 }
 
-// draw takes a sample of those that compile.
+// draw takes a sample of the mutants that compile.
 func (g *generator) draw(t *tally, all []change, o options) (sample []change, err error) {
 	slices.SortFunc(all, func(a, b change) int { return cmp.Compare(a.rank(o.seed), b.rank(o.seed)) })
 	for _, c := range all {
@@ -138,7 +137,7 @@ func (g *generator) draw(t *tally, all []change, o options) (sample []change, er
 	return sample, nil
 }
 
-// plant makes the changed tree that most mutants share, see together.
+// plant makes the changed tree that most mutants share; see together.
 func (g *generator) plant(sample []change) (err error) {
 	if g.dir, err = os.MkdirTemp("", "mutants"); err != nil {
 		return err

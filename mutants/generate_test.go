@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// grown is a module of which the test runs one function and not another.
+// grown is a module with two functions, of which the test runs one.
 func grown(t *testing.T) *product {
 	root := t.TempDir()
 	write(t, root, "go.mod", "module grown\n")
@@ -70,7 +70,7 @@ func TestGeneratedMutantsAreJudged(t *testing.T) {
 		verdictOn(t, g, "operator: func unused(a, b int) int { return a - b } -> func unused(a, b int) int { return a + b }"))
 }
 
-// What was measured is kept until the code or the test changes.
+// A measurement is kept until the code or the test changes.
 func TestCoverageIsKept(t *testing.T) {
 	p := grown(t)
 	first, err := p.measure("")
@@ -113,8 +113,8 @@ func TestEquivalentsAreRead(t *testing.T) {
 	}
 }
 
-// Each mutant that is listed as equivalent is still generated. When this fails, the
-// code has changed: judge the mutant again, and take it out or write it anew.
+// Each mutant that is listed as equivalent is still generated. If this fails, the code has changed.
+// Judge the mutant again, and remove it from the list or update it.
 func TestEquivalentsFitTheCode(t *testing.T) {
 	listed, err := readEquivalents("equivalent.txt")
 	require.NoError(t, err)

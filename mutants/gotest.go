@@ -14,19 +14,18 @@ import (
 	"time"
 )
 
-// result is what one run of go test showed.
+// result is the result of one run of go test.
 type result struct {
-	failed []string // tests that failed and have no subtest that did
+	failed []string // tests that failed, without those that have a failed subtest
 	passed bool     // the tests ran, and none failed
-	output string   // what they wrote
-	fault  string   // why neither counts: no build, a time-out, no test
+	output string   // the output of the tests
+	fault  string   // why there is no result: no build, a time-out, no test
 }
 
-// goTest runs the tests of one package that match, over a changed tree. It does
-// not take a failure for one of the tests when they were not built, hung, or
-// are not there.
+// goTest runs the tests of one package that match, with a changed tree. If the tests did not build,
+// did not end, or do not exist, that is no failure of a test.
 func goTest(root string, t test, overlay string) result {
-	const hung, patience = "60s", 5 * time.Minute // building counts for the second
+	const hung, patience = "60s", 5 * time.Minute // building counts for patience
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", hung, "-run", t.pattern}
@@ -73,7 +72,7 @@ func read(out []byte) result {
 			r.failed = append(r.failed, e.Test)
 		}
 	}
-	// A parent fails with its subtest, and is told of after it.
+	// A parent fails with its subtest, and its event comes later.
 	r.failed = slices.DeleteFunc(r.failed, func(name string) bool {
 		return slices.ContainsFunc(r.failed, func(other string) bool { return strings.HasPrefix(other, name+"/") })
 	})
@@ -89,8 +88,8 @@ func lastLine(out []byte) string {
 	return lines[len(lines)-1]
 }
 
-// layOver writes the changed files and what go test needs to take them for those
-// in the tree. The caller removes dir.
+// layOver writes the changed files, and the file that makes go test use them instead of those in
+// the tree. The caller removes dir.
 func layOver(root string, changed map[string]string, dir string) (overlay string, err error) {
 	replace := map[string]string{}
 	for path, text := range changed {

@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// verdict is what became of one generated mutant.
+// verdict is the result of one generated mutant.
 type verdict struct {
 	word outcome
-	by   string // the test that noticed it, or why none could
+	by   string // the test that noticed it, or the reason why none could
 	err  error
 }
 
@@ -29,12 +29,11 @@ type outcome string
 
 const (
 	killed   outcome = "killed"
-	hung     outcome = "hung" // a test did not end: noticed, but badly told
+	hung     outcome = "hung" // a test did not end: noticed, but with a bad message
 	survived outcome = "survived"
 )
 
-// judge runs the tests that cover a change with the change in place, until one
-// fails twice.
+// judge runs the tests that cover a change, with the change in place, until one fails twice.
 func (g *generator) judge(c change) verdict {
 	regions, err := g.product.regionsOf(&c)
 	if err != nil {
@@ -60,7 +59,7 @@ func (g *generator) judge(c change) verdict {
 	return verdict{word: survived, by: fmt.Sprintf("%d tests pass%s", len(tests), once)}
 }
 
-// site is where the tests of a mutant are built, and how they are told of it.
+// site is the tree in which the tests of a mutant are built, and how they learn of the mutant.
 type site struct {
 	dir   string
 	env   string
@@ -68,7 +67,7 @@ type site struct {
 	clear func()
 }
 
-// place finds a mutant in the shared tree, or makes it a tree of its own.
+// place finds a mutant in the shared tree, or makes a tree for it.
 func (g *generator) place(c *change) (site, error) {
 	if n, ok := g.numbers[c.identity()]; ok {
 		return site{g.dir, fmt.Sprintf("%s=%d", chosenBy, n), func(pkg string) error { return g.builds[pkg]() }, func() {}}, nil
@@ -96,8 +95,8 @@ func binaryIn(dir, pkg string) string {
 	return filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")
 }
 
-// keenest are the few quick tests that noticed most mutants so far. They are run
-// first, for they notice most of the others too.
+// keenest returns the few quick tests that noticed most mutants so far. They run first, because
+// they notice most of the others too.
 func (g *generator) keenest(tests []measured) (groups []group) {
 	const most = 6
 	g.mu.Lock()
@@ -116,7 +115,7 @@ func (g *generator) keenest(tests []measured) (groups []group) {
 	return groups
 }
 
-// notice counts what keenest goes by.
+// notice counts for keenest.
 func (g *generator) notice(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -126,8 +125,8 @@ func (g *generator) notice(by string) {
 	g.noticed[by]++
 }
 
-// regionsOf says where the code of a change is run from. A script of Redis is run
-// by the functions that send it.
+// regionsOf says where the code of a change is run from. The functions that send a Redis script run
+// it.
 func (p *product) regionsOf(c *change) ([]region, error) {
 	if path.Ext(c.path) == ".go" {
 		return []region{{c.path, c.line, c.startInLine, c.scopeLines[0], c.scopeLines[1]}}, nil
@@ -139,8 +138,8 @@ func (p *product) regionsOf(c *change) ([]region, error) {
 	return p.functionsSending(scripts)
 }
 
-// scriptsWith names the scripts that a file of Lua is, or is included in, as
-// they are named in the code: "mutex/acquire.lua".
+// scriptsWith returns the scripts that are the given Lua file, or that include it. It names them as
+// the code does: "mutex/acquire.lua".
 func (p *product) scriptsWith(name string) ([]string, error) {
 	dir := path.Dir(path.Dir(name))
 	if path.Base(path.Dir(name)) != "include" {
@@ -221,7 +220,7 @@ func mentions(fn *ast.FuncDecl, names []string) (does bool) {
 	return does
 }
 
-// group is tests of one package that are run together.
+// group is tests of one package that run together.
 type group struct {
 	pkg   string
 	tests []measured
@@ -234,8 +233,8 @@ func (g group) took() (sum time.Duration) {
 	return sum
 }
 
-// inGroups puts quick tests before slow ones, and among the equally quick those
-// of the package itself before others, the cheapest package first.
+// inGroups puts quick tests before slow ones. Among equally quick tests, those of the package
+// itself come first, and then the package with the lowest cost.
 func inGroups(tests []measured, own string) (groups []group) {
 	limits := []time.Duration{time.Second, 4 * time.Second, time.Hour}
 	isOwn := func(g group) bool { return g.pkg == own || strings.HasPrefix(own, g.pkg+"/") }
@@ -268,8 +267,8 @@ func inGroups(tests []measured, own string) (groups []group) {
 	return groups
 }
 
-// try runs one group. A failure counts when it happens again: tests that fail by
-// chance notice nothing.
+// try runs one group. A failure counts if it happens again, because a test that fails by chance
+// notices nothing.
 func (g *generator) try(tests group, at site) verdict {
 	if err := at.build(tests.pkg); err != nil {
 		return verdict{err: err}
@@ -292,7 +291,7 @@ func (g *generator) try(tests group, at site) verdict {
 	return verdict{word: second.word, by: importable(tests.pkg) + " " + second.by}
 }
 
-// importable is a directory as go test takes it.
+// importable is a directory in the form for go test.
 func importable(dir string) string {
 	if dir == "." {
 		return dir
@@ -300,11 +299,11 @@ func importable(dir string) string {
 	return "./" + dir
 }
 
-// Tests wait more than they compute.
+// Tests wait more than they compute, so many can run in parallel.
 const parallel = "6"
 
-// flags are those that every run of a package's tests has. Its schedules are
-// few: they are drawn again for each mutant.
+// flags are the flags of every run of a package's tests. There are few schedules, because each
+// mutant draws new ones.
 func (p *product) flags(dir string) []string {
 	flags := []string{"-test.parallel", parallel}
 	if dir == simulation {
@@ -347,5 +346,5 @@ func firstOf(pattern *regexp.Regexp, out []byte) string {
 	if m := pattern.FindSubmatch(out); m != nil {
 		return string(m[1])
 	}
-	return "the end of the tests" // a goroutine left behind, a panic between tests
+	return "the end of the tests" // a goroutine that was left, or a panic between tests
 }

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// run plants every mutant of the tree whose name contains pattern.
+// run tests every mutant of the tree with pattern in its name.
 func run(root, pattern string) error {
 	begun := time.Now()
 	mutants, err := readAll(filepath.Join(root, "mutants"), pattern)
@@ -85,8 +85,7 @@ func readAll(dir, pattern string) ([]mutant, error) {
 	return all, nil
 }
 
-// passUnchanged runs all tests that are named without a mutant: a test that fails
-// anyway catches nothing.
+// passUnchanged runs all named tests without a mutant. A test that fails anyway catches nothing.
 func passUnchanged(root string, mutants []mutant) error {
 	var tests []test
 	for _, m := range mutants {
@@ -108,7 +107,7 @@ func passUnchanged(root string, mutants []mutant) error {
 	return nil
 }
 
-// row is one line of the table: one test against one mutant.
+// row is one line of the table: one test with one mutant.
 type row struct {
 	caught bool
 	text   string
@@ -121,7 +120,7 @@ func (r row) word() string {
 	return "NOT CAUGHT"
 }
 
-// plant lays one mutant over the tree and runs its tests.
+// plant puts one mutant into the tree, and runs its tests.
 func plant(root string, m mutant) []row {
 	changed, err := m.apply(root)
 	if err != nil {
@@ -150,7 +149,7 @@ func plant(root string, m mutant) []row {
 	return rows
 }
 
-// inOrder does so many at a time and yields what came of each, in their order.
+// inOrder runs do for atOnce items at a time, and yields the results in the order of the items.
 func inOrder[T, R any](atOnce int, items []T, do func(T) R) iter.Seq2[int, R] {
 	results := make([]chan R, len(items))
 	for i := range results {

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tree is a module with one function, one test that looks at it, and one that
-// does not.
+// tree is a module with one function, one test that checks it, and one that does not.
 func tree(t *testing.T) string {
 	root := t.TempDir()
 	write(t, root, "go.mod", "module tree\n")
@@ -40,7 +39,7 @@ func write(t *testing.T, root, name, text string) {
 	require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 }
 
-// planted plants one mutant in a tree.
+// planted tests one mutant in a tree.
 func planted(t *testing.T, test, change string) ([]row, error) {
 	root := tree(t)
 	write(t, root, "mutants/m.diff", "breaks: sums\ncaught by: . "+test+"\n\n@@ sum.go\n"+change)
@@ -60,7 +59,7 @@ func TestAFailedTestCatches(t *testing.T) {
 	require.Equal(t, []row{{true, ". TestSum/of_two"}}, rows)
 }
 
-// Whatever else goes wrong is no catch.
+// No other failure counts as a catch.
 func TestNothingElseCatches(t *testing.T) {
 	const wrong = "-\treturn a + b\n+\treturn a - b\n"
 	for name, c := range map[string]struct{ test, change, says string }{
@@ -112,8 +111,8 @@ func TestBadFilesAreRefused(t *testing.T) {
 	}
 }
 
-// What a mutant changes is there, exactly once. When this fails, the code has
-// moved on: make the mutant anew, so that its fault is planted again.
+// The code that a mutant changes is there, exactly once. If this fails, the code has changed.
+// Update the mutant, so that it has its fault again.
 func TestMutantsFitTheCode(t *testing.T) {
 	all, err := readAll(".", "")
 	require.NoError(t, err)

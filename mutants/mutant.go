@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// mutant is one planted fault.
+// mutant is one fault in the library.
 type mutant struct {
 	name   string
 	breaks string
@@ -16,10 +16,10 @@ type mutant struct {
 	edits  []edit
 }
 
-// test is what has to notice it.
+// test is a test that has to notice the mutant.
 type test struct{ pkg, pattern string }
 
-// edit is one place of one file.
+// edit is the change of one place in one file.
 type edit struct{ path, from, to string }
 
 // readMutant reads a file of the form that the package doc shows.
@@ -50,7 +50,7 @@ func (m *mutant) add(line string) error {
 	}
 	e := &m.edits[len(m.edits)-1]
 	switch {
-	case line == "": // editors take the blank away
+	case line == "": // editors remove the blank
 		e.from, e.to = e.from+"\n", e.to+"\n"
 	case line[0] == ' ':
 		e.from, e.to = e.from+line[1:]+"\n", e.to+line[1:]+"\n"
@@ -82,7 +82,7 @@ func (m *mutant) addHeader(line string) error {
 	return nil
 }
 
-// apply returns the changed files. It insists on finding each place once.
+// apply returns the changed files. Each place has to be there exactly once.
 func (m *mutant) apply(root string) (map[string]string, error) {
 	changed := map[string]string{}
 	for _, e := range m.edits {
@@ -94,7 +94,7 @@ func (m *mutant) apply(root string) (map[string]string, error) {
 			}
 			text = string(b)
 		}
-		// Whole lines: what is looked for ends with one and must begin one.
+		// Whole lines: the text to find ends with a line, and must also begin one.
 		text = "\n" + text
 		if n := strings.Count(text, "\n"+e.from); n != 1 || e.from == "" {
 			return nil, fmt.Errorf("%s has the lines to change %d times, not once: it was changed, look at the mutant anew", e.path, n)

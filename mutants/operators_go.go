@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// swaps has what takes the place of an operator.
+// swaps has the replacement for each operator.
 var swaps = map[string]string{
 	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==",
 	"+": "-", "-": "+", "*": "/", "/": "*", "&&": "||", "||": "&&",
@@ -22,12 +22,11 @@ type goFile struct {
 	fset    *token.FileSet
 	scope   string
 	lines   [2]int           // of the declaration: the first and the last
-	results []*ast.FieldList // of the functions around, the innermost last
+	results []*ast.FieldList // of the functions around, with the innermost last
 	changes []change
 }
 
-// goChanges returns the generated mutants of a Go file. Whether they compile is
-// not looked at here.
+// goChanges returns the generated mutants of a Go file. It does not check whether they compile.
 func goChanges(path, src string) ([]change, error) {
 	f := &goFile{path: path, src: src, fset: token.NewFileSet()}
 	file, err := parser.ParseFile(f.fset, path, src, parser.SkipObjectResolution)
@@ -77,8 +76,7 @@ func (f *goFile) replace(operator string, n ast.Node, text string) {
 	f.add(operator, n.Pos(), n.End(), text)
 }
 
-// walk visits n and what is in it. Functions are visited apart, because returns
-// depend on them.
+// walk visits n and its children. It visits functions separately, because returns depend on them.
 func (f *goFile) walk(n ast.Node) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -110,7 +108,7 @@ func (f *goFile) inside(results *ast.FieldList, body *ast.BlockStmt) {
 	f.results = f.results[:len(f.results)-1]
 }
 
-// countsByIota: constants that are only told apart. Other numbers do as well.
+// countsByIota: constants that only need to differ, so any numbers do.
 func countsByIota(d *ast.GenDecl) (counts bool) {
 	ast.Inspect(d, func(n ast.Node) bool {
 		name, ok := n.(*ast.Ident)
@@ -158,7 +156,7 @@ func (f *goFile) visit(n ast.Node) {
 	}
 }
 
-// number counts a constant up, and makes it zero.
+// number adds one to a constant, and makes it zero.
 func (f *goFile) number(n *ast.BasicLit) {
 	if n.Kind != token.INT {
 		return
@@ -173,7 +171,7 @@ func (f *goFile) number(n *ast.BasicLit) {
 	}
 }
 
-// negate leaves out what the swap of == and != does anyway.
+// negate leaves out mutants that the swap of == and != makes anyway.
 func (f *goFile) negate(cond ast.Expr) {
 	if cond == nil || isEquality(cond) {
 		return
@@ -226,7 +224,7 @@ func (f *goFile) elements(clause *ast.CaseClause) {
 	}
 }
 
-// statements deletes statements that can be missing. A declaration cannot.
+// statements deletes statements that may be missing. Declarations must stay.
 func (f *goFile) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -251,7 +249,7 @@ func (f *goFile) returned(n *ast.ReturnStmt) {
 		}
 	}
 	if len(results) != len(n.Results) {
-		return // the results of a call, passed on, or none
+		return // the results of a call are passed on, or there are none
 	}
 	for i, e := range n.Results {
 		if other := f.zero(results[i], e); other != "" && other != f.text(e) {
@@ -288,7 +286,7 @@ func (f *goFile) zeroOfNamed(name string, e ast.Expr) string {
 		return "0"
 	case "bool":
 		if constant, ok := e.(*ast.Ident); ok && swaps[constant.Name] != "" || isEquality(e) {
-			return "" // swapped anyway
+			return "" // the swaps change it anyway
 		}
 		return "!(" + f.text(e) + ")"
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// luaSwaps has what takes the place of an operator or a name.
+// luaSwaps has the replacement for each operator or name.
 var luaSwaps = map[string]string{
 	"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "==",
 	"+": "-", "-": "+", "*": "/", "/": "*", "and": "or", "or": "and", "not": "",
@@ -22,11 +22,10 @@ type luaToken struct {
 
 func (t luaToken) end() int { return t.start + len(t.text) }
 
-// luaTokens finds comments as well, so that they can be left out.
+// luaTokens also matches comments, so that they can be left out.
 var luaTokens = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*|\d+|[=<>~]=|\.\.|\S`)
 
-// luaChanges returns the generated mutants of a Lua file, those that do not
-// compile included.
+// luaChanges returns the generated mutants of a Lua file, including those that do not compile.
 func luaChanges(path, src string) []change {
 	f := luaFile{path: path, src: src}
 	for _, at := range luaTokens.FindAllStringIndex(src, -1) {
@@ -57,7 +56,7 @@ func (f *luaFile) add(operator string, start, end int, text string) {
 
 var luaFunction = regexp.MustCompile(`(?m)^(?:local )?function ([\w.]+)|^end`)
 
-// scopeAt is the function around a place. Functions begin and end at the margin.
+// scopeAt returns the function around a place. Functions begin and end at the margin.
 func (f *luaFile) scopeAt(at int) (scope string) {
 	for _, m := range luaFunction.FindAllStringSubmatch(f.src[:at], -1) {
 		scope = m[1] // empty for an end
@@ -85,8 +84,8 @@ func (f *luaFile) visit(i int) {
 	}
 }
 
-// isPlace: KEYS[1] or ARGV[1]. That these are the ones of the header is tested
-// without running anything.
+// isPlace: KEYS[1] or ARGV[1]. Another test checks, without running anything, that these are the
+// ones of the header.
 func (f *luaFile) isPlace(i int) bool {
 	return i >= 2 && f.tokens[i-1].text == "[" && (f.tokens[i-2].text == "KEYS" || f.tokens[i-2].text == "ARGV") &&
 		f.tokens[i+1].text == "]"
@@ -104,7 +103,7 @@ func (f *luaFile) isSign(i int) bool {
 	return false
 }
 
-// negate leaves out what the swap of == and ~= or of a not does anyway.
+// negate leaves out mutants that the swap of == and ~= or of a not makes anyway.
 func (f *luaFile) negate(i int, until string) {
 	end := i + 1
 	for end < len(f.tokens) && f.tokens[end].text != until {
@@ -124,8 +123,8 @@ func (f *luaFile) negate(i int, until string) {
 	f.add("condition", from, to, "not ("+f.src[from:to]+")")
 }
 
-// luaStatement is a line that is a whole statement which may be missing: a call,
-// an assignment to something declared before, or a return.
+// luaStatement matches a line that is a whole statement and may be missing: a call, an assignment
+// to something declared before, or a return.
 var luaStatement = regexp.MustCompile(`(?m)^[ \t]*(return\b.*|[\w.]+\(.*\)|[\w.\[\], +*-]+ = .*)$`)
 
 var luaDeclares = regexp.MustCompile(`^[ \t]*(local|if|for|while|function|else|elseif)\b`)

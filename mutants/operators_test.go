@@ -136,7 +136,7 @@ func TestLuaScopes(t *testing.T) {
 	require.Equal(t, []string{"@@ lua/f.lua f", "@@ lua/f.lua f", "@@ lua/f.lua"}, scopes)
 }
 
-// A mutant is known by its function and its lines, wherever they stand.
+// The identity of a mutant is its function and its lines, wherever they are.
 func TestAnIdentitySurvivesEditsElsewhere(t *testing.T) {
 	before, err := goChanges("p/f.go", "package p\n\nfunc (f *F[T]) g() {\n\th()\n\th()\n}\n")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// listed is what go list says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath   string
 	Dir          string
@@ -37,12 +37,12 @@ func (p listed) isOurs() bool { return p.Module != nil && p.Module.Main }
 
 func (p listed) hasTests() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
 
-// product is what users import: the package in the root of the module, and the
-// packages of the module that it depends on.
+// product is the code that users import: the package in the root of the module, and the packages of
+// the module that it depends on.
 type product struct {
 	root     string
 	packages []listed
-	importer func() (types.Importer, error) // builds what it imports, once
+	importer func() (types.Importer, error) // builds its imports, once
 }
 
 func loadProduct(root string) (*product, error) {
@@ -59,7 +59,7 @@ func loadProduct(root string) (*product, error) {
 	return p, nil
 }
 
-// importBuilt reads types from what the compiler wrote.
+// importBuilt reads types from the output of the compiler.
 func importBuilt(root string) (types.Importer, error) {
 	all, err := goList(root, "-export", "-deps", ".")
 	if err != nil {
@@ -92,7 +92,7 @@ func goList(root string, args ...string) (all []listed, err error) {
 	}
 }
 
-// relative is a directory as it is named in the report: "." or "internal/wake".
+// relative is a directory in the form of the report: "." or "internal/wake".
 func (p *product) relative(dir string) string {
 	rel, err := filepath.Rel(p.root, dir)
 	if err != nil {
@@ -101,8 +101,8 @@ func (p *product) relative(dir string) string {
 	return filepath.ToSlash(rel)
 }
 
-// changes returns all mutants of the product by the directory they are in, those
-// that do not compile included.
+// changes returns all mutants of the product, by their directory. It includes those that do not
+// compile.
 func (p *product) changes() (map[string][]change, error) {
 	all := map[string][]change{}
 	for _, pkg := range p.packages {
@@ -128,8 +128,8 @@ func (p *product) changes() (map[string][]change, error) {
 	return all, nil
 }
 
-// compiles says whether the package of the change compiles with it. Types are
-// checked and nothing is built, which takes some milliseconds.
+// compiles reports whether the package of the change compiles with it. It checks types and builds
+// nothing, which takes some milliseconds.
 func (p *product) compiles(c *change) (bool, error) {
 	src, err := os.ReadFile(filepath.Join(p.root, c.path))
 	if err != nil {

@@ -14,13 +14,11 @@ import (
 	"strings"
 )
 
-// chosenBy is the environment variable by which a test binary with many mutants is
-// told which of them to be.
+// chosenBy is the environment variable that selects the mutant in a test binary with many mutants.
 const chosenBy = "REDLATCH_MUTANT"
 
-// together makes one changed tree of many mutants, so that the tests of a package are
-// built once and not for each of them. A function has the changed bodies before its
-// own:
+// together makes one changed tree with many mutants, so that the tests of a package are built once
+// and not for each mutant. Each function gets the changed bodies before its own:
 //
 //	func f() {
 //		if chosenMutant == 7 {
@@ -29,8 +27,8 @@ const chosenBy = "REDLATCH_MUTANT"
 //		body
 //	}
 //
-// It returns the changed files, and the number of each mutant that is in them by its
-// identity. Changes of constants and variables of a package are not.
+// It returns the changed files, and the number of each mutant in them by its identity. Changes of
+// constants and variables of a package are not in them.
 func (p *product) together(sample []change) (files map[string]string, numbers map[string]int, err error) {
 	files, numbers = map[string]string{}, map[string]int{}
 	byPath := map[string][]change{}
@@ -65,7 +63,7 @@ func (p *product) together(sample []change) (files map[string]string, numbers ma
 
 var packageClause = regexp.MustCompile(`(?m)^package \w+`)
 
-// chooser is the file that says which mutant the package is to be.
+// chooser is the file that says which mutant the package is.
 func chooser(src string) string {
 	return packageClause.FindString(src) + `
 
@@ -111,9 +109,9 @@ func withBodies(name, src string, changes []change, numbers map[string]int) (str
 	return b.String(), nil
 }
 
-// bearsBodies: not so where a body in a block of its own would mean something else,
-// for labels are of the whole function, and results of the whole function are hidden
-// by variables of that name.
+// bearsBodies reports whether a function may have several bodies, each in a block of its own. It
+// may not if a block would change the meaning. Labels belong to the whole function, and variables
+// in a block may hide results of the function.
 func bearsBodies(fn *ast.FuncDecl) bool {
 	results := resultsOf(fn)
 	named := len(results) > 0
@@ -138,7 +136,7 @@ func bearsBodies(fn *ast.FuncDecl) bool {
 	return bears
 }
 
-// resultsOf are the names of a function's results.
+// resultsOf returns the names of a function's results.
 func resultsOf(fn *ast.FuncDecl) (names []string) {
 	if fn.Type.Results == nil {
 		return nil
@@ -153,7 +151,7 @@ func resultsOf(fn *ast.FuncDecl) (names []string) {
 
 var readsScript = regexp.MustCompile(`\bsources\.ReadFile\(`)
 
-// withScripts has the package that embeds the scripts read changed ones.
+// withScripts makes the package that embeds the scripts read changed ones.
 func (p *product) withScripts(files map[string]string, sample []change, numbers map[string]int, texts map[int]string) error {
 	i := slices.IndexFunc(p.packages, func(pkg listed) bool { return len(pkg.EmbedFiles) > 0 })
 	if i < 0 {

@@ -29,7 +29,7 @@ func TestAFunctionBearsItsChangedBodies(t *testing.T) {
 	require.Len(t, numbers, 4)
 }
 
-// A body in a block of its own would mean something else.
+// In these functions, a body in a block of its own would have another meaning.
 func TestSomeFunctionsBearNoBodies(t *testing.T) {
 	for name, src := range map[string]string{
 		"a label":                "func f() {\nouter:\n\tfor {\n\t\tcontinue outer\n\t}\n}",
