@@ -42,7 +42,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// isLonely says whether a node does not yet know all others and all slots.
+// isLonely reports whether a node does not know all others and all slots yet.
 func (c *cluster) isLonely(node *redistest.Server) bool {
 	info, err := node.Control().ClusterInfo(context.Background()).Result()
 	return err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3")
@@ -57,8 +57,8 @@ func (c *cluster) client(t *testing.T) *redis.ClusterClient {
 
 func (c *cluster) addr() string { return c.nodes[0].Addr() }
 
-// listeners counts who listens to a name's channel on its shard, and who does as
-// on a single server.
+// listeners counts the clients that listen to the channel of a name on its shard, and those that
+// listen as on a single server.
 func (c *cluster) listeners(t *testing.T, name string) (sharded, plain int64) {
 	t.Helper()
 	for _, node := range c.nodes {
@@ -72,12 +72,12 @@ func (c *cluster) listeners(t *testing.T, name string) (sharded, plain int64) {
 	return sharded, plain
 }
 
-// hasShards says whether the servers know sharded channels, as from Redis 7 on.
+// hasShards reports whether the servers know sharded channels, as Redis 7 and later do.
 func (c *cluster) hasShards() bool {
 	return c.nodes[0].Control().PubSubShardNumSub(context.Background(), "x").Err() == nil
 }
 
-// Both sides find the same node, exclude each other there, and count together.
+// Both sides use the same node, exclude each other there, and count together.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -104,8 +104,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// In a cluster of Redis 7 or newer Redisson listens to sharded channels. Its
-// waiters are woken by Go's message nevertheless: nothing else ends their wait.
+// In a cluster of Redis 7 or later, Redisson listens to sharded channels. Nevertheless the message
+// of Go wakes up its waiters, because nothing else ends their wait.
 func TestClusterJavaIsWokenByGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -134,8 +134,8 @@ func TestClusterJavaIsWokenByGo(t *testing.T) {
 	}
 }
 
-// A Go waiter does not listen to sharded channels. With Redisson as it comes
-// it finds a release by its poll, or, on servers without such channels, hears it.
+// A Go waiter does not listen to sharded channels. With the defaults of Redisson, it finds a
+// release by its poll. On servers without such channels, it gets the message.
 func TestClusterGoFindsJavasReleaseByPolling(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -159,8 +159,8 @@ func TestClusterGoFindsJavasReleaseByPolling(t *testing.T) {
 	t.Logf("in a cluster, from the unlock in Java to the lock in Go, with a poll bound of %v: %v", 2*time.Second, delays)
 }
 
-// With Redisson's shardedSubscriptionMode OFF both sides use the same channels,
-// and a Go waiter who would not poll is woken too.
+// With Redisson's shardedSubscriptionMode OFF, both sides use the same channels. Then a message
+// also wakes up a Go waiter that would not poll.
 func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
 	t.Parallel()
 	r := java(t)

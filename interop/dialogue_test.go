@@ -23,20 +23,20 @@ var update = flag.Bool("update", false, "write what Redisson sends into dialogue
 // recordedName is the lock of all dialogues.
 const recordedName = "orders:42"
 
-// step is one thing that a Java program does, by threads a and b of one client.
+// step is one step of a Java program, by threads a and b of one client.
 type step struct {
 	title string
 	play  func(t *testing.T, on *redistest.Server, a, b *thread)
 }
 
-// calls is a step of plain calls by a.
+// calls is a step with plain calls by a.
 func calls(title, verb string, args ...string) step {
 	return step{title, func(_ *testing.T, _ *redistest.Server, a, _ *thread) { a.must(verb, args...) }}
 }
 
 const n = recordedName
 
-// dialogues are the primitives, and what is recorded of each.
+// dialogues has the recorded steps of each primitive.
 var dialogues = map[string][]step{
 	"lock": {
 		calls("lock", "lock", "lock", n, "-1"),
@@ -86,7 +86,7 @@ var dialogues = map[string][]step{
 	},
 }
 
-// waitAndUnlock has b wait for what a holds, and get it.
+// waitAndUnlock lets b wait for a lock that a holds, and get it.
 func waitAndUnlock(kind string) func(*testing.T, *redistest.Server, *thread, *thread) {
 	return func(t *testing.T, on *redistest.Server, a, b *thread) {
 		a.must("lock", kind, n, "-1")
@@ -101,8 +101,8 @@ func waitAndUnlock(kind string) func(*testing.T, *redistest.Server, *thread, *th
 	}
 }
 
-// What Redisson sends for each primitive, and what it leaves behind, is as it
-// was recorded. A new version of Redisson fails here when it speaks differently.
+// The commands that Redisson sends for each primitive, and the keys that it leaves behind, are the
+// recorded ones. This test fails if a new version of Redisson sends others.
 func TestRedissonSpeaksAsRecorded(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -124,12 +124,11 @@ func TestRedissonSpeaksAsRecorded(t *testing.T) {
 	}
 }
 
-// dialogue is what was sent and left behind, by the title of the step: blocks of
-// one command each, and a line that begins with = for each key.
+// dialogue has the commands and the keys of each step, by the title of the step. A command is a
+// block of lines. A key is a line that begins with =.
 type dialogue map[string][]string
 
-// record plays the steps twice, and keeps the second time: in the first the
-// scripts are loaded.
+// record runs the steps twice and keeps the second run, because the first run loads the scripts.
 func record(t *testing.T, r *jvm, server *redistest.Server, steps []step) dialogue {
 	t.Helper()
 	rdb := server.Client(t)
@@ -152,7 +151,7 @@ func record(t *testing.T, r *jvm, server *redistest.Server, steps []step) dialog
 	return d
 }
 
-// written is a dialogue as a file.
+// written returns a dialogue as the text of a file.
 func written(t *testing.T, server *redistest.Server, steps []step, d dialogue) string {
 	t.Helper()
 	var text strings.Builder
@@ -164,7 +163,7 @@ func written(t *testing.T, server *redistest.Server, steps []step, d dialogue) s
 	return text.String()
 }
 
-// recorded reads a file that written wrote.
+// recorded reads a file with text from written.
 func recorded(t *testing.T, file string) dialogue {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -185,7 +184,7 @@ func recorded(t *testing.T, file string) dialogue {
 	return d
 }
 
-// left is what stood there after a step.
+// left returns the keys that were there after a step.
 func (d dialogue) left(title string) (keys []string) {
 	for _, block := range d[title] {
 		if strings.HasPrefix(block, "=") {
@@ -195,9 +194,8 @@ func (d dialogue) left(title string) (keys []string) {
 	return keys
 }
 
-// Our scripts leave the same keys behind as Redisson's, of the same types, with
-// the same fields and endings. This needs no Java: it is compared with what was
-// recorded.
+// The scripts of this library leave the same keys behind as Redisson's, with the same types, fields
+// and expiry. This test needs no Java, because it compares with the recorded dialogue.
 func TestGoLeavesWhatRedissonLeaves(t *testing.T) {
 	t.Parallel()
 	fenced, plain := recorded(t, filepath.Join("dialogue", "fenced.txt")), recorded(t, filepath.Join("dialogue", "lock.txt"))
@@ -225,7 +223,7 @@ func TestGoLeavesWhatRedissonLeaves(t *testing.T) {
 	})
 }
 
-// goSteps does in Go what the dialogue of lock does in Java.
+// goSteps does in Go the same as the dialogue of lock in Java.
 func goSteps(t *testing.T, m *reentrant.Mutex, after func(title string, seen anonymous)) {
 	t.Helper()
 	seen := anonymous{}

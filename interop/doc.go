@@ -1,11 +1,9 @@
-// Package interop proves that Go and Java share locks: its tests drive the real
-// Redisson (driver/, a Maven project) and this library on the same names of the
-// same servers.
+// Package interop proves that Go and Java share locks. Its tests use the real Redisson (driver/, a
+// Maven project) and this library on the same names of the same servers.
 //
 //	make interop
 //
-// does all of it: fetches Maven, a JDK and Redisson, builds the driver, runs the
-// tests and leaves none out. Plain go test ./... leaves out what needs Java, and
-// says so; what it compares with the recorded dialogue (dialogue/) it does run.
-// docs/redisson.md tells what the tests prove.
+// does all of it. It fetches Maven, a JDK and Redisson, builds the driver, and runs all tests.
+// Plain go test ./... skips the tests that need Java, and says so. It does run the comparison with
+// the recorded dialogue (dialogue/). docs/redisson.md lists what the tests prove.
 package interop

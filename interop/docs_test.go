@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every test that the document appeals to is there, and every test of what Java
-// and Go do together is appealed to.
+// Every test that the document names exists. The document names every test of Java and Go together.
 func TestTheDocumentNamesItsProofs(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "redisson.md"))
 	require.NoError(t, err)
@@ -37,7 +36,7 @@ func TestTheDocumentNamesItsProofs(t *testing.T) {
 	require.Contains(t, string(text), "Redisson "+redissonOfTheProject(t)+" on JDK", "the version that is tested")
 }
 
-// redissonOfTheProject is the version that Maven is told to fetch.
+// redissonOfTheProject is the version that Maven fetches.
 func redissonOfTheProject(t *testing.T) string {
 	t.Helper()
 	pom, err := os.ReadFile(filepath.Join("driver", "pom.xml"))

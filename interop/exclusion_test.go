@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// Four Go and four Java workers count to 10,000 with a plain read and a plain
-// write, guarded by nothing but the lock: every lost update is a turn too many.
+// Four Go and four Java workers count to 10,000 with a plain read and a plain write, guarded by
+// nothing but the lock. Every lost update means that two workers held the lock.
 func TestGoAndJavaExcludeEachOther(t *testing.T) {
 	r := java(t)
 	server := redistest.Start(t)
@@ -56,13 +56,13 @@ func TestGoAndJavaExcludeEachOther(t *testing.T) {
 	}
 }
 
-// turns is how many a worker had.
+// turns counts how often a worker held the lock.
 type turns struct {
 	n   int
 	err error
 }
 
-// takeTurns does what the driver's turns does.
+// takeTurns does the same as turns of the driver.
 func takeTurns(ctx context.Context, m *reentrant.Mutex, rdb redis.Cmdable, counter string, total int) (mine turns) {
 	for done := false; !done; {
 		mine.err = m.Do(ctx, func(ctx context.Context) error {
@@ -79,7 +79,7 @@ func takeTurns(ctx context.Context, m *reentrant.Mutex, rdb redis.Cmdable, count
 	return mine
 }
 
-// jain is 1 when all have the same, and 1/n when one has everything.
+// jain is 1 if all shares are equal, and 1/n if one worker has everything.
 func jain(shares ...float64) float64 {
 	var sum, squares float64
 	for _, x := range shares {

@@ -13,8 +13,8 @@ import (
 
 func tokenOf(name string) string { return "redisson_lock_token:{" + name + "}" }
 
-// Whichever side takes the lock, its token is larger than all before, also where
-// Java had counted for itself before Go came.
+// Whichever side takes the lock, its token is larger than all earlier ones. That also holds if Java
+// had used the lock alone before Go came.
 func TestTokensOnlyGrowAcrossLanguages(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -52,7 +52,7 @@ func TestTokensOnlyGrowAcrossLanguages(t *testing.T) {
 	}
 }
 
-// Java counts re-entries too, Go does not: both stay below the next grant.
+// Java counts re-entries too, but Go does not. Both stay lower than the next grant.
 func TestReentryKeepsTokensGrowing(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -76,8 +76,8 @@ func TestReentryKeepsTokensGrowing(t *testing.T) {
 	require.Greater(t, service.number("fenced.lock", m.Name()), outer.Fence())
 }
 
-// The token that Java made has no end, and gets none from a Go client that
-// would let its own fences end: Java would begin at one again.
+// The token that Java made does not expire. A Go client whose own fences would expire does not
+// change that, because Java would begin at one again.
 func TestGoNeverGivesJavasTokenAnEnd(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -100,8 +100,8 @@ func TestGoNeverGivesJavasTokenAnEnd(t *testing.T) {
 	}
 }
 
-// Where Go is first, WithFenceRetention(0) is what keeps Java's tokens growing:
-// the token then never ends.
+// If Go takes the lock first, WithFenceRetention(0) keeps Java's tokens growing, because the token
+// never expires then.
 func TestRetentionOfZeroKeepsJavasTokensGrowing(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -116,9 +116,8 @@ func TestRetentionOfZeroKeepsJavasTokensGrowing(t *testing.T) {
 	require.Equal(t, time.Duration(-1), rdb.PTTL(t.Context(), tokenOf(m.Name())).Val())
 }
 
-// What the documentation warns of: a token that Go made with an end does not get
-// a new one from Java, and when it has ended Java begins at one. Go's next fence
-// is above all of them nevertheless.
+// The documentation warns of this. If Go made a token that expires, Java does not extend it, and
+// begins at one after it has expired. Nevertheless the next fence of Go is larger than all of them.
 func TestRetentionAlsoEndsJavasTokens(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -136,7 +135,7 @@ func TestRetentionAlsoEndsJavasTokens(t *testing.T) {
 	unlock(t, next)
 }
 
-// Tokens of Go are microseconds: Java reads and counts them to the last digit.
+// Tokens of Go are microseconds. Java reads and counts them exactly, to the last digit.
 func TestJavaCountsOnFromGoToTheLastDigit(t *testing.T) {
 	t.Parallel()
 	r := java(t)

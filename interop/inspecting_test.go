@@ -12,7 +12,7 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// refusedInfo inspects a lock that somebody has.
+// refusedInfo inspects a lock that somebody holds.
 func refusedInfo(t testing.TB, m *reentrant.Mutex) lock.Info {
 	t.Helper()
 	info, err := m.Inspect(t.Context())
@@ -21,8 +21,8 @@ func refusedInfo(t testing.TB, m *reentrant.Mutex) lock.Info {
 	return info
 }
 
-// What Java says of a lock that Go has: it is locked, for as long as it is, and
-// no thread of Java's has any hold of it.
+// Java reports a lock of Go as locked, with the right remaining lease. It reports that no thread of
+// Java holds it.
 func TestJavaTellsTheTruthAboutGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -46,8 +46,8 @@ func TestJavaTellsTheTruthAboutGo(t *testing.T) {
 	require.EqualValues(t, -2, admin.number("ttl", "lock", m.Name()))
 }
 
-// forceUnlock in Java ends what Go holds: the holder is told, its Unlock says
-// lost and harms nobody, and a Go waiter is woken by Java's message.
+// forceUnlock in Java ends a hold of Go. The holder is notified, and its Unlock returns a loss and
+// harms nobody. Java's message wakes up a Go waiter.
 func TestForceUnlockInJavaIsToldInGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -100,8 +100,8 @@ func TestGoTellsTheTruthAboutJava(t *testing.T) {
 	require.False(t, info.Held())
 }
 
-// ForceRelease in Go ends what Java holds: a Java waiter is woken by the
-// message, and the former holder's unlock throws and harms nobody.
+// ForceRelease in Go ends a hold of Java. The message wakes up a Java waiter. The unlock of the
+// former holder throws and harms nobody.
 func TestForceReleaseInGoIsToldInJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)

@@ -17,7 +17,7 @@ import (
 // requireEnv is set by make interop, which has built the driver.
 const requireEnv = "REDLATCH_REQUIRE_INTEROP"
 
-// jvm is a Java process with the real Redisson in it; see driver/.
+// jvm is a Java process with the real Redisson; see driver/.
 type jvm struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -29,7 +29,7 @@ type jvm struct {
 	last  int
 }
 
-// reply is what the driver says of one call.
+// reply is the answer of the driver to one call.
 type reply struct {
 	begun, ended time.Time // by the clock of the machine
 	value        string
@@ -38,8 +38,8 @@ type reply struct {
 
 var shared = sync.OnceValues(startJVM)
 
-// java returns the Java process that the tests have in common. Where none was
-// asked for, the test is left out, and says so.
+// java returns the Java process that the tests share. If make interop does not run the tests, java
+// skips the test, and says so.
 func java(t testing.TB) *jvm {
 	t.Helper()
 	needJava(t)
@@ -57,7 +57,7 @@ func needJava(t testing.TB) {
 	}
 }
 
-// ownJava starts a Java process that may be killed.
+// ownJava starts a Java process that a test may kill.
 func ownJava(t testing.TB) *jvm {
 	t.Helper()
 	needJava(t)
@@ -77,7 +77,7 @@ func startJVM() (*jvm, error) {
 	if j.stderr, err = os.CreateTemp("", "redlatch-interop-*.log"); err != nil {
 		return nil, err
 	}
-	_ = os.Remove(j.stderr.Name()) // what is open can still be read
+	_ = os.Remove(j.stderr.Name()) // an open file stays readable
 	j.cmd.Stderr = j.stderr
 	if j.in, err = j.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -93,13 +93,13 @@ func startJVM() (*jvm, error) {
 	return j, nil
 }
 
-// read hands the driver's answers to who waits for them, until it ends.
+// read delivers the driver's answers to the callers that wait for them, until the output ends.
 func (j *jvm) read(out io.Reader) {
 	defer close(j.dead)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		words := strings.SplitN(lines.Text(), " ", 5)
 		if len(words) < 5 {
-			continue // not ours: a library that prints
+			continue // not an answer, but the output of a library
 		}
 		id, err := strconv.Atoi(words[0])
 		if err != nil {
@@ -127,14 +127,14 @@ func micros(word string) time.Time {
 	return time.UnixMicro(n)
 }
 
-// send starts a call; its answer comes over the channel.
+// send starts a call. Its answer comes over the channel.
 func (j *jvm) send(words ...string) <-chan reply {
 	answer := make(chan reply, 1)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.last++
 	j.calls[j.last] = answer
-	_, _ = fmt.Fprintln(j.in, j.last, strings.Join(words, " ")) // a dead process is seen by who waits
+	_, _ = fmt.Fprintln(j.in, j.last, strings.Join(words, " ")) // the caller that waits notices a dead process
 	return answer
 }
 
@@ -144,7 +144,7 @@ func (j *jvm) kill() {
 	<-j.dead
 }
 
-// lastWords is the end of what the process said on stderr.
+// lastWords returns the end of the process's output on stderr.
 func (j *jvm) lastWords() string {
 	text := make([]byte, 1<<20)
 	n, _ := j.stderr.ReadAt(text, 0)

@@ -16,11 +16,11 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// killLease is that of both sides where one is killed.
+// killLease is the lease on both sides when a process is killed.
 const killLease = 3 * time.Second
 
-// A Java process is killed while its watchdog holds a lock: Go has it when the
-// lease ends. Go's poll bound is too long to be the reason.
+// A Java process is killed while its watchdog holds a lock. Go gets the lock when the lease ends.
+// The poll bound of Go is too long to be the reason.
 func TestGoTakesOverFromAKilledJava(t *testing.T) {
 	t.Parallel()
 	victim := ownJava(t)
@@ -38,8 +38,8 @@ func TestGoTakesOverFromAKilledJava(t *testing.T) {
 	unlock(t, g.hold)
 }
 
-// A Go process is killed while its watchdog holds a lock: Java has it when the
-// lease ends. Java waits for nothing else, so long as there is no message.
+// A Go process is killed while its watchdog holds a lock. Java gets the lock when the lease ends.
+// Without a message, Java waits for nothing else.
 func TestJavaTakesOverFromAKilledGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -59,13 +59,13 @@ func TestJavaTakesOverFromAKilledGo(t *testing.T) {
 	next.unlock(name)
 }
 
-// holdElsewhere has another Go process hold a lock until it is killed.
+// holdElsewhere lets another Go process hold a lock until it is killed.
 func holdElsewhere(t testing.TB, url, name string) (kill func()) {
 	t.Helper()
 	worker := exec.Command(os.Args[0])
 	worker.Env = append(os.Environ(), workerEnv+"="+name, workerURLEnv+"="+url)
 	worker.Stderr = os.Stderr
-	_, err := worker.StdinPipe() // ends with this process, and the worker with it
+	_, err := worker.StdinPipe() // ends with this process, and then the worker ends
 	require.NoError(t, err)
 	out, err := worker.StdoutPipe()
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func holdElsewhere(t testing.TB, url, name string) (kill func()) {
 
 const workerURLEnv = "REDLATCH_INTEROP_URL"
 
-// holdUntilKilled is the worker: it ends with its standard input at the latest.
+// holdUntilKilled is the worker. It ends with its standard input at the latest.
 func holdUntilKilled(name string) error {
 	options, err := redis.ParseURL(os.Getenv(workerURLEnv))
 	if err != nil {

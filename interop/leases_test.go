@@ -11,12 +11,11 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// shortLease is one that a test can see the end of.
+// shortLease is a lease that ends within a test.
 const shortLease = 1500 * time.Millisecond
 
-// renewals watches the lease of a name being extended n times, while other tries
-// to get the lock. With a renewal each third of the lease, four are more than
-// one lease.
+// renewals waits until the lease of a name has been extended n times, while other tries to get the
+// lock. With a renewal each third of the lease, four are more than one lease.
 func renewals(t testing.TB, rdb redis.UniversalClient, name string, n int, other func()) {
 	t.Helper()
 	last := time.Duration(0)
@@ -33,7 +32,7 @@ func renewals(t testing.TB, rdb redis.UniversalClient, name string, n int, other
 	}, guard, 20*time.Millisecond, "the lease is renewed")
 }
 
-// Java's watchdog keeps Go out for as long as Java likes.
+// The watchdog of Java keeps Go out for as long as Java holds the lock.
 func TestWatchdogOfJavaHoldsAgainstGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -49,7 +48,7 @@ func TestWatchdogOfJavaHoldsAgainstGo(t *testing.T) {
 	unlock(t, granted(t, got).hold)
 }
 
-// The watchdog of Go keeps Java out for as long as Go likes.
+// The watchdog of Go keeps Java out for as long as Go holds the lock.
 func TestWatchdogOfGoHoldsAgainstJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -68,8 +67,8 @@ func TestWatchdogOfGoHoldsAgainstJava(t *testing.T) {
 	waits.unlock(m.Name())
 }
 
-// A lease in Java ends without a message. The Go waiter, who else would poll
-// once in a lifetime, has the lock then, and Java's late unlock says that it lost.
+// A lease in Java ends without a message. The Go waiter gets the lock then, although its poll bound
+// is far longer. Java's late unlock reports the loss.
 func TestLeaseOfJavaEndsForGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -84,7 +83,7 @@ func TestLeaseOfJavaEndsForGo(t *testing.T) {
 	unlock(t, h)
 }
 
-// A lease in Go that is not renewed ends for Java, and Go's late unlock says lost.
+// A lease in Go that is not renewed ends for Java, and Go's late unlock reports the loss.
 func TestLeaseOfGoEndsForJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// locksOn makes a client of this library that is closed when the test ends.
+// locksOn makes a client of this library that closes when the test ends.
 func locksOn(t testing.TB, rdb redis.UniversalClient, options ...redlatch.Option) *redlatch.Client {
 	t.Helper()
 	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
@@ -42,7 +42,7 @@ func unlock(t testing.TB, h *lock.Hold) {
 	require.NoError(t, h.Unlock(context.Background()))
 }
 
-// refused asserts that somebody else has the lock, and returns who.
+// refused asserts that somebody else has the lock, and returns the error.
 func refused(t testing.TB, m *reentrant.Mutex) *redlatch.NotAcquiredError {
 	t.Helper()
 	_, err := m.TryLock(t.Context())
@@ -58,7 +58,7 @@ type grant struct {
 	at   time.Time
 }
 
-// waits starts a Lock that is expected to block.
+// waits starts a Lock that should block.
 func waits(t testing.TB, m *reentrant.Mutex) <-chan grant {
 	got := make(chan grant, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), guard)
@@ -70,7 +70,7 @@ func waits(t testing.TB, m *reentrant.Mutex) <-chan grant {
 	return got
 }
 
-// within waits for c, and fails the test if nothing comes of it.
+// within waits for c, and fails the test if no value comes.
 func within[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -81,7 +81,7 @@ func within[T any](t testing.TB, c <-chan T, what string) (v T) {
 	return v
 }
 
-// granted waits for the lock that waits is after.
+// granted waits for the lock that waits requested.
 func granted(t testing.TB, got <-chan grant) grant {
 	t.Helper()
 	g := within(t, got, "the Go waiter gets the lock")

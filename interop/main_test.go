@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// workerEnv makes the test binary hold a lock instead of running the tests, so
-// that a whole Go process can be killed.
+// workerEnv makes the test binary hold a lock instead of running the tests, so that a test can kill
+// a whole Go process.
 const workerEnv = "REDLATCH_INTEROP_HOLDS"
 
 func TestMain(m *testing.M) {
@@ -22,6 +22,6 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// The shared Java process serves every test and ends with this one.
+	// The shared Java process serves every test, and ends with this process.
 	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redlatch/redlatch/interop_test.(*jvm).read"))
 }

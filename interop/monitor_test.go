@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// monitor hears every command that a server runs, those of scripts too.
+// monitor records every command that a server runs, including those of scripts.
 type monitor struct {
 	t      *testing.T
 	server *redistest.Server
@@ -44,9 +44,9 @@ func newMonitor(t *testing.T, server *redistest.Server) *monitor {
 	return m
 }
 
-// cut returns what has been sent since the last cut, a block for each command of
-// a client that mentions the name: its words, and indented what its script did.
-// Hashes of scripts, and who sent it, are left out.
+// cut returns the commands since the last cut, for clients that mention the name. Each command is a
+// block with its words, and with the commands of its script, indented. It leaves out hashes of
+// scripts, and the senders.
 func (m *monitor) cut(name string) (blocks []string) {
 	m.t.Helper()
 	m.marks++
@@ -63,7 +63,7 @@ func (m *monitor) cut(name string) (blocks []string) {
 		case from == "lua" && ours:
 			blocks[len(blocks)-1] += "\n    " + strings.Join(words, " ")
 		case from != "lua":
-			// What this test asks itself go-redis sends in lower case.
+			// Commands of the test itself are in lower case, because go-redis sends them so.
 			ours = words[0] == strings.ToUpper(words[0]) && slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, name) })
 			if ours {
 				if strings.HasPrefix(words[0], "EVAL") {
@@ -95,8 +95,8 @@ func wordsOf(line string) (from string, words []string) {
 	return parts[1], words
 }
 
-// anonymous replaces what differs with each run: owners become A1, A2 in the
-// order in which they are seen, and so on.
+// anonymous replaces parts that differ with each run. Owners become A1, A2 in the order in which
+// they appear, and so on.
 type anonymous map[string]string
 
 var (
@@ -125,7 +125,7 @@ func (a anonymous) text(s string) string {
 	return s
 }
 
-// readable replaces a word that is no text: the id of a permit.
+// readable replaces a word that is not text: the id of a permit.
 func readable(word string) string {
 	if strings.ContainsFunc(word, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return "PERMIT16"
@@ -133,9 +133,9 @@ func readable(word string) string {
 	return word
 }
 
-// keyspace is what stands on a server: a line for each key, with its type, its
-// content, and whether it ends with the lease, some other time, or never.
-// Redisson's latches, which a client keeps for itself alone, are left out.
+// keyspace returns the keys of a server. Each line is one key, with its type, its content, and
+// whether it expires with the lease, at another time, or never. It leaves out the latches of
+// Redisson, which a client uses alone.
 func (a anonymous) keyspace(t *testing.T, rdb redis.UniversalClient) (lines []string) {
 	t.Helper()
 	ctx := t.Context()

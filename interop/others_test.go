@@ -12,9 +12,9 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// Spin, non-reentrant and multi locks of Java keep the same hash: Go and they
-// exclude each other. None of their waiters needs a message of ours that it does
-// not get, and a Go waiter has the lock after a poll where they send none.
+// Spin, non-reentrant and multi locks of Java use the same hash, so Go and they exclude each other.
+// None of their waiters needs a message that Go does not send. If they send no message, a Go waiter
+// gets the lock by a poll.
 func TestOtherLocksOnTheSameHashExclude(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -38,9 +38,9 @@ func TestOtherLocksOnTheSameHashExclude(t *testing.T) {
 	}
 }
 
-// Java's fair lock and Go exclude each other, but its queue is not Go's: Go
-// takes a free lock though Java threads stand in line, and does not wake them.
-// They come when the lease that they saw ends, and nobody is lost.
+// Java's fair lock and Go exclude each other, but Go does not know its queue. Go takes a free lock
+// although Java threads wait in line, and does not wake them up. They get the lock when the lease
+// that they saw ends, and none of them is lost.
 func TestFairLockOfJavaExcludesButGoDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -54,7 +54,7 @@ func TestFairLockOfJavaExcludesButGoDoesNotQueue(t *testing.T) {
 		return len(server.Control().PubSubChannels(t.Context(), channelOf(m.Name())+":*").Val()) == 1
 	}, server)
 	unlock(t, h)
-	again, err := m.TryLock(t.Context()) // Java sleeps for what was left of five seconds
+	again, err := m.TryLock(t.Context()) // Java sleeps for the rest of five seconds
 	require.NoError(t, err, "Go takes a free lock past Java's queue")
 	require.Empty(t, got)
 	unlock(t, again)
@@ -63,8 +63,8 @@ func TestFairLockOfJavaExcludesButGoDoesNotQueue(t *testing.T) {
 	queued.must("unlock", "fair", m.Name())
 }
 
-// Semaphores, permits and latches of Java are numbers: Go refuses a name that
-// is one, and leaves it alone.
+// Semaphores, permits and latches of Java are numbers. Go refuses the name of such a number, and
+// does not change it.
 func TestGoRefusesAKeyThatIsACounterOfJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -82,8 +82,7 @@ func TestGoRefusesAKeyThatIsACounterOfJava(t *testing.T) {
 	}
 }
 
-// And the reverse: they throw on the name of a lock that Go has, which is not
-// changed by it.
+// The reverse: they throw on the name of a lock that Go has, and do not change it.
 func TestJavasCountersRefuseALockOfGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -115,8 +114,8 @@ func TestJavasCountersRefuseALockOfGo(t *testing.T) {
 	})
 }
 
-// A read or write lock that Java has is no mutex: Go refuses it, and leaves it
-// alone. When it is free the name is a mutex again.
+// A read or write lock that Java holds is no mutex. Go refuses it, and does not change it. When it
+// is free, the name is a mutex again.
 func TestReadWriteLockOfJavaIsRefusedByGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -135,7 +134,7 @@ func TestReadWriteLockOfJavaIsRefusedByGo(t *testing.T) {
 	}
 }
 
-// refusesWrongType asserts that no use of m takes what stands there for a mutex.
+// refusesWrongType asserts that no use of m takes the key for a mutex.
 func refusesWrongType(t *testing.T, m *reentrant.Mutex) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guard)
@@ -150,10 +149,9 @@ func refusesWrongType(t *testing.T, m *reentrant.Mutex) {
 	}
 }
 
-// The one combination that nobody refuses, and that the documentation warns of:
-// Redisson's scripts for read-write locks look for a mark of their own in the
-// hash, and take for free what Go has, or an RLock of Java's. Who unlocks first
-// ends both holds.
+// Nobody refuses this combination, and the documentation warns of it. Redisson's scripts for
+// read-write locks look for a mark of their own in the hash. So they take a lock of Go, or an RLock
+// of Java, for free. The first unlock ends both holds.
 func TestReadWriteLockOfJavaIgnoresWhoHasTheLock(t *testing.T) {
 	t.Parallel()
 	r := java(t)

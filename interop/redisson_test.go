@@ -10,22 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// guard is how long a test waits for what must happen. It only ever passes in
-// full when something is broken.
+// guard is how long a test waits for something that must happen. Only a failure takes all of it.
 const guard = time.Minute
 
-// never is a time that no test lives to see: a wait bounded by nothing shorter
-// is ended by a message, or the test fails at its guard.
+// never is longer than any test. If nothing shorter bounds a wait, a message ends it, or the test
+// fails at its guard.
 const never = time.Hour
 
-// redisson is one Redisson client: one id, as one Java service has.
+// redisson is one Redisson client with one id, like one Java service.
 type redisson struct {
 	t    testing.TB
 	jvm  *jvm
 	name string
 }
 
-// thread is one thread of a Redisson client. Its locks are its own.
+// thread is one thread of a Redisson client, with locks of its own.
 type thread struct {
 	*redisson
 	name string
@@ -101,7 +100,7 @@ func (a *thread) do(verb string, args ...string) reply {
 	return a.await(a.begin(verb, args...), verb+" "+strings.Join(args, " "))
 }
 
-// must is a call that does not fail; it returns its value.
+// must makes a call that must not fail, and returns its value.
 func (a *thread) must(verb string, args ...string) string {
 	a.t.Helper()
 	r := a.do(verb, args...)
@@ -122,7 +121,7 @@ func (a *thread) lock(name string) {
 	a.must("lock", "lock", name, "-1")
 }
 
-// leased locks an RLock for that long.
+// leased locks an RLock for the given lease.
 func (a *thread) leased(name string, lease time.Duration) {
 	a.t.Helper()
 	a.must("lock", "lock", name, millis(lease))
@@ -139,11 +138,11 @@ func (a *thread) tries(name string) bool {
 	return a.must("try", "lock", name) == "true"
 }
 
-// is asks a predicate of an RLock.
+// is calls a predicate of an RLock.
 func (a *thread) is(verb, name string) bool {
 	a.t.Helper()
 	return a.must(verb, "lock", name) == "true"
 }
 
-// waits starts a lock() under the watchdog that is expected to block.
+// waits starts a lock() under the watchdog that should block.
 func (a *thread) waits(name string) <-chan reply { return a.begin("lock", "lock", name, "-1") }

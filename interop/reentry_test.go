@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// A Java thread that has entered twice keeps Go out until it has left twice.
+// A Java thread that has locked twice keeps Go out until it has unlocked twice.
 func TestReentryInJavaIsNotDisturbedByGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -30,8 +30,7 @@ func TestReentryInJavaIsNotDisturbedByGo(t *testing.T) {
 	unlock(t, granted(t, got).hold)
 }
 
-// A Go chain that has entered twice keeps Java out until it has left twice, in
-// whichever order.
+// A Go chain that has locked twice keeps Java out until it has unlocked twice, in whichever order.
 func TestReentryInGoIsNotDisturbedByJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// Both sides ask the sentinel who is master, exclude each other and wake each
-// other there, and on the new master after a failover that kept the lock.
+// Both sides ask the sentinel for the master. They exclude each other and wake each other up there,
+// and also on the new master after a failover that kept the lock.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -46,7 +46,7 @@ func TestSentinel(t *testing.T) {
 		h := granted(t, got).hold
 		before = scripts(t, on)
 		answer := waiter.waits(m.Name())
-		asleep(t, before, listening(2), on) // Go, which waited, goes on listening while it has the lock
+		asleep(t, before, listening(2), on) // Go has waited, and goes on listening while it has the lock
 		unlock(t, h)
 		require.Empty(t, waiter.await(answer, "is woken").err)
 		waiter.unlock(m.Name())
@@ -68,8 +68,8 @@ func TestSentinel(t *testing.T) {
 	exchange(replica)
 }
 
-// replicated returns when the replica has all that the master has. The write is
-// needed: WAIT counts for what its connection has written.
+// replicated returns when the replica has all data of the master. It needs a write, because WAIT
+// counts the writes of its own connection.
 func replicated(t *testing.T, master *redistest.Server) {
 	t.Helper()
 	conn := master.Control().Conn()
@@ -81,7 +81,7 @@ func replicated(t *testing.T, master *redistest.Server) {
 	}, guard, time.Millisecond)
 }
 
-// failOver has the sentinel promote the replica, and returns when it is master.
+// failOver makes the sentinel promote the replica, and returns when the replica is the master.
 func failOver(t *testing.T, sentinel string, replica *redistest.Server) {
 	t.Helper()
 	asks := redis.NewSentinelClient(&redis.Options{Addr: sentinel})

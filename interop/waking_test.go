@@ -15,12 +15,11 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// party is one service, of either language, which holds and waits with no end
-// that a test lives to see.
+// party is one service, in either language. Its leases and waits are longer than any test.
 type party interface {
 	take(t testing.TB, name string)
 	leave(t testing.TB, name string) (begun time.Time)
-	await(t testing.TB, name string) <-chan time.Time // starts to wait; when it got the lock
+	await(t testing.TB, name string) <-chan time.Time // starts to wait; the value is when it got the lock
 }
 
 // goParty is a client of this library.
@@ -51,7 +50,7 @@ func (g *goParty) await(t testing.TB, name string) <-chan time.Time {
 	go func() {
 		won := <-got
 		if won.err != nil {
-			return // who waits for it says so
+			return // the caller that waits for it reports that
 		}
 		g.holds[name] = won.hold
 		at <- won.at
@@ -80,8 +79,8 @@ func (j *javaParty) await(t testing.TB, name string) <-chan time.Time {
 	return at
 }
 
-// Whoever unlocks wakes whoever waits, by message: nothing else ends the wait
-// before the test's patience does. The delays are reported, not judged.
+// An unlock wakes up a waiter by message, in either language. Nothing else ends the wait before the
+// time limit of the test. The test reports the delays, and does not judge them.
 func TestUnlockWakesTheOtherLanguageByMessage(t *testing.T) {
 	r := java(t)
 	server := redistest.Start(t)
@@ -94,7 +93,7 @@ func TestUnlockWakesTheOtherLanguageByMessage(t *testing.T) {
 		"Java": &javaParty{r.open(t, server.Addr()).thread("waits")},
 	}
 	for _, p := range waiters {
-		p.take(t, "before") // it knows the server's clock, and the server its scripts
+		p.take(t, "before") // it knows the server's clock, and the server knows its scripts
 		p.leave(t, "before")
 	}
 	for _, from := range []string{"Go", "Java"} {
@@ -116,17 +115,16 @@ func TestUnlockWakesTheOtherLanguageByMessage(t *testing.T) {
 	}
 }
 
-// asleep returns when the only waiter of a name listens, and has asked once more
-// since: then nothing but a message lets it ask again. before is what scripts
-// said when it began to wait; nobody else may run any on these servers, and a Go
-// waiter has to have asked something before: its very first question may be void,
-// since it does not know the server's clock.
+// asleep returns when the only waiter of a name listens, and has asked again since then. After
+// that, only a message lets it ask again. before is the result of scripts when it began to wait.
+// Nobody else may run scripts on these servers. A Go waiter must have made an attempt before.
+// Otherwise its first attempt may be void, because it does not know the server's clock.
 func asleep(t testing.TB, before int, listening func() bool, servers ...*redistest.Server) {
 	t.Helper()
 	require.Eventually(t, func() bool { return listening() && scripts(t, servers...) >= before+2 }, guard, time.Millisecond, "it waits")
 }
 
-// scripts counts what scripts the servers have run.
+// scripts counts the scripts that the servers have run.
 func scripts(t testing.TB, servers ...*redistest.Server) (sum int) {
 	t.Helper()
 	for _, server := range servers {
@@ -137,7 +135,7 @@ func scripts(t testing.TB, servers ...*redistest.Server) (sum int) {
 			stat := info["Commandstats"]["cmdstat_"+verb]
 			_, _ = fmt.Sscanf(stat, "calls=%d,", &calls)
 			if _, after, ok := strings.Cut(stat, "failed_calls="); ok {
-				_, _ = fmt.Sscanf(after, "%d", &refused) // NOSCRIPT: it is sent again
+				_, _ = fmt.Sscanf(after, "%d", &refused) // NOSCRIPT: the client sends the script again
 			}
 			sum += calls - refused
 		}
