@@ -7,8 +7,8 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/server"
 )
 
-// cell says what the processes of one measurement do. It travels to them as JSON, and to
-// a JVM field by field.
+// cell says what the processes of one measurement do. Processes of this program get it as JSON, and
+// a JVM gets it field by field.
 type cell struct {
 	Library string
 	Row     string
@@ -18,45 +18,45 @@ type cell struct {
 	Batched bool // through the AutoPipeline of go-redis
 
 	Processes  int
-	Clients    int // of each process
-	Goroutines int // of each process
-	Names      int // 1: all want one name; 0: each goroutine has its own; more: taken in turn
-	Permits    int // of the semaphore; 0: it is taken as a mutex
+	Clients    int // for each process
+	Goroutines int // for each process
+	Names      int // 1: all use one name; 0: each goroutine has its own; more: taken in turn
+	Permits    int // of the semaphore; 0: used as a mutex
 	Hold       time.Duration
 
-	Keep int // so many locks are taken and held, instead of turns
-	Once int // so many names are locked and unlocked once, instead of turns
+	Keep int // number of locks to take and hold, instead of turns
+	Once int // number of names to lock and unlock once, instead of turns
 
 	Warm, Measure time.Duration
 
-	Process int // which of the processes this is
+	Process int // the number of this process
 }
 
-// result is what one process has measured.
+// result is the measurement of one process.
 type result struct {
-	Turns   []int   // of each goroutine
-	Waits   []int64 // µs, of each turn: how long until the lock was there
-	Unmet   []int64 // µs, of those who still waited at the end: how long they had waited so far
+	Turns   []int   // for each goroutine
+	Waits   []int64 // µs for each turn, until the lock was there
+	Unmet   []int64 // µs so far, for each goroutine that still waited at the end
 	Handed  []int64 // µs from an Unlock to the return of the next Lock, with one name
 	Elapsed time.Duration
 
 	CPU    time.Duration // of the process
-	Allocs uint64        // objects; 0 where that is not known
+	Allocs uint64        // objects; 0 if not known
 	Bytes  uint64
-	Heap   uint64 // of what is kept
+	Heap   uint64 // of the locks that are held
 }
 
-// outcome is what a cell came to: its processes and the server, in one round.
+// outcome is the result of a cell in one round, from its processes and the server.
 type outcome struct {
 	PerSecond float64 // turns
 	// In µs. A waiter that still waits at the end counts with the time so far.
 	WaitP50, WaitP99, WaitMax float64
-	HandedP50                 float64 // µs; 0 where it is not measured
+	HandedP50                 float64 // µs; 0 if not measured
 	Jain                      float64 // over goroutines
 	JainClients               float64 // over processes
 
-	// Of one turn.
-	Commands   float64 // of Redis, those inside scripts included
+	// For one turn.
+	Commands   float64 // of Redis, including those inside scripts
 	Scripts    float64
 	ScriptTime float64 // µs of the server, in the commands that the library sent
 	ServerCPU  float64 // µs
@@ -64,14 +64,14 @@ type outcome struct {
 	Allocs     float64
 	Bytes      float64
 
-	// Where locks are kept, or names are locked once.
+	// If the cell keeps locks, or locks names once.
 	HeapEach   float64 // bytes of the client for a lock that is held
 	MemoryEach float64 // bytes of the server for a name
 	ClientLoad float64 // of a core
 	ServerLoad float64
 }
 
-// merge makes the outcome of a cell of what its processes and the server say.
+// merge makes the outcome of a cell from the results of its processes and the usage of the server.
 func merge(c cell, results []result, used server.Usage) outcome {
 	var turns, byProcess []int
 	var waits, handed []int64
@@ -112,7 +112,7 @@ func merge(c cell, results []result, used server.Usage) outcome {
 	return o
 }
 
-// percentile is of values in order; 0 where there are none.
+// percentile is for values in order. It is 0 if there are none.
 func percentile(sorted []int64, p int) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -120,7 +120,7 @@ func percentile(sorted []int64, p int) float64 {
 	return float64(sorted[min(len(sorted)*p/100, len(sorted)-1)])
 }
 
-// jain is Jain's index of fairness: 1 when all got the same (Jain, Chiu, Hawe, 1984).
+// jain is Jain's index of fairness. It is 1 if all got the same (Jain, Chiu, Hawe, 1984).
 func jain(turns []int) float64 {
 	var sum, squares float64
 	for _, n := range turns {

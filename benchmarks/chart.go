@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// chart is one that a run draws: a figure of the libraries in some rows.
+// chart is a chart of a run. It shows a figure of the libraries in some rows.
 type chart struct {
 	file, title, axis string
 	rows              []string
@@ -25,7 +25,7 @@ var charts = []chart{
 	{"wait.svg", "The longest wait of one in a hundred", "ms, logarithmic", []string{"own names, 64", "one name, 64", "one name, 4 × 16, 1 ms"}, func(o outcome) float64 { return o.WaitP99 / 1000 }, true},
 }
 
-// draw writes the charts whose rows were measured.
+// draw writes the charts whose rows have been measured.
 func (t *table) draw(dir string) error {
 	for _, c := range charts {
 		if err := t.drawOne(c, filepath.Join(dir, c.file)); err != nil {
@@ -52,7 +52,7 @@ func (t *table) drawOne(c chart, path string) error {
 		for j, row := range c.rows {
 			values[j] = t.figure(row, name, c.figure)
 			if c.log {
-				values[j] = math.Max(math.Log10(values[j]*10), 0) // a tenth of a millisecond is nothing
+				values[j] = math.Max(math.Log10(values[j]*10), 0) // a tenth of a millisecond has no height
 			}
 		}
 		bars, err := plotter.NewBarChart(values, bar)
@@ -83,7 +83,7 @@ func (t *table) figure(row, library string, figure func(outcome) float64) float6
 	return 0
 }
 
-// paint: ours are red, the floor is grey, the others have colours of their own.
+// paint: this library is red, the floor is grey, and the others have colours of their own.
 func paint(name string, i int) color.Color {
 	switch {
 	case strings.HasPrefix(name, "redlatch"):

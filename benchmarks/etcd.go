@@ -7,9 +7,9 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency: one session of a client, and
-// a Mutex for each lock. It is no Redis, and writes to a disk: what it shows is what
-// another kind of server costs.
+// https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency: one session for each client, and a
+// Mutex for each lock. etcd is not Redis, and writes to a disk. It shows the cost of another kind
+// of server.
 var etcds = library{
 	name: "etcd", module: "go.etcd.io/etcd/client/v3",
 	open: func(c cell) (locker, error) {
@@ -27,7 +27,7 @@ type etcdClient struct {
 	session *concurrency.Session
 }
 
-// lock: two Mutexes of one session and one name do not exclude each other, so those who
+// lock: two Mutexes of one session and one name do not exclude each other. So goroutines that
 // compete for a name need a client each.
 func (c etcdClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
 	m := concurrency.NewMutex(c.session, name)

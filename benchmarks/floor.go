@@ -9,9 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// floors send what a lock has to send, and nothing more: SET NX PX, and a script that
-// compares and deletes. The floor does not wait: where the lock is held it asks again
-// at once.
+// floors send what a lock has to send, and nothing more: SET NX PX, and a script that compares and
+// deletes. The floor does not wait. If the lock is held, it asks again immediately.
 var floors = library{
 	name:  "floor",
 	redis: true,
@@ -47,5 +46,5 @@ func (f floor) lock(ctx context.Context, name string) (func(context.Context) err
 
 func (f floor) close() { f.closeAll() }
 
-// lease is that of every library.
+// lease is the lease of every library.
 const lease = 30 * time.Second

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// keep takes many locks, says what they cost in memory, and then what it costs to hold
-// them for a while.
+// keep takes many locks, and reports their cost in memory. Then it reports the cost of holding them
+// for a while.
 func keep(c cell, clients []locker, out io.Writer) (r result, err error) {
 	before := heap()
 	unlocks := make([]func(context.Context) error, c.Keep)
@@ -36,7 +36,7 @@ func keep(c cell, clients []locker, out io.Writer) (r result, err error) {
 	return r, nil
 }
 
-// once locks and unlocks many names, for what they leave in the server.
+// once locks and unlocks many names, to measure what they leave in the server.
 func once(c cell, clients []locker, out io.Writer) (r result, err error) {
 	start, before := time.Now(), spent()
 	fmt.Fprintln(out, "begin")
@@ -53,7 +53,7 @@ func once(c cell, clients []locker, out io.Writer) (r result, err error) {
 	return r, err
 }
 
-// spread does something for each lock, by all goroutines of the cell.
+// spread calls do for each lock, in all goroutines of the cell.
 func spread(c cell, do func(ctx context.Context, i int) error) error {
 	var next atomic.Int64
 	all, ctx := errgroup.WithContext(context.Background())
@@ -73,7 +73,7 @@ func spread(c cell, do func(ctx context.Context, i int) error) error {
 	return all.Wait()
 }
 
-// heap is what is live after a collection.
+// heap returns the live bytes after a collection.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()

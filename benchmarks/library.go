@@ -6,13 +6,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// library is one of those compared.
+// library is one of the compared libraries.
 type library struct {
 	name   string
 	module string // for its version; empty: this repository
 	open   func(c cell) (locker, error)
 	redis  bool     // its server is Redis
-	sends  []string // the commands that its turns send: their time on the server counts
+	sends  []string // the commands of its turns, whose time on the server counts
 }
 
 var libraries = []library{
@@ -29,7 +29,7 @@ func byName(name string) (library, error) {
 	return library{}, fmt.Errorf("no library is called %q", name)
 }
 
-// open makes one client of the cell's library.
+// open makes one client of the library of the cell.
 func open(c cell) (locker, error) {
 	l, err := byName(c.Library)
 	if err != nil {
@@ -38,8 +38,8 @@ func open(c cell) (locker, error) {
 	return l.open(c)
 }
 
-// goRedis is a client with default options, as in everybody's documentation, or its
-// AutoPipeline where the cell wants that. closeAll closes both.
+// goRedis returns a client with default options, as in the documentation of every library. If the
+// cell requests it, it returns the AutoPipeline of the client. closeAll closes both.
 func goRedis(c cell) (rdb redis.UniversalClient, closeAll func(), err error) {
 	if c.Cluster {
 		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs})

@@ -86,7 +86,7 @@ func bench(s settings) error {
 	return errors.Join(t.save(filepath.Join(s.results, t.Begun.Format("2006-01-02T1504"))), t.draw(s.results))
 }
 
-// servers are what the rows are measured on.
+// servers are the servers for the rows.
 type servers struct{ single, cluster, etcd *server.Server }
 
 func startServers(s settings) (all servers, err error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/bsm/redislock"
 )
 
-// https://github.com/bsm/redislock#examples and its example Client.Obtain (Retry), which
-// tries again each 100 ms.
+// https://github.com/bsm/redislock#examples and its example Client.Obtain (Retry), which retries
+// each 100 ms.
 var redislocks = library{
 	name: "bsm/redislock", module: "github.com/bsm/redislock", redis: true,
 	sends: []string{"evalsha", "set"},

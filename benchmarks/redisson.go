@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// redissons is one of Redisson's locks. It is measured by a JVM, which interop/driver
-// builds and which reads the same cells; see runner.
+// redissons is one of Redisson's locks. A JVM measures it, which interop/driver builds and which
+// reads the same cells; see runner.
 func redissons(kind string) library {
 	return library{
 		name: kind, module: javaModule, redis: true, sends: []string{"evalsha", "eval"},
@@ -18,7 +18,7 @@ func redissons(kind string) library {
 // javaModule marks libraries that a JVM measures.
 const javaModule = "org.redisson:redisson"
 
-// fields are what the JVM reads of a cell.
+// fields are the parts of a cell that the JVM reads.
 func (c cell) fields() []string {
 	numbers := map[string]int{
 		"Clients": c.Clients, "Goroutines": c.Goroutines, "Names": c.Names, "Permits": c.Permits, "Process": c.Process,

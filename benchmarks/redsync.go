@@ -8,8 +8,8 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
-// https://github.com/go-redsync/redsync#usage: one pool, as there, for one Redis. Its
-// Lock gives up after 32 tries, so it is called again.
+// https://github.com/go-redsync/redsync#usage: one pool for one Redis, as on that page. Its Lock
+// gives up after 32 attempts, so the cell calls it again.
 var redsyncs = library{
 	name: "redsync", module: "github.com/go-redsync/redsync/v4", redis: true,
 	sends: []string{"set", "evalsha"},

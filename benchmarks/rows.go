@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// kind is one kind of work, and who does it.
+// kind is one kind of work, with the libraries that do it.
 type kind struct {
 	name      string
-	says      string        // what it is
-	cell      cell          // what is not said is 1, or nothing
-	way       time.Duration // to the server, and back again
+	says      string        // describes the work
+	cell      cell          // fields that are not set are 1, or zero
+	way       time.Duration // time to the server, and the same back
 	monitored bool          // somebody subscribes to every channel, as monitoring tools do
-	rounds    int           // 0: as many as there are
+	rounds    int           // 0: the number of rounds of the run
 	libraries []string
 }
 
@@ -47,7 +47,7 @@ var rows = []kind{
 	{name: "names, 1,000,000", says: "a million names are locked and unlocked once", cell: cell{Once: 1_000_000, Goroutines: 256}, rounds: 1, libraries: []string{"redlatch mutex"}},
 }
 
-// complete sets what a row leaves out.
+// complete sets the fields that a row does not set.
 func (r kind) complete(l library, s settings) cell {
 	c := r.cell
 	c.Row, c.Library = r.name, l.name
@@ -57,7 +57,7 @@ func (r kind) complete(l library, s settings) cell {
 	}
 	c.Warm, c.Measure = s.warm, cmp.Or(c.Measure, s.measure)
 	if l.module == javaModule && !s.smoke {
-		c.Warm += 2 * time.Second // until the JVM has compiled what it runs
+		c.Warm += 2 * time.Second // until the JVM has compiled the code that it runs
 	}
 	if s.smoke {
 		c.Measure, c.Keep, c.Once = s.measure, c.Keep/100, c.Once/1000

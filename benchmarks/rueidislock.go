@@ -7,9 +7,9 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// https://github.com/redis/rueidis/tree/main/rueidislock: KeyMajority 1 "if you have only
-// one Redis instance", NoLoopTracking "if all your Redis are >= 7.0.5", the rest as it
-// comes. It has a client of its own, which pipelines by itself.
+// https://github.com/redis/rueidis/tree/main/rueidislock: KeyMajority 1 "if you have only one Redis
+// instance", NoLoopTracking "if all your Redis are >= 7.0.5", and defaults for the rest. It has a
+// client of its own, which pipelines by itself.
 var rueidislocks = library{
 	name: "rueidislock", module: "github.com/redis/rueidis", redis: true,
 	sends: []string{"set", "evalsha"},

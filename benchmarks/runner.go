@@ -14,12 +14,12 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/server"
 )
 
-// process is one that measures.
+// process is a process that measures.
 type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines *bufio.Reader
-	words strings.Builder // what it said on standard error
+	words strings.Builder // its output on standard error
 }
 
 // launch starts a process for a cell: this program again, or a JVM.
@@ -55,7 +55,7 @@ func launch(c cell, java bool) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// await reads up to the line that is expected. Libraries write lines of their own.
+// await reads up to the expected line. Libraries write lines of their own.
 func (p *process) await(word string) error {
 	for {
 		line, err := p.lines.ReadString('\n')
@@ -117,7 +117,7 @@ func play(c cell, l library, s *server.Server) (o outcome, err error) {
 		}
 		return nil
 	}
-	// A process that hangs is ended, and its standard error is the error.
+	// The timer ends a process that hangs, and its standard error is the error.
 	limit := time.AfterFunc(c.Warm+c.Measure+3*time.Minute, func() {
 		for _, p := range all {
 			_ = p.cmd.Process.Kill()

@@ -20,7 +20,7 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/server"
 )
 
-// table is what a run came to.
+// table is the result of a run.
 type table struct {
 	Begun    time.Time
 	Took     string
@@ -56,7 +56,7 @@ func newTable(all servers) (*table, error) {
 	return t, nil
 }
 
-// machine is the processors that are here.
+// machine describes the processors of this machine.
 func machine() string {
 	model := runtime.GOARCH
 	if f, err := os.Open("/proc/cpuinfo"); err == nil {
@@ -71,7 +71,7 @@ func machine() string {
 	return fmt.Sprintf("%d × %s", runtime.NumCPU(), model)
 }
 
-// measure plays a row, the libraries in turn.
+// measure measures a row, one library after the other.
 func (t *table) measure(r kind, s settings, all servers) error {
 	first := len(t.Cells)
 	for _, name := range r.libraries {
@@ -119,7 +119,8 @@ func (r kind) play(l library, s settings, all servers) (outcome, error) {
 	return play(c, l, on)
 }
 
-// median of a figure over the rounds, and half of how far they are apart in parts of it.
+// median returns the median of a figure over the rounds. spread is half of the distance between the
+// smallest and the largest, in parts of the median.
 func (m measured) median(figure func(outcome) float64) (middle, spread float64) {
 	var all []float64
 	for _, o := range m.Rounds {
@@ -180,7 +181,7 @@ func (t *table) write(w io.Writer) error {
 	return t.writeKept(w)
 }
 
-// writeKept prints what is not about turns.
+// writeKept prints the rows that are not about turns.
 func (t *table) writeKept(w io.Writer) error {
 	for _, m := range t.Cells {
 		o := m.Rounds[0]
@@ -205,7 +206,8 @@ func (t *table) rowNames() (names []string) {
 	return names
 }
 
-// references are the floor and the fastest rival of a row; 0 where there is none.
+// references returns the floor and the fastest other library of a row. A value is 0 if there is
+// none.
 func (t *table) references(row string) (floor, best float64) {
 	for _, m := range t.Cells {
 		if m.Row != row {

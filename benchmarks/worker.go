@@ -23,9 +23,9 @@ type locker interface {
 	close()
 }
 
-// work is the life of a process that measures. It speaks lines with the one that
-// started it: "ready", then it is told to go; "begin" and "end" around the time that
-// counts; and the result.
+// work is the main function of a process that measures. It exchanges lines with the process that
+// started it. It writes "ready", and then waits for the start. It writes "begin" and "end" around
+// the time that counts, and then the result.
 func work(c cell, in io.Reader, out io.Writer) error {
 	clients := make([]locker, c.Clients)
 	for i := range clients {
@@ -46,7 +46,7 @@ func work(c cell, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(r)
 }
 
-// kind is how a cell is measured.
+// kind returns how a cell is measured.
 func (c cell) kind() func(cell, []locker, io.Writer) (result, error) {
 	switch {
 	case c.Keep > 0:
@@ -57,7 +57,7 @@ func (c cell) kind() func(cell, []locker, io.Writer) (result, error) {
 	return measure
 }
 
-// measure runs the goroutines, and counts what they do after the time to warm up.
+// measure runs the goroutines, and counts what they do after the warm-up.
 func measure(c cell, clients []locker, out io.Writer) (result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Warm+c.Measure)
 	defer cancel()
@@ -103,7 +103,7 @@ func (c cell) name(i int) string {
 	return "bench:" + strconv.Itoa(i%c.Names)
 }
 
-// measurement is what the goroutines of a process share.
+// measurement is shared by the goroutines of a process.
 type measurement struct {
 	cell
 	start    time.Time
@@ -154,11 +154,11 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// spent is what this process has used up so far.
+// spent is what this process has used so far.
 func spent() result {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it fails for bad arguments alone
+		panic(err) // it fails only for bad arguments
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -181,7 +181,7 @@ func workMain(spec string) error {
 	}
 	err := work(c, os.Stdin, os.Stdout)
 	if errors.Is(err, io.EOF) {
-		return nil // who started it has gone
+		return nil // the process that started this one has gone
 	}
 	return err
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Taught as the mended form of the first: one command takes the lock with a value of
-// its own, a caller waits no longer than it says, and the lock is given back by GET, a
-// comparison in the client, and DEL.
+// Tutorials teach this as the corrected form of the first recipe. One command takes the lock with a
+// unique value, and a caller can limit its wait. GET, a comparison in the client, and DEL release
+// the lock.
 type comparing struct {
 	rdb *redis.Client
 	ttl time.Duration
@@ -59,6 +59,6 @@ var compareInTheClient = recipe{
 			_, err = comparing{s.client(), time.Minute}.lock(ctx, "door", time.Second) // and B has not unlocked
 			return err == nil, "A compares, stops until its lease has ended and B has the lock, and deletes it: C is in beside B", nil
 		},
-		ours: lateUnlock, // a release is one script: the stop can only be before it
+		ours: lateUnlock, // a release is one script, so the stop can only be before it
 	}},
 }

@@ -1,7 +1,7 @@
-// Command recipes shows what goes wrong with the locks on Redis that tutorials teach.
-// Each recipe is one file: the lock as it is taught, its flaws by name, and a program
-// that makes each flaw happen on a real server. The same is then done to redlatch in the
-// same run. The command fails when a flaw does not happen, or happens to redlatch.
+// Command recipes shows what goes wrong with the locks on Redis that tutorials teach. Each recipe
+// is one file: the lock as tutorials teach it, its flaws by name, and a program that makes each
+// flaw happen on a real server. The same run then does the same to redlatch. The command fails if a
+// flaw does not happen, or happens to redlatch.
 package main
 
 import (
@@ -24,7 +24,7 @@ type recipe struct {
 	flaws []flaw
 }
 
-// flaw is what goes wrong. Both functions report whether it happened, and what was seen.
+// flaw is something that goes wrong. Both functions report whether it happened, and what they saw.
 type flaw struct {
 	name   string
 	taught func(ctx context.Context, s *stage) (happened bool, seen string, err error)
@@ -88,7 +88,7 @@ func play(ctx context.Context, addr string, do func(context.Context, *stage) (bo
 	return do(ctx, s)
 }
 
-// stage is the server that a flaw is shown on, and who plays.
+// stage is the server on which a flaw is shown, with the clients.
 type stage struct {
 	addr string
 	ends []func()
@@ -110,7 +110,8 @@ func (s *stage) client(hooks ...redis.Hook) *redis.Client {
 	return rdb
 }
 
-// locks is redlatch in one process. Its lease is short, so that nobody has to wait for it long.
+// locks is redlatch in one process. Its lease is short, so that nobody has to wait for its end for
+// long.
 func (s *stage) locks(lease time.Duration, hooks ...redis.Hook) (*redlatch.Client, error) {
 	locks, err := redlatch.New(s.client(hooks...), redlatch.WithLease(lease))
 	if err == nil {
@@ -125,7 +126,7 @@ func (s *stage) locks(lease time.Duration, hooks ...redis.Hook) (*redlatch.Clien
 
 var errCrashed = errors.New("the process has crashed")
 
-// crash is a process that dies after so many commands: the next ones are never sent.
+// crash is a process that crashes after the given number of commands. It never sends the next ones.
 type crash struct {
 	passive
 	after int
@@ -133,7 +134,7 @@ type crash struct {
 
 func (c *crash) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "hello" || cmd.Name() == "client" { // of the connection
+		if cmd.Name() == "hello" || cmd.Name() == "client" { // commands of the connection
 			return next(ctx, cmd)
 		}
 		if c.after == 0 {
@@ -145,7 +146,7 @@ func (c *crash) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// stall is a process that stops, as for a garbage collection, before one kind of command.
+// stall is a process that stops before one kind of command, as for a garbage collection.
 type stall struct {
 	passive
 	before string
@@ -163,7 +164,7 @@ func (s *stall) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// counter counts what one process sends.
+// counter counts the commands of one process.
 type counter struct {
 	passive
 	sent atomic.Int64

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Taught as the lock for everything: a prefix, an owner, a caller that waits for up to
-// ten minutes and asks ten thousand times a second meanwhile, and a script that releases.
+// Tutorials teach this as the lock for everything. It has a prefix, an owner, and a script that
+// releases. A caller waits for up to ten minutes, and asks ten thousand times a second meanwhile.
 type polling struct {
 	rdb    *redis.Client
 	prefix string
@@ -64,7 +64,8 @@ var pollStorm = recipe{
 	}},
 }
 
-// storm is a hundred goroutines that want one lock for a millisecond of work, for two seconds.
+// storm runs a hundred goroutines for two seconds. All of them take one lock for a millisecond of
+// work.
 func storm(ctx context.Context, sent *counter, lock func(context.Context) (func(context.Context) error, error)) (bool, string, error) {
 	working, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

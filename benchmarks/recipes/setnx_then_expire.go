@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// Taught as "the distributed lock in five lines": SETNX takes the lock, EXPIRE is to
-// free it should its holder die, who waits asks again each 10 ms, and DEL gives it back.
+// Tutorials teach this as "the distributed lock in five lines". SETNX takes the lock, and DEL
+// releases it. EXPIRE should free it if its holder crashes. A waiter asks again each 10 ms.
 type twoCommands struct {
 	rdb *redis.Client
 	ttl time.Duration
@@ -100,8 +100,8 @@ var setnxThenExpire = recipe{
 	},
 }
 
-// lateUnlock is A that unlocks when its lease has ended and B has the lock. A is stalled
-// for longer than its lease, renewals too.
+// lateUnlock lets A unlock when its lease has ended and B has the lock. A is stalled for longer
+// than its lease, and so are its renewals.
 func lateUnlock(ctx context.Context, s *stage) (bool, string, error) {
 	const lease = time.Second
 	a, err := redlatch.New(s.client(), redlatch.WithLease(lease), redlatch.WithoutRenewal())

@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Taught since before SET had NX: the value is the instant at which the lock ends, by
-// the clock of the client. A client that finds it over takes it with GETSET, and
-// has it if GETSET returns the value that it had read.
+// Tutorials have taught this since before SET had NX. The value is the instant at which the lock
+// ends, by the clock of the client. A client that finds this instant in the past takes the lock
+// with GETSET. It has the lock if GETSET returns the value that it had read.
 type timestamped struct {
 	rdb   *redis.Client
 	lease time.Duration
@@ -75,7 +75,7 @@ var timestamps = recipe{
 			name: "a loser moves the end that the winner wrote",
 			taught: func(ctx context.Context, s *stage) (bool, string, error) {
 				long := timestamped{s.client(), 10 * time.Second, func() time.Time { return time.Now().Add(-time.Hour) }}
-				if old, err := long.try(ctx, "door"); old == "" || err != nil { // of somebody who died an hour ago
+				if old, err := long.try(ctx, "door"); old == "" || err != nil { // of a client that crashed an hour ago
 					return false, "", fmt.Errorf("no old lock: %w", err)
 				}
 				winner := timestamped{s.client(), 10 * time.Second, time.Now}
@@ -117,7 +117,7 @@ var timestamps = recipe{
 // ahead is a clock that is 20 s ahead.
 func ahead() time.Time { return time.Now().Add(20 * time.Second) }
 
-// noClientClock: there is nothing to set. Leases are measured by the server.
+// noClientClock: there is no clock to set, because the server measures leases.
 func noClientClock(ctx context.Context, s *stage) (bool, string, error) {
 	a, errA := s.locks(10 * time.Second)
 	b, errB := s.locks(10 * time.Second)
@@ -131,9 +131,9 @@ func noClientClock(ctx context.Context, s *stage) (bool, string, error) {
 	return err == nil, "no client sends its clock: the server measures leases", nil
 }
 
-// The sibling with WATCH and MULTI: who finds the end in the past writes a new one, in a
-// transaction that fails when somebody else did. It waits for as long as it is told, and
-// spreads its tries by chance.
+// This is the variant with WATCH and MULTI. A client that finds the end in the past writes a new
+// one, in a transaction that fails if somebody else did. It waits for as long as the caller says,
+// and spreads its attempts by chance.
 type watched struct{ timestamped }
 
 func (l watched) lock(ctx context.Context, name string, timeout time.Duration) (value string, err error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Taught as the correct form: one command with a unique value takes the lock, a script
-// compares and deletes. The lease is what the author thinks the job will take.
+// Tutorials teach this as the correct form. One command with a unique value takes the lock, and a
+// script compares and deletes. The lease is the time that the author expects the job to take.
 type scripted struct {
 	rdb *redis.Client
 	ttl time.Duration

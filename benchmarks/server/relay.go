@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Relay is a way to addr that takes so long in each direction, as a network does.
+// Relay forwards connections to addr with the delay of way in each direction, as a network does.
 func Relay(addr string, way time.Duration) (near string, stop func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -29,7 +29,7 @@ func Relay(addr string, way time.Duration) (near string, stop func(), err error)
 	return l.Addr().String(), func() { _ = l.Close() }, nil
 }
 
-// carry copies, each piece so much later than it came.
+// carry copies the data, and delays each piece by way.
 func carry(to, from net.Conn, way time.Duration) {
 	type piece struct {
 		due  time.Time

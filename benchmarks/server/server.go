@@ -1,4 +1,4 @@
-// Package server starts the servers that locks are measured on and shown on.
+// Package server starts the servers for the benchmarks and the recipes.
 package server
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Server is one Redis, a cluster, or etcd. It listens on the loopback interface, and
-// ends with this program at the latest.
+// Server is one Redis, a cluster, or etcd. It listens on the loopback interface, and ends with this
+// program at the latest.
 type Server struct {
 	Addrs []string
-	Nodes []*redis.Client // none of etcd
+	Nodes []*redis.Client // none for etcd
 
 	cluster bool
 	started []*exec.Cmd
 	dir     string
 }
 
-// serverPath is of the redis-server to measure on.
+// serverPath is the path of the redis-server to measure on.
 func serverPath() string {
 	if path := os.Getenv("REDLATCH_REDIS_SERVER"); path != "" {
 		return path
@@ -148,7 +148,7 @@ func Etcd() (_ *Server, err error) {
 	})
 }
 
-// until tries until it goes well or ctx ends.
+// until calls try until it succeeds or ctx ends.
 func until(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -170,13 +170,13 @@ func (s *Server) Monitor() (stop func(), err error) {
 		return nil, errors.Join(err, monitor.Close())
 	}
 	go func() {
-		for range monitor.Channel() { // Redis ends a connection that is not read
+		for range monitor.Channel() { // Redis ends a connection that nobody reads
 		}
 	}()
 	return func() { _ = monitor.Close() }, nil
 }
 
-// Flush empties the server, which is this program's own.
+// Flush empties the server, which only this program uses.
 func (s *Server) Flush() error {
 	for _, n := range s.Nodes {
 		if err := n.FlushAll(context.Background()).Err(); err != nil {
@@ -186,7 +186,7 @@ func (s *Server) Flush() error {
 	return nil
 }
 
-// Stop ends it.
+// Stop ends the server.
 func (s *Server) Stop() {
 	for _, n := range s.Nodes {
 		_ = n.Close()
@@ -198,11 +198,11 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// nextPort is below the range of outgoing connections, and leaves room for the bus of a
-// cluster, 10,000 higher.
+// nextPort is below the range of outgoing connections, and leaves room for the bus of a cluster,
+// which is 10,000 higher.
 var nextPort = 20000 + os.Getpid()%5000
 
-// freePort returns each port once: who asked for the last one may not have bound it yet.
+// freePort returns each port once, because the last caller may not have bound its port yet.
 func freePort() (int, error) {
 	for nextPort < 32000 {
 		nextPort++
@@ -214,16 +214,16 @@ func freePort() (int, error) {
 	return 0, errors.New("no port is free")
 }
 
-// Usage is what the nodes of a server have done so far.
+// Usage is the work of the nodes of a server so far.
 type Usage struct {
-	Commands int     // those inside scripts included
+	Commands int     // including those inside scripts
 	Scripts  int     // EVALSHA and EVAL
 	Sent     float64 // µs in the commands that clients of a library send
 	CPU      float64 // µs
 	Memory   float64 // bytes
 }
 
-// Used asks the nodes; sends are the commands whose time counts.
+// Used asks the nodes. sends are the commands whose time counts.
 func (s *Server) Used(sends []string) (u Usage, err error) {
 	for _, n := range s.Nodes {
 		info, err := n.InfoMap(context.Background(), "commandstats", "cpu", "memory").Result()
@@ -266,7 +266,7 @@ func (s *Server) Used(sends []string) (u Usage, err error) {
 	return u, nil
 }
 
-// Since is what was done after before.
+// Since returns the work after before.
 func (u Usage) Since(before Usage) Usage {
 	return Usage{
 		Commands: u.Commands - before.Commands, Scripts: u.Scripts - before.Scripts,
