@@ -13,15 +13,14 @@ var blackHoleRows = []row{
 	{"Lock with a context of 100 ms in a black hole", (*course).impatient},
 }
 
-// within is Lock of a library whose Lock is called in another way when the
-// context bounds it.
+// within is implemented by a library with another Lock call for a context that bounds the call.
 type within interface {
 	LockWithin(ctx context.Context) (workload.Hold, error)
 }
 
-// impatient has free locks asked for over connections that have fallen silent.
-// Ten at a time for each client: more would wait in go-redis for a connection,
-// and be told in time for want of one.
+// impatient requests free locks over connections that have fallen silent. Each client makes ten
+// requests at a time. With more, some would wait in go-redis for a connection, and would return in
+// time for want of one.
 func (c *course) impatient() {
 	const each = 10
 	c.inGroups(200, each, 5, func() {
@@ -58,6 +57,6 @@ func (c *course) impatient() {
 		}
 		g.Wait()
 		c.bit("commands swallowed", p.proxy.Discarded())
-		p.proxy.Down() // nothing is waited for any longer
+		p.proxy.Down() // nothing waits any longer
 	})
 }

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// byHand is a hold that its user renews: neither redsync nor redislock does it
-// by itself. The loop is the user's and so is what it makes of answers: here a
-// renewal each third of the lease, given up when the library says that the lock
-// is not ours, tried again after any other error.
+// byHand is a hold that its user renews, because neither redsync nor redislock renews by itself.
+// The user writes the loop, and decides how to react to answers. Here it renews each third of the
+// lease. It gives up if the library says that the lock is not ours, and retries after any other
+// error.
 type byHand struct {
 	extend func(context.Context) error
-	gone   func(error) bool // says that the lock is not ours
+	gone   func(error) bool // reports an error that says the lock is not ours
 	until  func() time.Time
 	lost   chan struct{}
 	stop   context.CancelFunc
@@ -21,7 +21,7 @@ type byHand struct {
 	trust time.Time
 }
 
-// loops are those of one client.
+// loops are the renewal loops of one client.
 type loops struct {
 	ctx  context.Context
 	stop context.CancelFunc
@@ -65,7 +65,7 @@ func (h *byHand) start(l loops, every time.Duration) {
 	})
 }
 
-// Lost is closed when a renewal said so.
+// Lost is closed when a renewal reported the loss.
 func (h *byHand) Lost() <-chan struct{} { return h.lost }
 
 func (h *byHand) TrustedUntil() time.Time {

@@ -15,14 +15,14 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// scale is how much is done. The settings of the libraries are the same in both,
-// but for the time after which go-redis gives up on a reply.
+// scale is how much the tests do. The settings of the libraries are the same in both scales, except
+// for the time after which go-redis gives up on a reply.
 type scale struct {
 	lease       time.Duration
 	readTimeout time.Duration // 0: go-redis' default, 5 s
 	patience    time.Duration // of a waiter
-	part        int           // of 100, of each row's n
-	together    bool          // cells side by side: nobody reads the times
+	part        int           // percent of each row's n
+	together    bool          // cells run side by side, because nobody reads the times
 }
 
 var (
@@ -30,10 +30,10 @@ var (
 	full = scale{lease: 2 * time.Second, patience: 20 * time.Second, part: 100}
 )
 
-// of is the part of n that belongs to the scale.
+// of is the part of n for the scale.
 func (s scale) of(n int) int { return max(1, n*s.part/100) }
 
-// row is one situation that all libraries are put in.
+// row is one situation for all libraries.
 type row struct {
 	name string
 	run  func(c *course)
@@ -64,7 +64,7 @@ type series struct {
 	of   []time.Duration
 }
 
-// cell is what came out of a course.
+// cell is the result of a course.
 type cell struct{ n, result, bites string }
 
 func add(to *[]count, what string, n int) {
@@ -75,21 +75,21 @@ func add(to *[]count, what string, n int) {
 	*to = append(*to, count{what, n})
 }
 
-// count adds to a number that is shown.
+// count adds to a number that the table shows.
 func (c *course) count(what string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	add(&c.counts, what, n)
 }
 
-// bit adds to the count of a fault: how often it was seen to have happened.
+// bit adds to the count of a fault, which is how often the fault really happened.
 func (c *course) bit(what string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	add(&c.bites, what, n)
 }
 
-// took adds to times of which median and longest are shown.
+// took adds to times whose median and maximum the table shows.
 func (c *course) took(what string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *course) took(what string, d time.Duration) {
 	c.times = append(c.times, series{what, []time.Duration{d}})
 }
 
-// note says what a library does not have, once.
+// note says, once, what a library does not have.
 func (c *course) note(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +109,7 @@ func (c *course) note(text string) {
 	}
 }
 
-// unless shows note where the library does not have what a row asks for.
+// unless shows note if the library does not have what a row needs.
 func (c *course) unless(has bool, note string) {
 	if !has {
 		c.note(note)
@@ -146,10 +146,10 @@ func short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// each runs n trials, of which so many at a time.
+// each runs n trials, with together of them at a time.
 func (c *course) each(n, together int, trial func()) { c.inGroups(n, 1, together, trial) }
 
-// inGroups runs n trials in groups of so many, of which so many at a time.
+// inGroups runs n trials in groups of size, with together groups at a time.
 func (c *course) inGroups(n, size, together int, group func()) {
 	groups := c.size.of(n / size)
 	c.trials = groups * size
@@ -175,7 +175,7 @@ type party struct {
 	proxy *redistest.Proxy
 }
 
-// party makes one whose scripts are loaded and whose connection is there.
+// party makes a party whose connection is open, and whose scripts are loaded.
 func (c *course) party() *party {
 	p := redistest.NewProxy(c.T, c.server.Addr())
 	cl := c.lib.open(c.T, p.Addr(), c.size)
@@ -184,13 +184,13 @@ func (c *course) party() *party {
 	return &party{client: cl, proxy: p}
 }
 
-// cycle takes a lock and gives it back.
+// cycle takes a lock and releases it.
 func (c *course) cycle(cl client, name string) {
 	c.unlock(c.take(cl, name))
 }
 
-// take locks where nothing is wrong. It asks again and again: what happens to
-// those that ask once is for rows to find out, not for what prepares them.
+// take locks while there is no fault. It retries, because it only prepares a row. Rows test what
+// happens to a single request.
 func (c *course) take(cl client, name string) workload.Hold {
 	var err error
 	for range 6 {
@@ -209,7 +209,7 @@ func lockWithin(l workload.Lock, most time.Duration) (workload.Hold, error) {
 	return l.Lock(ctx)
 }
 
-// nobody is the hold of who could not lock. The course has failed by then.
+// nobody is the hold of a client that could not lock. The course has failed by then.
 type nobody struct{}
 
 func (nobody) Acquisition() string          { return "" }
@@ -226,7 +226,8 @@ func (c *course) unlock(h workload.Hold) {
 	}
 }
 
-// remaining is how long the server will keep the lock yet; false if it is free.
+// remaining returns how much longer the server keeps the lock. The second result is false if it is
+// free.
 func (c *course) remaining(name string) (time.Duration, bool) {
 	d, err := c.server.Control().PTTL(context.Background(), c.lib.key(name)).Result()
 	if err != nil {
@@ -235,8 +236,8 @@ func (c *course) remaining(name string) (time.Duration, bool) {
 	return d, d > 0
 }
 
-// free waits until the lock is, at most a lease and a little, and says how long
-// it was.
+// free waits until the lock is free, but at most a lease and a little. It returns how long that
+// took.
 func (c *course) free(name string) (after time.Duration, freed bool) {
 	began := time.Now()
 	for time.Since(began) < c.size.lease+2*time.Second {
@@ -248,14 +249,14 @@ func (c *course) free(name string) (after time.Duration, freed bool) {
 	return time.Since(began), false
 }
 
-// content is what stands in Redis for a lock, its lease left out.
+// content is the data of a lock in Redis, without its lease.
 func (c *course) content(name string) string {
 	text, _ := c.server.Control().Dump(context.Background(), c.lib.key(name)).Result()
 	return text
 }
 
-// commands are those with which a library takes a lock and gives it back, as seen
-// on the wire: no knowledge of its scripts is needed, nor can it be out of date.
+// commands returns the commands with which a library takes and releases a lock, as seen on the
+// wire. It needs no knowledge of the scripts of a library, so nothing can get out of date.
 func (c *course) commands() (acquire, release func([]string) bool) {
 	p := c.party()
 	name := redistest.Name(c)

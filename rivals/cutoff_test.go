@@ -17,21 +17,20 @@ var cutOffRows = []row{
 	{"holder cut off past its lease: its late write", (*course).lateWrite},
 }
 
-// severed is a holder whose traffic fell into a black hole until another had the
-// lock.
+// severed is a holder whose traffic fell into a black hole until another had the lock.
 type severed struct {
 	p       *party
 	name    string
 	hold    workload.Hold
-	from    int64     // when the hold was told
+	from    int64     // when the holder got the lock
 	ends    time.Time // of the lease in the server
 	next    workload.Hold
-	granted int64 // when next was told
+	granted int64 // when next got the lock
 	told    time.Time
 }
 
-// sever cuts a holder off at some instant between two renewals, and waits until
-// the next has the lock and the holder has had a lease more to notice.
+// sever cuts a holder off at some instant between two renewals. It waits until the next holder has
+// the lock, and gives the first holder another lease to notice.
 func (c *course) sever() *severed {
 	s := &severed{p: c.party(), name: redistest.Name(c)}
 	other := c.party()
@@ -60,8 +59,8 @@ func (c *course) sever() *severed {
 	return s
 }
 
-// cutOff asks whether the holder is told before its lease ends in Redis, and for
-// how long two trusted.
+// cutOff tests whether the holder is notified before its lease ends in Redis, and for how long two
+// holders trusted their holds.
 func (c *course) cutOff() {
 	c.unless(c.lib.signal, "has no signal; told means that a renewal by hand said that it is lost")
 	c.unless(c.lib.window || c.lib.signal, "says nowhere until when a hold may be trusted")
@@ -89,7 +88,7 @@ func (c *course) cutOff() {
 	})
 }
 
-// trusted judges the windows of both, where the library has any.
+// trusted judges the windows of both, if the library has any.
 func (c *course) trusted(s *severed, end time.Time) {
 	if !c.lib.window && !c.lib.signal {
 		return
@@ -108,8 +107,8 @@ func (c *course) trusted(s *severed, end time.Time) {
 	c.took("overlap", time.Duration(until-s.granted))
 }
 
-// lateUnlock asks whether the Unlock of a hold that is over changes anything for
-// the next holder, and what it says.
+// lateUnlock tests whether the Unlock of a hold that has ended changes anything for the next
+// holder, and what it returns.
 func (c *course) lateUnlock() {
 	c.unless(c.lib.releases, "has no answer: cancel returns nothing")
 	c.each(20, 10, func() {
@@ -138,7 +137,7 @@ func (c *course) lateUnlock() {
 	})
 }
 
-// orNil keeps a nil error from readers of errors.
+// orNil replaces a nil error, because readers of errors do not accept it.
 func orNil(err error) error {
 	if err == nil {
 		return context.Canceled
@@ -146,9 +145,8 @@ func orNil(err error) error {
 	return err
 }
 
-// lateWrite has the holder write what the lock protects after the next has, as a
-// process that was paused does, with what the library gives it to prove that it
-// may.
+// lateWrite lets the first holder write to the protected resource after the next holder has, like a
+// process that was paused. It writes with the token of the library, if there is one.
 func (c *course) lateWrite() {
 	c.unless(c.lib.token, "has no token for the resource to check")
 	c.each(20, 10, func() {

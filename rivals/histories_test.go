@@ -20,12 +20,11 @@ var historyRows = []row{
 
 const (
 	actors = 4
-	turns  = 25 // of each
+	turns  = 25 // for each
 )
 
-// histories has clients contend for one lock each time, with leases that nothing
-// outlasts, and judges what they were told: whether it is possible at all, and
-// apart from that whether two ever had the lock.
+// histories lets clients contend for one lock each time, with leases longer than any history. It
+// checks whether the answers are possible, and separately whether two clients ever had the lock.
 func (c *course) histories() {
 	c.size.lease = 10 * time.Minute
 	c.unless(c.lib.releases, "a release is taken to have happened when cancel returns: it has no other answer")
@@ -65,8 +64,7 @@ func (c *course) history() {
 	c.judge(rec.History(), name)
 }
 
-// drawn is a plan in which nobody enters twice: three of the four libraries have
-// no such thing.
+// drawn is a plan without re-entries, because three of the four libraries have none.
 func drawn() (plan []workload.Step) {
 	for range turns {
 		s := workload.Step{Verb: workload.Try}
@@ -109,8 +107,8 @@ func grants(ops []history.Op) (n int) {
 	return n
 }
 
-// disbelieved is what is left when only grants and releases are taken at their
-// word: mutual exclusion, and nothing about the truth of other answers.
+// disbelieved keeps only grants and releases as they are. It tests mutual exclusion, and not
+// whether other answers are true.
 func disbelieved(ops []history.Op) (rest []history.Op) {
 	for _, op := range ops {
 		switch op.Outcome {
@@ -124,8 +122,8 @@ func disbelieved(ops []history.Op) (rest []history.Op) {
 	return rest
 }
 
-// left says whether the lock is still held when all are done, and clean-up in the
-// background has had three seconds.
+// left reports whether the lock is still held when all clients are done, and background work has
+// had three seconds.
 func (c *course) left(name string) bool {
 	for range 30 {
 		if _, held := c.remaining(name); !held {

@@ -11,21 +11,21 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// library is one of those compared.
+// library is one of the compared libraries.
 type library struct {
 	name    string
 	module  string
 	open    func(t testing.TB, addr string, size scale) client
-	key     func(name string) string // under which a lock stands in Redis
+	key     func(name string) string // of a lock in Redis
 	meaning workload.Meaning
-	// What there is, by its documentation.
-	signal   bool // the library itself tells the holder of a loss
+	// The features that its documentation describes.
+	signal   bool // the library itself notifies the holder of a loss
 	window   bool // it says until when a hold may be trusted
 	token    bool // a number that grows with each grant
-	releases bool // it says what became of a release
+	releases bool // it says what happened to a release
 }
 
-// client is what one process has of a library: connections of its own.
+// client is the client of one process, with connections of its own.
 type client interface {
 	lock(name string) workload.Lock
 	close()
@@ -35,7 +35,7 @@ var libraries = []library{ours, redsyncs, redislocks, rueidislocks}
 
 const forEver = 24 * time.Hour // the trust in a hold whose library does not say how long
 
-// version is the library's, with its name.
+// version is the version of the library, with its name.
 func (l library) version() string {
 	if l.name == ours.name {
 		return l.name + " of this repository"
@@ -43,7 +43,8 @@ func (l library) version() string {
 	return l.name + " " + versionOf(l.module)
 }
 
-// versionOf is what go.mod says. A test binary does not know what it was made of.
+// versionOf is the version in go.mod, because a test binary does not know the versions of its
+// modules.
 func versionOf(module string) string {
 	text, err := os.ReadFile("go.mod")
 	if err != nil {
@@ -57,8 +58,7 @@ func versionOf(module string) string {
 	return "of unknown version"
 }
 
-// connect makes a go-redis client with default options, as in everybody's
-// documentation.
+// connect makes a go-redis client with default options, as in the documentation of every library.
 func connect(addr string, size scale) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: size.readTimeout})
 }

@@ -21,8 +21,8 @@ var lossRows = []row{
 	{"restart without persistence while held", func(c *course) { c.forget("locks gone", c.server.Restart) }},
 }
 
-// forget has Redis forget the locks of several holders at one time, and asks how
-// soon each is told, and whether the next grant has a larger token.
+// forget makes Redis forget the locks of several holders at the same time. It tests how soon each
+// holder is notified, and whether the next grant has a larger token.
 func (c *course) forget(bites string, lose func()) {
 	c.unless(c.lib.signal, "has no signal; told means that a renewal by hand said so")
 	c.unless(c.lib.token, "has no token")
@@ -48,7 +48,7 @@ func (c *course) forget(bites string, lose func()) {
 	})
 }
 
-// held counts those that are.
+// held counts the locks that are held.
 func (c *course) held(names []string) (n int) {
 	for _, name := range names {
 		if _, held := c.remaining(name); held {
@@ -68,7 +68,7 @@ func (c *course) notice(h workload.Hold, began time.Time) {
 	}
 }
 
-// token has another client take the lock that was forgotten.
+// token lets another client take the lock that Redis forgot.
 func (c *course) token(name string, old workload.Hold) {
 	if !c.lib.token {
 		return

@@ -13,9 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// https://github.com/bsm/redislock#examples and
-// https://pkg.go.dev/github.com/bsm/redislock: Obtain, Refresh, Release, and the
-// example Client.Obtain (Retry), which tries again each 100 ms.
+// https://github.com/bsm/redislock#examples and https://pkg.go.dev/github.com/bsm/redislock:
+// Obtain, Refresh, Release, and the example Client.Obtain (Retry), which retries each 100 ms.
 var redislocks = library{
 	name:   "bsm/redislock",
 	module: "github.com/bsm/redislock",

@@ -38,6 +38,6 @@ func (c redlatchClient) lock(name string) workload.Lock { return workload.Of(c.l
 func (c redlatchClient) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = c.locks.Close(ctx) // there may be no server left to release at
+	_ = c.locks.Close(ctx) // the server of the locks may be gone
 	_ = c.rdb.Close()
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// https://github.com/go-redsync/redsync#usage: one pool, as there, for one Redis.
-// https://pkg.go.dev/github.com/go-redsync/redsync/v4: Lock ("In case it returns
-// an error on failure, you may retry to acquire the lock by calling this method
-// again"), ExtendContext, Until, and the meaning of the errors.
+// https://github.com/go-redsync/redsync#usage: one pool for one Redis, as on that page.
+// https://pkg.go.dev/github.com/go-redsync/redsync/v4: Lock ("In case it returns an error on
+// failure, you may retry to acquire the lock by calling this method again"), ExtendContext, Until,
+// and the meaning of the errors.
 var redsyncs = library{
 	name:   "redsync",
 	module: "github.com/go-redsync/redsync/v4",
@@ -116,7 +116,7 @@ func redsyncMeaning(kind history.Kind, err error) (history.Outcome, bool) {
 		return history.Lost, false
 	case redsyncTaken(err):
 		return history.Refused, false
-	case errors.Is(err, redsync.ErrFailed): // it does not say why; what it says is that we have nothing
+	case errors.Is(err, redsync.ErrFailed): // it does not say why, only that the caller has nothing
 		return history.Nothing, false
 	}
 	return history.Unknown, false

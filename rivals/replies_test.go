@@ -14,13 +14,12 @@ var replyRows = []row{
 	{"reply of a release cut once", (*course).cutRelease},
 }
 
-// patience of a call whose replies are cut.
+// patience is the time limit of a call whose replies are cut.
 const patience = time.Second
 
-// cutAcquire tries to take free locks, and cuts the reply of the command that
-// has taken them, so many times in a row, 0 for always. What is told is wrong
-// when it is "somebody else has it". A ghost is a lock that is held though the
-// caller was told anything but that he has it.
+// cutAcquire tries to take free locks. It cuts the reply of the command that has taken a lock, the
+// given number of times in a row, or always for 0. The answer "somebody else has it" is wrong then.
+// A ghost is a lock that is held although the caller did not get the answer that it has it.
 func (c *course) cutAcquire(times int) {
 	acquire, _ := c.commands()
 	c.each(50, 10, func() {
@@ -58,7 +57,7 @@ func (c *course) cutAcquire(times int) {
 	})
 }
 
-// ghost waits for the end of a lock that nobody knows to have.
+// ghost waits for the end of a lock whose holder does not know that it has it.
 func (c *course) ghost(name string, held bool) {
 	if !held {
 		c.count("ghosts", 0)
@@ -72,7 +71,7 @@ func (c *course) ghost(name string, held bool) {
 	c.took("ghost held", after)
 }
 
-// cutRelease gives locks back, and cuts the reply once.
+// cutRelease releases locks, and cuts the reply once.
 func (c *course) cutRelease() {
 	_, release := c.commands()
 	c.unless(c.lib.releases, "has no answer: cancel returns nothing")

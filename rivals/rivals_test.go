@@ -20,7 +20,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if !*fullFlag { // cells wait and do not compute: cores are no measure
+	if !*fullFlag { // cells wait and do not compute, so the number of cores does not matter
 		_ = flag.Set("test.parallel", "12")
 	}
 	redistest.Main(m)
@@ -34,15 +34,15 @@ func allRows() []row {
 	return rows
 }
 
-// Every fault bites every library, and the table has every cell. What stands in
-// the cells is no matter of a test.
+// Every fault bites every library, and the table has every cell. The test does not judge the
+// contents of the cells.
 func TestRivals(t *testing.T) {
 	only := regexp.MustCompile(*rowsFlag)
 	sheet := table{cells: map[string]map[string]cell{}, size: tiny}
 	if *fullFlag {
 		sheet.size = full
 	}
-	s := redistest.Start(t) // where there is no server, this says so once
+	s := redistest.Start(t) // without a server, this reports it once
 	sheet.server = fmt.Sprintf("%s %s", s.Kind(), s.Version())
 	var mu sync.Mutex
 	began := time.Now()

@@ -16,9 +16,9 @@ import (
 	"github.com/redlatch/redlatch/internal/workload"
 )
 
-// https://github.com/redis/rueidis/tree/main/rueidislock: KeyMajority 1 "if you
-// have only one Redis instance", NoLoopTracking "if all your Redis are >= 7.0.5",
-// the rest as it comes; the context that it returns tells of a loss.
+// https://github.com/redis/rueidis/tree/main/rueidislock: KeyMajority 1 "if you have only one Redis
+// instance", NoLoopTracking "if all your Redis are >= 7.0.5", and defaults for the rest. The
+// context that it returns ends at a loss.
 var rueidislocks = library{
 	name:   "rueidislock",
 	module: "github.com/redis/rueidis",
@@ -47,8 +47,8 @@ type rueidisLock struct {
 	name   string
 }
 
-// Lock lets ctx bound the wait alone. The hold of WithContext ends with the
-// context it was given, which is no wait's business in the rows that use this.
+// Lock lets ctx bound only the wait. The hold of WithContext ends with its context, but in the rows
+// that use Lock the end of the wait must not end the hold.
 func (l rueidisLock) Lock(ctx context.Context) (workload.Hold, error) {
 	work, end := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, end)
@@ -59,7 +59,7 @@ func (l rueidisLock) Lock(ctx context.Context) (workload.Hold, error) {
 	return h, err
 }
 
-// LockWithin is WithContext with the context as it is, as its users write it.
+// LockWithin is WithContext with the unchanged context, as its users write it.
 func (l rueidisLock) LockWithin(ctx context.Context) (workload.Hold, error) {
 	return rueidisHeld(l.locker.WithContext(ctx, l.name))
 }

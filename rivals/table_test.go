@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// table is what is printed: a line for each row and library.
+// table is the output: a line for each row and library.
 type table struct {
 	rows   []row
 	cells  map[string]map[string]cell // row, library
@@ -32,7 +32,7 @@ func (s table) markdown() string {
 	return b.String()
 }
 
-// heading says what was compared, on what.
+// heading says what was compared, and on which server.
 func (s table) heading() string {
 	var versions []string
 	for _, lib := range libraries {
@@ -44,7 +44,7 @@ func (s table) heading() string {
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), load(), s.size.lease, s.took.Round(time.Second))
 }
 
-// load is the load of the machine, where it can be had.
+// load is the load of the machine, if it is known.
 func load() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

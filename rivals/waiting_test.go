@@ -28,8 +28,7 @@ type outcome struct {
 	at   time.Time
 }
 
-// wait begins to wait, and returns when the waiter has asked and had its time to
-// fall asleep.
+// wait begins to wait. It returns when the waiter has asked, and has had its time to fall asleep.
 func (c *course) wait(name string) *waiter {
 	w := &waiter{p: c.party(), done: make(chan outcome, 1)}
 	w.p.proxy.ResetCounts()
@@ -71,7 +70,7 @@ func (c *course) served(what string, w *waiter, since time.Time) {
 	c.unlock(o.hold)
 }
 
-// missedRelease lets the release happen while the waiter can hear nothing.
+// missedRelease makes the release happen while the waiter can get no message.
 func (c *course) missedRelease() {
 	c.each(20, 10, func() {
 		p, name := c.party(), redistest.Name(c)
@@ -87,7 +86,7 @@ func (c *course) missedRelease() {
 	})
 }
 
-// waitingCost counts what a waiter sends while the holder goes on holding.
+// waitingCost counts the commands of a waiter while the holder keeps the lock.
 func (c *course) waitingCost() {
 	span := 5 * time.Second
 	if c.size.together {
