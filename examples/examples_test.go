@@ -1,5 +1,4 @@
-// Package examples runs the examples as a new user would, and reads what they
-// say.
+// Package examples runs the examples as a new user would, and checks their output.
 package examples
 
 import (

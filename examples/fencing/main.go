@@ -1,12 +1,12 @@
 //go:build unix
 
-// Fencing: a holder is paused beyond its lease and writes when it goes on. The
-// lock cannot stop that write; the store does, by the fence.
+// Fencing: a holder is paused for longer than its lease, and writes when it goes on. The lock
+// cannot stop that write. The store rejects it by its fence.
 //
 //	cd examples/fencing && go run .
 //
-// Holders are processes, stopped and continued with signals, so this example
-// runs on Unix. REDIS_URL makes it use a real server.
+// Holders are processes that signals stop and continue, so this example runs on Unix. REDIS_URL
+// makes it use a real server.
 package main
 
 import (
@@ -39,8 +39,8 @@ func main() {
 	}
 }
 
-// hold is a holder that does not look whether it still has the lock: it locks,
-// waits for a line on standard input, and writes.
+// hold is a holder that does not check whether it still has the lock. It locks, waits for a line on
+// standard input, and writes.
 func hold(url, path string) error {
 	ctx := context.Background()
 	rdb, err := server.Connect(url)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The example as a user runs it: the paused holder's write is rejected, its
-// successor's stands.
+// The example as a user runs it: the store rejects the write of the paused holder, and keeps that
+// of the next holder.
 func TestThePausedHolderIsRejected(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "run", ".").CombinedOutput()
 	if err != nil {

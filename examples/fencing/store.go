@@ -9,8 +9,8 @@ import (
 	_ "modernc.org/sqlite" // SQLite without cgo
 )
 
-// store is the resource that the lock protects: a table whose rows remember the
-// largest fence that has written to them.
+// store is the resource that the lock protects. It is a table whose rows remember the largest fence
+// that has written to them.
 type store struct{ db *sql.DB }
 
 func openStore(path string) (*store, error) {
@@ -28,11 +28,11 @@ func (s *store) create(ctx context.Context) error {
 	return err
 }
 
-// errStale is a write that came after somebody with a larger fence had written.
+// errStale rejects a write that came after somebody with a larger fence had written.
 var errStale = errors.New("rejected: a later holder of the lock has written")
 
-// write is one conditional statement: the check and the write cannot be torn
-// apart. Equal fences are accepted, because one holder may write many times.
+// write is one conditional statement, so nothing can happen between the check and the write. It
+// accepts equal fences, because one holder may write many times.
 func (s *store) write(ctx context.Context, body string, fence int64) error {
 	result, err := s.db.ExecContext(ctx,
 		`UPDATE report SET body = ?, fence = ? WHERE id = 1 AND fence <= ?`, body, fence, fence)

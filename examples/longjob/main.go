@@ -1,6 +1,6 @@
-// Longjob: three worker processes queue for a job of some seconds, first come
-// first served. Each says where it stands while it waits, and how far it is while
-// it works. The first is killed in the midst of it; the next takes over, in order.
+// Longjob: three worker processes queue for a job of some seconds, in order of arrival. Each prints
+// its place while it waits, and its progress while it works. The example kills the first worker in
+// the middle of its job. The next one takes over, in order.
 //
 //	go run ./examples/longjob
 //	REDIS_URL=redis://localhost:6379 go run ./examples/longjob Ann      # in three shells, with three names
@@ -25,7 +25,7 @@ import (
 
 const (
 	lockName = "longjob:nightly"
-	lease    = 2 * time.Second // short, so that the story is; the default is 30 s
+	lease    = 2 * time.Second // short, so that the example is short; the default is 30 s
 	step     = 500 * time.Millisecond
 	steps    = 4
 )
@@ -51,7 +51,7 @@ func run() error {
 	return tell()
 }
 
-// work is a worker process: it waits for its turn, and does the job once.
+// work is a worker process. It waits for the lock, and does the job once.
 func work(name, url string) error {
 	rdb, err := server.Connect(url)
 	if err != nil {
@@ -70,7 +70,7 @@ func work(name, url string) error {
 	return locks.FairMutex(lockName).Do(ctx, job)
 }
 
-// job ends early when the lock is lost: then somebody else is at it.
+// job ends early if the lock is lost, because somebody else does the job then.
 func job(ctx context.Context) error {
 	fmt.Println("begins")
 	for i := range steps {
@@ -85,7 +85,7 @@ func job(ctx context.Context) error {
 	return nil
 }
 
-// tell starts the workers, kills the first at its job, and says what happens.
+// tell starts the workers, kills the first at its job, and prints what happens.
 func tell() error {
 	url, stop, err := server.URL()
 	if err != nil {
@@ -99,7 +99,7 @@ func tell() error {
 		if err != nil {
 			return err
 		}
-		<-stands // so that the order is that of the names
+		<-stands // so that they queue in the order of the names
 	}
 	lines.Wait()
 	return s.end()
@@ -110,13 +110,13 @@ type story struct {
 
 	mu     sync.Mutex
 	procs  map[string]*exec.Cmd
-	order  []string // who began
+	order  []string // the workers in the order in which they began
 	killed string
-	at     time.Time // of the kill; zero once the job was taken over
+	at     time.Time // of the kill; zero once another worker has taken over the job
 }
 
-// launch starts a worker and prints what it says. stands is closed when it has
-// said something: it works or has its place.
+// launch starts a worker and prints its output. stands is closed when the worker has printed
+// something: it works or has its place.
 func (s *story) launch(name, url string, lines *sync.WaitGroup) (stands chan struct{}, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *story) launch(name, url string, lines *sync.WaitGroup) (stands chan str
 	return stands, nil
 }
 
-// heard prints a worker's line. The first worker is killed half-way.
+// heard prints a worker's line. It kills the first worker half-way.
 func (s *story) heard(name, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

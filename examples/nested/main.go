@@ -1,6 +1,6 @@
-// Nested: a call chain that locks the same name three deep. The context carries what is
-// held; nothing has to know who locked what. Goroutines that share the context of a lock
-// take turns at every other lock.
+// Nested: a call chain that locks the same name three times, at three levels. The context carries
+// the holds, so no function has to know which locks its callers have. Goroutines that share the
+// context of a lock exclude each other from every other lock.
 //
 //	go run ./examples/nested
 package main
@@ -48,7 +48,7 @@ type shop struct{ locks *redlatch.Client }
 
 func (s *shop) order(id int) string { return fmt.Sprintf("nested:order:%d", id) }
 
-// checkout is the edge: what a request would call.
+// checkout is the entry point, which a request would call.
 func (s *shop) checkout(ctx context.Context, id int) error {
 	return s.locks.Mutex(s.order(id)).Do(ctx, func(ctx context.Context) error {
 		s.show(ctx, "checkout", id)
@@ -77,8 +77,8 @@ func (s *shop) reserve(ctx context.Context, id int) error {
 	})
 }
 
-// count adds up what three goroutines take from the stock. They share the context of
-// the order's lock, and exclude each other from that of the stock.
+// count adds up what three goroutines take from the stock. They share the context of the order's
+// lock, and exclude each other from the lock of the stock.
 func (s *shop) count(ctx context.Context, id int) error {
 	const items = 3
 	taken := 0
@@ -100,8 +100,8 @@ func (s *shop) count(ctx context.Context, id int) error {
 	return nil
 }
 
-// stranger is work that must not share the locks of its starter: it waits, in this very
-// process.
+// stranger is work that must not share the locks of its caller. It waits for them, although it runs
+// in the same process.
 func (s *shop) stranger(ctx context.Context, id int) error {
 	ctx, cancel := context.WithTimeout(redlatch.WithOwner(ctx), 100*time.Millisecond)
 	defer cancel()

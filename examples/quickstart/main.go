@@ -1,5 +1,5 @@
-// Quickstart: three worker processes share one lock. They take turns, re-enter
-// it, and when one of them is killed while it holds the lock, another takes over.
+// Quickstart: three worker processes share one lock. They take turns and re-enter it. If one of
+// them is killed while it holds the lock, another takes over.
 //
 //	go run ./examples/quickstart
 //	REDIS_URL=redis://localhost:6379 go run ./examples/quickstart
@@ -22,8 +22,8 @@ import (
 
 const (
 	lockName = "quickstart:report"
-	lease    = 2 * time.Second // short, so that the story is; the default is 30 s
-	turns    = 3               // of each worker
+	lease    = 2 * time.Second // short, so that the example is short; the default is 30 s
+	turns    = 3               // for each worker
 )
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// work is a worker process: some turns under the lock.
+// work is a worker process, which takes some turns under the lock.
 func work(name, url string) error {
 	rdb, err := server.Connect(url)
 	if err != nil {
@@ -73,7 +73,7 @@ func work(name, url string) error {
 	return nil
 }
 
-// addPage locks the same name again: the owner in ctx may.
+// addPage locks the same name again, which the owner in ctx may do.
 func addPage(ctx context.Context, locks *redlatch.Client) error {
 	return locks.Mutex(lockName).Do(ctx, func(context.Context) error {
 		fmt.Println("  locks it again further down its call chain, and does not wait for itself")
@@ -81,7 +81,7 @@ func addPage(ctx context.Context, locks *redlatch.Client) error {
 	})
 }
 
-// tell starts the workers, kills one that has the lock, and says what happens.
+// tell starts the workers, kills one that has the lock, and prints what happens.
 func tell() error {
 	url, stop, err := server.URL()
 	if err != nil {
@@ -107,10 +107,10 @@ type story struct {
 	procs  map[string]*exec.Cmd
 	grants int
 	killed string
-	at     time.Time // of the kill; zero once the lock was taken over
+	at     time.Time // of the kill; zero once another worker has taken over the lock
 }
 
-// launch starts a worker and prints what it says.
+// launch starts a worker and prints its output.
 func (s *story) launch(name, url string, lines *sync.WaitGroup) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *story) launch(name, url string, lines *sync.WaitGroup) error {
 	return nil
 }
 
-// heard prints a worker's line. At the fourth grant the worker is killed.
+// heard prints a worker's line. At the fourth grant it kills the worker.
 func (s *story) heard(name, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

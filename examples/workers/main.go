@@ -1,7 +1,6 @@
-// Workers: processes that come, go and die share a pool of three places. Each runs
-// its jobs in an errgroup, and each job takes a place; one in a few is large and takes
-// two. At no time are more than three in use, and the places of a process that is
-// killed come back.
+// Workers: processes that come, go and crash share a pool of three places. Each process runs its
+// jobs in an errgroup, and each job takes a place. One in a few jobs is large and takes two. No
+// more than three places are ever in use, and the places of a process that is killed come back.
 //
 //	go run ./examples/workers
 //	REDIS_URL=redis://localhost:6379 go run ./examples/workers
@@ -30,8 +29,8 @@ import (
 const (
 	pool   = "workers:render"
 	places = 3
-	jobs   = 4               // of each process, wanted at once
-	lease  = 2 * time.Second // short, so that the story is; the default is 30 s
+	jobs   = 4               // for each process, all at once
+	lease  = 2 * time.Second // short, so that the example is short; the default is 30 s
 )
 
 func main() {
@@ -47,8 +46,8 @@ func main() {
 	}
 }
 
-// work is a process: its jobs, in as many goroutines, of which the semaphore lets
-// some run.
+// work is a process. It runs each of its jobs in a goroutine, and the semaphore lets some of them
+// run.
 func work(name, url string) error {
 	rdb, err := server.Connect(url)
 	if err != nil {
@@ -84,13 +83,13 @@ func work(name, url string) error {
 	return group.Wait()
 }
 
-// note says when something happened, for the sum to be made in the end: lines of
-// several processes are not read in the order in which they were written.
+// note prints when something happened, so that the example can add it up at the end. It does not
+// read lines of several processes in the order in which they were written.
 func note(verb string, job, size int) {
 	fmt.Printf("%s %d %d %d\n", verb, job, size, time.Now().UnixNano())
 }
 
-// tell starts processes, kills one at work, and shows the pool as it runs.
+// tell starts processes, kills one at work, and shows the pool while it runs.
 func tell() error {
 	url, stop, err := server.URL()
 	if err != nil {
@@ -114,7 +113,7 @@ func tell() error {
 		}
 	}
 	time.Sleep(time.Second)
-	if err := s.launch("D", url); err != nil { // one that comes later
+	if err := s.launch("D", url); err != nil { // a process that comes later
 		return err
 	}
 	s.lines.Wait()
@@ -134,13 +133,13 @@ type story struct {
 	killed string
 }
 
-// event is a change of how many places are used.
+// event is a change of the number of places in use.
 type event struct {
 	at   int64
-	size int // below zero: given back
+	size int // negative: released
 }
 
-// launch starts a process and follows what it says.
+// launch starts a process and follows its output.
 func (s *story) launch(name, url string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -168,8 +167,7 @@ func (s *story) launch(name, url string) error {
 	return nil
 }
 
-// heard follows a job. A process that begins one after the fourth has ended is
-// killed.
+// heard follows a job. It kills a process that begins a job after the fourth job has ended.
 func (s *story) heard(name, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +175,7 @@ func (s *story) heard(name, line string) {
 	var job, size int
 	var at int64
 	if _, err := fmt.Sscan(line, &verb, &job, &size, &at); err != nil || name == s.killed {
-		return // what it said before it was killed
+		return // output from before it was killed
 	}
 	s.say("%s %s job %d", name, verb, job)
 	if verb == "ends" {

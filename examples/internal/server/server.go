@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// URL returns REDIS_URL if it is set. Otherwise it starts an embedded server, so
-// that the example runs on a machine that has Go and nothing else.
+// URL returns REDIS_URL if it is set. Otherwise it starts an embedded server, so that the example
+// runs on a machine that has only Go.
 func URL() (url string, stop func(), err error) {
 	if url := os.Getenv("REDIS_URL"); url != "" {
 		fmt.Printf("Using the Redis of REDIS_URL.\n")
@@ -37,10 +37,10 @@ func Connect(url string) (*redis.Client, error) {
 	return redis.NewClient(options), nil
 }
 
-// answers says what is wrong with a server before the story begins: a lock
-// without a deadline would wait for it for as long as it is away.
+// answers reports problems of a server before the example begins. A lock without a deadline would
+// wait for the server as long as it is away.
 func answers(url string) error {
-	logging.Disable() // it says the same for each attempt to connect
+	logging.Disable() // it would print the same for each attempt to connect
 	rdb, err := Connect(url)
 	if err != nil {
 		return fmt.Errorf("REDIS_URL: %w", err)
