@@ -15,10 +15,10 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: what ended a context is shown by the errors of calls with that
-// context, and is not taken for what happened to the lock of the call.
+// The goal of this file: the errors of calls show the cause of the end of their context. Nobody
+// takes this cause for something that happened to the lock of the call.
 
-// lose has the lock of the scene lost, and returns the context of its hold.
+// lose makes the lock of the scene lost, and returns the context of its hold.
 func (s *scene) lose() context.Context {
 	s.t.Helper()
 	h := s.lock(context.Background())
@@ -63,8 +63,8 @@ func TestTheLossOfALockIsNoLossOfAnother(t *testing.T) {
 	}
 }
 
-// An errgroup cancels its context with the error of the first that failed, which may be
-// one of redlatch.
+// An errgroup cancels its context with the error of the first goroutine that failed. That may be an
+// error of redlatch.
 func TestErrorsInsideACauseBelongToAnotherCall(t *testing.T) {
 	errs := []error{
 		redlatch.ErrRemoved,
@@ -107,7 +107,7 @@ func TestErrorsInsideACauseBelongToAnotherCall(t *testing.T) {
 	})
 }
 
-// A limit of the library ended another call, and that ended the context of this one.
+// A limit of the library ended another call, which ended the context of this one.
 func TestALimitInsideACauseIsNotTheEndOfTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -126,7 +126,7 @@ func TestALimitInsideACauseIsNotTheEndOfTheContext(t *testing.T) {
 	})
 }
 
-// A refusal of long ago is no reason why a Lock of today gave up.
+// An old refusal is no reason why a later Lock gave up.
 func TestAnOldFaultIsNotToldLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -149,7 +149,7 @@ func TestAnOldFaultIsNotToldLater(t *testing.T) {
 	})
 }
 
-// A re-entry has none of the doubts that a Lock had before it was granted.
+// A re-entry has none of the doubts that a Lock had before its grant.
 func TestAReentryInheritsNoDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t, redlatch.WithLease(200*time.Millisecond), redlatch.WithRenewal(20*time.Millisecond))

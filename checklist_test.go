@@ -28,16 +28,16 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// The tests of Redisson's own suites, and of the gaps in them, as far as the
-// conformance suite does not have them. docs/redisson-tests.md maps each row.
+// These are the tests of Redisson's own suites, and of the gaps in them, except those in the
+// conformance suite. docs/redisson-tests.md maps each row.
 
 const (
-	tooLong = time.Minute      // only something broken takes as long
-	farOff  = 20 * time.Minute // no test lives to see the end of it
+	tooLong = time.Minute      // only a failure takes as long
+	farOff  = 20 * time.Minute // longer than any test
 )
 
-// patientClient makes a client that is closed when the test ends, on go-redis clients
-// of its own, with a poll and a lease so long that only messages wake.
+// patientClient makes a client that closes when the test ends, with go-redis clients of its own.
+// Its poll and its lease are so long that only messages wake up waiters.
 func patientClient(t testing.TB, rdb redis.UniversalClient, options ...redlatch.Option) *redlatch.Client {
 	t.Helper()
 	quiet := []redlatch.Option{
@@ -103,7 +103,7 @@ func comesTrue(t testing.TB, ok func() bool, what string) {
 	require.Eventually(t, ok, tooLong, 5*time.Millisecond, what)
 }
 
-// listeners is how many connections listen for the release of a lock.
+// listeners is the number of connections that listen for the release of a lock.
 func listeners(t testing.TB, rdb *redis.Client, name string) int64 {
 	t.Helper()
 	channel := "redisson_lock__channel:{" + name + "}"
@@ -115,7 +115,7 @@ func listeners(t testing.TB, rdb *redis.Client, name string) int64 {
 // scriptTraffic counts the scripts of a go-redis client, and can lose replies.
 type scriptTraffic struct {
 	sent atomic.Int64
-	lose atomic.Int64 // replies still to be lost
+	lose atomic.Int64 // number of replies still to lose
 }
 
 func (s *scriptTraffic) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -139,8 +139,8 @@ func (s *scriptTraffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// RedissonLockTest.testRedisFailed: the error says that Redis is the reason, in
-// time, and nothing hangs.
+// RedissonLockTest.testRedisFailed: the error names Redis as the reason, in time, and nothing
+// hangs.
 func TestMutex_WithoutRedisSaysSo(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -228,9 +228,8 @@ func TestMutex_WithoutRenewalEndsWithItsLease(t *testing.T) {
 	unlockNow(t, next)
 }
 
-// RedissonLockTest.testSubscriptionsPerConnection, testSinglePubSub: however many
-// names and waiters, a client has one connection that listens, and nothing
-// stays subscribed.
+// RedissonLockTest.testSubscriptionsPerConnection, testSinglePubSub: a client has one connection
+// that listens, for any number of names and waiters. No subscription is left at the end.
 func TestMutex_OneConnectionListensForAllNames(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -263,7 +262,7 @@ func TestMutex_OneConnectionListensForAllNames(t *testing.T) {
 	nothingListens(t, admin)
 }
 
-// listening is how many connections have subscriptions.
+// listening is the number of connections with subscriptions.
 func listening(t testing.TB, rdb *redis.Client) int {
 	t.Helper()
 	list, err := rdb.Do(context.Background(), "CLIENT", "LIST", "TYPE", "PUBSUB").Text()
@@ -280,8 +279,8 @@ func nothingListens(t testing.TB, rdb *redis.Client) {
 	}, "no channel is subscribed")
 }
 
-// Gap G-27: very many waiters of one client on names of their own all wait, and
-// when they have given up nothing stays subscribed.
+// Gap G-27: very many waiters of one client, each for a name of its own, all wait. When they have
+// given up, no subscription is left.
 func TestMutex_ManyNamesAreWaitedForOverOneConnection(t *testing.T) {
 	t.Parallel()
 	const names = 500
@@ -339,8 +338,8 @@ func TestMutex_ManyClientsEachGetItOnce(t *testing.T) {
 	all.Wait()
 }
 
-// Gap G-28: many waiters over several clients cost a bounded number of commands
-// for each hand-over, and all of them are served.
+// Gap G-28: many waiters of several clients cost a limited number of commands for each hand-over,
+// and all of them get the lock.
 func TestMutex_HandOverCostsBoundedCommands(t *testing.T) {
 	t.Parallel()
 	const clients, each = 10, 20
@@ -364,8 +363,8 @@ func TestMutex_HandOverCostsBoundedCommands(t *testing.T) {
 		all.Go(func() { unlockNow(t, w.got(t)) })
 	}
 	all.Wait()
-	// A release wakes each client's one asking goroutine; the rest of the turns
-	// are handed on inside. Twice that for the first questions and the clock.
+	// A release wakes up the one goroutine of each client that asks. Local handoff serves the other
+	// waiters of that client. The limit is twice that, for the first attempts and the clock.
 	require.Less(t, count.sent.Load(), int64(2*(clients+1)*clients*each/4))
 }
 
@@ -415,7 +414,7 @@ func isRenewed(t testing.TB, h *lock.Hold) {
 	require.True(t, h.Trusted())
 }
 
-// RedissonLockHeavyTest: very many locks with work inside, some of them nested.
+// RedissonLockHeavyTest: very many locks with work under them, some of them nested.
 func TestMutex_Soak(t *testing.T) {
 	t.Parallel()
 	rounds := 300
@@ -448,8 +447,7 @@ func TestMutex_Soak(t *testing.T) {
 	all.Wait()
 }
 
-// renewal/ReadLockEntryTest: nothing is kept in the client for a name that
-// nobody has to do with any more.
+// renewal/ReadLockEntryTest: the client keeps nothing for a name that nobody uses any more.
 func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
@@ -485,7 +483,7 @@ func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	unlockNow(t, h)
 }
 
-// Gap G-2: a reply that is lost once, or several times, leaves no second effect.
+// Gap G-2: a reply that is lost once or several times has no second effect.
 func TestMutex_LostRepliesHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int64{1, 3} {
@@ -503,7 +501,7 @@ func TestMutex_LostRepliesHaveOneEffect(t *testing.T) {
 				require.NoError(t, err)
 				return info.Holds
 			}
-			unlockNow(t, lockNow(t, mu)) // the clock is known now
+			unlockNow(t, lockNow(t, mu)) // the client knows the clock now
 
 			net.lose.Store(lost)
 			outer, err := mu.Lock(ctx)
@@ -517,7 +515,7 @@ func TestMutex_LostRepliesHaveOneEffect(t *testing.T) {
 			unlockNow(t, inner)
 			require.Equal(t, 1, holds())
 			net.lose.Store(lost)
-			waiter := lockLater(context.Background(), mu) // handed over, or not: it gets it
+			waiter := lockLater(context.Background(), mu) // it gets the lock, by a hand-over or not
 			unlockNow(t, outer)
 			h := waiter.got(t)
 			require.Greater(t, h.Fence(), outer.Fence())
@@ -532,7 +530,7 @@ func TestMutex_LostRepliesHaveOneEffect(t *testing.T) {
 	}
 }
 
-// Gap G-3: an acquire that a paused server answers too late leaves no lock.
+// Gap G-3: if a paused server answers an acquire too late, no lock is left.
 func TestMutex_NoOrphanWhenTheServerPauses(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Start(t), redistest.Name(t)
@@ -553,8 +551,8 @@ func TestMutex_NoOrphanWhenTheServerPauses(t *testing.T) {
 	unlockNow(t, lockNow(t, patientClient(t, rdb).Mutex(name)))
 }
 
-// Gap G-8: a hold that was forgotten is reported with where it was
-// acquired, and others wait no longer than its lease.
+// Gap G-8: the log reports a forgotten hold, with the place where it was acquired. Others wait no
+// longer than its lease.
 func TestMutex_ForgottenHoldIsReportedAndEnds(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), redistest.Name(t)
@@ -567,7 +565,7 @@ func TestMutex_ForgottenHoldIsReportedAndEnds(t *testing.T) {
 	unlockNow(t, lockLater(context.Background(), patientClient(t, s.Client(t)).Mutex(name)).got(t))
 }
 
-// logLines is a log to look into.
+// logLines is a log that a test can read.
 type logLines struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -585,8 +583,8 @@ func (l *logLines) String() string {
 	return l.text.String()
 }
 
-// Gap G-9: holds of one acquisition share its lease, whatever the mutex they came
-// through says, and none is trusted for longer than Redis keeps the lock.
+// Gap G-9: holds of one acquisition share its lease, whatever their own mutex says. No hold is
+// trusted for longer than Redis keeps the lock.
 func TestMutex_HoldsOfOneAcquisitionShareItsLease(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), redistest.Name(t)
@@ -605,7 +603,7 @@ func TestMutex_HoldsOfOneAcquisitionShareItsLease(t *testing.T) {
 	require.ErrorIs(t, outer.Unlock(context.Background()), redlatch.ErrLost)
 }
 
-// Gap G-9, the other way round: a shorter inner lease does not shorten the outer.
+// Gap G-9, the reverse: a shorter inner lease does not shorten the outer one.
 func TestMutex_InnerHoldDoesNotShortenTheLease(t *testing.T) {
 	t.Parallel()
 	c, name := patientClient(t, redistest.Shared(t).Client(t)), redistest.Name(t)
@@ -619,8 +617,8 @@ func TestMutex_InnerHoldDoesNotShortenTheLease(t *testing.T) {
 	unlockNow(t, outer)
 }
 
-// Gap G-20: the digits of a fence stay exact up to the largest number that Lua
-// has exactly, and beyond it a grant is refused rather than wrong.
+// Gap G-20: the digits of a fence are exact up to the largest number that is exact in Lua. Redis
+// refuses a grant with a larger fence, because it would be wrong.
 func TestMutex_FencesKeepTheirDigits(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
@@ -642,8 +640,8 @@ func TestMutex_FencesKeepTheirDigits(t *testing.T) {
 	require.Zero(t, rdb.Exists(ctx, name).Val(), "nothing is held")
 }
 
-// Gap G-26: held locks cost no goroutine each, and their renewals go together.
-// Not parallel: it counts goroutines.
+// Gap G-26: held locks do not cost a goroutine each, and their renewals go together. The test is
+// not parallel, because it counts goroutines.
 func TestMutex_HeldLocksCostNoGoroutineEach(t *testing.T) {
 	const locks = 500
 	s := redistest.Start(t)
@@ -659,7 +657,7 @@ func TestMutex_HeldLocksCostNoGoroutineEach(t *testing.T) {
 	}
 	require.Less(t, runtime.NumGoroutine(), before+locks/10)
 	sent := count.sent.Load()
-	extended := time.Now().Add(3 * time.Second) // no trust reaches as far without a renewal
+	extended := time.Now().Add(3 * time.Second) // no trust lasts that long without a renewal
 	for _, h := range holds {
 		comesTrue(t, func() bool { return h.TrustedUntil().After(extended) }, "trust is extended")
 	}
@@ -669,7 +667,7 @@ func TestMutex_HeldLocksCostNoGoroutineEach(t *testing.T) {
 	}
 }
 
-// The page that maps Redisson's tests names only tests that there are.
+// The page that maps Redisson's tests names only tests that exist.
 func TestRedissonTestsAreMappedToTestsThatExist(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/redisson-tests.md")

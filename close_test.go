@@ -31,7 +31,7 @@ func TestCloseEndsWaitersAndHolds(t *testing.T) {
 		var waits []*asking
 		leader := a.begin(a.ctx, "taken").asked(2)
 		waits = append(waits, leader)
-		for range 3 { // behind the leader
+		for range 3 { // behind the waiter that asks Redis
 			waits = append(waits, a.begin(a.ctx, "taken"))
 			synctest.Wait()
 		}
@@ -87,15 +87,14 @@ func TestCloseMayBeRepeatedAndConcurrent(t *testing.T) {
 		close(slow.gate)
 		require.NoError(t, <-first)
 		others.Wait()
-		for range 100 { // the context that is over changes nothing now
+		for range 100 { // an ended context changes nothing now
 			require.NoError(t, a.Close(impatient))
 		}
 		s.nothingRemains()
 	})
 }
 
-// Somebody deleted the lock, and Close ends the hold before the answer to an inner Unlock
-// says so.
+// Somebody deleted the lock. Close ends the hold before the answer to an inner Unlock reports that.
 func TestAnUnlockThatCloseOvertakesSaysClosed(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -163,8 +162,8 @@ func TestAfterCloseEverythingIsClosed(t *testing.T) {
 	})
 }
 
-// Locks come and go while the client is closed: what was granted before is given
-// back, what is granted during it too.
+// Goroutines lock and unlock while the client closes. Close releases what was granted before, and
+// what is granted meanwhile.
 func TestCloseUnderLoadLeavesNoLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -196,8 +195,8 @@ func TestCloseUnderLoadLeavesNoLock(t *testing.T) {
 	})
 }
 
-// Redis takes a command and answers it only when Close has returned: the grant
-// is given back all the same, or ends with a lease.
+// Redis takes a command, and answers it only when Close has returned. Nevertheless the grant is
+// released, or ends with its lease.
 func TestCloseDoesNotWaitForAGrantThatNobodyWants(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -206,7 +205,7 @@ func TestCloseDoesNotWaitForAGrantThatNobodyWants(t *testing.T) {
 		a.rdb.AddHook(slow)
 		slow.arm()
 		waits := a.begin(a.ctx, "door")
-		<-slow.reached // granted, and not known to be
+		<-slow.reached // granted, but the client does not know it
 		require.NoError(t, a.Close(a.ctx))
 		require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
 		require.Empty(t, s.keys())
@@ -216,8 +215,8 @@ func TestCloseDoesNotWaitForAGrantThatNobodyWants(t *testing.T) {
 	})
 }
 
-// The command of a Lock is still on its way to Redis when the client closes: a
-// release sent now would overtake it, and the lock would stay for a lease.
+// The command of a Lock is in flight when the client closes. A release that was sent now would
+// overtake it, and the lock would stay for a lease.
 func TestCloseIsNotOvertakenByAGrant(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -270,7 +269,7 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 				go func() { unlocked <- inner.Unlock(chain) }()
 				synctest.Wait()
 				reenters := a.begin(chain, "nested") // behind the unlock
-				behind := a.begin(a.ctx, "door")     // behind a hold that cannot be given back now
+				behind := a.begin(a.ctx, "door")     // behind a hold that cannot be released now
 				synctest.Wait()
 				ctx, cancel := context.WithTimeout(a.ctx, patience)
 				defer cancel()
@@ -316,7 +315,7 @@ func TestCloseReleasesAThousandHolds(t *testing.T) {
 	})
 }
 
-// Some releases are refused. All the others are done before those are tried again.
+// Redis refuses some releases. Close does all others before it retries those.
 func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 	const bad, good = 2000, 200
 	cases := map[string]redistest.Action{
@@ -368,7 +367,7 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 	}
 }
 
-// One node of a cluster hangs. What the others have is released at once.
+// One node of a cluster hangs. Close releases the locks of the other nodes immediately.
 func TestCloseReleasesWhatItCanBesideANodeThatHangs(t *testing.T) {
 	const bad, good = 400, 100
 	synctest.Test(t, func(t *testing.T) {
@@ -412,7 +411,7 @@ func TestCloseReleasesWhatItCanBesideANodeThatHangs(t *testing.T) {
 	})
 }
 
-// A server that hangs keeps Close for as long as the leases last, however many there are.
+// A server that hangs delays Close for as long as the leases last, for any number of leases.
 func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 5 * time.Second
@@ -427,7 +426,7 @@ func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
 		s.proxy.BlackHole(redistest.AllTraffic)
 		start := time.Now()
 		require.Error(t, s.locks.Close(ctx))
-		// What it gives back, and then go-redis, have two seconds each.
+		// The releases have two seconds, and then go-redis has two seconds.
 		require.LessOrEqual(t, time.Since(start), lease+4*time.Second)
 		s.proxy.Heal()
 		runtime.KeepAlive(all)

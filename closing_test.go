@@ -19,11 +19,11 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: Close keeps to its context, whatever the client has and
-// whoever calls it, and says once what many have in common.
+// The goal of this file: Close obeys its context, whatever the client has and whoever calls it. If
+// many holds have something in common, the log says it once.
 
-// However many holds there are on a server that hangs, Close returns when its context
-// ends, and all holders have been told long before.
+// Any number of holds are on a server that hangs. Close returns when its context ends, and all
+// holders have been notified long before.
 func TestCloseOnAServerThatHangsKeepsToItsContext(t *testing.T) {
 	const each, patience = 320, time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -67,8 +67,7 @@ func requireClosed(t *testing.T, c <-chan struct{}, message string) {
 	}
 }
 
-// A server that answers slowly, but answers, gets the release of every hold while
-// there is time.
+// A server that answers slowly gets the release of every hold while there is time.
 func TestCloseAsksForEveryHoldWhileThereIsTime(t *testing.T) {
 	const holds = 320
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +88,7 @@ func TestCloseAsksForEveryHoldWhileThereIsTime(t *testing.T) {
 	})
 }
 
-// closers call Close where a program may come to do it by the way.
+// closers call Close in places where a program may do so as a side effect.
 func TestCloseMayBeCalledFromAnywhere(t *testing.T) {
 	ctx := context.Background()
 	cases := map[string]func(t *testing.T, s *scene){
@@ -131,7 +130,7 @@ func TestCloseMayBeCalledFromAnywhere(t *testing.T) {
 	}
 }
 
-// brokenContext is a context one of whose methods panics.
+// brokenContext is a context with one method that panics.
 type brokenContext struct {
 	context.Context
 	method string
@@ -151,7 +150,7 @@ func (c *brokenContext) Done() <-chan struct{} { c.called("Done"); return c.Cont
 func (c *brokenContext) Err() error            { c.called("Err"); return c.Context.Err() }
 func (c *brokenContext) Value(key any) any     { c.called("Value"); return c.Context.Value(key) }
 
-// A server recovers from panics of its handlers, and goes on with a client that was not closed.
+// A server recovers from panics of its handlers. It goes on with a client that was not closed.
 func TestAContextThatPanicsClosesNothing(t *testing.T) {
 	var missing *brokenContext
 	contexts := map[string]context.Context{"a typed nil": missing}
@@ -174,8 +173,8 @@ func TestAContextThatPanicsClosesNothing(t *testing.T) {
 	}
 }
 
-// Closing does not wait for a notice, which may be where Close is called from; the
-// place in the queue is given up all the same, and before Close returns.
+// Close does not wait for a notice, because the notice may be what calls Close. The client gives up
+// the place in the queue nevertheless, before Close returns.
 func TestCloseFromAWaitNoticeReturns(t *testing.T) {
 	waits := map[string]func(c *redlatch.Client, notice redlatch.LockOption) error{
 		"fair": func(c *redlatch.Client, notice redlatch.LockOption) error {
@@ -212,7 +211,7 @@ func TestCloseFromAWaitNoticeReturns(t *testing.T) {
 	}
 }
 
-// A notice that blocks does not keep Close; whoever waits is told when it returns.
+// A notice that blocks does not delay Close. Its waiter gets the result when the notice returns.
 func TestCloseDoesNotWaitForANoticeThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -241,7 +240,7 @@ func TestCloseDoesNotWaitForANoticeThatBlocks(t *testing.T) {
 // counted is a log that counts its lines.
 type counted struct {
 	lines, dropped atomic.Int64
-	holds          atomic.Int64 // of the lines that stand for several
+	holds          atomic.Int64 // number of holds in lines that stand for several holds
 }
 
 func (c *counted) Enabled(context.Context, slog.Level) bool { return true }
@@ -261,8 +260,8 @@ func (c *counted) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// Thousands of handles are garbage: the log has a few lines of that, and all of them
-// are counted. Those that Close has released are none of them.
+// Thousands of handles are garbage. The log has a few lines about that, which count all of them.
+// They do not count those that Close has released.
 func TestVeryManyDroppedHoldsAreAFewLines(t *testing.T) {
 	const permits = 2000
 	log := &counted{}
@@ -289,8 +288,8 @@ func TestVeryManyDroppedHoldsAreAFewLines(t *testing.T) {
 	require.Equal(t, before, log.lines.Load())
 }
 
-// An attempt that was left behind ends before Close returns, where go-redis can be told
-// to: with ContextTimeoutEnabled.
+// An attempt that its caller has left ends before Close returns, if go-redis allows that: with
+// ContextTimeoutEnabled.
 func TestNoAttemptOutlivesClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)

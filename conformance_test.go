@@ -28,8 +28,8 @@ func TestMutex(t *testing.T) {
 	})
 }
 
-// A cluster of one node has all that a cluster asks of its clients: slots,
-// errors about slots, another client.
+// A cluster of one node has everything that a cluster requires of its clients: slots, errors about
+// slots, and another kind of client.
 func TestMutexInACluster(t *testing.T)          { inACluster(t, mutexOn) }
 func TestFairMutexInACluster(t *testing.T)      { inACluster(t, fairOn) }
 func TestSemaphoreOfOneInACluster(t *testing.T) { inACluster(t, semaphoreOfOneOn) }
@@ -53,7 +53,7 @@ func clusterOfOne(t *testing.T) (dial func() *redis.ClusterClient) {
 	}
 }
 
-// So does the fair mutex, and serves waiters of all clients in order.
+// The fair mutex keeps them too, and serves waiters of all clients in order.
 func TestFairMutex(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -69,7 +69,7 @@ func fairOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
 	s.Inspect = func(ctx context.Context, c locktest.Client, name string) (lock.Info, error) {
 		return c.(fairMutexes).FairMutex(name).Inspect(ctx)
 	}
-	s.AsksBehind, s.Ordered = 1, true // the place in the queue; there is no queue of its own
+	s.AsksBehind, s.Ordered = 1, true // the command for the place in the queue, because the client has no queue of its own
 	return s
 }
 
@@ -101,7 +101,7 @@ func semaphoreOfOneOn(dial func(t testing.TB) redis.UniversalClient) locktest.Su
 	s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
 		return semaphoresOfOne{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
 	}
-	// The limit; and the description of a permit that is over, until somebody comes by.
+	// The limit stays, and so does the description of a permit that has ended, until the next command.
 	s.Stays = func(k string) bool {
 		return strings.HasPrefix(k, "redlatch:permits:") || strings.HasPrefix(k, "redlatch:holders:")
 	}
@@ -109,7 +109,7 @@ func semaphoreOfOneOn(dial func(t testing.TB) redis.UniversalClient) locktest.Su
 	return s
 }
 
-// Requests of several sizes, of several clients, in a cluster.
+// Requests of several sizes, from several clients, in a cluster.
 func TestSemaphoreInACluster(t *testing.T) {
 	t.Parallel()
 	dial, name := clusterOfOne(t), redistest.Name(t)
@@ -173,7 +173,7 @@ func mutexOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
 			return newMutexes(t, rdb, o)
 		},
 		Stays:          func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
-		Asks:           2, // one that is refused, and one when the subscription is in place
+		Asks:           2, // one that is refused, and one when the subscription exists
 		Inspect:        inspectMutex,
 		Reentrant:      true,
 		OrderedLocally: true,

@@ -18,10 +18,9 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: a call returns when its context ends, whatever Redis
-// does, with a go-redis client of default options; and what was granted to
-// somebody who had left is given back. Time is virtual, so the bound of 50 ms is
-// exact and does not depend on the machine.
+// The goal of this file: a call returns when its context ends, whatever Redis does, with a go-redis
+// client of default options. If a caller has left, the client releases a late grant. Time is
+// virtual, so the limit of 50 ms is exact and does not depend on the machine.
 
 const prompt = 50 * time.Millisecond
 
@@ -88,9 +87,10 @@ func TestCallsReturnWithTheirContextInABlackHole(t *testing.T) {
 	}
 }
 
-// An Unlock by a context of its chain, and a Release by any, do not simply end with that
-// context: it may be the one that ends because of them. Why they gave up is told all
-// the same. In real time: in a bubble their deadline and its are one instant.
+// The context of an Unlock may be of the chain of its hold, and that of a Release may be any
+// context. These calls do not simply end with their context, because it may end because of them.
+// Nevertheless their error says why they gave up. The test uses real time, because in a bubble
+// their deadline and that of the context are the same instant.
 func TestUnlockByAContextOfItsChainSaysWhyItGaveUp(t *testing.T) {
 	s := redistest.Start(t)
 	for ending, begin := range endings {
@@ -126,12 +126,12 @@ func TestUnlockByAContextOfItsChainSaysWhyItGaveUp(t *testing.T) {
 	}
 }
 
-// What was wrong is told also when the end came during a later attempt, which by
-// itself says no more than that time ran out.
+// The error also says what went wrong earlier, if the end came during a later attempt. That attempt
+// itself says only that time ran out.
 func TestErrorSaysWhatWasWrongBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
-		s.unlock(s.lock(context.Background())) // the server's clock is known
+		s.unlock(s.lock(context.Background())) // the client knows the server's clock
 		loading := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 2, Action: redistest.Refuse("LOADING Redis is loading")})
 		swallow := s.proxy.Inject(redistest.Rule{Match: anAcquire, Action: redistest.Swallow()})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -164,14 +164,14 @@ func (e endsLike) Err() error {
 	return nil
 }
 
-// A grant whose reply comes after the caller has left is given back at once, and
-// not when its lease ends.
+// If the reply of a grant comes after the caller has left, the client releases the lock
+// immediately, and not when its lease ends.
 func TestLateGrantIsGivenBack(t *testing.T) {
 	for ending, begin := range endings {
 		t.Run(ending, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := inBubble(t)
-				s.unlock(s.lock(context.Background())) // the server's clock is learned
+				s.unlock(s.lock(context.Background())) // the client learns the server's clock
 				late := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.DelayReply(time.Second)})
 				ctx, cancel := begin(context.Background())
 				defer cancel()
@@ -181,7 +181,7 @@ func TestLateGrantIsGivenBack(t *testing.T) {
 				synctest.Wait()
 				s.free()
 
-				next := s.lock(context.Background()) // and nobody waits for a lease
+				next := s.lock(context.Background()) // nobody waits for a lease
 				s.unlock(next)
 				s.nothingLeft()
 			})
@@ -201,7 +201,7 @@ func TestUnlockWithADeadContextUnlocks(t *testing.T) {
 	})
 }
 
-// The first of Lock's duties to a context: not to start when it is over.
+// The first duty of Lock to a context: not to start when it has ended.
 func TestLockWithADeadContextAsksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -218,8 +218,7 @@ func TestLockWithADeadContextAsksNobody(t *testing.T) {
 	})
 }
 
-// An Unlock that could not reach Redis is finished in the background, and may
-// be called again.
+// An Unlock that could not reach Redis goes on in the background, and the caller may call it again.
 func TestUnlockThatGaveUpIsFinishedInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -240,9 +239,9 @@ func TestUnlockThatGaveUpIsFinishedInTheBackground(t *testing.T) {
 	})
 }
 
-// An Unlock that gave up while another command of the acquisition hung is finished
-// when that one has ended, however late: a hold that nobody comes back for would be
-// renewed for ever.
+// An Unlock gave up while another command of the acquisition hung. The client finishes it when that
+// command has ended, however late. Otherwise it would renew a hold for ever that nobody uses any
+// more.
 func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
@@ -276,8 +275,8 @@ func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 	})
 }
 
-// The deadline of a context below that of a hold counts, also when the hold is
-// released, by this very call or by another: its context ends then, and the deadline with it.
+// The deadline of a context below that of a hold counts, also if the hold is released by this call
+// or by another. The hold's context ends then, and so the deadline cannot come any more.
 func TestADeadlineBelowAHoldOutlivesTheHold(t *testing.T) {
 	const most = time.Second
 	calls := map[string]func(s *scene, outer *lock.Hold, ctx context.Context) error{
@@ -316,12 +315,12 @@ func TestADeadlineBelowAHoldOutlivesTheHold(t *testing.T) {
 	}
 }
 
-// A call goes on when its context ends because of what the call itself does. Any other end
-// counts, also where it has the same words: another hold is released, another client
-// closes, or the caller cancels with such an error.
+// A call goes on if its context ends because of what the call itself does. Any other end counts,
+// even with the same words: another hold is released, another client closes, or the caller cancels
+// with such an error.
 func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
 	background := context.Background()
-	// Each case begins the call, and returns what ends its context.
+	// Each case begins the call, and returns the function that ends its context.
 	cases := map[string]func(s *scene, begin func(call func(context.Context) error, ctx context.Context)) (end func()){
 		"another hold is released": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
 			other, mine := mustLock(s.t, background, s.locks.Mutex("unharmed")), s.lock(background)
@@ -394,7 +393,7 @@ func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
 	}
 }
 
-// Redis that cannot be asked is not a lock that somebody has.
+// If Redis does not answer, that does not mean that somebody has the lock.
 func TestOutageIsToldApartFromContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -410,6 +409,6 @@ func TestOutageIsToldApartFromContention(t *testing.T) {
 		s.proxy.Up()
 		s.unlock(s.lock(context.Background()))
 		s.nothingLeft()
-		time.Sleep(10 * time.Second) // for go-redis, which goes on dialling for callers who have left
+		time.Sleep(10 * time.Second) // for go-redis, which goes on dialling for callers that have left
 	})
 }

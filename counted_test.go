@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// A missing context is refused by everything that takes one, and nothing of such a call
-// is left: the program may have recovered from worse, and goes on.
+// Everything that takes a context refuses a missing one, and nothing of such a call is left. The
+// program may have recovered from worse, and goes on.
 func TestAMissingContextIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -39,7 +39,7 @@ func TestAMissingContextIsRefused(t *testing.T) {
 	})
 }
 
-// hostile is a context of which one method does not return.
+// hostile is a context with one method that does not return.
 type hostile struct {
 	context.Context
 
@@ -57,8 +57,8 @@ func (h hostile) Err() error                       { h.does("Err"); return h.Con
 func (h hostile) Value(key any) any                { h.does("Value"); return h.Context.Value(key) }
 func (h hostile) Deadline() (t time.Time, ok bool) { h.does("Deadline"); return h.Context.Deadline() }
 
-// A call that panics, or ends its goroutine, is not counted any more: Close does not
-// wait for it, and the next call is not behind it.
+// If a call panics, or ends its goroutine, the client does not count it any more. Close does not
+// wait for it, and the next call does not queue behind it.
 func TestACallThatPanicsIsNotCounted(t *testing.T) {
 	acts := map[string]func(){"panics": func() { panic("a context of the user") }, "ends its goroutine": runtime.Goexit}
 	for way, act := range acts {
@@ -91,7 +91,7 @@ func TestACallThatPanicsIsNotCounted(t *testing.T) {
 	}
 }
 
-// A call that panics while it asks for its whole process passes that on: the next one
+// A call that panics while it asks for its whole process passes on the right to ask. The next one
 // asks.
 func TestACallThatPanicsPassesTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// The twin of TestNoRenewalOutlivesUnlock on a real server and the real clock:
-// 100,000 locks are taken and given back while renewals run every 5 ms. What
-// would outlive an Unlock is a renewal on the wire, or a key.
+// This is TestNoRenewalOutlivesUnlock on a real server with the real clock. Goroutines lock and
+// unlock 100,000 locks while renewals run every 5 to 10 ms. After an Unlock, a renewal on the wire
+// or a key could remain.
 func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 	t.Parallel()
 	const cycles, atOnce = 100_000, 16
@@ -25,8 +25,8 @@ func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 	rdb := server.Client(t)
 	wire := &renewals{over: make(map[string]bool, cycles)}
 	rdb.AddHook(wire)
-	// The lease is long, because a busy machine must not end holds here; the
-	// interval is what is tested.
+	// The lease is long, because a busy machine must not end holds here. The test is about the
+	// interval.
 	locks := locksOn(t, rdb, redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond))
 
 	var g sync.WaitGroup
@@ -51,7 +51,7 @@ func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 	g.Wait()
 	require.Greater(t, wire.sent, cycles/100, "hardly any renewal to meet")
 
-	// A lock that is held is renewed ten times more; by then the others would be too.
+	// A lock that is held is renewed ten more times. By then, the others would be renewed too.
 	witness := mustLock(t, t.Context(), locks.Mutex("witness"))
 	for range 10 {
 		awaitRenewal(t, witness)

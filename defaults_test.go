@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// Redis keeps an unused fence for an hour unless WithFenceRetention says otherwise, and for
-// up to an hour more.
+// Redis keeps an unused fence for an hour, unless WithFenceRetention sets another time. It may keep
+// the fence for up to an hour more.
 func TestAFenceIsKeptForAnHourByDefault(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -24,7 +24,7 @@ func TestAFenceIsKeptForAnHourByDefault(t *testing.T) {
 	})
 }
 
-// Who finds the lock taken is told which process has it.
+// If the lock is held, the error says which process has it.
 func TestAHolderIsDescribedAsItsProcessByDefault(t *testing.T) {
 	t.Parallel()
 	host, err := os.Hostname()

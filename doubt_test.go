@@ -20,11 +20,11 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: a script ran, and what came back does not say so: an error of
-// a proxy, of a hook in go-redis, or something that is no answer. What it took is given
-// back at once, and not left to a lease.
+// The goal of this file: a script ran, but the answer does not show that. It may be an error of a
+// proxy, an error of a hook in go-redis, or something that is no answer. The client releases what
+// the script took immediately, and does not leave it to its lease.
 
-// doubtful is a hook that lets one script run and then says something else.
+// doubtful is a hook that lets one script run and then returns something else.
 type doubtful struct {
 	redis.Hook // nil: only commands pass here
 
@@ -63,7 +63,7 @@ func TestWhatRanBehindAnErrorIsGivenBack(t *testing.T) {
 	asking := map[string]string{"mutex": "mutex/acquire", "fair": "fair/join", "semaphore": "semaphore/acquire"}
 	says := map[string]struct {
 		say   func() error
-		again bool // it is tried again
+		again bool // the client retries
 	}{
 		"an error of a proxy":    {say: func() error { return serverError("ERR upstream failure") }},
 		"an error of a hook":     {say: func() error { return errors.New("the span could not be exported") }, again: true},
@@ -112,8 +112,8 @@ func TestWhatRanBehindAnErrorIsGivenBack(t *testing.T) {
 	}
 }
 
-// A hook has a connection of its own, to an audit log or to another Redis, and fails to reach
-// it after the command ran. What the command took is given back all the same.
+// A hook has a connection of its own, to an audit log or to another Redis. It fails to reach that
+// after the command ran. The client releases what the command took nevertheless.
 func TestAHookThatFailsElsewhereLeavesNothing(t *testing.T) {
 	asking := map[string]string{"mutex": "mutex/acquire", "fair": "fair/join", "semaphore": "semaphore/acquire"}
 	for what, elsewhere := range map[string]error{
@@ -126,7 +126,7 @@ func TestAHookThatFailsElsewhereLeavesNothing(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := inBubble(t)
 					ctx := context.Background()
-					_, release, err := kinds[kind].take(s.locks, ctx) // the clock of the server is learned
+					_, release, err := kinds[kind].take(s.locks, ctx) // the client learns the server's clock
 					require.NoError(t, err)
 					require.NoError(t, release(ctx))
 					hook := &doubtful{script: asking[kind], say: func() error { return elsewhere }}
@@ -149,9 +149,8 @@ func TestAHookThatFailsElsewhereLeavesNothing(t *testing.T) {
 	}
 }
 
-// The place in a queue that such a command took is given up.
-// A release that drops many dead waiters is several commands. One reply is lost; the
-// commands after it find nothing, and that is no loss.
+// A release that drops many expired waiters is several commands. One reply is lost. The commands
+// after it find nothing, and that is no loss.
 func TestAReleaseInSeveralCommandsMayLoseAReply(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
@@ -186,7 +185,7 @@ func TestAReleaseInSeveralCommandsMayLoseAReply(t *testing.T) {
 				queued = append(queued, redis.Z{Score: float64(died.UnixMicro() + int64(i)), Member: member})
 				beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: member})
 			}
-			beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"}) // it has been given, and is over
+			beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"}) // the grace is over
 			require.NoError(t, s.Control().ZAdd(t.Context(), kind.queue, queued...).Err())
 			require.NoError(t, s.Control().ZAdd(t.Context(), kind.alive, beats...).Err())
 			cut := proxy.Inject(redistest.Rule{
@@ -246,8 +245,8 @@ func (p *panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A hook that panics before it sends has sent nothing. Neither callers nor what runs in
-// the background end the process.
+// A hook that panics before it sends has sent nothing. The panic does not end the process, neither
+// in calls nor in the background.
 func TestAPanicOfAHookIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRecords()
@@ -282,7 +281,7 @@ func TestAPanicOfAHookIsAnError(t *testing.T) {
 	})
 }
 
-// Nobody hears of releases where the connection for them cannot be made: waiters poll.
+// If the connection for messages cannot be made, nobody is notified of releases, and waiters poll.
 func TestAWaiterSurvivesAPanicOfTheDialer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRecords()
@@ -292,7 +291,7 @@ func TestAWaiterSurvivesAPanicOfTheDialer(t *testing.T) {
 		other := newScene(t, s.proxy, s.direct, s.direct)
 		holder, err := other.locks.Mutex(s.name).Lock(context.Background())
 		require.NoError(t, err)
-		_, err = s.mu.TryLock(context.Background()) // there is a connection for commands
+		_, err = s.mu.TryLock(context.Background()) // opens a connection for commands
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 		hook.dials.Store(true)
 		waits := s.wait()
@@ -351,7 +350,7 @@ func TestAnErrorThatCannotBeComparedIsAnErrorLikeAnyOther(t *testing.T) {
 	}
 }
 
-// deaf is a wrapper whose author had no use for pub/sub.
+// deaf is a wrapper without pub/sub.
 type deaf struct {
 	redis.UniversalClient
 	stub *redis.PubSub
@@ -359,7 +358,7 @@ type deaf struct {
 
 func (d deaf) Subscribe(context.Context, ...string) *redis.PubSub { return d.stub }
 
-// Where a wrapper has no pub/sub, waiters poll.
+// With a wrapper without pub/sub, waiters poll.
 func TestAWrapperWithoutPubSubDoesNotEndTheProcess(t *testing.T) {
 	for name, stub := range map[string]*redis.PubSub{"nil": nil, "empty": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -378,7 +377,7 @@ func TestAWrapperWithoutPubSubDoesNotEndTheProcess(t *testing.T) {
 	}
 }
 
-// A wrapper may have no client inside: its program ignored an error.
+// A wrapper may have no client inside, because its program ignored an error.
 func TestAWrapperOfNoClientIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, err := redlatch.New(struct{ redis.UniversalClient }{})

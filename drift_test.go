@@ -11,9 +11,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// No clock is set: that of the server runs faster than that of the holder, by nearly a
-// thousandth, as when each is slewed by 500 millionths. The lease of a holder that is
-// cut off ends early then, and trust has to end before it.
+// Nobody sets a clock. The server's clock runs faster than the holder's by nearly a thousandth, as
+// if each were slewed by 500 millionths. If a holder is cut off, its lease ends early, and trust
+// has to end before that.
 func TestTrustEndsBeforeTheLeaseOfAFasterClock(t *testing.T) {
 	for _, lease := range []time.Duration{30 * time.Second, time.Hour, 24 * time.Hour} {
 		t.Run(lease.String(), func(t *testing.T) {

@@ -19,12 +19,12 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// pair is a master with a replica, and clients that go where the master is, as
-// those of Sentinel do.
+// pair is a master with a replica. Its clients use whichever server is the master, as clients of
+// Sentinel do.
 type pair struct {
 	*testing.T
 	master, replica *redistest.Server
-	addr            atomic.Pointer[string] // of the present master
+	addr            atomic.Pointer[string] // of the current master
 }
 
 func newPair(t *testing.T) *pair {
@@ -43,8 +43,8 @@ func (p *pair) lead(s *redistest.Server) {
 	p.addr.Store(&addr)
 }
 
-// replicated returns when the replica has all that the master has. The write is
-// needed: WAIT counts for what its connection has written.
+// replicated returns when the replica has all data of the master. It needs a write, because WAIT
+// counts the writes of its own connection.
 func (p *pair) replicated() {
 	p.Helper()
 	conn := p.master.Control().Conn()
@@ -56,7 +56,7 @@ func (p *pair) replicated() {
 	}, guard, time.Millisecond)
 }
 
-// failOver kills the master and has the replica take its place.
+// failOver kills the master, and makes the replica the master.
 func (p *pair) failOver() {
 	p.Helper()
 	p.master.Kill()
@@ -77,8 +77,8 @@ func (p *pair) locks(options ...redlatch.Option) *redlatch.Client {
 	return locksOn(p, rdb, options...)
 }
 
-// The replica has the lock: a holder sees nothing of the failover, and a waiter
-// is woken by the new master.
+// The replica has the lock. The holder does not notice the failover, and the new master wakes up a
+// waiter.
 func TestLockSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -102,14 +102,14 @@ func TestLockSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	require.NoError(t, within(t, got, "the waiter gets the lock of the new master"))
 }
 
-// The replica lacks the lock: it is free on the new master. The former holder is
-// told by its next renewal, and who has it now has a larger fence.
+// The replica lacks the lock, so it is free on the new master. The next renewal notifies the former
+// holder. The new holder has a larger fence.
 func TestFailoverThatForgetsALockIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	name := redistest.Name(t)
 	p.replica.Pause()
-	require.NoError(t, p.master.Control().Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err()) // or the write waits for it in a socket
+	require.NoError(t, p.master.Control().Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err()) // or the replica gets the write later
 	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewal(200*time.Millisecond)).Mutex(name))
 	p.master.Kill()
 	p.replica.Resume()
@@ -123,14 +123,14 @@ func TestFailoverThatForgetsALockIsTold(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// The clients are sent to a replica that lacks the lock, and is not promoted. It does
-// not know that the lock is gone, so no hold ends; on the master it goes on.
+// The clients use a replica that lacks the lock, and that nobody promotes. It does not know that
+// the lock is gone, so no hold ends. On the master, the hold goes on.
 func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	name := redistest.Name(t)
 	replica := p.replica.Control()
-	require.NoError(t, replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // nobody: it stays as it is
+	require.NoError(t, replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // no server there: no change
 	m := p.locks(redlatch.WithLease(time.Minute), redlatch.WithRenewal(100*time.Millisecond)).Mutex(name)
 	outer := mustLock(t, t.Context(), m)
 	inner := mustLock(t, outer.Context(), m)
@@ -157,13 +157,13 @@ func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 	require.Zero(t, p.master.Control().Exists(t.Context(), name).Val())
 }
 
-// An operator is sent to a replica that lacks locks, waiters and permits. It does not know
-// that nobody has them, so the operator gets an error. On the master, the same calls end them.
+// An operator uses a replica that lacks locks, waiters and permits. The replica does not know that
+// nobody has them, so the operator gets an error. On the master, the same calls end them.
 func TestAnOperatorOnAReplicaIsNotToldNobody(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	name := redistest.Name(t)
-	require.NoError(t, p.replica.Control().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // nobody: it stays as it is
+	require.NoError(t, p.replica.Control().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // no server there: no change
 	c, operator := p.locks(), p.locks()
 	held, queued, permits := c.Mutex(name+":plain"), c.FairMutex(name+":fair"), c.Semaphore(name, 1)
 	plain := mustLock(t, t.Context(), held)
@@ -229,28 +229,27 @@ func notLost(t *testing.T, h *lock.Hold) {
 	}
 }
 
-// evals is how many scripts a server was sent.
+// evals is the number of scripts that clients sent to a server.
 func evals(t *testing.T, rdb *redis.Client) (n int64) {
 	t.Helper()
 	info, err := rdb.InfoMap(t.Context(), "commandstats").Result()
 	require.NoError(t, err)
 	for _, cmd := range []string{"cmdstat_eval", "cmdstat_evalsha"} {
 		var calls int64
-		_, _ = fmt.Sscanf(info["Commandstats"][cmd], "calls=%d", &calls) // nothing when there was none
+		_, _ = fmt.Sscanf(info["Commandstats"][cmd], "calls=%d", &calls) // matches nothing if there was none
 		n += calls
 	}
 	return n
 }
 
-// move sends all clients from one server to the other, as a proxy or a name does.
+// move sends all clients from one server to the other, as a proxy or a DNS name does.
 func (p *pair) move(from, to *redistest.Server) {
 	p.Helper()
 	p.lead(to)
 	require.NoError(p, from.Control().Do(p.Context(), "CLIENT", "KILL", "TYPE", "normal").Err())
 }
 
-// line is waiters of clients of their own, behind a holder, on servers that a
-// sentinel watches.
+// line has waiters of separate clients behind a holder, on servers that a sentinel watches.
 type line struct {
 	*pair
 	name     string
@@ -258,7 +257,7 @@ type line struct {
 	holder   *lock.Hold
 	mu       sync.Mutex
 	served   []int        // in order
-	again    map[int]bool // who was told that it queued again
+	again    map[int]bool // waiters that were notified that they queued again
 	failed   chan error
 }
 
@@ -321,8 +320,7 @@ func (l *line) endsInOrder() {
 	require.Equal(l, order, l.served)
 }
 
-// The replica has the queue: it is served in order by the new master, and nobody
-// notices.
+// The replica has the queue. The new master serves it in order, and nobody notices the failover.
 func TestAQueueSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, 5)
@@ -334,8 +332,8 @@ func TestAQueueSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	}
 }
 
-// The replica lacks lock and queue, and somebody is quick: everybody queues again
-// behind it, with the old ticket, and is told so.
+// The replica lacks the lock and the queue, and another client gets the lock first. Everybody
+// queues again behind it, with the old ticket, and is notified of that.
 func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, 5)

@@ -26,16 +26,15 @@ import (
 
 func init() { workers["queuers"] = queuersWorker }
 
-// turn is one wait in a queue, with times of the clock that the processes of a
-// host share.
+// turn is one wait in a queue, with times of the clock that the processes of a host share.
 type turn struct {
 	Asked int64 // before Lock was called
 	Stood int64 // when the place was known; 0: it did not have to wait
 	Fence int64 // 0: it gave up
 }
 
-// queuersWorker has as many goroutines as it is told wait for a fair mutex: all at
-// once, when it hears a line. Some give up, some enter twice.
+// queuersWorker makes the requested number of goroutines wait for a fair mutex. All of them start
+// when it reads a line. Some give up, and some re-enter.
 func queuersWorker() error {
 	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
 	if err != nil {
@@ -74,8 +73,8 @@ func queuersWorker() error {
 	return locks.Close(context.Background())
 }
 
-// crowdBeats is the heartbeat of hundreds of waiters in a process: on a busy machine
-// all of them may be late by a second, and none is to be taken for dead.
+// crowdBeats is the heartbeat of hundreds of waiters in a process. On a busy machine all of them
+// may be late by a second, and Redis must not drop any of them as expired.
 const crowdBeats = 5 * time.Second
 
 func takeATurn(locks *redlatch.Client, name string, i int) (t turn, err error) {
@@ -114,8 +113,8 @@ func takeATurn(locks *redlatch.Client, name string, i int) (t turn, err error) {
 	return t, h.Unlock(context.Background())
 }
 
-// Four processes with fifty waiters each, some of whom give up and some of whom
-// enter twice: whoever had its place before another asked has the lock before it.
+// Four processes have fifty waiters each. Some of them give up, and some re-enter. A waiter that
+// had its place before another asked gets the lock before it.
 func TestFairOrderAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), redistest.Name(t)
@@ -161,7 +160,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	nothingOf(t, admin, name)
 }
 
-// nothingOf waits until nothing of a lock remains but its fence.
+// nothingOf waits until only the fence of a lock remains.
 func nothingOf(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -170,8 +169,8 @@ func nothingOf(t *testing.T, rdb *redis.Client, name string) {
 	}, guard, 5*time.Millisecond)
 }
 
-// Five hundred waiters of two processes are killed with -9, the holder too. The
-// one that lives behind them all gets the lock.
+// Five hundred waiters of two processes are killed with -9, and so is the holder. The live waiter
+// behind all of them gets the lock.
 func TestKilledWaitersAreDroppedTogether(t *testing.T) {
 	t.Parallel()
 	s, name := redistest.Shared(t), redistest.Name(t)
@@ -212,7 +211,7 @@ func TestKilledWaitersAreDroppedTogether(t *testing.T) {
 	nothingOf(t, admin, name)
 }
 
-// The server is stopped for several heartbeats, and goes on: the order stays.
+// The server is stopped for several heartbeats, and goes on. The order stays.
 func TestAStoppedServerKeepsTheQueue(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -223,7 +222,7 @@ func TestAStoppedServerKeepsTheQueue(t *testing.T) {
 	})
 }
 
-// The server is killed and started again, with all that it had written.
+// The server is killed and started again, with all data that it had written.
 func TestARestartedServerKeepsTheQueue(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
@@ -234,8 +233,8 @@ func TestARestartedServerKeepsTheQueue(t *testing.T) {
 	})
 }
 
-// beats is the heartbeat of those who keep their place. The machine may have no time
-// for them for a second.
+// beats is the heartbeat of waiters that keep their place. The machine may have no time for them
+// for a second.
 const beats = 2 * time.Second
 
 func keepsTheQueue(t *testing.T, s *redistest.Server, fault func()) {
@@ -262,7 +261,7 @@ func keepsTheQueue(t *testing.T, s *redistest.Server, fault func()) {
 		require.Eventually(t, func() bool { return admin.ZCard(t.Context(), "redlatch:queue:{door}").Val() == int64(i+1) }, guard, time.Millisecond)
 	}
 	fault()
-	// All are back: they have beaten, and nobody was dropped.
+	// All are back: they have sent heartbeats, and Redis dropped nobody.
 	require.Eventually(t, func() bool {
 		now, err := admin.Time(t.Context()).Result()
 		if err != nil {

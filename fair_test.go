@@ -21,8 +21,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: what a queue promises beyond what every lock does, with
-// the heartbeat of five seconds that it has by default.
+// The goal of this file: the promises of a queue beyond those of every lock, with the default
+// heartbeat of five seconds.
 const heartbeat = 5 * time.Second
 
 // beginFair is begin for the fair mutex.
@@ -36,7 +36,7 @@ func (a *actor) beginFair(ctx context.Context, name string, options ...redlatch.
 	return w
 }
 
-// queued returns when so many stand in the queue.
+// queued returns when n waiters are in the queue.
 func (s *stage) queued(name string, n int64) {
 	s.Helper()
 	s.await(fmt.Sprintf("%d wait", n), func() bool {
@@ -44,7 +44,7 @@ func (s *stage) queued(name string, n int64) {
 	})
 }
 
-// line has as many waiters queue, one after the other, each of the next actor.
+// line makes n waiters queue, one after the other, each from the next actor.
 func (s *stage) line(name string, n int, actors ...*actor) (all []*asking) {
 	s.Helper()
 	had := s.admin.ZCard(context.Background(), key.ForMutex(name).Queue).Val()
@@ -56,7 +56,7 @@ func (s *stage) line(name string, n int, actors ...*actor) (all []*asking) {
 	return all
 }
 
-// served has each of them get the lock, in this order, and none before the one
+// served asserts that the waiters get the lock in this order. None of them gets it before the one
 // before it has unlocked.
 func (s *stage) served(all []*asking) {
 	s.Helper()
@@ -76,18 +76,18 @@ func (a *actor) lockFair(name string) *lock.Hold {
 	return a.beginFair(a.ctx, name).got()
 }
 
-// A hold of ten hours: a hundred waiters live, none is dropped, and the order is
-// that of their arrival. What it costs are heartbeats in batches.
+// A hold lasts ten hours. A hundred waiters live, none of them is dropped, and the order is that of
+// their arrival. They cost heartbeats in batches.
 func TestFairWaitersOutlastTenHours(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		// Rare beats, so that the embedded server is done with them soon.
+		// Rare heartbeats, so that the embedded server handles them soon.
 		slow := redlatch.WithHeartbeat(time.Hour)
 		holder, a, b, c := s.actor(), s.actor(slow), s.actor(slow), s.actor(slow)
 		h := holder.lockFair("door")
 		all := s.line("door", 100, a, b, c)
-		// Every ten seconds they look whether their own client has the lock. At such an
-		// instant it may, for others are granted in it.
+		// Every ten seconds they check whether their own client has the lock. At such an instant it may
+		// have it, because others get the lock at that instant.
 		time.Sleep(10*time.Hour + 5*time.Second)
 		for _, w := range all {
 			require.True(s, w.pending())
@@ -103,12 +103,12 @@ func TestFairWaitersOutlastTenHours(t *testing.T) {
 	})
 }
 
-// A thousand waiters of one client for an hour: ten beats in each third of the
-// heartbeat, a few more for what chance parts, and nothing else.
+// A thousand waiters of one client wait for an hour. That costs ten heartbeat commands in each
+// third of the heartbeat, a few more because batches split by chance, and nothing else.
 func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		const waiters, slow = 1000, time.Hour // each is asked for three times in it
+		const waiters, slow = 1000, time.Hour // each heartbeat is sent three times in it
 		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(slow), redlatch.WithLease(slow))
 		h := holder.lockFair("door")
 		ctx, cancel := context.WithCancel(a.ctx)
@@ -134,8 +134,8 @@ func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 	})
 }
 
-// Five hundred waiters die at once. The next that lives has the lock within one
-// heartbeat of their death, whatever their number.
+// Five hundred waiters crash at once. The next live waiter has the lock within one heartbeat of the
+// crash, for any number of crashed waiters.
 func TestTheDeadDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -156,8 +156,8 @@ func TestTheDeadDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
 	})
 }
 
-// Nobody of a long queue lives: whoever waits without a queue hears of the release all
-// the same, and not at its poll.
+// All waiters of a long queue have crashed. Nevertheless a plain waiter is notified of the release,
+// and does not wait for its poll.
 func TestAPlainWaiterBehindVeryManyDeadHearsOfTheRelease(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(s *stage, a *actor, h *lock.Hold){
@@ -195,8 +195,7 @@ func TestAPlainWaiterBehindVeryManyDeadHearsOfTheRelease(t *testing.T) {
 	}
 }
 
-// A waiter that dies between the grant and taking over costs what is left of its
-// heartbeat.
+// If a waiter crashes between its grant and taking it over, it costs the rest of its heartbeat.
 func TestAWaiterThatDiesWithTheGrantCostsAHeartbeat(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -214,8 +213,8 @@ func TestAWaiterThatDiesWithTheGrantCostsAHeartbeat(t *testing.T) {
 	})
 }
 
-// Nor does it cost more than its lease, where that is shorter than the heartbeat: the
-// next beat of the others finds when it ends, or that it has ended.
+// It does not cost more than its lease, if that is shorter than the heartbeat. The next heartbeat
+// of the others finds when the lease ends, or that it has ended.
 func TestAWaiterThatDiesWithTheGrantCostsItsLeaseAtMost(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -234,15 +233,15 @@ func TestAWaiterThatDiesWithTheGrantCostsItsLeaseAtMost(t *testing.T) {
 	})
 }
 
-// The lease of a dead holder ends, and the next has the lock at that moment: it
-// looks by itself, and does not wait for a beat.
+// The lease of a crashed holder ends, and the next waiter gets the lock at that moment. It asks by
+// itself, and does not wait for a heartbeat.
 func TestTheNextOfADeadHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(redlatch.WithLease(30*time.Second)), s.actor(), s.actor()
 		h := holder.lockFair("door")
 		all := s.line("door", 4, a, b)
-		time.Sleep(time.Minute) // it is renewed
+		time.Sleep(time.Minute) // the lease is renewed
 		holder.die()
 		left := s.admin.PTTL(s.Context(), "door").Val()
 		died := time.Now()
@@ -253,8 +252,8 @@ func TestTheNextOfADeadHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
-// The server answers nobody for a minute, twelve heartbeats: nobody is taken for
-// dead because of that, and the order stays.
+// The server answers nobody for a minute, which is twelve heartbeats. Redis drops no waiter because
+// of that, and the order stays.
 func TestAServerThatStandsStillLosesNobody(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -281,8 +280,8 @@ func TestAServerThatStandsStillLosesNobody(t *testing.T) {
 	})
 }
 
-// The server loses everything. All queue again, with the tickets they had, and are
-// told so; the order comes back with them.
+// The server loses everything. All waiters queue again, with their old tickets, and are notified of
+// that. The order is the same as before.
 func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -302,7 +301,7 @@ func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		require.NoError(s, s.admin.Do(s.Context(), "FLUSHALL").Err())
-		// Somebody else is quick; the queue comes back behind it.
+		// Another client gets the lock first. The queue comes back behind it.
 		other := s.actor().lockFair("door")
 		s.receive(h.Lost(), "the holder is told")
 		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
@@ -319,7 +318,7 @@ func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 	})
 }
 
-// Without pub/sub the grant comes with the next beat.
+// Without pub/sub, the waiter finds its grant at its next heartbeat.
 func TestAGrantWhoseMessageIsLostComesWithABeat(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -340,8 +339,8 @@ func TestAGrantWhoseMessageIsLostComesWithABeat(t *testing.T) {
 	})
 }
 
-// A message is only a hint, and anybody may publish it: who waits asks Redis, goes on
-// waiting, and does not ask without a pause.
+// A message is only a hint, and anybody may publish it. The waiter asks Redis and goes on waiting.
+// It does not ask without a pause.
 func TestAHintThatIsNotTrueIsAskedForOnce(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -362,7 +361,7 @@ func TestAHintThatIsNotTrueIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// hintTo is what a message for the first in the queue looks like.
+// hintTo returns a message to the first waiter in the queue.
 func (s *stage) hintTo(a *actor) (channel, acquisition string) {
 	s.Helper()
 	seen, _, err := a.FairMutex("door").Queue(s.Context(), 0, 1)
@@ -371,8 +370,8 @@ func (s *stage) hintTo(a *actor) (channel, acquisition string) {
 	return "redlatch:client:" + client, seen[0].Acquisition
 }
 
-// A flood of messages on the channel does not make the waiter flood Redis, and the true
-// message among them is heard; after a quiet time at once.
+// A flood of messages on the channel does not make the waiter flood Redis. The waiter still gets
+// the true message among them, and gets it immediately after a quiet time.
 func TestForgedHintsAreBounded(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -404,7 +403,7 @@ func TestForgedHintsAreBounded(t *testing.T) {
 	})
 }
 
-// A message may overtake the answer to the join. It is heeded when that has come.
+// A message may overtake the answer to the join. The waiter acts on it when the answer has come.
 func TestAHintBeforeTheAnswerOfTheJoinIsHeeded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -439,8 +438,8 @@ func mustLockFair(t *testing.T, c *redlatch.Client, name string) *lock.Hold {
 	return h
 }
 
-// Between processes the lock goes on with two round trips: the one command of the
-// release, and the one question of who was told; both have the whole lease then.
+// Between processes, a hand-over costs two round trips: the one command of the release, and the one
+// command of the notified waiter. The waiter has the whole lease then.
 func TestAHandOverCostsTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -467,8 +466,8 @@ func TestAHandOverCostsTwoRoundTrips(t *testing.T) {
 	})
 }
 
-// Who waits tries to enter again when its chain gets the lock by another call. Where
-// that one has given it back by then, it has not left its place, and it is its turn.
+// A waiter tries to re-enter when its chain gets the lock by another call. If that call has
+// released the lock by then, the waiter has kept its place, and is the next.
 func TestWhoCannotEnterAgainKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -503,12 +502,13 @@ func TestWhoCannotEnterAgainKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// Giving up leaves no place behind, and what was granted meanwhile moves on.
+// A waiter that gives up leaves no place behind, and a grant that it got meanwhile goes to the next
+// waiter.
 func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
 		holder, a, b := s.actor(), s.actor(), s.actor()
-		time.Sleep(time.Millisecond) // fences of a bubble's first instant count for Redisson's
+		time.Sleep(time.Millisecond) // fences of the first instant of a bubble look like those of Redisson
 		h := holder.lockFair("door")
 		ctx, cancel := context.WithCancel(a.ctx)
 		told := make(chan struct{})
@@ -525,7 +525,7 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 		require.Equal(s, 1, facts.Position)
 		require.GreaterOrEqual(s, facts.Length, 1)
 		require.False(s, facts.Since.IsZero())
-		if s.virtual { // at once, and not when its heartbeat has ended
+		if s.virtual { // immediately, and not when its heartbeat has ended
 			s.settle()
 			require.EqualValues(s, 2, s.admin.ZCard(s.Context(), "redlatch:queue:{door}").Val())
 		}
@@ -540,8 +540,8 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 	})
 }
 
-// A grant that reaches a waiter which gave up in the same moment is not lost: it
-// moves on to the next at once.
+// A grant for a waiter that gives up at the same moment is not lost. It goes to the next waiter
+// immediately.
 func TestAGrantToOneThatGivesUpMovesOn(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -599,7 +599,7 @@ func TestTryLockNeverJumpsTheQueue(t *testing.T) {
 			require.Equal(s, 2, facts.Length)
 		}
 		refused(h.Acquisition())
-		// The lock is free, and nobody has told the queue.
+		// The lock is free, and nobody has notified the queue.
 		require.NoError(s, s.admin.Del(s.Context(), "door").Err())
 		_, err := b.FairMutex("door").TryLock(b.ctx)
 		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
@@ -611,7 +611,7 @@ func TestTryLockNeverJumpsTheQueue(t *testing.T) {
 	})
 }
 
-// The two kinds of a name exclude each other; one chain re-enters by either.
+// The two kinds of mutex of a name exclude each other, and one chain re-enters by either.
 func TestPlainAndFairMutexAreOneLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -635,7 +635,7 @@ func TestPlainAndFairMutexAreOneLock(t *testing.T) {
 		s.unlock(fair)
 		s.unlock(queued.got())
 
-		// A chain that waits for the one kind gets the lock by the other.
+		// A chain that waits for one kind gets the lock by the other.
 		other := b.lockFair("door")
 		first, second := make(chan *lock.Hold, 1), make(chan *lock.Hold, 1)
 		for got, lockIt := range map[chan *lock.Hold]func(context.Context) (*lock.Hold, error){
@@ -698,7 +698,7 @@ func TestOperatorsSeeTheQueueAndRemoveAWaiter(t *testing.T) {
 	})
 }
 
-// A waiter that was removed while its client heard nothing finds the note.
+// A waiter that was removed while its client got no messages finds the note.
 func TestARemovedWaiterFindsTheNote(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -715,17 +715,17 @@ func TestARemovedWaiterFindsTheNote(t *testing.T) {
 		require.True(s, did)
 		require.ErrorIs(s, w.failed(), redlatch.ErrRemoved)
 		s.unlock(h)
-		time.Sleep(2 * time.Hour) // the note is kept for an hour and two heartbeats
+		time.Sleep(2 * time.Hour) // Redis keeps the note for an hour and two heartbeats
 		s.nothingRemains()
 	})
 }
 
-// Notices say how a wait stands, and that it moves.
+// Notices report the place of a waiter, and each change of it.
 func TestNoticesSayHowAWaitStands(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(redlatch.WithDescription("night job")), s.actor(), s.actor()
-		time.Sleep(time.Second) // fences of the bubble's first instant count for Redisson's
+		time.Sleep(time.Second) // fences of the first instant of the bubble look like those of Redisson
 		h := holder.lockFair("door")
 		first := s.line("door", 1, a)[0]
 		var heard []string
@@ -746,8 +746,8 @@ func TestNoticesSayHowAWaitStands(t *testing.T) {
 	})
 }
 
-// The server's clock is an hour ahead, then an hour behind: what the clients'
-// clocks say decides nothing.
+// The server's clock is an hour ahead, and then an hour behind. The clocks of the clients decide
+// nothing.
 func TestNoClientClockDecides(t *testing.T) {
 	t.Parallel()
 	for _, off := range []time.Duration{time.Hour, -time.Hour} {
@@ -783,7 +783,7 @@ func TestNoClientClockDecides(t *testing.T) {
 	}
 }
 
-// A queue that everybody abandoned ends by itself.
+// A queue ends by itself when everybody has abandoned it.
 func TestAnAbandonedQueueEndsByItself(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -798,7 +798,7 @@ func TestAnAbandonedQueueEndsByItself(t *testing.T) {
 	})
 }
 
-// Redis refuses what a waiter asks: it is told at once, and leaves nothing.
+// Redis refuses the command of a waiter. The waiter gets the error immediately, and leaves nothing.
 func TestAQueueOfAnotherTypeIsRefused(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -811,8 +811,8 @@ func TestAQueueOfAnotherTypeIsRefused(t *testing.T) {
 	})
 }
 
-// RedissonFairLockTest.testLeaseTimeout: holders that never unlock are followed in
-// order, each at the end of its lease.
+// RedissonFairLockTest.testLeaseTimeout: holders that never unlock lose the lock at the end of
+// their leases. The next waiters get it in order.
 func TestFair_HoldersThatNeverUnlockAreFollowedInOrder(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -863,8 +863,7 @@ func TestFair_FiveHundredWaitersAllGetIt(t *testing.T) {
 	})
 }
 
-// testTryLockNonDelayed, and the drift tests: who gave up, or never waited, delays
-// nobody.
+// testTryLockNonDelayed, and the drift tests: requests that gave up, or never waited, delay nobody.
 func TestFair_ShortWaitsDelayNobody(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -886,7 +885,7 @@ func TestFair_ShortWaitsDelayNobody(t *testing.T) {
 	})
 }
 
-// testAcquireFailedNotCalledOnRedisTimeout: the server takes no writes for a while.
+// testAcquireFailedNotCalledOnRedisTimeout: the server accepts no writes for a while.
 func TestFair_APausedServerLeavesNobodyQueued(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(s *stage) {
@@ -904,8 +903,8 @@ func TestFair_APausedServerLeavesNobodyQueued(t *testing.T) {
 	})
 }
 
-// Nor does a server that takes no writes for several heartbeats: nobody is sent to
-// queue again for what was refused, and nobody could be dropped.
+// The server accepts no writes for several heartbeats. No waiter has to queue again because of the
+// refusals, and the server could not drop any.
 func TestFair_AServerThatTakesNoWritesLosesNoPlace(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(s *stage) {
@@ -947,12 +946,12 @@ func TestFair_APrefixIsBeforeTheQueueToo(t *testing.T) {
 	})
 }
 
-// The ends of heartbeats are instants of the server's clock: set back by an hour, it
-// would keep waiters that died for that long.
+// The ends of heartbeats are instants of the server's clock. If the clock is set back by an hour,
+// it must not keep crashed waiters for that long.
 func TestFair_AClockSetBackDoesNotKeepTheDead(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		var by atomic.Int64 // nanoseconds that the server's clock is ahead
+		var by atomic.Int64 // nanoseconds by which the server's clock is ahead
 		ctx, stop := context.WithCancel(s.Context())
 		var clock sync.WaitGroup
 		clock.Go(func() {
@@ -987,7 +986,7 @@ func TestFair_AClockSetBackDoesNotKeepTheDead(t *testing.T) {
 	})
 }
 
-// The notice is the user's code, and runs in the middle of the wait.
+// The notice is code of the user, and runs in the middle of the wait.
 func TestFair_ANoticeThatPanicsLeavesNoPlace(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {

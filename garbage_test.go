@@ -19,15 +19,14 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// Garbage is collected when the runtime likes, so these tests run in real time.
-// The record in the log is the sign that it was; a hold that must not be
-// reported is watched beside one that must.
+// The runtime chooses when it collects garbage, so these tests run in real time. They wait for the
+// line in the log. A test for a hold that must not be reported also has one that must.
 
 const dropped = "dropped without Unlock"
 
-// collected runs the garbage collector until a dropped hold of the lock is
-// reported, and returns the report's message and attributes. All reports before it
-// are about somebody else and fail the test.
+// collected runs the garbage collector until the log reports a dropped hold of the lock. It returns
+// the message and the attributes of the report. Earlier reports are about other locks, and fail the
+// test.
 func (r records) collected(t testing.TB, name string) map[string]string {
 	t.Helper()
 	for end := time.Now().Add(guard); time.Now().Before(end); {
@@ -49,8 +48,8 @@ func (r records) collected(t testing.TB, name string) map[string]string {
 	return nil
 }
 
-// drop locks and forgets the hold. It returns what stays known of it. It is not
-// inlined, so that nothing of it stays in the caller's registers.
+// drop locks and forgets the hold. It returns what the test still knows of it. It is not inlined,
+// so that no part of the hold stays in registers of the caller.
 //
 //go:noinline
 func drop(t testing.TB, ctx context.Context, m *reentrant.Mutex) (acquisition, site string) {
@@ -60,14 +59,14 @@ func drop(t testing.TB, ctx context.Context, m *reentrant.Mutex) (acquisition, s
 	return h.Acquisition(), site
 }
 
-// here is file:line of its caller, or some lines away.
+// here is file:line of its caller, moved by offset lines.
 func here(offset int) string {
 	_, file, line, _ := runtime.Caller(1)
 	return fmt.Sprintf("%s:%d", filepath.Base(file), line+offset)
 }
 
-// collector drops holds of a lock of its own: once one of them was reported, the
-// clean-ups of what was garbage before it have run or are about to.
+// collector drops holds of a lock of its own. When one of them has been reported, the clean-ups of
+// earlier garbage have run or are about to.
 func (g *garbage) collector() {
 	g.Helper()
 	for range 3 {
@@ -95,7 +94,7 @@ func newGarbageOn(t *testing.T, s *redistest.Server, rdb *redis.Client) *garbage
 	return g
 }
 
-// gets asserts that another client gets the lock in the end.
+// gets asserts that another client gets the lock at the end.
 func (g *garbage) gets(name string) {
 	g.Helper()
 	h := mustLock(g, context.Background(), g.other.Mutex(name))
@@ -157,8 +156,8 @@ func registerOnly(t testing.TB, m *reentrant.Mutex, f func()) (stop func() bool)
 	return context.AfterFunc(mustLock(t, context.Background(), m).Context(), f)
 }
 
-// A program may keep nothing but a function that is to be called when the lock is lost.
-// It could not be called if the hold were dropped.
+// A program may keep only a function that should run when the lock is lost. The function could not
+// run if the client dropped the hold.
 func TestHoldWhoseEndIsWaitedForIsNoGarbage(t *testing.T) {
 	t.Parallel()
 	g := newGarbage(t)
@@ -178,12 +177,12 @@ func TestHoldWhoseEndIsWaitedForIsNoGarbage(t *testing.T) {
 	g.log.collected(t, name)
 }
 
-// unlockInVain unlocks for a moment while another command of the acquisition hangs,
-// and forgets the hold.
+// unlockInVain calls Unlock for a moment while another command of the acquisition hangs, and
+// forgets the hold.
 //
 //go:noinline
 func unlockInVain(t testing.TB, m *reentrant.Mutex, hang func() *redistest.Fault) {
-	owner := redlatch.WithOwner(context.Background()) // and not the hold's context, which keeps it
+	owner := redlatch.WithOwner(context.Background()) // not the context of the hold, which keeps the hold
 	h := mustLock(t, owner, m)
 	hangs := hang()
 	short := func(op func(ctx context.Context) error) {
@@ -192,11 +191,11 @@ func unlockInVain(t testing.TB, m *reentrant.Mutex, hang func() *redistest.Fault
 		require.ErrorIs(t, op(ctx), redlatch.ErrIndeterminate)
 	}
 	short(func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
-	hangs.Await(2) // the re-entry, and the number that is put right after it
+	hangs.Await(2) // the re-entry, and the number of holds that is sent right after it
 	short(h.Unlock)
 }
 
-// A hold whose Unlock is finished in the background was not dropped without one.
+// A hold whose Unlock goes on in the background was not dropped without one.
 func TestHoldThatIsBeingUnlockedIsNotReported(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
@@ -280,7 +279,7 @@ func TestUnlockedHoldIsNeverReported(t *testing.T) {
 	g.collector()
 }
 
-// Whoever dropped a hold of a chain has lost that hold, not the right to lock.
+// If a chain dropped a hold, it has lost that hold, but not the right to lock.
 func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("once it has run out", func(t *testing.T) {
@@ -325,8 +324,8 @@ func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 	})
 }
 
-// A hold was dropped, and another one of the chain gives the lock back: the dropped one
-// has ended without an Unlock.
+// A hold was dropped, and another hold of the chain releases the lock. The dropped one has ended
+// without an Unlock.
 func TestLostOfADroppedHoldIsClosedWithTheLock(t *testing.T) {
 	log := newRecords()
 	s := onRealServer(t, log.option())

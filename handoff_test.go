@@ -79,9 +79,8 @@ func TestHoldsAreReleasedInAnyOrder(t *testing.T) {
 	})
 }
 
-// Two goroutines of one chain that find the lock taken both get it when it is
-// free: the second re-enters. Would it wait for its turn, it would wait for the
-// first.
+// Two goroutines of one chain find the lock taken. Both get it when it is free, because the second
+// re-enters. If it waited for the right to ask, it would wait for the first.
 func TestGoroutinesOfOneChainDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	for _, holder := range []string{"another goroutine", "another process"} {
@@ -119,7 +118,7 @@ func TestGoroutinesOfOneChainUnderLoad(t *testing.T) {
 	onBoth(t, func(s *stage) {
 		const chains, goroutines, rounds = 3, 4, 15
 		a := s.actor()
-		var inside atomic.Int64 // which chain is in, times 1000, and how often
+		var inside atomic.Int64 // for each hold: the number of its chain times 1000, plus 1
 		var all sync.WaitGroup
 		for chain := range chains {
 			ctx := redlatch.WithOwner(a.ctx)
@@ -181,8 +180,8 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 	}
 }
 
-// While others wait elsewhere, a process keeps the lock for its turns and not
-// one longer; and each process gets it again.
+// While other processes wait, a process keeps the lock for its number of grants in a row, and not
+// for one more. Each process gets the lock again.
 func TestTurnsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -230,8 +229,7 @@ func TestTurnsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
 	})
 }
 
-// A waiter that gives up leaves its place to the next at every stage, and leaves
-// nothing else.
+// A waiter that gives up leaves its place to the next at every stage, and leaves nothing else.
 func TestWaiterThatGivesUpPassesItsTurnOn(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(s *stage, a, b *actor, slow *slowScript) (next *asking){
@@ -273,7 +271,7 @@ func TestWaiterThatGivesUpPassesItsTurnOn(t *testing.T) {
 			synctest.Wait()
 			slow.arm()
 			s.unlock(hold)
-			<-slow.reached // it has the lock and does not know
+			<-slow.reached // it has the lock and does not know it
 			cancel()
 			require.ErrorIs(s, gone.failed(), context.Canceled)
 			close(slow.gate)
@@ -314,11 +312,11 @@ func TestWaiterThatGivesUpPassesItsTurnOn(t *testing.T) {
 	}
 }
 
-// The lock, or the turn, comes at the moment in which the waiter gives up: one of
-// the two wins, and the next waiter gets the lock either way.
+// The lock, or the right to ask, comes at the moment at which the waiter gives up. One of the two
+// wins, and the next waiter gets the lock either way.
 func TestGivingUpAtTheMomentOfTheHandOver(t *testing.T) {
 	t.Parallel()
-	for _, turns := range []int{1, 100} { // the turn comes, the lock comes
+	for _, turns := range []int{1, 100} { // the right to ask comes, or the lock comes
 		t.Run(fmt.Sprint("turns=", turns), func(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
@@ -359,8 +357,8 @@ func (s *stage) withdrawn(w *asking) {
 	require.ErrorIs(s, err, context.Canceled)
 }
 
-// A process pays two commands for a lock nobody wants, one for each hand-over
-// between its goroutines, and one release.
+// A process pays two commands for a lock that nobody else wants: an acquire and a release. Each
+// hand-over between its goroutines costs one more command.
 func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -404,8 +402,8 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	})
 }
 
-// After its turns the process frees the lock and asks again, and then has its
-// turns again: each costs one command, however often that happens.
+// After its grants in a row, the process releases the lock and asks again. Then it may have as many
+// grants again. Each hand-over costs one command, however often that happens.
 func TestTurnsBeginAnewWithEachGrantOfRedis(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -427,8 +425,8 @@ func TestTurnsBeginAnewWithEachGrantOfRedis(t *testing.T) {
 	})
 }
 
-// The server refuses to hand the lock over, so that it is released instead. The
-// waiter that was chosen is still the first.
+// The server refuses to hand over the lock, so the process releases it instead. The chosen waiter
+// is still the first.
 func TestARefusedHandOverKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -481,7 +479,7 @@ func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// The commonest way to wait for oneself: the holder goes on with the context that it
+// This is the most common way to wait for oneself: the holder goes on with the context that it
 // locked with.
 func TestWaitForOneselfWithTheContextOfTheLockCallIsNamed(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
@@ -503,9 +501,9 @@ func TestWaitForOneselfWithTheContextOfTheLockCallIsNamed(t *testing.T) {
 	})
 }
 
-// One wait is one wait: first in the client's own queue, behind a hold of the
-// same client, then at its head, behind another one. (That one comes by TryLock,
-// which may get ahead, after the lock was removed by hand and by another process.)
+// One wait gets one warning. The waiter first waits in the client's own queue, behind a hold of the
+// same client. Then it is the first there, behind another hold. (That hold comes by TryLock, which
+// may get ahead, after the lock was removed by hand and by another process.)
 func TestWaitForOneselfIsLoggedOnceQueuedAndLeading(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -521,7 +519,7 @@ func TestWaitForOneselfIsLoggedOnceQueuedAndLeading(t *testing.T) {
 		require.NoError(t, err)
 		other := b.lock("door")
 		require.ErrorIs(t, first.Unlock(a.ctx), redlatch.ErrLost)
-		s.settle() // the waiter leads, and has asked
+		s.settle() // the waiter is the first, and has asked
 		require.NoError(t, s.admin.Del(a.ctx, "door").Err())
 		second, err := a.Mutex("door").TryLock(a.ctx)
 		require.NoError(t, err)
@@ -550,7 +548,7 @@ func TestWaitForOthersIsNotLogged(t *testing.T) {
 	})
 }
 
-// sited is a hold and where it was acquired.
+// sited is a hold, and the place where it was acquired.
 type sited struct {
 	*lock.Hold
 	site string
@@ -564,7 +562,7 @@ func (a *actor) lockHere(name string) sited {
 	return sited{hold, fmt.Sprintf("%s:%d", file, line+1)}
 }
 
-// slowScript holds back the answer of one script, which Redis has run.
+// slowScript delays the answer of one script, which Redis has run.
 type slowScript struct {
 	armed         atomic.Bool
 	reached, gate chan struct{}
@@ -593,12 +591,12 @@ func (h *slowScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return redistest.OneByOne(h, next)
 }
 
-// Two calls of one chain try at the same time. The slower one finds the lock taken by its
-// own chain, and re-enters it.
+// Two calls of one chain run at the same time. The slower one finds the lock taken by its own
+// chain, and re-enters it.
 func TestATryThatFindsItsOwnChainReenters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
-		s.unlock(s.lock(context.Background())) // the server's clock is learned
+		s.unlock(s.lock(context.Background())) // the client learns the server's clock
 		chain := redlatch.WithOwner(context.Background())
 		slow := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.DelayRequest(50 * time.Millisecond)})
 		slower := make(chan error, 1)

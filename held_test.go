@@ -24,10 +24,10 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// guard bounds what must happen; only something broken waits for it.
+// guard is the time limit for things that must happen. Only a failure waits for it.
 const guard = time.Minute
 
-// locksOn makes a client of the library that is closed when the test ends.
+// locksOn makes a client of the library that closes when the test ends.
 func locksOn(t testing.TB, rdb redis.UniversalClient, options ...redlatch.Option) *redlatch.Client {
 	t.Helper()
 	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
@@ -59,7 +59,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// stillHeld asserts that h is held in every way that can be seen.
+// stillHeld asserts that h is held, in every way that a test can see.
 func stillHeld(t testing.TB, h *lock.Hold) {
 	t.Helper()
 	require.False(t, isClosed(h.Lost()), "lost")
@@ -67,7 +67,7 @@ func stillHeld(t testing.TB, h *lock.Hold) {
 	require.NoError(t, h.Context().Err())
 }
 
-// within waits for c, and fails the test if nothing comes of it.
+// within waits for c, and fails the test if no value comes.
 func within[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -81,13 +81,13 @@ func within[T any](t testing.TB, c <-chan T, what string) (v T) {
 // awaitRenewal waits until trust in h has grown.
 func awaitRenewal(t testing.TB, h *lock.Hold) {
 	t.Helper()
-	before := h.TrustedUntil().Add(time.Millisecond) // two readings of one instant differ by a hair
+	before := h.TrustedUntil().Add(time.Millisecond) // two readings of one instant differ slightly
 	require.Eventually(t, func() bool { return h.TrustedUntil().After(before) || isClosed(h.Lost()) },
 		guard, time.Millisecond, "no renewal")
 	stillHeld(t, h)
 }
 
-// lostAt waits for the loss and returns when it was told, and why.
+// lostAt waits for the loss. It returns when the holder was notified, and why.
 func lostAt(t testing.TB, h *lock.Hold) (time.Time, *redlatch.LostError) {
 	t.Helper()
 	ctx := h.Context()
@@ -100,7 +100,7 @@ func lostAt(t testing.TB, h *lock.Hold) (time.Time, *redlatch.LostError) {
 	return now, lost
 }
 
-// records keeps what is logged.
+// records keeps the log records.
 type records chan slog.Record
 
 func newRecords() records { return make(records, 10_000) }
@@ -138,8 +138,8 @@ func TestLockHeldForTenHoursStaysHeld(t *testing.T) {
 	})
 }
 
-// A lease that was set is the time between signs of life, not the time a lock
-// may be held: other libraries turn renewal off for it.
+// An explicit lease is the time between signs of life, and not the longest time that a lock may be
+// held. Other libraries turn off the renewal for an explicit lease.
 func TestExplicitLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestMaxHoldEndsAHoldWithinOneMoreLease(t *testing.T) {
 	})
 }
 
-// Whatever the outage is made of, the holder is told at the very end of trust,
-// when the server still keeps the lock for the margin.
+// For any kind of outage, the holder is notified exactly at the end of trust. The server still
+// keeps the lock for the margin then.
 func TestOutageLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
 	t.Parallel()
 	inject := func(a redistest.Action) func(*redistest.Virtual) func() {
@@ -247,7 +247,7 @@ func TestOutageLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
 
 func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func())) {
 	const lease, margin = 30 * time.Second, time.Second
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // go-redis dials on for a while
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // go-redis goes on dialling for a while
 	v := redistest.Bubble(t)
 	log := newRecords()
 	locks := locksOn(t, v.Client(), log.option(), redlatch.WithLease(lease))
@@ -268,7 +268,7 @@ func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func(
 	require.True(t, isClosed(inner.Lost()), "all holds are told")
 	require.Equal(t, h.Acquisition(), lost.Acquisition)
 
-	// Redis is back before the lease has ended, and with it the key: lost stays lost.
+	// Redis is back before the lease has ended, and so is the key. The hold stays lost.
 	end()
 	require.True(t, v.Server.Exists("a"))
 	_, err := locks.Mutex("a").Lock(chain)
@@ -277,8 +277,8 @@ func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func(
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 }
 
-// Trust is counted from before a command is sent: at no time, and with no
-// slowness of replies, does it come nearer to the server's end than the margin.
+// Trust counts from before a command is sent. With any delay of replies, it ends at least the
+// margin before the lease on the server.
 func TestSlowRepliesDoNotStretchTrust(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -299,8 +299,8 @@ func TestSlowRepliesDoNotStretchTrust(t *testing.T) {
 	})
 }
 
-// A re-entry proves the lease as of the instant in which its command was sent, and
-// not of the instant in which the answer arrived.
+// A re-entry proves the lease as of the instant at which its command was sent, and not of the
+// instant at which the answer arrived.
 func TestASlowReentryDoesNotStretchTrust(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -319,8 +319,8 @@ func TestASlowReentryDoesNotStretchTrust(t *testing.T) {
 	})
 }
 
-// A renewal is for one acquisition. The lock of whoever came after it is not
-// extended, not made anew, and its end is not taken for ours.
+// A renewal is for one acquisition. It does not extend or recreate the lock of a later holder. The
+// end of that lock does not count as the end of this hold.
 func TestRenewalIsOfNoUseToAnybodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -360,8 +360,8 @@ func TestRenewalIsOfNoUseToAnybodyElse(t *testing.T) {
 	})
 }
 
-// outage is a real server that fails for a while, the proxy in front of it, and
-// the client whose hold must not notice.
+// outage is a real server that fails for a while, the proxy in front of it, and the client whose
+// hold must not notice that.
 type outage struct {
 	*testing.T
 	server *redistest.Server
@@ -369,7 +369,7 @@ type outage struct {
 }
 
 const (
-	blipLease = 8 * time.Second // long against what a busy machine may keep us from working
+	blipLease = 8 * time.Second // much longer than a busy machine may stop the test
 	blip      = blipLease * 4 / 10
 )
 
@@ -378,8 +378,8 @@ func (o *outage) control(args ...any) {
 	require.NoError(o, o.server.Control().Do(context.Background(), args...).Err())
 }
 
-// The server is away for less than the lease, and comes back: renewals fail, and
-// the holder sees nothing of it.
+// The server is away for less than the lease, and comes back. Renewals fail, but the holder does
+// not notice that.
 func TestOutageShorterThanTheLeaseIsInvisible(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -443,7 +443,7 @@ func invisible(o *outage, refusing bool, begin func(o *outage) (end func())) {
 	require.NoError(o, h.Unlock(o.Context()))
 }
 
-// busy has the server run a script without end, and waits until it says so.
+// busy makes the server run a script without end, and waits until the server replies BUSY.
 func busy(o *outage) (end func()) {
 	endless := o.server.Client(o, func(opt *redis.Options) { opt.MaxRetries, opt.ReadTimeout = -1, -1 })
 	ended := make(chan error, 1)
@@ -457,10 +457,10 @@ func busy(o *outage) (end func()) {
 	}
 }
 
-// loading restarts the server, which keeps its data and takes its time over them.
+// loading restarts the server, which keeps its data and takes its time to load them.
 func loading(o *outage) (end func()) {
 	pipe := o.server.Control().Pipeline()
-	for i := range 200 { // between two of them it looks at its connections
+	for i := range 200 { // between two of them it serves its connections
 		pipe.Set(context.Background(), strconv.Itoa(i), strings.Repeat("v", 1024), 0)
 	}
 	_, err := pipe.Exec(context.Background())
@@ -471,7 +471,7 @@ func loading(o *outage) (end func()) {
 	return func() { o.control("CONFIG", "SET", "key-load-delay", "0") }
 }
 
-// These are over at once, and need not even fail a renewal.
+// These faults end immediately, and may not even make a renewal fail.
 func TestShortFaultsAreInvisible(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ strike, bitten func(o *outage) }{
@@ -499,7 +499,7 @@ func TestShortFaultsAreInvisible(t *testing.T) {
 				o.proxy.ResetCounts()
 				c.strike(o)
 				awaitRenewal(t, h)
-				awaitRenewal(t, h) // the first may have been on its way
+				awaitRenewal(t, h) // the first may have been in flight
 				c.bitten(o)
 			}
 			require.NoError(t, h.Unlock(t.Context()))
@@ -508,8 +508,8 @@ func TestShortFaultsAreInvisible(t *testing.T) {
 	}
 }
 
-// The twin, on a real server and its clock, of what virtual time shows exactly:
-// trust ends before the lease does, and ends by itself.
+// This is the test in virtual time, on a real server with a real clock. Trust ends before the lease
+// does, and ends by itself.
 func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -518,7 +518,7 @@ func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
 	h := mustLock(t, t.Context(), locks.Mutex(name))
 	var ends int64 // of the server's lease, by the clock of this machine
 	for range 10 {
-		trusted := h.TrustedUntil().UnixMicro() // first, for a renewal in between only moves the other
+		trusted := h.TrustedUntil().UnixMicro() // first, because a renewal in between only moves the other time
 		got, err := s.Control().Eval(t.Context(),
 			"local t = redis.call('TIME') return {t[1] * 1000000 + t[2], redis.call('PTTL', KEYS[1])}", []string{name}).Int64Slice()
 		require.NoError(t, err)
@@ -533,12 +533,12 @@ func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 }
 
-// renewals looks at the renewals that one go-redis client sends.
+// renewals observes the renewals that one go-redis client sends.
 type renewals struct {
 	mu   sync.Mutex
-	sent int             // locks asked for, all batches together
+	sent int             // renewed locks, in all batches together
 	over map[string]bool // acquisitions that were unlocked
-	late []string        // asked for, or still being asked for, after that
+	late []string        // renewed, or still in a renewal, after that
 	all  atomic.Int64    // commands of any kind
 }
 
@@ -556,9 +556,9 @@ func (r *renewals) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		r.look(ids)
-		time.Sleep(rand.N(time.Millisecond)) // on its way while others unlock
+		time.Sleep(rand.N(time.Millisecond)) // in flight while others unlock
 		err := next(ctx, cmd)
-		if ctx.Err() == nil { // else it was left behind, unanswered: nobody can wait for that
+		if ctx.Err() == nil { // else its caller left it without an answer, and nobody can wait for that
 			r.look(ids)
 		}
 		return err
@@ -582,8 +582,8 @@ func (r *renewals) unlocked(id string) {
 	r.over[id] = true
 }
 
-// renewedBy returns the acquisitions that a command renews. The renewal is the
-// one script with two arguments for each key.
+// renewedBy returns the acquisitions that a command renews. The renewal is the only script with two
+// arguments for each key.
 func renewedBy(args []any) (ids []string) {
 	if name, _ := args[0].(string); !strings.HasPrefix(strings.ToLower(name), "eval") {
 		return nil
@@ -598,10 +598,9 @@ func renewedBy(args []any) (ids []string) {
 	return ids
 }
 
-// Unlock and renewal meet in every order, twenty thousand times here and a hundred
-// thousand on a real server. What would outlive an Unlock is a renewal on the wire,
-// or a key. The server is a few lines of Go for the most part, since scripts on the
-// embedded one would take minutes.
+// Unlock and renewal meet in every order, twenty thousand times here, and a hundred thousand times
+// on a real server. After an Unlock, a renewal on the wire or a key could remain. For most of the
+// test the server is a few lines of Go, because scripts on the embedded one would take minutes.
 func TestNoRenewalOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -656,7 +655,7 @@ func unlocksAndRenewals(t *testing.T, locks *redlatch.Client, wire *renewals, cy
 	require.Equal(t, before, wire.all.Load(), "something is still sent")
 }
 
-// modelServer answers the scripts in place of a server.
+// modelServer answers the scripts instead of a server.
 type modelServer struct {
 	mu    sync.Mutex
 	fence int64
@@ -722,8 +721,8 @@ func (s *modelServer) renew(keys, args []any) []any {
 	return answers
 }
 
-// A server forgets its scripts, and its answers take a quarter of the lease. The call that
-// learns of it was given up by then, and sends the text all the same.
+// A server forgets its scripts, and its answers take a quarter of the lease. When the client learns
+// that, it has given up the call. It sends the text nevertheless.
 func TestRenewalsSurviveAScriptFlushOverASlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t, redlatch.WithLease(3*time.Second))

@@ -19,8 +19,7 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// sentinels are all of them. Every error matches exactly one: nothing is two
-// things at once.
+// sentinels are all sentinels. Every error matches exactly one of them.
 var sentinels = map[string]error{
 	"ErrNotAcquired": redlatch.ErrNotAcquired, "ErrLost": redlatch.ErrLost, "ErrNotHeld": redlatch.ErrNotHeld,
 	"ErrIndeterminate": redlatch.ErrIndeterminate, "ErrUnavailable": redlatch.ErrUnavailable,
@@ -36,7 +35,7 @@ func requireOnly(t testing.TB, want, err error, about ...any) {
 	}
 }
 
-// requireBad asserts a *ConfigError that names the value.
+// requireBad asserts a *ConfigError with the value.
 func requireBad(t testing.TB, err error, what string, value any) {
 	t.Helper()
 	requireOnly(t, redlatch.ErrConfig, err)
@@ -50,7 +49,7 @@ func requireBad(t testing.TB, err error, what string, value any) {
 	requireShowable(t, err)
 }
 
-// requireShowable asserts that an error is one line that does nothing to a terminal.
+// requireShowable asserts that an error is one line without terminal control characters.
 func requireShowable(t testing.TB, err error) {
 	t.Helper()
 	for _, r := range err.Error() {
@@ -59,14 +58,14 @@ func requireShowable(t testing.TB, err error) {
 	}
 }
 
-// unseen are texts that would not be shown as they are stored.
+// unseen are texts that a terminal would not show as they are stored.
 var unseen = []string{
 	"nul\x00", "line\nfeed", "return\r", "tab\t", "escape\x1b[2J", "delete\x7f", "next line\u0085", "no utf-8 \xff", "half a rune \xe2\x80",
 	"override \u202e", "isolate \u2066", "mark \u200e", "zero width \u200b", "variation \ufe0f", "variation \U000e0100", "mongolian \u180b", "braille \u2800", "joiner \u200d", "non-joiner \u200c", "word joiner \u2060",
 	"byte order \ufeff", "soft hyphen \u00ad", "line \u2028", "paragraph \u2029", "filler \u3164", "hangul filler \u115f", "khmer vowel \u17b4", "grapheme joiner \u034f", "tag \U000e0041",
 }
 
-// unused is a client that must not be asked: nobody listens there.
+// unused is a client that must not be used, because no server is there.
 func unused(t testing.TB) *redis.Client {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	rdb.AddHook(noTraffic{t})
@@ -122,7 +121,7 @@ func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 	requireBad(t, err, "lock name", "svc:"+strings.Repeat("x", 509))
 	require.NoError(t, prefixed.Close(t.Context()))
 
-	// A name is checked with its prefix, so that one which begins like the library's own
+	// The library checks a name together with its prefix. So a name that begins like the library's own
 	// keys reaches none of them.
 	prefixed, err = redlatch.New(unused(t), redlatch.WithPrefix("redlatch:"))
 	require.NoError(t, err)
@@ -173,7 +172,7 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithLease(366 * 24 * time.Hour)), "lease", 366 * 24 * time.Hour},
 		{with(redlatch.WithLease(1<<63 - 1)), "lease", time.Duration(1<<63 - 1)},
 		{with(redlatch.WithRenewal(0)), what, time.Duration(0)},
-		{with(redlatch.WithRenewal(10)), what, time.Duration(10)}, // milliseconds were meant
+		{with(redlatch.WithRenewal(10)), what, time.Duration(10)}, // the caller meant milliseconds
 		{with(redlatch.WithRenewal(10*time.Millisecond - 1)), what, 10*time.Millisecond - 1},
 		{with(redlatch.WithRenewal(-time.Second)), what, -time.Second},
 		{with(redlatch.WithRenewal(math.MinInt64)), what, time.Duration(math.MinInt64)},
@@ -274,7 +273,7 @@ func TestBadPrefixesAndDescriptionsAreRefusedByNew(t *testing.T) {
 	}
 }
 
-// Errors show text that others have stored as one line of visible characters.
+// Errors show text of others as one line of visible characters.
 func TestForeignDescriptionsAreQuotedInErrors(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -300,7 +299,7 @@ func TestForeignDescriptionsAreQuotedInErrors(t *testing.T) {
 	})
 }
 
-// A hash that is no lock is not deleted, though it counts something.
+// ForceRelease does not delete a hash that is no lock, even if it counts something.
 func TestForceReleaseSparesWhatIsNoLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -321,7 +320,7 @@ func TestForceReleaseSparesWhatIsNoLock(t *testing.T) {
 			}
 			require.Equal(s, before, s.admin.HGetAll(s.Context(), "door").Val())
 		}
-		// What Redisson has may be ended.
+		// ForceRelease may end a lock of Redisson.
 		const javas = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:-7"
 		require.NoError(s, s.admin.Del(s.Context(), "door").Err())
 		require.NoError(s, s.admin.HSet(s.Context(), "door", javas, 2).Err())
@@ -332,7 +331,7 @@ func TestForceReleaseSparesWhatIsNoLock(t *testing.T) {
 	})
 }
 
-// A server that will not do it says why, once, and nothing is written.
+// If a server refuses a command, the error says why, once, and nothing is written.
 func TestWhatRedisRefusesChangesNothing(t *testing.T) {
 	t.Parallel()
 	const lock, fence = "door", "redisson_lock_token:{door}"
@@ -370,7 +369,7 @@ func TestWhatRedisRefusesChangesNothing(t *testing.T) {
 				delete(before, c.moves)
 				start := a.scripts.Load()
 				for use, f := range map[string]func() error{
-					"Lock":    func() error { _, err := a.Mutex("door").Lock(a.ctx); return err }, // at once, though ctx has no end
+					"Lock":    func() error { _, err := a.Mutex("door").Lock(a.ctx); return err }, // returns, although ctx has no end
 					"TryLock": func() error { _, err := a.Mutex("door").TryLock(a.ctx); return err },
 					"Do":      func() error { return a.Mutex("door").Do(a.ctx, func(context.Context) error { panic("runs") }) },
 				} {
@@ -394,7 +393,7 @@ func TestWhatRedisRefusesChangesNothing(t *testing.T) {
 	}
 }
 
-// reconnects gives the actor new connections, whose logins meet the rules of now.
+// reconnects gives the actor new connections, so that the current rules apply to their logins.
 func (a *actor) reconnects() {
 	a.s.Helper()
 	require.NoError(a.s, a.Close(a.ctx))
@@ -405,7 +404,7 @@ func (a *actor) reconnects() {
 	require.NoError(a.s, err)
 }
 
-// dump is all that the server stores, as its own bytes.
+// dump is all data of the server, in its own serialization.
 func (s *stage) dump() map[string]string {
 	s.Helper()
 	ctx := context.Background()
@@ -420,7 +419,7 @@ func (s *stage) dump() map[string]string {
 	return stored
 }
 
-// A server out of memory takes no new lock; those that are held go on and end.
+// A server without free memory grants no new lock. Locks that are held go on and end.
 func TestHeldLocksSurviveAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	onServer(t, func(s *stage) {
@@ -445,7 +444,7 @@ func TestHeldLocksSurviveAServerOutOfMemory(t *testing.T) {
 	})
 }
 
-// One row for each cause: what it is called, and that it is called nothing else.
+// Each row is one cause. Its error matches its sentinel, and no other.
 func TestEachCauseMatchesItsSentinel(t *testing.T) {
 	t.Parallel()
 	type cause struct {
@@ -566,7 +565,7 @@ func TestEachCauseMatchesItsSentinel(t *testing.T) {
 					require.ErrorIs(t, err, c.also)
 				}
 				for _, end := range []error{context.Canceled, context.DeadlineExceeded} {
-					if c.want != redlatch.ErrIndeterminate { // what go-redis says of a timeout may show too
+					if c.want != redlatch.ErrIndeterminate { // the error of go-redis for a timeout may also be visible
 						require.Equal(t, end == c.also, errors.Is(err, end), "%v: %v", end, err) //nolint:errorlint // the very value
 					}
 				}
@@ -576,7 +575,7 @@ func TestEachCauseMatchesItsSentinel(t *testing.T) {
 	}
 }
 
-// A client shows what it was made with only where it should.
+// Errors of a client do not show its password.
 func TestErrorsDoNotShowCredentials(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: what a request got in Redis may end before its client hears of
-// it. The client never trusts it then, and never uses its id again.
+// The goal of this file: a grant in Redis may end before its client knows of it. Then the client
+// never trusts it, and never uses its id again.
 
 // claim is a hold or a permit.
 type claim interface {
@@ -62,13 +62,13 @@ func bySemaphore(ctx context.Context, c *redlatch.Client, name string) (claim, e
 	return permitClaim{p}, err
 }
 
-// asks is when each id was sent in a request for a lock or a place.
+// asks has the times at which each id was sent in a request for a lock or a place.
 type asks struct {
 	mu    sync.Mutex
 	times map[string][]time.Time
 }
 
-// watch notes the requests for a name that go through the proxy.
+// watch records the requests for a name that go through the proxy.
 func watch(p *redistest.Proxy, name string) *asks {
 	a := &asks{times: map[string][]time.Time{}}
 	p.Inject(redistest.Rule{Match: func(cmd []string) bool {
@@ -82,7 +82,7 @@ func watch(p *redistest.Proxy, name string) *asks {
 	return a
 }
 
-// requestFor is the id of a command that asks for a lock or a place of that name.
+// requestFor is the id in a command that requests a lock or a place of that name.
 func requestFor(cmd []string, name string) string {
 	switch lua.Runs(cmd) {
 	case "mutex/acquire", "fair/join", "semaphore/acquire":
@@ -97,7 +97,7 @@ func requestFor(cmd []string, name string) string {
 	return id
 }
 
-// within asserts that no id was sent for longer than that.
+// within asserts that no id was sent for longer than window.
 func (a *asks) within(t *testing.T, window time.Duration) {
 	t.Helper()
 	a.mu.Lock()
@@ -108,8 +108,8 @@ func (a *asks) within(t *testing.T, window time.Duration) {
 	}
 }
 
-// B's request runs, and its reply is lost. B gets the lock, and is told so, but is cut
-// off until that has ended, and C has the lock. Then B's link is well again.
+// Redis runs B's request, and its reply is lost. B gets the lock and is notified, but is cut off
+// until that grant has ended and C has the lock. Then B's link works again.
 func TestAGrantThatEndedUnheardIsTrustedByNobody(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]locker{"mutex": byMutex, "fair mutex": byFairMutex, "semaphore": bySemaphore} {
@@ -130,7 +130,7 @@ func grantEndsUnheard(t *testing.T, by locker, queues, late bool) {
 	a, c := locksOn(t, v.Client(), options...), locksOn(t, v.Client(), options...)
 	b := locksOn(t, link.Client(), options...)
 
-	// B hears messages before it asks: another of its goroutines waits elsewhere.
+	// B gets messages before it asks, because another of its goroutines waits elsewhere.
 	elsewhere, err := by(t.Context(), a, "elsewhere")
 	require.NoError(t, err)
 	waits, stop := context.WithCancel(t.Context())
@@ -161,14 +161,14 @@ func grantEndsUnheard(t *testing.T, by locker, queues, late bool) {
 	if queues {
 		held.release(t)
 	}
-	time.Sleep(lease + time.Second) // what B got ends
+	time.Sleep(lease + time.Second) // the grant of B ends
 
 	hc, err := by(t.Context(), c, "door")
 	require.NoError(t, err)
 	off.Disarm()
 	if late {
 		link.Heal()
-		time.Sleep(heartbeat / 2) // B is answered "queued", and listens
+		time.Sleep(heartbeat / 2) // B gets the answer "queued", and listens
 		replay(t, v, messages)
 	}
 	for range 100 {
@@ -209,7 +209,7 @@ func overhear(t *testing.T, v *redistest.Virtual) <-chan *redis.Message {
 	return messages
 }
 
-// replay has all messages arrive once more.
+// replay makes all messages arrive again.
 func replay(t *testing.T, v *redistest.Virtual, messages <-chan *redis.Message) {
 	for range len(messages) {
 		m := <-messages

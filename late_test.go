@@ -12,16 +12,16 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: a copy of a command that reaches the server after later
-// commands of the same client changes nothing that a later acquisition rests
-// on. The proxy keeps a command back, or a copy of it, and lets it go later.
+// The goal of this file: a late copy of a command reaches the server after later commands of the
+// same client. It does not change anything that a later acquisition needs. The proxy holds back a
+// command, or a copy of it, and releases it later.
 
-// copies keeps a copy of the next command of a kind, which itself passes.
+// copies keeps a copy of the next command of a kind. The command itself passes.
 func (s *scene) copies(kind func([]string) bool) *redistest.Fault {
 	return s.proxy.Inject(redistest.Rule{Match: kind, Times: 1, Action: redistest.Duplicate()})
 }
 
-// letGo sends what was kept and returns the first number of each reply, which is
+// letGo sends the commands that the fault kept. It returns the first number of each reply, which is
 // what the script found.
 func (s *scene) letGo(kept *redistest.Fault) []int64 {
 	s.t.Helper()
@@ -88,7 +88,7 @@ func TestLateCopiesDoNotTouchALaterAcquisition(t *testing.T) {
 			t.Run(name+", "+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := inBubble(t)
-					s.unlock(s.lock(ctx)) // the server's clock is learned
+					s.unlock(s.lock(ctx)) // the client learns the server's clock
 					kept := play(s)
 					time.Sleep(wait)
 					h := s.lock(ctx) // the same client, the same lock, another grant
@@ -115,8 +115,8 @@ func (s *scene) ttl() time.Duration {
 	return ttl
 }
 
-// Copies of numbers that arrive late make the number in Redis old, and nothing
-// else: the client counts, and the next command mends it.
+// A late copy sets an old number of holds in Redis, and changes nothing else. The client counts its
+// holds, and its next command corrects the number.
 func TestLateNumbersDoNotFreeTheLock(t *testing.T) {
 	ctx := context.Background()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestLateNumbersDoNotFreeTheLock(t *testing.T) {
 		third := s.lock(first.Context())
 		fourth := s.lock(first.Context())
 		s.letGo(kept)
-		s.holds(first, 1) // the number of the copy; there are three holds
+		s.holds(first, 1) // the number of the copy, although there are three holds
 		s.unlock(third)
 		s.holds(first, 2)
 		s.unlock(fourth)
@@ -139,15 +139,15 @@ func TestLateNumbersDoNotFreeTheLock(t *testing.T) {
 	})
 }
 
-// A grant that nobody waits for any more, because its command was kept back on
-// its way and had been sent again: nothing past its end; before it, one
-// unrenewed lease, given back soon after the end.
+// A command was held back, and the client sent it again, so nobody waits for its grant any more.
+// After its end, it grants nothing. Before its end, it grants one lease without renewal, which the
+// client releases soon after that end.
 func TestLateOriginalOfAnAcquire(t *testing.T) {
 	ctx := context.Background()
 	heldBack := func(t *testing.T, s *scene) *redistest.Fault {
 		s.unlock(s.lock(ctx))
 		kept := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.HoldBack()})
-		h := s.lock(ctx) // sent again after the limit of the first attempt
+		h := s.lock(ctx) // sent again after the time limit of the first attempt
 		require.Equal(t, 1, kept.Bites())
 		s.unlock(h)
 		s.free()
@@ -175,8 +175,8 @@ func TestLateOriginalOfAnAcquire(t *testing.T) {
 	})
 }
 
-// The caller left while its command was on the way; the command arrives before
-// its end and after the first clean-up.
+// The caller left while its command was in flight. The command arrives before its end, and after
+// the first clean-up.
 func TestLateGrantLivesNotMuchLongerThanItsCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -196,7 +196,7 @@ func TestLateGrantLivesNotMuchLongerThanItsCommand(t *testing.T) {
 	})
 }
 
-// A transfer that arrives after everything about it was given up.
+// A transfer arrives after everything about it was given up.
 func TestLateTransferGrantsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -212,7 +212,7 @@ func TestLateTransferGrantsNobody(t *testing.T) {
 		unlocked := make(chan error, 1)
 		go func() { unlocked <- first.Unlock(context.Background()) }()
 		synctest.Wait()
-		cancel() // the waiter gives up while the lock is on its way to it
+		cancel() // the waiter gives up while the lock is being handed to it
 		require.NoError(t, <-unlocked, "sent again, and answered")
 		require.Nil(t, <-got)
 		synctest.Wait()

@@ -29,14 +29,13 @@ const (
 	lossRenewal = 100 * time.Millisecond
 )
 
-// theft is a lock that is about to be lost: who has it, who will have it, and
-// somebody who can do everything.
+// theft is a lock that is about to be lost. It has the holder, the next holder, and an operator.
 type theft struct {
 	*testing.T
 	name          string
 	holder, other *redlatch.Client
 	admin         *redis.Client
-	crash         func() // the server dies and forgets; nil in virtual time
+	crash         func() // the server crashes and loses its data; nil in virtual time
 }
 
 func (s *theft) do(args ...any) {
@@ -106,7 +105,7 @@ func theftOn(t *testing.T, server *redistest.Server) *theft {
 	}
 }
 
-// losing plays one loss to its end. It returns how long the holder knew nothing.
+// losing runs one loss to its end. It returns how long the holder knew nothing of the loss.
 func losing(s *theft, steal func(*theft, *lock.Hold)) time.Duration {
 	m := s.holder.Mutex(s.name)
 	chain := redlatch.WithOwner(s.Context())
@@ -127,7 +126,7 @@ func losing(s *theft, steal func(*theft, *lock.Hold)) time.Duration {
 		s.lost(context.Cause(ctx), outer)
 	}
 
-	// Somebody else has it, or what is there instead.
+	// Another client has the lock, or the server has the new value.
 	var next *lock.Hold
 	if kind := s.admin.Type(context.Background(), s.name).Val(); kind == "none" {
 		next = mustLock(s, s.Context(), s.other.Mutex(s.name))
@@ -147,7 +146,7 @@ func losing(s *theft, steal func(*theft, *lock.Hold)) time.Duration {
 	s.lost(outer.Unlock(s.Context()), outer)
 	require.Equal(s, before, s.state(), "somebody else's key was changed")
 
-	// The chain knows now, and may begin anew.
+	// The chain knows of the loss now, and may lock again.
 	if next != nil {
 		stillHeld(s, next)
 		require.NoError(s, next.Unlock(s.Context()))
@@ -165,7 +164,7 @@ func losing(s *theft, steal func(*theft, *lock.Hold)) time.Duration {
 	return unknown
 }
 
-// lost asserts that err is the loss of h, and says all that is known of it.
+// lost asserts that err is the loss of h, with all its facts.
 func (s *theft) lost(err error, h *lock.Hold) {
 	s.Helper()
 	require.ErrorIs(s, err, redlatch.ErrLost)
@@ -178,7 +177,7 @@ func (s *theft) lost(err error, h *lock.Hold) {
 	require.NotEmpty(s, lost.Reason)
 }
 
-// state is what is stored under the name: of a hash all fields, else the text.
+// state is the data under the name: all fields of a hash, or else the text.
 func (s *theft) state() string {
 	ctx := context.Background()
 	if kind := s.admin.Type(ctx, s.name).Val(); kind != "hash" {
@@ -187,8 +186,8 @@ func (s *theft) state() string {
 	return fmt.Sprint(s.admin.HGetAll(ctx, s.name).Val())
 }
 
-// Between the loss and the next renewal the holder knows nothing. Unlock and
-// re-entry find out by themselves.
+// Between the loss and the next renewal, the holder knows nothing of the loss. Unlock and re-entry
+// find it by themselves.
 func TestLossIsFoundBeforeTheRenewalFindsIt(t *testing.T) {
 	t.Parallel()
 	for name, find := range map[string]func(s *theft, m *reentrant.Mutex, chain context.Context, h *lock.Hold){
@@ -259,7 +258,7 @@ func TestForceReleaseSparesWhomItDoesNotExpect(t *testing.T) {
 
 func init() { workers["holder"] = holderWorker }
 
-// found is what a holder finds when it is asked to look.
+// found is what a holder finds when it checks its lock.
 type found struct {
 	Acquisition   string
 	Fence         int64
@@ -275,8 +274,8 @@ type found struct {
 	Turns         []turn
 }
 
-// holderWorker holds a lock twice, says so, and when it hears a line on stdin
-// does at once everything that a holder who knows nothing would do.
+// holderWorker holds a lock twice, and reports that. When it reads a line on stdin, it immediately
+// does everything that a holder would do that knows nothing of the loss.
 func holderWorker() error {
 	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
 	if err != nil {
@@ -306,7 +305,7 @@ func holderWorker() error {
 	if _, err := hear.ReadString('\n'); err != nil {
 		return err
 	}
-	f := found{Trusted: outer.Trusted()} // first of all: no call of ours must be needed for it
+	f := found{Trusted: outer.Trusted()} // first, because no call may be necessary for it
 	_, err = m.Lock(chain)
 	f.Reentry, f.ReentryIsLost = fmt.Sprint(err), errors.Is(err, redlatch.ErrLost)
 	_, err = m.TryLock(chain)
@@ -333,8 +332,8 @@ func holderWorker() error {
 	return locks.Close(context.Background())
 }
 
-// A process that is stopped beyond its lease wakes up in a world that has gone
-// on. Nothing it does with what it thinks it holds has an effect.
+// A process is stopped for longer than its lease, and goes on after another has used the lock.
+// Nothing that it does with its old hold has an effect.
 func TestHolderStoppedBeyondItsLeaseTouchesNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
@@ -347,7 +346,7 @@ func TestHolderStoppedBeyondItsLeaseTouchesNothing(t *testing.T) {
 	locks := locksOn(t, s.Client(t))
 	next := mustLock(t, t.Context(), locks.Mutex(name)) // when the lease has ended
 	require.Greater(t, next.Fence(), first.Fence)
-	w.say() // it is to act in the moment it wakes
+	w.say() // it acts at the moment at which it continues
 	w.signal(syscall.SIGCONT)
 
 	f := w.hear()
@@ -408,7 +407,7 @@ func startWorker(t testing.TB, name string, env ...string) *worker {
 		close(w.end)
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // also when it is stopped; it may have ended
+		_ = cmd.Process.Kill() // also if it is stopped; it may have ended
 		for range w.end {      //nolint:revive // until it is reaped
 		}
 	})
@@ -436,8 +435,8 @@ func (w *worker) ended() {
 	require.NoError(w.t, within(w.t, w.end, "the worker ends"))
 }
 
-// A lock is lost while one of its commands hangs. Whoever unlocks is told of the loss at
-// once, and not that the command hangs.
+// A lock is lost while one of its commands hangs. Unlock reports the loss immediately, and not that
+// the command hangs.
 func TestALossIsToldThoughACommandHangs(t *testing.T) {
 	commands := map[string]func(s *scene, outer, inner *lock.Hold, chain context.Context){
 		"re-entry": func(s *scene, _, _ *lock.Hold, chain context.Context) {
@@ -470,7 +469,7 @@ func TestALossIsToldThoughACommandHangs(t *testing.T) {
 	}
 }
 
-// A hold that was unlocked is not held, whatever became of the lock after that.
+// A hold that was unlocked is not held, whatever happened to the lock after that.
 func TestAHoldThatWasUnlockedIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -486,7 +485,7 @@ func TestAHoldThatWasUnlockedIsNotLost(t *testing.T) {
 	})
 }
 
-// One renewal's reply is lost, with leases down to the shortest there are.
+// The reply of one renewal is lost, with leases down to the shortest possible one.
 func TestALostReplyToARenewalLosesNoLease(t *testing.T) {
 	for _, lease := range []time.Duration{100 * time.Millisecond, 150 * time.Millisecond, time.Second, 30 * time.Second} {
 		t.Run(lease.String(), func(t *testing.T) {

@@ -8,13 +8,12 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// workerEnv makes the test binary run one of workers instead of the tests: some
-// things happen only to whole processes, such as being stopped and killed.
+// workerEnv makes the test binary run one of workers instead of the tests. Some things happen only
+// to whole processes, such as being stopped and killed.
 const workerEnv = "REDLATCH_TEST_WORKER"
 
-// workers are what a process started by a test can be told to do. Each talks
-// with the test over stdin and stdout, and ends when stdin does, so that none
-// outlives its test.
+// workers are the tasks of a process that a test has started. Each exchanges lines with the test
+// over stdin and stdout, and ends when stdin does, so that none outlives its test.
 var workers = map[string]func() error{}
 
 func TestMain(m *testing.M) {

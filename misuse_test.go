@@ -17,7 +17,7 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// What methods of a handle that nobody made say where they return no error.
+// unmade has the results of methods of a handle that nobody made, for methods that return no error.
 var unmade = map[string]func(got any) bool{
 	"Name":         func(got any) bool { return got == "" },
 	"Acquisition":  func(got any) bool { return got == "" },
@@ -33,7 +33,7 @@ var unmade = map[string]func(got any) bool{
 	},
 }
 
-// Reflection calls every exported method, so that none is forgotten that comes later.
+// Reflection calls every exported method, so that the test covers new methods too.
 func TestWhatNobodyMadeSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{

@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// loop takes the plain mutex again and again, on so many goroutines, until stop. It
-// counts the turns.
+// loop locks the plain mutex again and again, in the given number of goroutines, until stop. It
+// counts the grants.
 func (a *actor) loop(name string, goroutines int) (turns *atomic.Int64, stop func()) {
 	turns = new(atomic.Int64)
 	ctx, cancel := context.WithCancel(a.ctx)
@@ -44,8 +44,8 @@ func (a *actor) loop(name string, goroutines int) (turns *atomic.Int64, stop fun
 	}
 }
 
-// Goroutines that want the plain mutex all the time do not keep a fair waiter from the
-// lock: it is next after the turns that a client may take in a row.
+// Goroutines that lock the plain mutex all the time do not keep a fair waiter from the lock. It is
+// next after the grants that a client may have in a row.
 func TestPlainLockersDoNotGetAheadOfAFairQueue(t *testing.T) {
 	t.Parallel()
 	const perClient = 8 // WithTurns by default
@@ -95,8 +95,8 @@ func TestPlainLockersDoNotGetAheadOfAFairQueue(t *testing.T) {
 	}
 }
 
-// Each way in which a plain mutex becomes free gives the lock to the first of the queue,
-// at once.
+// In each way in which a plain mutex becomes free, the first waiter of the queue gets the lock
+// immediately.
 func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(s *stage, a *actor, h *lock.Hold){
@@ -130,7 +130,7 @@ func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 				h := a.lock("door")
 				w := b.beginFair(b.ctx, "door")
 				s.queued("door", 1)
-				synctest.Wait() // its first beat has found the lock taken
+				synctest.Wait() // its first heartbeat has found the lock taken
 				freed := time.Now()
 				free(s, a, h)
 				next := w.got()
@@ -143,8 +143,8 @@ func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 	}
 }
 
-// Waiters of the queue that have all died keep plain ones waiting for two heartbeats at
-// most, the second because the server may have stood still; no place of theirs is left.
+// All waiters of the queue have crashed. They delay plain waiters for at most two heartbeats, the
+// second because the server may have stood still. Their places are gone at the end.
 func TestDeadFairWaitersKeepPlainOnesForTwoHeartbeats(t *testing.T) {
 	t.Parallel()
 	for _, try := range []bool{false, true} {
@@ -176,8 +176,9 @@ func TestDeadFairWaitersKeepPlainOnesForTwoHeartbeats(t *testing.T) {
 	}
 }
 
-// A plain waiter hears nothing when the lock goes to a fair one, and so not that this one
-// died. It asks at its poll, also where the heartbeats of the dead are far shorter.
+// A plain waiter gets no message when the lock goes to a fair waiter, so it does not notice that
+// this one has crashed. It asks at its poll, even if the heartbeats of the crashed waiters are far
+// shorter.
 func TestAPlainWaiterFindsDeadFairOnesAtItsPoll(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -199,8 +200,8 @@ func TestAPlainWaiterFindsDeadFairOnesAtItsPoll(t *testing.T) {
 	})
 }
 
-// A queue that cannot be served (its fence cannot be counted up, its heartbeats are of
-// another type) does not make a plain Lock ask without a pause.
+// Redis cannot serve this queue (its fence cannot be counted up, or its heartbeats are of another
+// type). A plain Lock does not ask without a pause because of that.
 func TestAQueueThatCannotBeServedIsNotAskedWithoutPause(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -217,8 +218,8 @@ func TestAQueueThatCannotBeServedIsNotAskedWithoutPause(t *testing.T) {
 	})
 }
 
-// Redisson, and whatever else writes the key by itself, does not look at the queue. The
-// waiters find its release by their beats.
+// Redisson, and everything else that writes the key by itself, does not know the queue. The waiters
+// find its release by their heartbeats.
 func TestAFairWaiterFindsTheReleaseOfAClientThatKnowsNoQueue(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {

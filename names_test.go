@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 )
 
-// Names that differ by braces alone are two locks: what happens to one grants nothing
-// to a waiter of the other.
+// Names that differ only by braces are two locks. An event of one grants nothing to a waiter of the
+// other.
 func TestNamesThatDifferByBracesAreDifferentLocks(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][2]string{{"{door}", "door"}, {"door", "{door}"}} {
@@ -21,7 +21,7 @@ func TestNamesThatDifferByBracesAreDifferentLocks(t *testing.T) {
 			onBoth(t, func(s *stage) {
 				holder, waiter, other := s.actor(), s.actor(), s.actor()
 				h := holder.lockFair(names[0])
-				w := waiter.beginFair(waiter.ctx, names[0]).asked(2) // it joins, and asks once more when it listens
+				w := waiter.beginFair(waiter.ctx, names[0]).asked(2) // it joins, and asks again when it listens
 				s.queued(names[0], 1)
 				before := waiter.scripts.Load()
 				bounded, cancel := context.WithTimeout(other.ctx, 20*time.Second)
@@ -54,11 +54,11 @@ func TestNamesThatDifferByBracesAreDifferentLocks(t *testing.T) {
 			onBoth(t, func(s *stage) {
 				holder, waiter, other := s.actor(), s.actor(), s.actor()
 				p := mustAcquire(s.T, holder.Semaphore(names[0], 1), 1)
-				before := waiter.scripts.Load() + 2 // it joins, and asks once more when it listens
+				before := waiter.scripts.Load() + 2 // it joins, and asks again when it listens
 				got, failed := acquires(waiter.ctx, waiter.Semaphore(names[0], 1), 1)
 				s.await("it waits", func() bool { return waiter.scripts.Load() == before })
 				require.EqualValues(s, 1, s.admin.ZCard(context.Background(), key.ForSemaphore(names[0]).Queue).Val())
-				sem := other.Semaphore(names[1], 2) // another limit: another semaphore
+				sem := other.Semaphore(names[1], 2) // another limit, so it is another semaphore
 				for range 3 {
 					both := mustAcquire(s.T, sem, 2)
 					require.NoError(s, both.Release(context.Background()))
@@ -75,8 +75,8 @@ func TestNamesThatDifferByBracesAreDifferentLocks(t *testing.T) {
 	}
 }
 
-// The two share the channel and the fence in Redisson's layout. A release of one makes
-// a waiter of the other ask once, in vain; fences of both grow.
+// In Redisson's layout, the two names share the channel and the fence. A release of one makes a
+// waiter of the other ask once, without success. The fences of both grow.
 func TestNamesThatDifferByBracesShareChannelAndFenceInPeace(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {

@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: what operators are told of a queue is true, whatever happens to
-// the queue, the waiters and the link meanwhile.
+// The goal of this file: operators get true answers about a queue, whatever happens to the queue,
+// the waiters and the link meanwhile.
 
 // waitingLine is the queue of one name, as operators see it.
 type waitingLine interface {
@@ -25,7 +25,7 @@ type waitingLine interface {
 	RemoveWaiter(ctx context.Context, acquisition string) (bool, error)
 }
 
-// queuesOf are the queues that operators can look at, with their keys.
+// queuesOf are the queues that operators can inspect, with their keys.
 var queuesOf = map[string]func(c *redlatch.Client, name string) (l waitingLine, queue, alive string){
 	"fair mutex": func(c *redlatch.Client, name string) (waitingLine, string, string) {
 		k := key.ForMutex(name)
@@ -37,7 +37,7 @@ var queuesOf = map[string]func(c *redlatch.Client, name string) (l waitingLine, 
 	},
 }
 
-// everyQueue plays with an operator whose link may fail.
+// everyQueue runs play with an operator whose link may fail.
 func everyQueue(t *testing.T, play func(t *testing.T, v, link *redistest.Virtual, by locker, open func(*redlatch.Client) waitingLine, keys [2]string)) {
 	t.Helper()
 	for name, of := range queuesOf {
@@ -53,7 +53,7 @@ func everyQueue(t *testing.T, play func(t *testing.T, v, link *redistest.Virtual
 	}
 }
 
-// byHand puts living waiters into a queue, and returns how they stand there.
+// byHand puts live waiters into a queue, and returns their entries.
 func byHand(t *testing.T, rdb *redis.Client, keys [2]string, n int) (members []string) {
 	t.Helper()
 	queued, beats := make([]redis.Z, n), make([]redis.Z, n)
@@ -69,8 +69,8 @@ func byHand(t *testing.T, rdb *redis.Client, keys [2]string, n int) (members []s
 	return members
 }
 
-// Waiters in front leave between two pages, few or very many of them. The one behind them
-// is found, and a look at the queue shows everybody who stayed, once.
+// Waiters in front leave between two pages. They are few or very many. The operator finds the
+// waiter behind them. A read of the queue shows everybody who stayed, once.
 func TestAQueueThatMovesHidesNobody(t *testing.T) {
 	t.Parallel()
 	for _, leave := range []int{1, 700, 1500, 2400} {
@@ -119,8 +119,8 @@ func TestAQueueThatMovesHidesNobody(t *testing.T) {
 // pages matches the commands that read a part of a queue.
 func pages(cmd []string) bool { return runs("fair/queue")(cmd) || runs("fair/find")(cmd) }
 
-// The first waiter leaves before each page is read. Every page goes on where the one before
-// ended, so that a look and a removal take as many commands as there are pages.
+// The first waiter leaves before each page is read. Every page continues where the one before
+// ended. So a read and a removal take as many commands as there are pages.
 func TestAQueueThatAlwaysMovesIsReadOnce(t *testing.T) {
 	t.Parallel()
 	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
@@ -137,7 +137,7 @@ func TestAQueueThatAlwaysMovesIsReadOnce(t *testing.T) {
 				return false
 			}
 			if len(all) < waiters-20 {
-				return true // far too many pages: let it end
+				return true // far too many pages, so the test ends it
 			}
 			first := all[0]
 			all = all[1:]
@@ -154,8 +154,8 @@ func TestAQueueThatAlwaysMovesIsReadOnce(t *testing.T) {
 	})
 }
 
-// A look at a long queue is read in pages: no command keeps the server busy. None shows
-// anybody where nobody was asked for.
+// Operators read a long queue in pages, so no command keeps the server busy. A call that asks for
+// no waiters returns none.
 func TestALookAtAQueueIsReadInPages(t *testing.T) {
 	t.Parallel()
 	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
@@ -183,7 +183,7 @@ func TestALookAtAQueueIsReadInPages(t *testing.T) {
 	})
 }
 
-// A waiter is granted while the first attempt to remove it is under way, or it is removed and
+// A waiter gets the lock while the first attempt to remove it is in flight. Or it is removed, and
 // the reply is lost. The answer says which.
 func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
 	t.Parallel()
@@ -203,7 +203,7 @@ func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
 				synctest.Wait()
 				seen, _, err := operator.Queue(t.Context(), 0, 1)
 				require.NoError(t, err)
-				_, err = operator.RemoveWaiter(t.Context(), "nobody") // no waiter: no script
+				_, err = operator.RemoveWaiter(t.Context(), "nobody") // no waiter, so no script
 				require.NoError(t, err)
 				lost := redistest.Rule{Match: runs("fair/remove"), Skip: 1, Times: 1, Action: redistest.CutReply()}
 				if !removed {
@@ -228,8 +228,8 @@ func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
 	}
 }
 
-// The waiter that is removed is cut off for almost an hour. When it is back, it finds the
-// note, and does not queue again.
+// The removed waiter is cut off for almost an hour. When it is back, it finds the note, and does
+// not queue again.
 func TestARemovedWaiterIsToldAfterALongCutOff(t *testing.T) {
 	t.Parallel()
 	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, by locker, open func(*redlatch.Client) waitingLine, _ [2]string) {
@@ -255,7 +255,7 @@ func TestARemovedWaiterIsToldAfterALongCutOff(t *testing.T) {
 	})
 }
 
-// With an error, nobody was seen, and nobody was removed as far as is known.
+// With an error, the result shows nobody, and as far as is known nobody was removed.
 func TestAQueueThatCannotBeReadShowsNobody(t *testing.T) {
 	t.Parallel()
 	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, _ locker, open func(*redlatch.Client) waitingLine, keys [2]string) {
@@ -296,8 +296,8 @@ func isForce(cmd []string) bool {
 	return runs("mutex/force_release")(cmd) || runs("fair/force_release")(cmd)
 }
 
-// An operator names a holder that has let go, and one command is lost. The next holder
-// keeps the lock, and nobody says that the first one was ended.
+// An operator names a holder that has released the lock, and one command is lost. The next holder
+// keeps the lock, and nobody reports that the first one was ended.
 func TestAForcedReleaseWithALostReplyClaimsNothing(t *testing.T) {
 	t.Parallel()
 	for name, of := range forcibles {
@@ -330,8 +330,8 @@ func TestAForcedReleaseWithALostReplyClaimsNothing(t *testing.T) {
 	}
 }
 
-// An operator ends whoever has the lock. The holder that is found lets go before the
-// command comes, and somebody else gets the lock, who keeps it.
+// An operator ends whichever acquisition has the lock. The holder that the operator finds releases
+// the lock before the command arrives. Another client gets the lock and keeps it.
 func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
 	t.Parallel()
 	for name, of := range forcibles {
@@ -346,7 +346,7 @@ func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
 				require.Empty(t, who)
 				first, err := a.Lock(t.Context())
 				require.NoError(t, err)
-				// The first command asks who has the lock, the second one ends that holder.
+				// The first command asks who has the lock, and the second one ends that holder.
 				slow := link.Inject(redistest.Rule{Match: isForce, Skip: 1, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
 				got := make(chan *lock.Hold, 1)
 				time.AfterFunc(20*time.Millisecond, func() {
@@ -364,7 +364,7 @@ func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
 	}
 }
 
-// The lock is free, and more dead waiters stand in the queue than one command drops.
+// The lock is free, and the queue has more crashed waiters than one command drops.
 func TestATryBehindVeryManyDeadIsGranted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,14 +18,14 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: a waiter that lives keeps its place in a queue, and learns soon
-// of its grant, whatever its link or the server does meanwhile.
+// The goal of this file: a live waiter keeps its place in a queue, and soon knows of its grant,
+// whatever its link or the server does meanwhile.
 
-// queueLockers are the ways to lock a name that have a queue in Redis.
+// queueLockers are the ways to lock a name with a queue in Redis.
 var queueLockers = map[string]locker{"fair mutex": byFairMutex, "semaphore": bySemaphore}
 
-// B's request for a place runs, and its replies are lost on connections that stay open.
-// B asks again while the place is sure to stand, and so is served before C.
+// Redis runs B's request for a place, and loses its replies on connections that stay open. B asks
+// again while its place is certainly there, so it is served before C.
 func TestLostRepliesToARequestCostNoPlace(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
@@ -73,8 +73,8 @@ func repliesToARequestAreLost(t *testing.T, by locker, heartbeat time.Duration, 
 	time.Sleep(time.Minute)
 }
 
-// The server refuses everything for fifty heartbeats, several times. Afterwards every
-// waiter shows in time that it lives: nobody is dropped, and nobody queues anew.
+// The server refuses everything for fifty heartbeats, several times. Afterwards every waiter sends
+// its heartbeat in time. Nobody is dropped, and nobody queues again.
 func TestAServerThatRefusesForAWhileDropsNobody(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
@@ -128,9 +128,9 @@ func serverRefuses(t *testing.T, by locker, heartbeat time.Duration) {
 	time.Sleep(time.Minute)
 }
 
-// A grant falls into the gap between two pub/sub connections of a client, and its message
-// is lost. All waiters of the client beat when the new connection listens, in batches; the
-// next beat would come much later.
+// A grant comes in the gap between two pub/sub connections of a client, and its message is lost.
+// All waiters of the client send heartbeats in batches when the new connection listens. The next
+// heartbeat would come much later.
 func TestAGrantWhoseMessageFellIntoAGapIsFoundAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, lock := range []func(a *actor) *asking{
@@ -178,7 +178,7 @@ func (a *actor) beginPermit() *asking {
 	return w
 }
 
-// giveBack gives back what was asked for.
+// giveBack releases the lock or the permit.
 func (w *asking) giveBack() {
 	w.a.s.Helper()
 	require.NoError(w.a.s, w.err)
@@ -189,8 +189,8 @@ func (w *asking) giveBack() {
 	w.a.s.unlock(w.hold)
 }
 
-// B hears no messages, and its lease is shorter than a third of its heartbeat. It learns
-// by a beat of what it was granted, before that ends.
+// B gets no messages, and its lease is shorter than a third of its heartbeat. It learns of its
+// grant by a heartbeat before the grant ends.
 func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
@@ -224,8 +224,8 @@ func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
 	}
 }
 
-// B is granted the lock, and its question is lost or takes longer than its heartbeat. B
-// asks again while the grant stands, and so is served before C, which waits behind it.
+// B gets the lock, and its command that takes the grant is lost or takes longer than its heartbeat.
+// B asks again while the grant is valid. So it is served before C, which waits behind it.
 func TestOneLostOrSlowQuestionCostsNoTurn(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
@@ -276,8 +276,8 @@ func questionGoesWrong(t *testing.T, by locker, heartbeat time.Duration, action 
 	time.Sleep(time.Minute)
 }
 
-// A round trip takes more than half of the heartbeat. B gets a free lock, and one that it
-// waits for, all the same: attempts that are cut off too early make later ones longer.
+// A round trip takes more than half of the heartbeat. Nevertheless B gets a free lock, and one that
+// it waits for. Each attempt that is cut off too early makes later ones longer.
 func TestASlowLinkKeepsNobodyFromTheLock(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
@@ -310,8 +310,8 @@ func TestASlowLinkKeepsNobodyFromTheLock(t *testing.T) {
 	}
 }
 
-// B gives up while its link is down, for longer than its lease. Its place, which would stand
-// for its whole heartbeat, is given up when the link is back.
+// B gives up while its link is down, for longer than its lease. Its place would stay for its whole
+// heartbeat. The client gives it up when the link is back.
 func TestAPlaceIsGivenUpForAsLongAsItStands(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -339,9 +339,9 @@ func TestAPlaceIsGivenUpForAsLongAsItStands(t *testing.T) {
 	})
 }
 
-// The first command of an Unlock frees the lock, and many dead waiters are left to be
-// dropped. That fails until the context of the Unlock ends: the lock is free all the same,
-// and the rest is done later.
+// The first command of an Unlock frees the lock, and many expired waiters must still be dropped.
+// That fails until the context of the Unlock ends. Nevertheless the lock is free, and the client
+// does the rest later.
 func TestAnUnlockThatFreedTheLockSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]redistest.Action{
@@ -384,8 +384,7 @@ func TestAnUnlockThatFreedTheLockSaysSo(t *testing.T) {
 	}
 }
 
-// deadWaiters puts waiters into the queue of a fair mutex whose heartbeat has ended, and
-// their grace too.
+// deadWaiters puts waiters into the queue of a fair mutex whose heartbeat and grace have ended.
 func deadWaiters(t *testing.T, rdb *redis.Client, name string, n int) {
 	t.Helper()
 	died := time.Now().Add(-time.Second)
@@ -400,7 +399,7 @@ func deadWaiters(t *testing.T, rdb *redis.Client, name string, n int) {
 	require.NoError(t, rdb.ZAdd(t.Context(), k.Alive, append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"})...).Err())
 }
 
-// takesAGrant matches the question of a waiter, which takes over what it was granted.
+// takesAGrant matches the command of a waiter that takes over its grant.
 func takesAGrant(cmd []string) bool {
 	switch lua.Runs(cmd) {
 	case "fair/beat", "semaphore/beat":

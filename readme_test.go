@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every Go block of the README stands, to the letter, in the compiled examples.
+// Every Go block of the README is in the compiled examples, letter for letter.
 func TestReadmeCodeIsCompiled(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

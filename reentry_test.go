@@ -17,10 +17,10 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: a lock is re-entered where the context descends from a hold
-// of it, and nowhere else (ADR 11).
+// The goal of this file: a call re-enters a lock if its context descends from a hold of it, and in
+// no other case (ADR 11).
 
-// eitherMutex is what both kinds of mutex can do.
+// eitherMutex has the methods of both kinds of mutex.
 type eitherMutex interface {
 	Lock(context.Context) (*lock.Hold, error)
 	TryLock(context.Context) (*lock.Hold, error)
@@ -69,7 +69,7 @@ func (r *reentry) unlock(holds ...*lock.Hold) {
 	}
 }
 
-// refused asserts that name is somebody else's by ctx.
+// refused asserts that ctx cannot lock name, because somebody else holds it.
 func (r *reentry) refused(ctx context.Context, name string) {
 	r.Helper()
 	_, err := r.mutex(name).TryLock(ctx)
@@ -85,8 +85,8 @@ func (r *reentry) entered(ctx context.Context, h *lock.Hold) *lock.Hold {
 	return inner
 }
 
-// crowd runs work in twenty goroutines at once. Work reads the counter, takes time,
-// and writes it; it counts up to twenty only if it is never run twice at a time.
+// crowd runs work in twenty goroutines at once. work reads the counter, takes time, and writes it.
+// It counts up to twenty only if it never runs twice at the same time.
 func crowd(t *testing.T, in func(i int, work func(context.Context) error) error) {
 	t.Helper()
 	const goroutines = 20
@@ -133,7 +133,7 @@ func TestGoroutinesWithTheContextOfAHoldExcludeEachOther(t *testing.T) {
 	})
 }
 
-// Both kinds of mutex of one name are one lock, in the body of a permit too.
+// Both kinds of mutex of one name are one lock, also in the body of a permit.
 func TestGoroutinesExcludeEachOtherByAllPrimitives(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
 		m, f, s := r.locks.Mutex("inner"), r.locks.FairMutex("inner"), r.locks.Semaphore("inner", 20)
@@ -178,7 +178,7 @@ func TestGoroutinesMayAllReenterTheLockOfTheirParent(t *testing.T) {
 	})
 }
 
-// Whoever re-enters an outer lock from deep inside still has the locks in between.
+// If a nested call re-enters an outer lock, it still has the locks in between.
 func TestReentryForgetsNoLockInBetween(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
 		a := r.lock(context.Background(), "a")
@@ -197,7 +197,7 @@ func TestReentryForgetsNoLockInBetween(t *testing.T) {
 	})
 }
 
-// An outer context knows nothing of the locks that were taken with it.
+// An outer context has no part in the locks that were taken with it.
 func TestTheContextBeforeALockDoesNotReenterIt(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
 		a := r.lock(context.Background(), "a")
@@ -211,8 +211,8 @@ func TestTheContextBeforeALockDoesNotReenterIt(t *testing.T) {
 	})
 }
 
-// A context outlives the hold it is of: it re-enters the locks that are still held on
-// its path, and takes the others anew.
+// A context outlives its hold. It re-enters the locks on its path that are still held, and takes
+// the others anew.
 func TestTheContextOfAReleasedHoldReentersWhatIsStillHeld(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
 		a := r.lock(context.Background(), "a")
@@ -244,7 +244,7 @@ func TestTheOtherKindOfMutexReentersAlongThePath(t *testing.T) {
 	})
 }
 
-// The price of one owner for a whole chain.
+// This is the price of one owner for a whole chain.
 func TestGoroutinesOfOneOwnerDoNotExcludeEachOther(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
 		chain := redlatch.WithOwner(context.Background())

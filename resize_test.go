@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// operators are two clients that resize, one of them over a link of its own; and a
-// client that works.
+// operators has two clients that resize, one of them over a link of its own, and a client that
+// works.
 type operators struct {
 	server         *redistest.Virtual
 	link           *redistest.Virtual // of linked
@@ -25,7 +25,7 @@ type operators struct {
 	worker         *redlatch.Client
 }
 
-// operatorsIn makes them. The server knows all scripts, and they know its clock.
+// operatorsIn makes them. The server knows all scripts, and the clients know its clock.
 func operatorsIn(t *testing.T) operators {
 	t.Helper()
 	v := redistest.Bubble(t)
@@ -44,7 +44,7 @@ func operatorsIn(t *testing.T) operators {
 	return o
 }
 
-// unitWaiters is that many waiters for one unit each, which keep what they get until done.
+// unitWaiters starts n waiters for one unit each, which keep their units until done.
 func unitWaiters(t *testing.T, s *semaphore.Semaphore, n int, done context.Context) {
 	t.Helper()
 	for range n {
@@ -58,7 +58,7 @@ func unitWaiters(t *testing.T, s *semaphore.Semaphore, n int, done context.Conte
 	}
 }
 
-// A Resize of many waiters takes several commands, and another comes between them.
+// A Resize with many waiters takes several commands, and another Resize comes between them.
 func TestAResizeInSeveralCommandsLeavesALaterOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestAResizeInSeveralCommandsLeavesALaterOne(t *testing.T) {
 	})
 }
 
-// The connection breaks behind a Resize, which is sent again. The first copy arrives
-// after the next Resize: of the same client, or of another.
+// The connection breaks after a Resize, and the client sends it again. The first copy arrives after
+// the next Resize, of the same client or of another.
 func TestALateCopyOfAResizeChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(operators) *redlatch.Client{
@@ -119,8 +119,8 @@ func TestALateCopyOfAResizeChangesNothing(t *testing.T) {
 	}
 }
 
-// A client whose guess of the server's clock lags takes effect all the same, and so does
-// one that knows no clock yet.
+// A Resize takes effect although its client's guess of the server's clock lags. The same holds for
+// a client that does not know the clock yet.
 func TestAResizeByAClockThatLagsTakesEffect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAResizeByAClockThatLagsTakesEffect(t *testing.T) {
 	})
 }
 
-// Two resizes at one instant of virtual time, which is the stamp of both.
+// Two resizes happen at one instant of virtual time, which is the stamp of both.
 func TestResizesOfOneInstantBothTakeEffect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestResizesOfOneInstantBothTakeEffect(t *testing.T) {
 	})
 }
 
-// An answer is lost, another Resize comes between, and then Redis answers no more: it
-// may have taken effect.
+// An answer is lost, another Resize comes between, and then Redis does not answer any more. The
+// first Resize may have taken effect.
 func TestASupersededResizeMayHaveTakenEffect(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestASupersededResizeMayHaveTakenEffect(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the commands that serve the rest of the waiters, the first one has
-// said what was done.
+// The answer of the first command says what was done, whatever happens to the commands that serve
+// the other waiters.
 func TestErrorsOfFurtherCommandsHideNoAnswer(t *testing.T) {
 	t.Parallel()
 	for _, refusal := range []string{"LOADING Redis is loading", "NOPERM no", "lost"} {
@@ -236,7 +236,7 @@ func TestErrorsOfFurtherCommandsHideNoAnswer(t *testing.T) {
 	}
 }
 
-// The permit was taken away. The first command of its Release says so, a reply to the
+// The permit was taken away. The first command of its Release reports that, and the reply to the
 // second one is lost.
 func TestALostReplyToAFurtherCommandHidesNoLoss(t *testing.T) {
 	t.Parallel()
@@ -262,8 +262,7 @@ func TestALostReplyToAFurtherCommandHidesNoLoss(t *testing.T) {
 	})
 }
 
-// A waiter gives up in an outage that is longer than its lease, and shorter than its
-// heartbeat.
+// A waiter gives up during an outage that is longer than its lease, and shorter than its heartbeat.
 func TestAPlaceIsGivenBackForAsLongAsItStands(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]redlatch.Option{
@@ -298,7 +297,7 @@ func TestAPlaceIsGivenBackForAsLongAsItStands(t *testing.T) {
 	}
 }
 
-// More dead waiters stand before a TryAcquire than one command drops, and nobody else.
+// Only crashed waiters are ahead of a TryAcquire, and more than one command drops.
 func TestATryPassesManyDeadWaiters(t *testing.T) {
 	t.Parallel()
 	k, l := key.ForSemaphore("door"), key.ForMutex("door")
@@ -326,7 +325,7 @@ func TestATryPassesManyDeadWaiters(t *testing.T) {
 					queued = append(queued, redis.Z{Score: float64(died.UnixMicro() + int64(i)), Member: member})
 					beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: member})
 				}
-				beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"}) // it has been given, and is over
+				beats = append(beats, redis.Z{Score: float64(died.UnixMilli()), Member: "grace"}) // the grace is over
 				require.NoError(t, v.Client().ZAdd(t.Context(), c.queue, queued...).Err())
 				require.NoError(t, v.Client().ZAdd(t.Context(), c.alive, beats...).Err())
 				release, err := c.try(locksOn(t, v.Client()))
@@ -337,7 +336,8 @@ func TestATryPassesManyDeadWaiters(t *testing.T) {
 	}
 }
 
-// Of three hundred permits of three units each not all entries are shown, and all units.
+// Three hundred permits have three units each. The result does not show all entries, but it counts
+// all units.
 func TestInspectShowsAllUnitsOfAPermit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// What the scripts look like on the wire, for faults that hit one of them: name,
-// hash, number of keys, keys, arguments. The tests of package lua check that the
-// numbers of arguments stay what they are.
+// script matches a script as it is on the wire, for faults that hit one script: name, hash, number
+// of keys, keys, arguments. The tests of package lua check that the numbers of arguments do not
+// change.
 func script(cmd []string, keys, args int) bool {
 	return anyScript(cmd) && cmd[2] == strconv.Itoa(keys) && len(cmd) == 3+keys+args
 }

@@ -33,7 +33,7 @@ import (
 
 const securityPage = "docs/security.md"
 
-// documentedACL is the rule of the page, in the words of ACL SETUSER.
+// documentedACL returns the rule of the page, as words for ACL SETUSER.
 func documentedACL(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile(securityPage)
@@ -43,13 +43,13 @@ func documentedACL(t *testing.T) []string {
 	return strings.Fields(string(block[1]))
 }
 
-// fairACL is what fair mutexes need besides, likewise.
+// fairACL returns the further words that fair mutexes need.
 func fairACL(t *testing.T) []string {
 	t.Helper()
 	return furtherACL(t, "Fair mutexes need besides:")
 }
 
-// furtherACL is the rule of the page under those words.
+// furtherACL returns the rule of the page below those words.
 func furtherACL(t *testing.T, words string) []string {
 	t.Helper()
 	page, err := os.ReadFile(securityPage)
@@ -59,7 +59,7 @@ func furtherACL(t *testing.T, words string) []string {
 	return strings.Fields(string(block[1]))
 }
 
-// everythingOfSemaphores uses what a semaphore does beyond mutexes.
+// everythingOfSemaphores uses the commands of a semaphore that mutexes do not have.
 func everythingOfSemaphores(a, b *actor, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -89,7 +89,7 @@ func everythingOfSemaphores(a, b *actor, name string) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(time.Until(waiters[0].Since.Add(waiters[0].Heartbeat / 2))) // for a beat
+	time.Sleep(time.Until(waiters[0].Since.Add(waiters[0].Heartbeat / 2))) // for a heartbeat
 	if err := p.Release(ctx); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func everythingOfSemaphores(a, b *actor, name string) error {
 	return removedFromSemaphore(ctx, mine, theirs)
 }
 
-// removedFromSemaphore has an operator take a waiter out of the queue.
+// removedFromSemaphore makes an operator remove a waiter from the queue.
 func removedFromSemaphore(ctx context.Context, mine, theirs *semaphore.Semaphore) error {
 	p, err := mine.Acquire(ctx, 3)
 	if err != nil {
@@ -133,7 +133,7 @@ func removedFromSemaphore(ctx context.Context, mine, theirs *semaphore.Semaphore
 func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 	t.Parallel()
 	further := furtherACL(t, "And semaphores, besides the first rule:")
-	short := redlatch.WithHeartbeat(300 * time.Millisecond) // what is denied shows at a beat
+	short := redlatch.WithHeartbeat(300 * time.Millisecond) // a heartbeat shows what is denied
 	t.Run("enough", func(t *testing.T) {
 		t.Parallel()
 		aclStage(t, func(s *stage, rule []string) {
@@ -165,7 +165,7 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 	}
 }
 
-// Each pattern of the rule for tagged names is used by one of the three kinds.
+// One of the three kinds uses each pattern of the rule for tagged names.
 func TestTheDocumentedACLOfTaggedNamesIsEnough(t *testing.T) {
 	t.Parallel()
 	aclStage(t, func(s *stage, rule []string) {
@@ -182,7 +182,7 @@ func TestTheDocumentedACLOfTaggedNamesIsEnough(t *testing.T) {
 	})
 }
 
-// everythingFair uses what a fair mutex does beyond others.
+// everythingFair uses the commands of a fair mutex that others do not have.
 func everythingFair(s *stage, a, b *actor, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -201,7 +201,7 @@ func everythingFair(s *stage, a, b *actor, name string) error {
 		}()
 		return got
 	}
-	// One waits until it is removed, and one for the lock.
+	// One waiter waits until it is removed, and one waits for the lock.
 	gone := wait(a)
 	fair := b.FairMutex(name)
 	var waiters []lock.Waiter
@@ -290,9 +290,9 @@ func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
 	}
 }
 
-// Another tenant of the server, with the same rights to names of its own, knows the id
-// of the victim's client, and may publish to it whatever it likes: nobody is granted
-// anything by that, and nobody is removed from a queue.
+// Another tenant of the server has the same rights to names of its own. It knows the id of the
+// victim's client, and may publish anything to it. Nobody gets a grant by that, and nobody is
+// removed from a queue.
 func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 	t.Parallel()
 	aclStage(t, func(s *stage, rule []string) {
@@ -303,7 +303,7 @@ func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 		s.setUser(theirs)
 		evil := s.newClient(&wires{}, []func(*redis.Options){func(o *redis.Options) { o.Username, o.Password = "evil", "SECRET" }})
 
-		long := redlatch.WithHeartbeat(30 * time.Second) // no beat is to help
+		long := redlatch.WithHeartbeat(30 * time.Second) // heartbeats must not help
 		a, b := s.actorOf(rule, long), s.actorOf(rule, long)
 		ctx := t.Context()
 		h, err := a.FairMutex("door").Lock(ctx)
@@ -358,7 +358,8 @@ func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 	})
 }
 
-// complaints is what clients log, but for renewals that a busy machine answered late.
+// complaints returns the log lines of clients, except those about renewals that a busy machine
+// answered late.
 func complaints(actors ...*actor) (lines []string) {
 	for _, a := range actors {
 		for _, line := range a.log.lines() {
@@ -370,13 +371,13 @@ func complaints(actors ...*actor) (lines []string) {
 	return lines
 }
 
-// aclStage is a server with the documented user, whose clients log in as it.
+// aclStage is a server with the documented user. Its clients log in as that user.
 func aclStage(t *testing.T, play func(s *stage, rule []string)) {
 	t.Helper()
 	onServer(t, func(s *stage) { play(s, documentedACL(t)) })
 }
 
-// setUser makes the user anew, with the rule and what is said after it.
+// setUser makes the user anew, with the rule and the further words.
 func (s *stage) setUser(rule []string, more ...string) {
 	s.Helper()
 	args := []any{"ACL", "SETUSER", rule[0], "reset"}
@@ -392,12 +393,11 @@ func (s *stage) actorOf(rule []string, options ...redlatch.Option) *actor {
 	return s.actorAs([]func(*redis.Options){login}, append(options, redlatch.WithPrefix("svc:"))...)
 }
 
-// aclLease is a lease that a busy machine renews in time, and one that a test can wait
-// for the end of.
+// aclLease is a lease that a busy machine renews in time, and whose end a test can wait for.
 const aclLease = 4 * time.Second
 
-// everything uses all that a lock can do, in a name of its own; the error is
-// that of what failed first, by its name.
+// everything uses all commands of a lock, on a name of its own. The error is that of the first call
+// that failed, with the name of the call.
 func everything(s *stage, a, b *actor, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -434,7 +434,7 @@ func everything(s *stage, a, b *actor, name string) error {
 	if _, err := b.Mutex(name).TryLock(ctx); !errors.Is(err, redlatch.ErrNotAcquired) {
 		return step("try a held lock", err)
 	}
-	// A goroutine of the same client waits, and one of another.
+	// A goroutine of the same client waits, and so does one of another client.
 	queue, other := make(chan error, 1), make(chan error, 1)
 	stands := make(chan struct{})
 	go func() {
@@ -483,7 +483,7 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 		for _, name := range []string{"door", "with blank", "🔒"} {
 			require.NoError(t, everything(s, a, b, name), name)
 		}
-		// Waiting by messages alone: the poll is far away.
+		// Waiting by messages alone, because the poll bound is very long.
 		hold := a.lock("door")
 		waits := b.begin(b.ctx, "door").asked(2)
 		s.unlock(hold)
@@ -491,7 +491,7 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 		require.Empty(t, complaints(a, b))
 		require.Empty(t, denials(s), "the server's log has denied something")
 
-		// Others' names are out of reach.
+		// Names of others are denied.
 		stranger, err := redlatch.New(a.rdb)
 		require.NoError(t, err)
 		_, err = stranger.Mutex("other").TryLock(t.Context())
@@ -501,7 +501,7 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 	})
 }
 
-// denials are what the server's ACL log has, but for what go-redis tries by
+// denials returns the entries of the server's ACL log, except for commands that go-redis sends by
 // itself when it connects.
 func denials(s *stage) (denied []string) {
 	s.Helper()
@@ -516,8 +516,8 @@ func denials(s *stage) (denied []string) {
 	return denied
 }
 
-// deniedText is what the versions of Redis and Valkey say to a command that may
-// not be used: by itself, and inside of a script.
+// deniedText matches the errors of Redis and Valkey for a denied command, alone and inside a
+// script.
 var deniedText = regexp.MustCompile(`NOPERM|The user executing the script can't run|ACL failure in script`)
 
 func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
@@ -529,7 +529,7 @@ func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, commands)
-	// What the page says of these; the others are refused.
+	// The page describes these consequences. In the other cases the call is refused.
 	polls := func(s *stage, a, b *actor) {
 		for range 3 {
 			hold := a.lock("door")
@@ -572,7 +572,7 @@ func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 				s.setUser(rule)
 				options := []redlatch.Option{redlatch.WithPoll(20 * time.Millisecond), redlatch.WithLease(aclLease)}
 				if command == "ping" {
-					options = nil // what wakes is the message
+					options = nil // messages wake up the waiter
 				}
 				a, b := s.actorOf(rule, options...), s.actorOf(rule, options...)
 				s.setUser(rule, "-"+command)
@@ -609,7 +609,7 @@ func TestLocksOverTLS(t *testing.T) {
 		secure := func(o *redis.Options) {
 			o.Addr = addr.String()
 			o.TLSConfig = &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}
-			o.Dialer = nil // go-redis makes one that speaks TLS
+			o.Dialer = nil // go-redis makes one that uses TLS
 		}
 		a := s.actorAs([]func(*redis.Options){secure})
 		b := s.actorAs([]func(*redis.Options){secure})
@@ -621,7 +621,7 @@ func TestLocksOverTLS(t *testing.T) {
 		s.unlock(waits.got())
 		require.Empty(t, complaints(b))
 
-		// A server that is not trusted is told nothing, so nothing can be granted.
+		// The client sends nothing to a server that it does not trust, so nothing can be granted.
 		rdb := redis.NewClient(&redis.Options{
 			Addr: addr.String(), TLSConfig: &tls.Config{ServerName: "localhost", MinVersion: tls.VersionTLS12},
 			MaxRetries: -1, DialerRetries: 1,
@@ -642,8 +642,8 @@ func TestLocksOverTLS(t *testing.T) {
 		"--tls-ca-cert-file", certFile, "--tls-auth-clients", "no")
 }
 
-// speaksTLS has the server program fail to start with a certificate that is not
-// there, and looks what it complains about.
+// speaksTLS makes the server program fail to start with a certificate that does not exist, and
+// checks the error.
 func speaksTLS(t *testing.T) bool {
 	t.Helper()
 	path := cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server")
@@ -656,7 +656,7 @@ func speaksTLS(t *testing.T) bool {
 	return !regexp.MustCompile(`(?i)bad directive|finding TLS support|connection type tls`).Match(said)
 }
 
-// makeCertificate makes a certificate that signs itself, for this test alone.
+// makeCertificate makes a self-signed certificate for this test alone.
 func makeCertificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -24,10 +24,10 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// A thousand times units are taken and given back, or not: replies and requests are
-// lost, commands run twice, waits are cancelled, clients die, the limit goes up and
-// down. Never are more units trusted than a limit of the last while allowed, and in
-// the end all are there again: 0 leaked, 0 minted.
+// Workers acquire and release units a thousand times, or fail to. Replies and requests are lost,
+// and commands run twice. Waits are cancelled, clients crash, and the limit goes up and down.
+// Holders never trust more units than a limit of the last while allowed. At the end all units are
+// there again: 0 leaked, 0 minted.
 func TestAThousandCyclesLeakAndMintNoPermit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
@@ -44,7 +44,7 @@ const (
 	cycles    = 1000
 )
 
-// mill is many workers on one semaphore, and what they have.
+// mill has many workers on one semaphore, with their permits.
 type mill struct {
 	t      *testing.T
 	server *redistest.Virtual
@@ -54,7 +54,7 @@ type mill struct {
 	sems    []*semaphore.Semaphore
 	wires   []*redis.Client
 	held    map[*semaphore.Permit]struct{}
-	limits  map[time.Time]int // by when they ended; zero: now
+	limits  map[time.Time]int // limits, by the time at which they ended; zero: now
 	cycles  int
 	granted int
 	lost    int
@@ -72,7 +72,7 @@ func newMill(t *testing.T, seed uint64) *mill {
 	return m
 }
 
-// renew starts a process in the place of one that has died.
+// renew starts a process in place of one that has crashed.
 func (m *mill) renew(i int) {
 	wire := m.server.Client()
 	sem := locksOn(m.t, wire, redlatch.WithLease(millLease), redlatch.WithHeartbeat(millLease/2)).Semaphore("mill", millLimit)
@@ -119,7 +119,7 @@ func (m *mill) run() {
 			case 5, 6:
 				m.resize()
 			default:
-				_ = m.wires[i].Close() // as a kill: nothing is given back
+				_ = m.wires[i].Close() // like a kill: the process releases nothing
 				m.renew(i)
 			}
 		}
@@ -177,7 +177,7 @@ func (m *mill) cycle() {
 	}
 }
 
-// took checks that those who trust their permits have no more than was allowed.
+// took checks that the holders that trust their permits have no more units than allowed.
 func (m *mill) took(p *semaphore.Permit) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,9 +218,9 @@ func (m *mill) settled(bites int) {
 	sem := locksOn(m.t, m.server.Client()).Semaphore("mill", millLimit)
 	_, err := sem.Resize(context.Background(), millLimit)
 	require.NoError(m.t, err)
-	// Where nobody asked after them, those that died in the queue are taken for living
-	// once more, and granted as far as there is room: see queue_grace.lua. After that
-	// heartbeat, and before the next grace, whoever asks drops the rest.
+	// If nobody has asked for a while, Redis takes crashed waiters for live once more, and grants
+	// units to them while there are free units: see queue_grace.lua. After that heartbeat, and before
+	// the next grace, the next command drops the rest.
 	time.Sleep(millLease * 2 / 3)
 	_, err = sem.Resize(context.Background(), millLimit)
 	require.NoError(m.t, err)
@@ -234,13 +234,13 @@ func (m *mill) settled(bites int) {
 	onlyLimitOf(m.t, m.server.Client(), "mill")
 	require.Greater(m.t, m.granted, cycles/10)
 	require.Greater(m.t, bites, 50)
-	time.Sleep(20 * time.Second) // go-redis dials on in the background
+	time.Sleep(20 * time.Second) // go-redis goes on dialling in the background
 	m.t.Logf("%d cycles: %d granted, %d lost, %d faults bit", cycles, m.granted, m.lost, bites)
 }
 
 func init() { workers["permits"] = permitsWorker }
 
-// permitsWorker takes units, says so, and keeps them until it is killed.
+// permitsWorker acquires units, reports that, and keeps them until it is killed.
 func permitsWorker() error {
 	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
 	if err != nil {
@@ -266,8 +266,8 @@ func permitsWorker() error {
 	return nil
 }
 
-// Processes that are killed leave their units for a lease, and no longer; one that
-// was stopped beyond it finds its permit lost and takes nothing from the next.
+// Processes that are killed keep their units for a lease, and no longer. A process that was stopped
+// for longer finds its permit lost, and takes nothing from the next holder.
 func TestUnitsOfKilledProcessesComeBack(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
@@ -296,7 +296,7 @@ func TestUnitsOfKilledProcessesComeBack(t *testing.T) {
 	all[2].signal(syscall.SIGSTOP)
 	fifth := within(t, first(acquires(t.Context(), sem, 1)), "it was stopped beyond its lease")
 	all[2].signal(syscall.SIGCONT)
-	all[2].ended() // its Release told it of the loss
+	all[2].ended() // its Release reported the loss
 	require.Equal(t, 3, inUse(t, sem).InUse, "and nothing was taken from anybody")
 	require.NoError(t, got.Release(t.Context()))
 	require.NoError(t, fifth.Release(t.Context()))

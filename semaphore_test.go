@@ -32,7 +32,7 @@ func mustAcquire(t testing.TB, s *semaphore.Semaphore, n int) *semaphore.Permit 
 	return p
 }
 
-// acquires begins an Acquire; what comes of it comes by the channels.
+// acquires begins an Acquire, whose result comes by the channels.
 func acquires(ctx context.Context, s *semaphore.Semaphore, n int) (<-chan *semaphore.Permit, <-chan error) {
 	got, failed := make(chan *semaphore.Permit, 1), make(chan error, 1)
 	go func() {
@@ -53,13 +53,13 @@ func inUse(t testing.TB, s *semaphore.Semaphore) semaphore.Info {
 	return info
 }
 
-// onlyLimitOf asserts that a semaphore has nobody and nothing but its limit.
+// onlyLimitOf asserts that Redis has only the limit of a semaphore.
 func onlyLimitOf(t testing.TB, rdb redis.UniversalClient, name string) {
 	t.Helper()
 	k := key.ForSemaphore(name)
 	members, err := rdb.ZRange(context.Background(), k.Permits, 0, -1).Result()
 	require.NoError(t, err)
-	members = slices.DeleteFunc(members, func(m string) bool { return m == "resized" }) // of one that was
+	members = slices.DeleteFunc(members, func(m string) bool { return m == "resized" }) // of a semaphore that was resized
 	require.ElementsMatch(t, []string{"limit", "declared"}, members)
 	n, err := rdb.Exists(context.Background(), k.Holders, k.Queue, k.Alive).Result()
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestWaitersForPermitsAreServedInOrder(t *testing.T) {
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, 3, busy.Length)
 
-		// One is free, which is what the second wants; but the first wants three.
+		// One unit is free. The second waiter requests one, but the first requests three.
 		require.NoError(t, held[0].Release(t.Context()))
 		time.Sleep(time.Minute)
 		require.Empty(t, small)
@@ -200,7 +200,7 @@ func TestBadInputToASemaphore(t *testing.T) {
 	})
 }
 
-// What is released twice, late, or by another way counts once.
+// A permit that is released twice, late, or by another way counts once.
 func TestPermitIsReleasedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -245,8 +245,8 @@ func TestPermitIsReleasedOnce(t *testing.T) {
 	})
 }
 
-// Whatever ends a permit, its worker hears of it before the server gives its units
-// away; or at its next renewal, where they were taken away.
+// Whatever ends a permit, its worker is notified before the server grants its units to others. If
+// an operator took them away, the worker is notified at its next renewal.
 func TestLossOfAPermitIsTold(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second
@@ -296,7 +296,7 @@ func TestLossOfAPermitIsTold(t *testing.T) {
 	}
 }
 
-// A message that is lost costs a beat.
+// A lost message costs a heartbeat.
 func TestLostGrantOfAPermitCostsABeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestLostGrantOfAPermitCostsABeat(t *testing.T) {
 	})
 }
 
-// The notice is the user's code, and runs in the middle of the wait.
+// The notice is code of the user, and runs in the middle of the wait.
 func TestANoticeOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestANoticeOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
 		}
 		require.LessOrEqual(t, time.Since(freed), heartbeat+10*time.Millisecond)
 		close(blocked)
-		for !again.Load() { // the place may be shown once more before its loss is
+		for !again.Load() { // the notice may show the place once more before its loss
 			<-shown
 		}
 		require.Empty(t, first)
@@ -382,8 +382,8 @@ func TestANoticeOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
 	})
 }
 
-// The units of a holder that died come back with its lease, also to one that waits
-// for more than one holder's.
+// The units of a crashed holder come back with the end of its lease. A waiter that needs the units
+// of several holders gets them too.
 func TestUnitsOfTheDeadComeBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,25 +392,25 @@ func TestUnitsOfTheDeadComeBack(t *testing.T) {
 		dies, lives := v.Client(), v.Client()
 		dead := locksOn(t, dies, redlatch.WithLease(lease)).Semaphore("render", 10)
 		sem := locksOn(t, lives, redlatch.WithLease(lease)).Semaphore("render", 10)
-		held := []*semaphore.Permit{mustAcquire(t, sem, 2)} // kept: what is garbage is not renewed
+		held := []*semaphore.Permit{mustAcquire(t, sem, 2)} // kept, because the client does not renew garbage
 		for range 8 {
 			held = append(held, mustAcquire(t, dead, 1))
 		}
 		time.Sleep(time.Minute)
 		got, _ := acquires(t.Context(), sem, 6)
 		time.Sleep(time.Second)
-		require.NoError(t, dies.Close()) // as a kill: nothing is given back
+		require.NoError(t, dies.Close()) // like a kill: the process releases nothing
 		crashed := time.Now()
 		<-got
 		require.LessOrEqual(t, time.Since(crashed), lease+2*time.Millisecond)
-		time.Sleep(lease) // the leases of the dead end within a beat of each other
+		time.Sleep(lease) // the leases of the crashed holders end within a heartbeat of each other
 		require.Equal(t, 8, inUse(t, sem).InUse)
 		runtime.KeepAlive(held)
 		time.Sleep(10 * time.Second)
 	})
 }
 
-// Any number of waiters that died together cost the others one heartbeat.
+// Any number of waiters that crashed together cost the others one heartbeat.
 func TestDeadWaitersForPermitsCostOneHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -437,8 +437,8 @@ func TestDeadWaitersForPermitsCostOneHeartbeat(t *testing.T) {
 	})
 }
 
-// They cost no more where they are more than one command drops: the first that lives
-// asks again at once until all are gone.
+// They cost no more if one command cannot drop all of them. The first live waiter asks again
+// immediately until all are gone.
 func TestVeryManyDeadWaitersForPermitsCostNothingMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -466,8 +466,8 @@ func TestVeryManyDeadWaitersForPermitsCostNothingMore(t *testing.T) {
 	})
 }
 
-// A dead waiter that does not fit blocks the others until its heartbeat ends, and not
-// until one of them beats after that.
+// A crashed waiter that does not fit blocks the others until its heartbeat ends, but not until the
+// next heartbeat of one of them.
 func TestADeadWaiterThatDoesNotFitCostsItsHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -492,8 +492,8 @@ func TestADeadWaiterThatDoesNotFitCostsItsHeartbeat(t *testing.T) {
 	})
 }
 
-// The key of the permits outlives all of them, whatever the one that wrote last is set
-// to: what a waiter was granted counts until its end.
+// The key of the permits outlives all of them, whatever retention the last writer has. A waiter's
+// grant counts until its end.
 func TestPermitsOutliveTheRetentionOfOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -506,7 +506,7 @@ func TestPermitsOutliveTheRetentionOfOthers(t *testing.T) {
 		p := mustAcquire(t, a, 1)
 		acquires(t.Context(), b, 1)
 		time.Sleep(time.Second)
-		require.NoError(t, dies.Close()) // it might live and trust its grant, and only be cut off
+		require.NoError(t, dies.Close()) // it might be live, trust its grant, and only be cut off
 		require.NoError(t, p.Release(t.Context()))
 		for until := time.Now().Add(heartbeat / 2); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
 			_, err := a.TryAcquire(t.Context(), 1)
@@ -516,8 +516,8 @@ func TestPermitsOutliveTheRetentionOfOthers(t *testing.T) {
 	})
 }
 
-// 8 units are waited for, then 5; the limit goes from 10 to 5 and back. Whoever waits
-// for 8 is told of the limit of 5, or keeps its place before the other.
+// One waiter requests 8 units, and the next 5. The limit goes from 10 to 5 and back. The waiter for
+// 8 gets an error about the limit of 5, or keeps its place before the other.
 func TestResizeDownAndUpKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]time.Duration{"told": time.Second, "too quick to be told": 0} {
@@ -576,7 +576,7 @@ func TestResizeServesAndTakesNothingAway(t *testing.T) {
 		p, q := <-one, <-two
 		require.Zero(t, time.Since(resized), "at once")
 
-		// Down: nothing is taken away, and the program that says the old limit goes on.
+		// Down: nothing is taken away, and the program with the old limit goes on.
 		_, err = sem.Resize(ctx, 1)
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
@@ -599,7 +599,7 @@ func TestResizeServesAndTakesNothingAway(t *testing.T) {
 		}
 		require.NoError(t, (<-next).Release(ctx))
 
-		// A waiter for more than the new limit is told, and does not block the others.
+		// A waiter for more than the new limit gets an error, and does not block the others.
 		_, err = sem.Resize(ctx, 2)
 		require.NoError(t, err)
 		held = mustAcquire(t, sem, 1)
@@ -676,8 +676,8 @@ func TestCloseReleasesPermitsAndEndsWaiters(t *testing.T) {
 	})
 }
 
-// The server grants units to a client that has begun to close, and whose caller
-// still waits. Close may have looked for permits before that.
+// The server grants units to a client that has begun to close, and whose caller still waits. Close
+// may have looked for permits before that grant.
 func TestAcquireDuringCloseGivesNoPermit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -700,7 +700,7 @@ func TestAcquireDuringCloseGivesNoPermit(t *testing.T) {
 	})
 }
 
-// The chain of calls goes on under a permit: it is no owner of its own.
+// The call chain goes on under a permit, which is no owner of its own.
 func TestPermitKeepsTheOwnerOfItsChain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -713,7 +713,7 @@ func TestPermitKeepsTheOwnerOfItsChain(t *testing.T) {
 			})
 		})
 		require.NoError(t, err)
-		// And a context without owner stays without: two permits share nothing.
+		// And a context without owner stays without one: two permits share nothing.
 		p := mustAcquire(t, locks.Semaphore("render", 1), 1)
 		h, err := locks.Mutex("door").TryLock(p.Context())
 		require.NoError(t, err)
@@ -724,8 +724,8 @@ func TestPermitKeepsTheOwnerOfItsChain(t *testing.T) {
 	})
 }
 
-// A server that forgot everything: waiters queue again, and the limit is said anew.
-// Who comes back first finds everything free, whatever the order was.
+// A server lost everything. Waiters queue again, and declare the limit again. The first to come
+// back finds everything free, whatever the order was.
 func TestWaitersForPermitsComeBackAfterLossOfData(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -754,8 +754,8 @@ func TestWaitersForPermitsComeBackAfterLossOfData(t *testing.T) {
 	})
 }
 
-// Those whose places were lost queue again with their old tickets, in whichever
-// order they notice.
+// Waiters whose places were lost queue again with their old tickets, in whichever order they
+// notice.
 func TestWaitersForPermitsKeepTheirTickets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -809,8 +809,8 @@ func TestRemovedWaiterForPermitsIsTold(t *testing.T) {
 	})
 }
 
-// What is left behind of a ForceRelease that was given up changes nothing of its
-// caller's; the race detector sees it.
+// The rest of a ForceRelease that its caller gave up changes nothing of the caller's. The race
+// detector would find that.
 func TestSemaphore_AForceReleaseThatIsGivenUpSharesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -828,7 +828,7 @@ func TestSemaphore_AForceReleaseThatIsGivenUpSharesNothing(t *testing.T) {
 	})
 }
 
-// What is given back is released, and not unlocked: after Close inside of a Do, and in the
+// Errors say that a permit is released, and not unlocked. This covers Close inside a Do, and the
 // errors of a Close that Redis does not answer.
 func TestErrorsAboutPermitsSayRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,11 +20,10 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: sequences of faults, each of which once broke the
-// library in review. They play in virtual time.
+// The goal of this file: sequences of faults. Each of them once broke the library in a review. They
+// run in virtual time.
 
-// An Unlock that is tried again after its lock was forgotten locally leaves
-// nothing behind.
+// An Unlock that is retried after the client forgot the lock leaves nothing behind.
 func TestRetriedUnlockForgetsTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -50,7 +49,7 @@ func TestRetriedUnlockForgetsTheName(t *testing.T) {
 	})
 }
 
-// A failed attempt that was made good is no outage to report later.
+// If a retry made up for a failed attempt, later calls report no outage.
 func TestOneLostReplyIsNoOutageForWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -68,7 +67,7 @@ func TestOneLostReplyIsNoOutageForWaiters(t *testing.T) {
 	})
 }
 
-// Holders are told that the client has closed, also when it could not release.
+// Holders are notified that the client has closed, also if it could not release.
 func TestCloseThatTimesOutTellsHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -89,7 +88,7 @@ func TestCloseThatTimesOutTellsHolders(t *testing.T) {
 	})
 }
 
-// A TryLock wins while a Lock of the same chain waits for Redis.
+// A TryLock gets the lock while a Lock of the same chain waits for Redis.
 func TestLockDoesNotWaitForItsOwnChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -118,7 +117,7 @@ func TestLockDoesNotWaitForItsOwnChain(t *testing.T) {
 	})
 }
 
-// A copy of the acquire is on its way while the lock is handed over.
+// A copy of the acquire is in flight while the lock is handed over.
 func TestLateAcquireAfterAHandOverIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)
@@ -142,7 +141,7 @@ func TestLateAcquireAfterAHandOverIsGivenBack(t *testing.T) {
 	})
 }
 
-// The reply of a force release is lost, and the next holder must not pay.
+// The reply of a ForceRelease is lost, and the retry must not end the next holder.
 func TestForceReleaseRunTwiceEndsOneHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -168,7 +167,7 @@ func TestForceReleaseRunTwiceEndsOneHolder(t *testing.T) {
 	})
 }
 
-// An Unlock whose time ends behind a hung command of the same lock.
+// The time of an Unlock ends while it waits for a hung command of the same lock.
 func TestUnlockBehindAHungCommandIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -194,7 +193,7 @@ func TestUnlockBehindAHungCommandIsFinished(t *testing.T) {
 	})
 }
 
-// The subscriber is still shaking hands when the client closes.
+// The subscriber's handshake is not complete when the client closes.
 func TestCloseKeepsToItsContextDuringAHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -212,7 +211,8 @@ func TestCloseKeepsToItsContextDuringAHandshake(t *testing.T) {
 	})
 }
 
-// Handed over, reply lost, and removed by hand before the second try.
+// The lock was handed over, the reply was lost, and somebody removed the lock before the second
+// attempt.
 func TestHandOverThatWasDoneIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -232,8 +232,8 @@ func TestHandOverThatWasDoneIsNoLoss(t *testing.T) {
 	})
 }
 
-// A command is told that the lock is gone, and a late copy of the acquire grants
-// it once more: nobody has it, so nobody may renew it.
+// A command gets the answer that the lock is gone, and a late copy of the acquire grants it again.
+// Nobody has it, so nobody may renew it.
 func TestNothingLostIsRenewed(t *testing.T) {
 	ctx := context.Background()
 	finders := map[string]func(s *scene, outer *lock.Hold) error{
@@ -252,7 +252,7 @@ func TestNothingLostIsRenewed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := inBubble(t)
-				s.unlock(s.lock(ctx)) // the server's clock is learned
+				s.unlock(s.lock(ctx)) // the client learns the server's clock
 				kept := s.copies(anAcquire)
 				outer := s.lock(ctx)
 				require.ErrorIs(t, find(s, outer), redlatch.ErrLost)
@@ -285,8 +285,8 @@ func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A client far away asks too late each time, until the near one steps aside for
-// longer; also when nobody of the near one wants the lock at the moment.
+// A client far away asks too late each time, until the near one yields for longer. It yields also
+// if nobody of the near client requests the lock at the moment.
 func TestFarClientGetsItsTurn(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
 		t.Run(fmt.Sprint("near: ", goroutines), func(t *testing.T) {
@@ -314,7 +314,7 @@ func farClientGetsItsTurn(t *testing.T, goroutines int) {
 					return // closed
 				}
 				grants.Add(1)
-				time.Sleep(5003 * time.Microsecond) // no question of the far one comes just when it is free
+				time.Sleep(5003 * time.Microsecond) // no attempt of the far one comes just when it is free
 				_ = h.Unlock(context.Background())
 			}
 		})
@@ -329,7 +329,7 @@ func farClientGetsItsTurn(t *testing.T, goroutines int) {
 	require.Less(t, grants.Load()-before, int64(60))
 }
 
-// One connection hangs with a renewal on it; the release takes another.
+// One connection hangs with a renewal on it. The release uses another connection.
 func TestStuckRenewalDoesNotKeepUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -344,7 +344,7 @@ func TestStuckRenewalDoesNotKeepUnlock(t *testing.T) {
 	})
 }
 
-// Entering again and again does not extend what is not to be extended.
+// Repeated re-entries do not extend a lease that must not be extended.
 func TestReentryIsNoWayAroundTheEndOfAHold(t *testing.T) {
 	for name, opt := range map[string]redlatch.Option{"max": redlatch.WithMaxHold(10 * time.Second), "norenew": redlatch.WithoutRenewal()} {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestReentryIsNoWayAroundTheEndOfAHold(t *testing.T) {
 	}
 }
 
-// The hold counts as released, and the number in Redis follows.
+// The hold counts as released, and the number in Redis follows later.
 func TestInnerUnlockThatFailedIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -384,7 +384,7 @@ func TestInnerUnlockThatFailedIsMended(t *testing.T) {
 	})
 }
 
-// The hold does not exist, and the number in Redis follows.
+// The hold does not exist, and the number in Redis follows later.
 func TestReentryThatFailedIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -402,8 +402,8 @@ func TestReentryThatFailedIsMended(t *testing.T) {
 	})
 }
 
-// No release was executed before the lease ended, and another has the lock. Its first
-// Unlock came in time, so that nothing was lost; the other one's lock is left alone.
+// No release was executed before the lease ended, and another client has the lock. The first Unlock
+// came in time, so nothing was lost. The lock of the other client does not change.
 func TestRetriedUnlockAfterTheLeaseEndedIsNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -422,7 +422,7 @@ func TestRetriedUnlockAfterTheLeaseEndedIsNoLoss(t *testing.T) {
 	})
 }
 
-// What a hand-over is refused, a release may be granted.
+// If Redis refuses a hand-over, it may still accept a release.
 func TestRefusedHandOverReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -438,7 +438,7 @@ func TestRefusedHandOverReleases(t *testing.T) {
 	})
 }
 
-// A server that loads its data for a while is asked less and less often.
+// If a server loads its data for a while, the client asks less and less often.
 func TestALoadingServerIsNotAskedAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -447,16 +447,17 @@ func TestALoadingServerIsNotAskedAllTheTime(t *testing.T) {
 		defer cancel()
 		_, err := s.mu.Lock(ctx)
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
-		// At least a quarter of a second apart, from the eighth on.
+		// At least a quarter of a second apart, from the eighth attempt on.
 		require.Less(t, loading.Bites(), 8+4*60)
 		require.Greater(t, loading.Bites(), 60, "and no less often than each second")
 	})
 }
 
-// The server's clock was set; the command is sent again and succeeds.
+// Somebody set the server's clock. The client sends the command again, and it succeeds.
 func TestVoidCommandIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// clock steps forward while held; re-entry is void once; a waiter then reports an outage
+		// The clock steps forward during a hold, and a re-entry is void once. A waiter must not report an
+		// outage after that.
 		server := redistest.Bubble(t)
 		s := newScene(t, server.Proxy, server.Client(), server.Client())
 		s.settle = synctest.Wait
@@ -473,7 +474,7 @@ func TestVoidCommandIsNoOutage(t *testing.T) {
 	})
 }
 
-// The deadline hits a question that is under way, on a lock that is held.
+// The deadline ends during an attempt for a lock that is held.
 func TestDeadlineDuringAQuestionIsContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)
@@ -496,8 +497,8 @@ func TestDeadlineDuringAQuestionIsContention(t *testing.T) {
 	})
 }
 
-// A waiter gives up while the lock before it is being released, which Redis has done
-// and nobody has heard of yet.
+// A waiter gives up while the holder before it releases the lock. Redis has done that, but nobody
+// knows it yet.
 func TestWhoIsBeingReleasedIsNotNamedAsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -517,9 +518,8 @@ func TestWhoIsBeingReleasedIsNotNamedAsTheHolder(t *testing.T) {
 	})
 }
 
-// The lock becomes free, and whoever waited is granted it, by a command whose reply
-// is lost, and cannot be asked again before its context ends: that is no failure
-// which changed nothing.
+// The lock becomes free, and a waiter gets it by a command whose reply is lost. The client cannot
+// ask again before the context ends. The error must not say that nothing changed.
 func TestWaiterWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -543,8 +543,8 @@ func TestWaiterWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing
 	})
 }
 
-// The same of those who wait in a queue that stands in Redis: the lease of a dead holder
-// ends, and the waiter's own question grants.
+// The same test for waiters in a queue in Redis. The lease of a crashed holder ends, and the
+// waiter's own command grants the lock.
 func TestWaiterOfAQueueWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing.T) {
 	for kind, lock := range map[string]func(ctx context.Context, c *redlatch.Client) error{
 		"fair mutex": func(ctx context.Context, c *redlatch.Client) error {
@@ -583,8 +583,8 @@ func TestWaiterOfAQueueWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t 
 	}
 }
 
-// asked runs a function when a context is first asked for a value, as Lock does for
-// the owner after it has seen that the client is open.
+// asked calls a function when somebody first asks a context for a value. Lock does that for the
+// owner, after it has checked that the client is open.
 type asked struct {
 	context.Context
 	first func()
@@ -598,9 +598,9 @@ func (a *asked) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// A chain that enters again while its client closes is told so, also between the end
-// of its holds and the release, which waits for a renewal that hangs: it must not ask
-// itself the same question over and over for as long, which in virtual time is for ever.
+// A chain re-enters while its client closes, and gets ErrClosed. That also holds between the end of
+// its holds and the release, which waits for a renewal that hangs. The call must not repeat the
+// same check all that time, because in virtual time that lasts for ever.
 func TestFair_ReentryWhileTheClientClosesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
@@ -620,8 +620,8 @@ func TestFair_ReentryWhileTheClientClosesEnds(t *testing.T) {
 	})
 }
 
-// Who loses the place in the queue, and gives up while asking for another, is still
-// told what was known: where it stood.
+// A waiter loses its place in the queue, and gives up while it asks for another. Its error still
+// has what was known: its last place.
 func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
 	for kind, c := range map[string]struct {
 		script  string
@@ -669,12 +669,12 @@ func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
 	}
 }
 
-// A re-entry or an inner Unlock that was answered at its second attempt, while the first
-// was still on its way, is put right when that has arrived.
+// A re-entry or an inner Unlock was answered at its second attempt, while the first was still in
+// flight. The client corrects the number of holds when the first has arrived.
 func TestALateCopyLeavesTheNumberOfHoldsRight(t *testing.T) {
 	cases := map[string]struct {
 		match func([]string) bool
-		late  func(s *scene, h *lock.Hold) // sends what is late
+		late  func(s *scene, h *lock.Hold) // sends the late command
 		holds int
 	}{
 		"re-entry": {aReentry, func(s *scene, h *lock.Hold) {
@@ -708,7 +708,7 @@ func TestALateCopyLeavesTheNumberOfHoldsRight(t *testing.T) {
 	}
 }
 
-// A hold that was unlocked is over: what becomes of the others is no loss of its.
+// A hold that was unlocked has ended. It is not lost, whatever happens to the others.
 func TestAnUnlockedHoldIsNotLostLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)

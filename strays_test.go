@@ -17,19 +17,18 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// The goal of this file: a copy of a command that is still on its way is not
-// forgotten when a later try was answered. What it gets is given back soon after
-// its end, and not left to a lease.
+// The goal of this file: the client does not forget a copy of a command in flight when a later
+// attempt was answered. It releases the grant of the copy soon after the end of the command, and
+// does not leave it to a lease.
 
-// hasty is a scene whose attempts go unanswered long before what was sent has
-// come to its end.
+// hasty is a scene whose attempts give up long before the end of the sent commands.
 func hasty(t *testing.T) *scene {
 	t.Helper()
 	server := redistest.Bubble(t)
 	client := server.Client(func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
 	s := newScene(t, server.Proxy, client, server.Client())
 	s.settle = synctest.Wait
-	s.unlock(s.lock(context.Background())) // the server's clock is learned
+	s.unlock(s.lock(context.Background())) // the client learns the server's clock
 	return s
 }
 
@@ -38,8 +37,8 @@ func (s *scene) holdBack(kind func([]string) bool) *redistest.Fault {
 	return s.proxy.Inject(redistest.Rule{Match: kind, Times: 1, Action: redistest.HoldBack()})
 }
 
-// givenBack lets the copies arrive in the order given, where nobody has the lock,
-// and asserts that what they get is gone again long before a lease is over.
+// givenBack lets the copies arrive in the given order, while nobody has the lock. It asserts that
+// their grants are gone long before the end of a lease.
 func (s *scene) givenBack(kept ...*redistest.Fault) {
 	s.t.Helper()
 	s.free()
@@ -52,7 +51,7 @@ func (s *scene) givenBack(kept ...*redistest.Fault) {
 	s.free()
 }
 
-// begin has another owner wait for the lock until ctx ends.
+// begin makes another owner wait for the lock until ctx ends.
 func (s *scene) begin(ctx context.Context) (hold <-chan *lock.Hold, failed <-chan error) {
 	holds, errs := make(chan *lock.Hold, 1), make(chan error, 1)
 	go func() {
@@ -66,8 +65,7 @@ func (s *scene) begin(ctx context.Context) (hold <-chan *lock.Hold, failed <-cha
 	return holds, errs
 }
 
-// soon is the hold of a waiter who gets it long before a lease is over; nil when
-// he does not.
+// soon returns the hold of a waiter that gets it long before the end of a lease, or else nil.
 func (s *scene) soon(hold <-chan *lock.Hold) *lock.Hold {
 	select {
 	case h := <-hold:
@@ -77,8 +75,8 @@ func (s *scene) soon(hold <-chan *lock.Hold) *lock.Hold {
 	}
 }
 
-// The first question of a Lock is still on its way when the second is answered
-// that somebody else has the lock.
+// The first attempt of a Lock is still in flight when the second gets the answer that somebody else
+// has the lock.
 func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
 	ctx := context.Background()
 	play := func(t *testing.T, rest func(s *scene, kept *redistest.Fault)) {
@@ -109,7 +107,7 @@ func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
 			_, failed := s.begin(waits)
 			time.Sleep(500 * time.Millisecond)
 			require.Equal(s.t, 1, kept.Bites())
-			// One question more, whose answer leaves nothing open.
+			// Another attempt, whose answer leaves nothing open.
 			require.NoError(s.t, s.direct.Publish(ctx, "redisson_lock__channel:{"+s.name+"}", "0").Err())
 			s.settle()
 			cancel()
@@ -120,8 +118,8 @@ func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
 	})
 }
 
-// The first request for a lock or a permit is still on its way when the second is
-// granted. It arrives when everything was given back, and what it gets is given back too.
+// The first request for a lock or a permit is still in flight when the second is granted. It
+// arrives when everything was released, and the client releases its grant too.
 func TestCopyOfAGrantedRequestIsGivenBack(t *testing.T) {
 	ctx := context.Background()
 	for kind, k := range kinds {
@@ -145,9 +143,8 @@ func TestCopyOfAGrantedRequestIsGivenBack(t *testing.T) {
 	}
 }
 
-// A command that is kept back until after its caller has left and cleaned up, and
-// whose connection is given up by then, is void, or its grant is given back soon after
-// its end.
+// A command is held back until its caller has left and cleaned up, and until its connection was
+// given up. Then the command is void, or the client releases its grant soon after its end.
 func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hasty(t)
@@ -163,9 +160,9 @@ func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
 	})
 }
 
-// A hand-over is answered that the lock is nobody's, while an earlier copy of it
-// is on its way, and behind one of the holder's own acquire. The acquire gets
-// the lock, and hands it to a waiter who has long gone on.
+// A hand-over gets the answer that nobody has the lock. An earlier copy of it is still in flight,
+// behind a copy of the holder's own acquire. That acquire gets the lock, and the copy hands it to a
+// waiter that has left long ago.
 func TestCopyOfAnEarlierHandOverIsGivenBack(t *testing.T) {
 	ctx := context.Background()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,8 +185,7 @@ func TestCopyOfAnEarlierHandOverIsGivenBack(t *testing.T) {
 	})
 }
 
-// Whatever a hand-over comes to, the waiter that was chosen gets the lock, and
-// before a lease is over.
+// Whatever the result of a hand-over, the chosen waiter gets the lock before the end of a lease.
 func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
 	ctx := context.Background()
 	cases := map[string]func(s *scene, first *lock.Hold){
@@ -238,7 +234,7 @@ func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
 				hold, _ := s.begin(waits)
 				play(s, first)
 				h := s.soon(hold)
-				cancel() // ends the waiter, should it still be one
+				cancel() // ends the waiter, if it still waits
 				require.NotNil(t, h, "it waits for ever, or for a lease that nobody has")
 				s.unlock(h)
 				s.nothingLeft()
@@ -247,9 +243,9 @@ func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
 	}
 }
 
-// Redis takes what is asked for and answers nothing, for a while. A thousand
-// calls that fail meanwhile leave a thousand grants and a handful of goroutines;
-// then all is given back, long before a lease is over.
+// For a while, Redis runs requests and answers nothing. A thousand calls that fail meanwhile leave
+// a thousand grants and a few goroutines. Then the client releases all grants, long before the end
+// of a lease.
 func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 	ctx := context.Background()
 	const calls = 1000
@@ -258,7 +254,7 @@ func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 			server := redistest.Bubble(t)
 			client := server.Client(func(o *redis.Options) { o.PoolSize = 5 * calls })
 			s := newScene(t, server.Proxy, client, server.Client(), redlatch.WithLease(time.Hour))
-			s.unlock(s.lock(ctx)) // the server's clock is learned
+			s.unlock(s.lock(ctx)) // the client learns the server's clock
 			time.Sleep(time.Minute)
 			before := runtime.NumGoroutine()
 			silent := s.proxy.Inject(redistest.Rule{Match: anAcquire, Action: redistest.DelayReply(time.Hour)})
@@ -286,7 +282,7 @@ func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 	})
 }
 
-// takers take what there is of one kind, by the script that asks for it.
+// takers acquire one kind of primitive, by the script that requests it.
 var takers = map[string]func(c *redlatch.Client, ctx context.Context) (release func(context.Context) error, err error){
 	"mutex/acquire": func(c *redlatch.Client, ctx context.Context) (func(context.Context) error, error) {
 		h, err := c.Mutex("orders").Lock(ctx)
@@ -302,10 +298,10 @@ var takers = map[string]func(c *redlatch.Client, ctx context.Context) (release f
 	},
 }
 
-// What gives back may be faster than what it is to undo, on another connection: it
-// finds nothing, and then the request arrives and is granted. As soon as that is
-// answered it is given back again, to nobody's cost; and not only when the request
-// would be void. So it is when the client closes meanwhile.
+// A release may be faster than the request that it should undo, on another connection. It finds
+// nothing, and then the request arrives and is granted. As soon as the client gets that answer, it
+// releases the grant again, at nobody's cost. It does not wait until the request would be void. The
+// same holds if the client closes meanwhile.
 func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 	const late = 50 * time.Millisecond
 	play := func(t *testing.T, script string, then func(c *redlatch.Client)) {
@@ -317,7 +313,7 @@ func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 				c, err := redlatch.New(server.Client())
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, c.Close(ctx)) })
-				release, err := take(c, ctx) // the clock of the server is learned, and its scripts are there
+				release, err := take(c, ctx) // the client learns the server's clock, and the server has the scripts
 				require.NoError(t, err)
 				require.NoError(t, release(ctx))
 				clients[i] = c
@@ -350,8 +346,8 @@ func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 	}
 }
 
-// A request that broke off arrives after the release of the lock, and before that is
-// answered; by then it would be void, and the clock says that nothing is on its way.
+// A request that broke off arrives after the release of the lock, and before the answer to the
+// release. By then, the client believes that the request is void, and that nothing is in flight.
 func TestRequestThatArrivesBeforeItsReleaseIsAnsweredIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/redlatch/redlatch/internal/redistest"
 )
 
-// The goal of this file: an error says what happened, and nothing that did not.
+// The goal of this file: an error says what happened, and nothing that did not happen.
 
-// askers are all that takes a context and asks Redis, each with its result left out.
+// askers are all calls that take a context and ask Redis, without their results.
 func askers(c *redlatch.Client) map[string]func(ctx context.Context) error {
 	m, f, s := c.Mutex("orders"), c.FairMutex("orders"), c.Semaphore("orders", 3)
 	nothing := func(context.Context) error { return nil }
@@ -71,7 +71,7 @@ func TestAContextThatHadEndedIsAllThatIsTold(t *testing.T) {
 	})
 }
 
-// The caller has set no end: what ends is not the caller's context.
+// The caller has set no limit, so it is not the caller's context that ends.
 func TestOwnLimitsAreNoEndOfAContext(t *testing.T) {
 	faults := map[string]func(p *redistest.Proxy){
 		"down":   (*redistest.Proxy).Down,
@@ -187,7 +187,7 @@ func TestWhatWasSetIsShown(t *testing.T) {
 	}
 }
 
-// Who tries has no place in the queue, and says how many do.
+// A try has no place in the queue. Its error says how many waiters do.
 func TestARefusedTrySaysWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -209,7 +209,7 @@ func TestARefusedTrySaysWhoWaits(t *testing.T) {
 	})
 }
 
-// A re-entry that gave up behind another command of its lock has asked nobody.
+// A re-entry that gave up behind another command of its lock has sent nothing.
 func TestAReentryThatWasNotSentChangedNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -240,7 +240,7 @@ func TestAReentryThatWasNotSentChangedNothing(t *testing.T) {
 	})
 }
 
-// Text of others may have several lines: a cause made by errors.Join, an error of a hook.
+// Text of others may have several lines: a cause from errors.Join, or an error of a hook.
 func TestTextOfOthersIsOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)

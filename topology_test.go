@@ -20,7 +20,7 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: locks of a cluster live, however the program wraps its client.
+// The goal of this file: locks on a cluster stay alive, however the program wraps its client.
 
 // The usual ways to add tracing to a client.
 type (
@@ -43,7 +43,7 @@ func (d delegating) Subscribe(ctx context.Context, channels ...string) *redis.Pu
 	return d.inner.Subscribe(ctx, channels...)
 }
 
-// opaque shows nothing of the client behind it.
+// opaque hides the client behind it.
 type opaque struct {
 	redis.UniversalClient // nil
 	process               func(context.Context, redis.Cmder) error
@@ -97,7 +97,7 @@ func TestAWrappedClusterClientIsOneOfACluster(t *testing.T) {
 	}
 }
 
-// ofManySlots are names that share no slot.
+// ofManySlots returns names that share no slot.
 func ofManySlots(t testing.TB, n int) (names []string) {
 	taken := map[int]bool{}
 	for i := 0; len(names) < n; i++ {
@@ -110,8 +110,8 @@ func ofManySlots(t testing.TB, n int) (names []string) {
 	return names
 }
 
-// kept holds a mutex, a place in its queue, a permit and a place in its queue of each
-// name, until check returns; none may be lost in that time.
+// kept holds a mutex, a place in its queue, a permit, and a place in the queue for permits, for
+// each name, until check returns. None of them may be lost in that time.
 func kept(t *testing.T, holder, waiter *redlatch.Client, names []string, check func(holds []*lock.Hold)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var again atomic.Int64
@@ -144,7 +144,7 @@ func kept(t *testing.T, holder, waiter *redlatch.Client, names []string, check f
 	}
 }
 
-// slotted answers as a cluster does to a command with keys of several slots.
+// slotted answers like a cluster to a command with keys of several slots.
 type slotted struct {
 	*redis.Client
 	refused atomic.Int64
@@ -236,8 +236,9 @@ func (a *alone) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 	}
 }
 
-// The nodes of a cluster answer at different speeds, so each command is sent by itself. So
-// it is with a client in a wrapper, which may send commands to more than one server.
+// The nodes of a cluster answer at different speeds, so the client sends each command by itself. It
+// also does so with a go-redis client in a wrapper, which may send commands to more than one
+// server.
 func TestCommandsToAClusterAreNotSentTogether(t *testing.T) {
 	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})

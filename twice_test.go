@@ -18,11 +18,11 @@ import (
 	"github.com/redlatch/redlatch/reentrant"
 )
 
-// The goal of this file: a command whose reply is lost 1, 2 or 5 times in a row
-// has been executed once, as far as anybody can see, and what the caller is told
-// is true. (field-lessons of the whole field: a resent script counts twice.)
+// The goal of this file: the reply of a command is lost 1, 2 or 5 times in a row. As far as anybody
+// can see, the command ran once, and the caller gets a true answer. (Many lock libraries fail this:
+// a script that is sent again counts twice.)
 
-// scene is one client on one lock behind a proxy, and a look past it.
+// scene is one client with one lock behind a proxy, and a client that does not use the proxy.
 type scene struct {
 	t      *testing.T
 	proxy  *redistest.Proxy
@@ -44,10 +44,10 @@ func newScene(t *testing.T, proxy *redistest.Proxy, client, direct *redis.Client
 	return s
 }
 
-// inBubble is a scene in a bubble.
+// inBubble makes a scene in a bubble.
 func inBubble(t *testing.T, options ...redlatch.Option) *scene {
 	t.Helper()
-	// Last of all: go-redis dials in the background, and pauses in between.
+	// Last of all, because go-redis dials in the background, with pauses.
 	t.Cleanup(func() { time.Sleep(15 * time.Second) })
 	server := redistest.Bubble(t)
 	direct := server.Client(func(o *redis.Options) {
@@ -58,7 +58,7 @@ func inBubble(t *testing.T, options ...redlatch.Option) *scene {
 	return s
 }
 
-// onRealServer is a scene on the shared server.
+// onRealServer makes a scene on the shared server.
 func onRealServer(t *testing.T, options ...redlatch.Option) *scene {
 	t.Helper()
 	server := redistest.Shared(t)
@@ -66,7 +66,7 @@ func onRealServer(t *testing.T, options ...redlatch.Option) *scene {
 	return newScene(t, proxy, proxy.Client(), server.Client(t), options...)
 }
 
-// stored is what Redis has under the lock's name, the description left out.
+// stored is the data under the name of the lock in Redis, without the description.
 func (s *scene) stored() map[string]string {
 	s.t.Helper()
 	fields, err := s.direct.HGetAll(context.Background(), s.name).Result()
@@ -82,7 +82,7 @@ func (s *scene) lock(ctx context.Context) *lock.Hold {
 	return h
 }
 
-// holds asserts that the hold's acquisition has the lock that many times.
+// holds asserts that the acquisition of h has n holds of the lock.
 func (s *scene) holds(h *lock.Hold, n int) {
 	s.t.Helper()
 	require.Equal(s.t, map[string]string{h.Acquisition(): strconv.Itoa(n)}, s.stored())
@@ -106,7 +106,7 @@ func (s *scene) cut(kind func([]string) bool, n int) *redistest.Fault {
 	return s.proxy.Inject(redistest.Rule{Match: kind, Times: n, Action: redistest.CutReply()})
 }
 
-// operations are the commands of a lock's life, each with n replies lost.
+// operations are the commands of a lock in its lifetime, each with n lost replies.
 var operations = map[string]func(s *scene, n int){
 	"acquire": func(s *scene, n int) {
 		fault := s.cut(anAcquire, n)
@@ -141,14 +141,14 @@ var operations = map[string]func(s *scene, n int){
 	"last release": func(s *scene, n int) {
 		h := s.lock(context.Background())
 		fault := s.cut(aLastOne, n)
-		s.unlock(h) // and does not say that it was lost
+		s.unlock(h) // without reporting a loss
 		require.Equal(s.t, n, fault.Bites())
 		s.free()
 		require.ErrorIs(s.t, h.Unlock(context.Background()), redlatch.ErrNotHeld)
 	},
 	"transfer": func(s *scene, n int) {
 		fault := s.cut(aTransfer, n)
-		for fault.Bites() == 0 { // on a real server the waiter may come too late to be one
+		for fault.Bites() == 0 { // on a real server, the waiter may come too late to wait
 			first := s.lock(context.Background())
 			second := s.wait()
 			s.unlock(first)
@@ -162,7 +162,7 @@ var operations = map[string]func(s *scene, n int){
 	},
 }
 
-// wait has another owner wait for the lock.
+// wait makes another owner wait for the lock.
 func (s *scene) wait() <-chan *lock.Hold {
 	got := make(chan *lock.Hold, 1)
 	ready := make(chan struct{})
@@ -179,15 +179,15 @@ func (s *scene) wait() <-chan *lock.Hold {
 	return got
 }
 
-// lostReplies runs an operation until so many replies were lost in all.
+// lostReplies runs an operation until inAll replies were lost.
 func lostReplies(s *scene, op func(*scene, int), inARow, inAll int) {
 	for lost := 0; lost < inAll; lost += inARow {
 		op(s, inARow)
 	}
 }
 
-// Whoever sends again counts trust from that sending: the copy has to extend the
-// lease too, though it finds everything done.
+// If a client sends a command again, trust counts from the second time. The copy has to extend the
+// lease too, although it finds everything done.
 func TestTrustInWhatACopyAnsweredEndsBeforeTheLease(t *testing.T) {
 	for name, kind := range map[string]func([]string) bool{"acquire": anAcquire, "re-entry": aReentry, "transfer": aTransfer} {
 		t.Run(name, func(t *testing.T) {
@@ -241,14 +241,14 @@ func TestLostRepliesChangeNothing(t *testing.T) {
 	}
 }
 
-// nothingLeft closes the client, which waits for what it does in the background.
+// nothingLeft closes the client, which waits for its background work.
 func (s *scene) nothingLeft() {
 	s.t.Helper()
 	require.NoError(s.t, s.locks.Close(context.Background()))
 	s.free()
 }
 
-// A renewal whose reply is lost is no loss, and is made good in time.
+// A renewal whose reply is lost is no loss, and is repeated in time.
 func TestLostRepliesOfRenewals(t *testing.T) {
 	for _, inARow := range []int{1, 2, 5} {
 		t.Run(strconv.Itoa(inARow), func(t *testing.T) {
@@ -276,7 +276,7 @@ func TestLostRepliesOfRenewals(t *testing.T) {
 	}
 }
 
-// warm opens so many connections and puts them into the client's pool.
+// warm opens n connections and puts them into the client's pool.
 func warm(t *testing.T, client *redis.Client, n int) {
 	t.Helper()
 	for range n {
@@ -286,9 +286,8 @@ func warm(t *testing.T, client *redis.Client, n int) {
 	}
 }
 
-// The server is stopped while a command is under way, for longer than the
-// client's read timeout: go-redis sees only time-outs, and when the server goes
-// on, it executes every copy.
+// The server is stopped while a command is in progress, for longer than the client's read timeout.
+// go-redis only gets time-outs. When the server goes on, it executes every copy.
 func TestPausedServerExecutesEveryCopy(t *testing.T) {
 	paused := func(op func(s *scene)) func(*testing.T) {
 		return func(t *testing.T) {
@@ -296,9 +295,9 @@ func TestPausedServerExecutesEveryCopy(t *testing.T) {
 			server := redistest.Start(t)
 			proxy := redistest.NewProxy(t, server.Addr())
 			client := proxy.Client(func(o *redis.Options) { o.ReadTimeout = 50 * time.Millisecond })
-			warm(t, client, 8) // a stopped server greets no new connection, so the copies need old ones
+			warm(t, client, 8) // a stopped server accepts no new connection, so the copies need old ones
 			s := newScene(t, proxy, client, server.Client(t))
-			s.unlock(s.lock(t.Context())) // the server's clock is learned
+			s.unlock(s.lock(t.Context())) // the client learns the server's clock
 			stopped, done := make(chan struct{}), make(chan struct{})
 			s.settle = func() {
 				server.Pause()

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Handing over needs a new fence; releasing does not. Where there can be none,
-// Unlock still unlocks, at once, and it is the next who is told.
+// A hand-over needs a new fence, but a release does not. If there can be no new fence, Unlock still
+// unlocks immediately, and the next request gets the error.
 func TestUnlockWithoutAUsableFenceStillUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -36,8 +36,8 @@ func TestUnlockWithoutAUsableFenceStillUnlocks(t *testing.T) {
 	})
 }
 
-// A key of another type is nobody's lock. Unlock says so, before any renewal
-// could, and leaves it alone.
+// A key of another type is nobody's lock. Unlock reports a loss before any renewal could, and does
+// not change the key.
 func TestUnlockOfAKeyOfAnotherTypeIsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
@@ -49,8 +49,8 @@ func TestUnlockOfAKeyOfAnotherTypeIsALoss(t *testing.T) {
 	})
 }
 
-// An Unlock that Redis refuses is tried again, and ends with that refusal, before the
-// lease does: then Redis would say that there is nothing any more.
+// If Redis refuses an Unlock, the client retries. Unlock returns the refusal before the lease ends,
+// because after that Redis would say that there is no lock any more.
 func TestUnlockThatIsRefusedToTheEndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 10 * time.Second
@@ -63,22 +63,22 @@ func TestUnlockThatIsRefusedToTheEndSaysSo(t *testing.T) {
 			require.ErrorIs(t, err, redlatch.ErrRefused, "held for %v", held)
 			require.NotErrorIs(t, err, redlatch.ErrLost)
 			require.NotEmpty(t, s.stored(), "its lease has not ended")
-			time.Sleep(lease) // now it has
+			time.Sleep(lease) // now the lease has ended
 		}
 	})
 }
 
-// hold is what the tests below need of a hold and of a permit.
+// held has the methods of a hold and of a permit that the tests below need.
 type held interface {
 	Lost() <-chan struct{}
 	Context() context.Context
 }
 
-// kinds take what there is of one kind, and have the script that gives it back.
+// kinds acquire one kind of primitive each, and have the script that releases it.
 var kinds = map[string]struct {
 	release string
 	take    func(c *redlatch.Client, ctx context.Context) (h held, release func(context.Context) error, err error)
-	ask     string // the script that takes it
+	ask     string // the script that requests it
 }{
 	"mutex": {"mutex/release", func(c *redlatch.Client, ctx context.Context) (held, func(context.Context) error, error) {
 		h, err := c.Mutex("orders").Lock(ctx)
@@ -99,9 +99,9 @@ func runs(script string) func([]string) bool {
 	return func(cmd []string) bool { return lua.Runs(cmd) == script }
 }
 
-// An Unlock fails, the background releases the lock, and the user unlocks again: the
-// lock was released and not lost, whatever the first error was, and also when nobody
-// heard that the background had done it.
+// An Unlock fails, the background releases the lock, and the user calls Unlock again. The lock was
+// released and not lost, whatever the first error was. That also holds if the client got no answer
+// to the release in the background.
 func TestUnlockTriedAgainAfterTheBackgroundReleasedSucceeds(t *testing.T) {
 	failures := map[string]struct {
 		fault redistest.Action
@@ -151,8 +151,8 @@ func TestUnlockTriedAgainAfterTheBackgroundReleasedSucceeds(t *testing.T) {
 	}
 }
 
-// The context of an outer hold ends when that is released. An Unlock with it that is
-// under way goes on.
+// The context of an outer hold ends when that hold is released. An Unlock with that context goes
+// on.
 func TestUnlockWithTheContextOfAnyHoldIsFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)

@@ -24,8 +24,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// With messages a hand-over takes no time; without any it takes a poll, and
-// each one comes.
+// With messages, a hand-over takes no time. Without messages, it takes a poll, and each waiter gets
+// the lock.
 func TestLostWakesCostAPollEachAndNothingElse(t *testing.T) {
 	t.Parallel()
 	const poll = 2 * time.Second
@@ -62,8 +62,8 @@ func TestLostWakesCostAPollEachAndNothingElse(t *testing.T) {
 	}
 }
 
-// The release falls into the gap between two pub/sub connections: nobody hears
-// it, and the poll is too far away. Only the new subscription can wake.
+// The release comes in the gap between two pub/sub connections. Nobody gets its message, and the
+// poll bound is very long. Only the new subscription can wake up the waiter.
 func TestReleaseWhileResubscribingIsNotMissed(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -74,7 +74,7 @@ func TestReleaseWhileResubscribingIsNotMissed(t *testing.T) {
 		gate := make(chan struct{})
 		b.net.onDial(func() { <-gate })
 		b.net.cut((*wire).subscribes)
-		waits.asked(3) // the lost connection wakes it: still held
+		waits.asked(3) // the lost connection wakes it up, and the lock is still held
 		s.unlock(hold)
 		require.Zero(s, b.net.subscribers(), "nobody may have heard")
 		close(gate)
@@ -87,7 +87,7 @@ func TestKilledSubscriptionsDoNotKeepWaitersFromTheLock(t *testing.T) {
 	onServer(t, func(s *stage) {
 		a := s.actor()
 		for range 8 {
-			b := s.actor() // a new one each time: the pause before connecting again grows
+			b := s.actor() // a new one each time, because the pause before the next connection grows
 			hold := a.lock("door")
 			waits := b.begin(b.ctx, "door").asked(2)
 			stop := make(chan struct{})
@@ -110,8 +110,8 @@ func TestKilledSubscriptionsDoNotKeepWaitersFromTheLock(t *testing.T) {
 	})
 }
 
-// A connection that is open and dead: go-redis writes its pings and never
-// misses the answers.
+// A connection is open but dead. go-redis writes its pings, and does not notice that the answers
+// are missing.
 func TestSilentSubscriptionIsReplaced(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -120,7 +120,7 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 		waits := b.begin(b.ctx, "door").asked(2)
 		b.net.blackHole((*wire).subscribes)
 		s.unlock(hold)
-		hold = waits.got() // by the new subscription: the poll is far away
+		hold = waits.got() // by the new subscription, because the poll bound is very long
 
 		dead := b.net.conns((*wire).isDead)
 		require.Empty(s, dead, "the dead connection is still open")
@@ -143,7 +143,7 @@ func TestLocksWorkByPollingWherePubSubIsDenied(t *testing.T) {
 	for _, denied := range []struct {
 		name  string
 		rules []any
-		whose int // 0 who unlocks, 1 who waits
+		whose int // 0: the client that unlocks, 1: the client that waits
 		logs  []string
 	}{
 		{"PUBLISH", []any{"-publish"}, 0, []string{"publish releases"}},
@@ -211,8 +211,8 @@ func TestManyContendedNamesTakeOneSubscriptionConnection(t *testing.T) {
 	})
 }
 
-// The lock is released after the first question and before the subscription, or
-// after the server has subscribed and before the client knows.
+// The lock is released after the first attempt and before the subscription. Or it is released after
+// the server has subscribed and before the client knows that.
 func TestReleaseBetweenQuestionAndSubscriptionIsNotMissed(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"request", "confirmation"} {
@@ -252,7 +252,7 @@ func TestReleaseBetweenQuestionAndSubscriptionIsNotMissed(t *testing.T) {
 	}
 }
 
-// Who dies says nothing; the end of the lease has no message either.
+// A crashed holder sends no message, and there is none for the end of its lease.
 func TestLockOfADeadHolderIsFoundAtTheEndOfItsLease(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -267,8 +267,8 @@ func TestLockOfADeadHolderIsFoundAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
-// A flood of messages on the channel does not make the waiter flood Redis, and the true
-// message among them is heard.
+// A flood of messages on the channel does not make the waiter flood Redis. The waiter still gets
+// the true message among them.
 func TestForgedWakesAreBounded(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
@@ -290,9 +290,8 @@ func TestForgedWakesAreBounded(t *testing.T) {
 	})
 }
 
-// A lock without an end and one whose end is years away, as after a step of the
-// server's clock, are asked about at the rate of the poll, no faster and no
-// slower.
+// A lock may have no end, or one that is years away, as after a step of the server's clock. A
+// waiter asks about such a lock at the rate of the poll, no faster and no slower.
 func TestLeaseThatNeverEndsIsPolledFor(t *testing.T) {
 	t.Parallel()
 	for name, ttl := range map[string]time.Duration{"no end": 0, "ten years": 10 * 365 * 24 * time.Hour} {
@@ -312,7 +311,7 @@ func TestLeaseThatNeverEndsIsPolledFor(t *testing.T) {
 				asked := b.scripts.Load() - before
 				require.GreaterOrEqual(t, asked, int64(rounds))
 				require.LessOrEqual(t, asked, int64(rounds*5/4+3), "a fifth of each poll is chance")
-				s.sim.Del("door") // and no message
+				s.sim.Del("door") // without a message
 				gone := time.Now()
 				s.unlock(waits.got())
 				require.LessOrEqual(t, time.Since(gone), poll)
@@ -334,8 +333,7 @@ func TestRefusalByALockWithoutEndSaysSo(t *testing.T) {
 	})
 }
 
-// Only one of a client's waiters asks, so a release costs one question, however
-// many wait.
+// Only one waiter of a client asks. So a release costs one command, for any number of waiters.
 func TestManyWaitersOfAProcessAskAsOne(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
@@ -367,31 +365,30 @@ func TestManyWaitersOfAProcessAskAsOne(t *testing.T) {
 	})
 }
 
-// ---- The stage on which the tests of this package play. ----
+// ---- The stage for the tests of this package. ----
 
-// faraway is a time that no test lives to see: what happens in spite of it was
-// told, not polled for.
+// faraway is longer than any test. If something happens earlier, a message caused it, and not a
+// poll.
 const faraway = 20 * time.Minute
 
-// atMost bounds everything that must happen; only a broken lock reaches it.
+// atMost is the time limit of everything that must happen. Only a broken lock reaches it.
 const atMost = time.Minute
 
-// stage is one server, with time that runs or in virtual time.
+// stage is one server, in real time or in virtual time.
 type stage struct {
 	*testing.T
 	virtual bool
 	sim     *miniredis.Miniredis // in virtual time
 	srv     *redistest.Server    // otherwise
-	admin   *redis.Client        // looks on; nobody disturbs it
+	admin   *redis.Client        // observes the server, without faults
 }
 
-// inVirtualTime plays against an embedded server, where waiting costs nothing
-// and time says exactly what was waited for. A goroutine that is left makes it
-// fail.
+// inVirtualTime runs a test with an embedded server. Waiting costs nothing there, and times are
+// exact. A goroutine that is left makes it fail.
 func inVirtualTime(t *testing.T, play func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		// Last of all: go-redis dials in the background, and pauses in between.
+		// Last of all, because go-redis dials in the background, with pauses.
 		t.Cleanup(func() { time.Sleep(15 * time.Second) })
 		sim := miniredis.NewMiniRedis()
 		sim.ClockTTL(true)
@@ -402,7 +399,7 @@ func inVirtualTime(t *testing.T, play func(s *stage)) {
 	})
 }
 
-// onServer plays against a real server of its own.
+// onServer runs a test with a real server of its own.
 func onServer(t *testing.T, play func(s *stage), args ...string) {
 	t.Helper()
 	srv := redistest.Start(t, args...)
@@ -438,19 +435,18 @@ func (s *stage) newClient(n *wires, mods []func(*redis.Options)) *redis.Client {
 	return rdb
 }
 
-// actor is a client with connections of its own, as a process of its own has.
+// actor is a client with connections of its own, like a separate process.
 type actor struct {
 	*redlatch.Client
 	s       *stage
-	ctx     context.Context // ends with the test, and is in no chain
+	ctx     context.Context // ends with the test, and belongs to no chain
 	rdb     *redis.Client
 	net     *wires
 	log     *logbook
-	scripts *atomic.Int64 // answered
+	scripts *atomic.Int64 // number of answered scripts
 }
 
-// actor makes a client whose leases and polls are far away unless options say
-// otherwise.
+// actor makes a client with very long leases and poll bounds, unless options set others.
 func (s *stage) actor(options ...redlatch.Option) *actor {
 	s.Helper()
 	return s.actorAs(nil, options...)
@@ -472,8 +468,7 @@ func (s *stage) actorAs(mods []func(*redis.Options), options ...redlatch.Option)
 	return a
 }
 
-// warmUp lets the client learn the server's clock, which costs its first grant
-// one script more.
+// warmUp lets the client learn the server's clock, which costs its first grant another script.
 func (a *actor) warmUp() {
 	a.s.Helper()
 	h, err := a.Mutex("warm-up").Lock(a.ctx)
@@ -485,7 +480,7 @@ func (a *actor) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), atMost)
 	defer cancel()
 	if a.net.dead.Load() {
-		cancel() // nothing can be given back
+		cancel() // Close cannot release anything
 	}
 	_ = a.Close(ctx)
 }
@@ -512,7 +507,7 @@ type asking struct {
 	before int64
 	done   chan struct{}
 	hold   *lock.Hold
-	permit *semaphore.Permit // where it asks for one
+	permit *semaphore.Permit // if it requests one
 	err    error
 	at     time.Time // when it returned
 }
@@ -527,9 +522,8 @@ func (a *actor) begin(ctx context.Context, name string) *asking {
 	return w
 }
 
-// asked returns when the client has been answered that often since the attempt
-// began. A waiter asks, subscribes, asks again and then sleeps; what wakes it
-// between the answer and the sleep is kept for it.
+// asked returns when the client has got n answers since the call began. A waiter asks, subscribes,
+// asks again, and then sleeps. A wake-up between the answer and the sleep is kept for it.
 func (w *asking) asked(n int64) *asking {
 	w.a.s.Helper()
 	w.a.s.await("the waiter asks", func() bool { return w.a.scripts.Load() >= w.before+n })
@@ -560,8 +554,8 @@ func (w *asking) pending() bool {
 	}
 }
 
-// receive waits for c to be closed. In virtual time the limit lies behind
-// faraway, so that the test can see by what time something came.
+// receive waits for c to be closed. In virtual time, its limit is longer than faraway, so that the
+// test can check when c was closed.
 func (s *stage) receive(c <-chan struct{}, what string) {
 	s.Helper()
 	limit := atMost
@@ -575,7 +569,7 @@ func (s *stage) receive(c <-chan struct{}, what string) {
 	}
 }
 
-// await waits for a state that nobody announces.
+// await waits for a state that no message announces.
 func (s *stage) await(what string, ok func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(atMost); !ok(); {
@@ -587,8 +581,8 @@ func (s *stage) await(what string, ok func() bool) {
 	}
 }
 
-// settle lets everybody do what can be done now. A real server has no such
-// moment; there it only makes what should not happen likely to show.
+// settle lets everybody do what they can do now. A real server has no such moment. There, settle
+// only makes it likely that forbidden events show.
 func (s *stage) settle() {
 	if s.virtual {
 		synctest.Wait()
@@ -602,7 +596,7 @@ func (s *stage) channels() []string {
 	return all
 }
 
-// keys are all keys but the fences, which stay by design.
+// keys are all keys except the fences, which stay by design.
 func (s *stage) keys() []string {
 	s.Helper()
 	all, err := s.admin.Keys(context.Background(), "*").Result()
@@ -629,7 +623,7 @@ func (s *stage) nothingRemains() {
 	s.await("nothing remains", func() bool { return len(s.keys()) == 0 && len(s.channels()) == 0 })
 }
 
-// scriptHook counts scripts that were answered, and can hold them up.
+// scriptHook counts answered scripts, and can delay them.
 type scriptHook struct{ answered *atomic.Int64 }
 
 func (h scriptHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -648,7 +642,7 @@ func (h scriptHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return redistest.OneByOne(h, next)
 }
 
-// wires are the connections of one client, and what goes wrong with them.
+// wires has the connections of one client, and their faults.
 type wires struct {
 	dead    atomic.Bool // nobody can be reached
 	deaf    atomic.Bool // new connections are black holes
@@ -660,8 +654,8 @@ type wires struct {
 	open map[*wire]struct{}
 }
 
-// onDial, onRead and onWrite let f look at what is dialled, received and sent.
-// It may wait; what it does not want is swallowed. Nil ends that.
+// onDial, onRead and onWrite let f observe dials, received data and sent data. f may wait. Data
+// that it does not want is swallowed. Nil ends that.
 func (n *wires) onDial(f func())                        { n.dialing.Store(&f) }
 func (n *wires) onRead(f func(w *wire, p []byte) bool)  { n.reading.Store(&f) }
 func (n *wires) onWrite(f func(w *wire, p []byte) bool) { n.writing.Store(&f) }
@@ -671,7 +665,7 @@ func (n *wires) dial(ctx context.Context, dial func(context.Context) (net.Conn, 
 		(*f)()
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err // as the dialers of package net do
+		return nil, err // like the dialers of package net
 	}
 	if n.dead.Load() {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.ErrClosed}
@@ -691,7 +685,7 @@ func (n *wires) dial(ctx context.Context, dial func(context.Context) (net.Conn, 
 	return w, nil
 }
 
-// conns are the open connections of which is says yes.
+// conns returns the open connections for which is returns true.
 func (n *wires) conns(is func(*wire) bool) (found []*wire) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -712,8 +706,7 @@ func (n *wires) cut(which func(*wire) bool) {
 	}
 }
 
-// blackHole swallows all that is sent on connections in both directions, and
-// leaves them open.
+// blackHole swallows all data on connections in both directions, and leaves them open.
 func (n *wires) blackHole(which func(*wire) bool) {
 	for _, w := range n.conns(which) {
 		w.hole.Store(true)
@@ -762,7 +755,7 @@ func (w *wire) Close() error {
 func isSubscribe(p []byte) bool { return bytes.Contains(p, []byte("\r\nsubscribe\r\n")) }
 func isMessage(p []byte) bool   { return bytes.Contains(p, []byte("\r\nmessage\r\n")) }
 
-// logbook keeps what is logged, one line each.
+// logbook keeps the log, one line for each record.
 type logbook struct {
 	mu   sync.Mutex
 	said []string
