@@ -245,8 +245,8 @@ func TestPermitIsReleasedOnce(t *testing.T) {
 	})
 }
 
-// Whatever ends a permit, its worker is notified before the server grants its units to others. If
-// an operator took them away, the worker is notified at its next renewal.
+// If a permit ends for any reason, its worker is notified before the server grants its units to
+// others. If an operator took them away, the worker is notified at its next renewal.
 func TestLossOfAPermitIsTold(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second

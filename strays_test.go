@@ -185,7 +185,7 @@ func TestCopyOfAnEarlierHandOverIsGivenBack(t *testing.T) {
 	})
 }
 
-// Whatever the result of a hand-over, the chosen waiter gets the lock before the end of a lease.
+// After a hand-over with any result, the chosen waiter gets the lock before the end of a lease.
 func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
 	ctx := context.Background()
 	cases := map[string]func(s *scene, first *lock.Hold){

@@ -27,9 +27,9 @@ type Model[S comparable] struct {
 // those with more than about six clients.
 const patience = 30 * time.Second
 
-// Linearizable checks that the answers to the clients of one lock are possible: each call took
-// effect at one instant between its beginning and its end. The error shows the history. It is also
-// an error if the search does not end within half a minute.
+// Linearizable checks that the answers to the clients of one lock are possible. Each call must have
+// taken effect at one instant between its beginning and its end. The error shows the history. It is
+// also an error if the search does not end within half a minute.
 func Linearizable[S comparable](ops []history.Op, m Model[S]) error {
 	parts := ops
 	if m.Prepare != nil {

@@ -58,8 +58,9 @@ type Sibling struct {
 	Plan []Step
 }
 
-// chain is a logical owner. If a call has left a chain in doubt, the actor uses another chain for
-// the next grant, so that nobody takes what the first chain may still have for that grant.
+// chain is a logical owner. If a call has left a chain in doubt, the chain may still have
+// something. The actor uses another chain for the next grant, so that nobody mistakes the one for
+// the other.
 type chain struct {
 	name  string
 	owner *owner.Owner
