@@ -73,6 +73,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, About: cfg.description, KeepFence: cfg.keepFence}
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
+		conf.Timeout = one.Options().ReadTimeout
 	}
 	s := session.New(conf)
 	if wraps[*redis.ClusterClient](rdb) {

@@ -13,8 +13,9 @@ import (
 type Attempt struct {
 	sender *Sender
 	end    time.Time
-	timer  *time.Timer
+	timer  *time.Timer // nil until a worker sends
 	stop   <-chan struct{}
+	stays  bool
 
 	unsent bool
 	left   *Late
@@ -23,8 +24,12 @@ type Attempt struct {
 // Attempt begins an attempt that is left when limit has passed, when stop is closed, or
 // when the context of a command ends.
 func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}) *Attempt {
-	return &Attempt{sender: s, end: time.Now().Add(limit), timer: time.NewTimer(limit), stop: stop}
+	return &Attempt{sender: s, end: time.Now().Add(limit), stop: stop}
 }
+
+// Stay says that the caller has no need to leave before go-redis returns. Then the attempt
+// may send in the goroutine of the caller.
+func (a *Attempt) Stay() { a.stays = true }
 
 // ErrUnanswered is a command that was left behind.
 var ErrUnanswered = errors.New("no answer in time")
@@ -32,12 +37,18 @@ var ErrUnanswered = errors.New("no answer in time")
 // Process sends cmd. It returns when the command is answered, or is left behind: then the
 // error is ErrUnanswered, and cmd belongs to the sender.
 func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
+	if a.stays && a.sender.beginDirect() {
+		return a.direct(ctx, cmd)
+	}
 	c := &command{Context: ctx, cmd: cmd, end: a.end, answered: make(chan struct{}), gone: make(chan struct{})}
 	// Here, for a context may panic, and a worker must not.
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
 		c.end = deadline
 	}
 	done := ctx.Done()
+	if a.timer == nil {
+		a.timer = time.NewTimer(time.Until(a.end))
+	}
 	a.sender.enqueue(c)
 	select {
 	case <-c.answered:
@@ -49,15 +60,27 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 		c.leave()
 	}
 	if c.isLeft() {
-		a.left, a.unsent = c.late, !c.wasWritten()
+		a.left, a.unsent = c.late, !wasWritten(cmd)
 		return ErrUnanswered
 	}
-	a.unsent = c.err != nil && !c.wasWritten()
+	a.unsent = c.err != nil && !wasWritten(cmd)
 	return c.err
 }
 
+// direct sends in the goroutine of the caller, which saves the switch to a worker and back.
+func (a *Attempt) direct(ctx context.Context, cmd redis.Cmder) (err error) {
+	defer a.sender.endDirect()
+	err = a.sender.one(ctx, cmd)
+	a.unsent = err != nil && !wasWritten(cmd)
+	return err
+}
+
 // End ends the attempt.
-func (a *Attempt) End() { a.timer.Stop() }
+func (a *Attempt) End() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
 
 // Unsent reports whether the last command failed, or was left, before it was written. It
 // never will be.

@@ -51,7 +51,7 @@ func (c *command) leave() {
 // drop reports whether the caller left before any worker took the command. Then it is not
 // sent, and has no effect any more.
 func (c *command) drop() bool {
-	if !c.isLeft() || c.wasWritten() {
+	if !c.isLeft() || wasWritten(c.cmd) {
 		return false
 	}
 	c.late.End(ErrNotSent)
@@ -61,9 +61,9 @@ func (c *command) drop() bool {
 func (c *command) isLeft() bool { return c.state.Load() == left }
 
 // wasWritten reports whether the command was written; if not, it never will be.
-func (c *command) wasWritten() bool {
-	cmd, ok := c.cmd.(interface{ Leave() (written bool) })
-	return !ok || cmd.Leave()
+func wasWritten(cmd redis.Cmder) bool {
+	c, ok := cmd.(interface{ Leave() (written bool) })
+	return !ok || c.Leave()
 }
 
 // Deadline is that of the caller or the end of the attempt, whichever is earlier.

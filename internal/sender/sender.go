@@ -47,6 +47,7 @@ type Sender struct {
 	coming  bool       // a worker was started or woken for them
 	sending []*worker  // those that count, see sendingAtOnce
 	idle    []*worker  // the last one was busy last
+	direct  bool       // a caller sends by itself
 	alarm   bool       // look for slow workers soon
 	closed  bool
 }
@@ -172,3 +173,33 @@ func (s *Sender) ended(w *worker) {
 // ErrExited is a command that did not return: a hook of go-redis ended its goroutine with
 // runtime.Goexit, as FailNow of a test does.
 var ErrExited = errors.New("the command did not return")
+
+// beginDirect reports whether a caller may send by itself. It may when nobody else sends:
+// commands of several callers go together, which costs less.
+func (s *Sender) beginDirect() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.direct || len(s.queue) > 0 || len(s.sending) > 0 {
+		return false
+	}
+	s.direct = true
+	return true
+}
+
+func (s *Sender) endDirect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.direct = false
+}
+
+// one sends one command.
+func (s *Sender) one(ctx context.Context, cmd redis.Cmder) (err error) {
+	defer s.recovered(&err)
+	return s.cfg.Redis.Process(ctx, cmd)
+}
+
+func (s *Sender) recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = s.cfg.Panicked(p)
+	}
+}

@@ -423,3 +423,52 @@ func TestAPipelineEndsWithItsLastAttempt(t *testing.T) {
 		require.Equal(t, began.Add(3*time.Second), deadline)
 	})
 }
+
+// A caller that stays sends by itself while nobody else sends, and else by a worker.
+func TestACallerThatStaysSendsByItself(t *testing.T) {
+	for _, batches := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := &server{takes: func() time.Duration { return time.Second }}
+			s := start(t, srv, batches)
+			workers := func() int {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return len(s.idle)
+			}
+			stay := func(name string) error {
+				a := s.Attempt(time.Millisecond, nil)
+				defer a.End()
+				a.Stay()
+				return a.Process(t.Context(), newCommand(name))
+			}
+			require.NoError(t, stay("alone"), "it stays beyond the limit")
+			require.Zero(t, workers())
+
+			var both sync.WaitGroup
+			both.Go(func() { require.NoError(t, stay("first")) })
+			synctest.Wait()
+			both.Go(func() { require.ErrorIs(t, stay("second"), ErrUnanswered, "a worker has it") })
+			both.Wait()
+			time.Sleep(2 * time.Second)
+			require.NoError(t, stay("again"))
+		})
+	}
+}
+
+// A hook that panics, or fails, in the goroutine of a caller harms nobody after it.
+func TestAPanicOfACallerThatStaysIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &server{does: func(redis.Cmder) { panic("the span is nil") }}
+		s := start(t, srv, true)
+		for range 2 {
+			a := s.Attempt(time.Second, nil)
+			a.Stay()
+			require.ErrorContains(t, a.Process(t.Context(), newCommand("x")), "the span is nil")
+			a.End()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.Empty(t, s.idle, "no worker was needed")
+		require.False(t, s.direct)
+	})
+}

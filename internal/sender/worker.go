@@ -57,18 +57,12 @@ func (w *worker) exited() {
 func (w *worker) send() {
 	if len(w.batch) == 1 {
 		c := w.batch[0]
-		c.answer(w.one(c))
+		c.answer(w.sender.one(c, c.cmd))
 	} else {
 		w.pipeline()
 	}
 	clear(w.batch)
 	w.batch = w.batch[:0]
-}
-
-// one sends one command.
-func (w *worker) one(c *command) (err error) {
-	defer w.recovered(&err)
-	return w.sender.cfg.Redis.Process(c, c.cmd)
 }
 
 // pipeline sends several. Each one has an answer or an error of its own. go-redis, where it
@@ -83,7 +77,7 @@ func (w *worker) pipeline() {
 		_ = pipe.Process(ctx, c.cmd)
 	}
 	err := func() (err error) {
-		defer w.recovered(&err)
+		defer w.sender.recovered(&err)
 		_, err = pipe.Exec(ctx)
 		return err
 	}()
@@ -93,12 +87,6 @@ func (w *worker) pipeline() {
 			own = err
 		}
 		c.answer(own)
-	}
-}
-
-func (w *worker) recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = w.sender.cfg.Panicked(p)
 	}
 }
 

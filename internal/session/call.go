@@ -84,7 +84,8 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			return out, c.failed(ctx, s, lockerr.ErrIndeterminate, told.with(ErrExpired))
 		}
 		voidAfter := s.Now().Add(valid)
-		v, how, err := attempt(ctx, s, c, limit, voidAfter, send)
+		stays := tries == 0 && s.mayStay(ctx, c)
+		v, how, err := attempt(ctx, s, c, limit, stays, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
@@ -95,7 +96,11 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		if err == nil {
 			took := time.Since(out.Sent)
 			c.Pace.answered(took)
-			s.promptAnswer(took)
+			if took < limit {
+				s.promptAnswer(took)
+			} else { // stayed for it
+				s.lateAnswer(nil, took)
+			}
 			return out, nil
 		}
 		told.earlier = told.earlier || ctx.Err() == nil
@@ -111,6 +116,17 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			return out, c.failed(ctx, s, told.kind(), err)
 		}
 	}
+}
+
+// mayStay reports whether an attempt has no need to leave before go-redis gives up: nothing
+// ends ctx sooner, and a lost reply leaves time for another attempt. Only the first attempt
+// stays, so a server that hangs costs a call its patience once.
+func (s *Session) mayStay(ctx context.Context, c Call) bool {
+	enough := 4 * c.Limit
+	if share := max(c.Window, c.Share); share > 0 {
+		enough = share / 4
+	}
+	return 0 < s.Timeout && s.Timeout <= enough && lasts(ctx, s.Timeout)
 }
 
 // limit is how long an attempt may go unanswered that is sent that long after the first
@@ -241,13 +257,16 @@ type ending struct {
 // passed; then it is left behind. A client that closes
 // waits for the answer as long as it may: a grant that is left behind could be granted
 // after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how ending, err error) {
+func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how ending, err error) {
 	var stop <-chan struct{}
 	if c.Waits {
 		stop = s.tasks.context().Done()
 	}
 	a, began := s.sender.Attempt(limit, stop), time.Now()
 	defer a.End()
+	if stays {
+		a.Stay()
+	}
 	v, err = send(ctx, s.withText(a), voidAfter)
 	how = ending{unsent: err != nil && a.Unsent(), left: a.Left()}
 	if how.left != nil {

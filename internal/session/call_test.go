@@ -450,3 +450,76 @@ func isSent(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 	_, err := lua.Inspect(ctx, rdb, "x", "y")
 	return 1, err
 }
+
+// An attempt stays until go-redis gives up where nothing ends the call before, and a lost
+// reply leaves time for another one; and only the first one does.
+func TestOnlyAFirstAttemptThatNothingEndsStays(t *testing.T) {
+	const limit, hangs = 500 * time.Millisecond, 1500 * time.Millisecond
+	endless := context.Background()
+	forever := func(*testing.T) context.Context { return endless }
+	within := func(d time.Duration) func(t *testing.T) context.Context {
+		return func(t *testing.T) context.Context {
+			ctx, cancel := Within(endless, time.Now().Add(d), "that is enough")
+			t.Cleanup(cancel)
+			return ctx
+		}
+	}
+	cases := map[string]struct {
+		ctx     func(t *testing.T) context.Context
+		call    Call
+		timeout time.Duration
+		stays   bool
+	}{
+		"endless":            {forever, Call{}, hangs, true},
+		"a late end":         {within(time.Minute), Call{}, hangs, true},
+		"an early end":       {within(1490 * time.Millisecond), Call{}, hangs, false},
+		"may be cancelled":   {(*testing.T).Context, Call{}, hangs, false},
+		"go-redis for ever":  {forever, Call{}, 0, false},
+		"go-redis too long":  {forever, Call{}, 2100 * time.Millisecond, false},
+		"a wide window":      {forever, Call{Window: 6 * time.Second}, hangs, true},
+		"a narrow window":    {forever, Call{Window: 5900 * time.Millisecond}, hangs, false},
+		"nothing to be lost": {forever, Call{Share: 5900 * time.Millisecond}, hangs, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := make(chan time.Time, 3)
+				s := fresh(t, Config{Timeout: c.timeout, Redis: processFunc(func(context.Context, redis.Cmder) error {
+					sent <- time.Now()
+					if len(sent) <= 2 {
+						time.Sleep(hangs)
+						return io.EOF
+					}
+					return nil
+				})})
+				require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+				call := c.call
+				call.Op, call.Name, call.Limit = "lock", "x", limit
+				_, err := Do(c.ctx(t), s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
+					return 1, rdb.Process(ctx, redis.NewCmd(ctx, "ping"))
+				})
+				require.NoError(t, err)
+				require.Len(t, sent, 3)
+				one, two, three := <-sent, <-sent, <-sent
+				require.Equal(t, c.stays, two.Sub(one) >= hangs, two.Sub(one))
+				require.Less(t, three.Sub(two), hangs, "the next attempt was left")
+				time.Sleep(2 * hangs)
+			})
+		})
+	}
+}
+
+// An answer that a caller stayed for teaches how slow the link is, as a late one does.
+func TestAnAnswerThatACallerStayedForTeaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, takes = 500 * time.Millisecond, 1500 * time.Millisecond
+		s := fresh(t, Config{Timeout: 2 * time.Second, Redis: processFunc(func(context.Context, redis.Cmder) error {
+			time.Sleep(takes)
+			return nil
+		})})
+		require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+		_, err := Do(context.Background(), s, Call{Op: "lock", Name: "x", Limit: limit}, isHeard)
+		require.NoError(t, err)
+		require.Equal(t, 2*takes, s.link.least())
+	})
+}

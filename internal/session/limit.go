@@ -41,7 +41,26 @@ func (l limit) Unwrap() error { return l.before }
 // Within returns a context that ends at that instant. Errors then say why, and do
 // not match context.DeadlineExceeded: the caller has set no deadline.
 func Within(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, end, limit{why: why})
+	endless := ctx.Done() == nil
+	ctx, cancel := context.WithDeadlineCause(ctx, end, limit{why: why})
+	if endless {
+		ctx = lasting{ctx, end}
+	}
+	return ctx, cancel
+}
+
+// lasting is a context that nobody ends before that instant.
+type lasting struct {
+	context.Context
+	end time.Time
+}
+
+// lasts reports whether nobody ends ctx for d from now.
+func lasts(ctx context.Context, d time.Duration) bool {
+	if l, ok := ctx.(lasting); ok {
+		return time.Until(l.end) >= d
+	}
+	return ctx.Done() == nil
 }
 
 // Beyond returns a context for what is to be done within d though ctx has ended.
@@ -61,6 +80,9 @@ func Shortly(ctx context.Context) (context.Context, context.CancelFunc) {
 // isOwn finds out from the cause of ctx, the result goes on until the deadline of ctx.
 // Nobody can tell whether ctx would have been cancelled after that.
 func Outlasting(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return ctx, func() {}
+	}
 	outlasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	end := func(cause error) { cancel(limit{why: cause.Error(), before: cause}) }
 	stop := context.AfterFunc(ctx, func() {
