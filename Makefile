@@ -5,6 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+VALE := github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 
 # This module and the nested modules, which have dependencies of their own. The search uses the file
 # system, because git does not answer in a release archive, nor in a checkout that belongs to another
@@ -97,7 +98,7 @@ chaos-short: ## run the rows that measure no time, with a twenty-fifth of the co
 	$(CHAOS) -timeout 10m -scale=short
 
 .PHONY: lint
-lint: ## run gofmt, go vet, staticcheck and luacheck on every module; installs luacheck where it can
+lint: ## run gofmt, go vet, staticcheck and luacheck on every module, and vale on the docs; installs luacheck where it can
 	@unformatted=$$($(FILES) '*.go' -print0 | xargs -0 gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not as gofmt writes it:"; echo "$$unformatted"; exit 1; fi
 	@for module in $(MODULES); do \
@@ -105,6 +106,7 @@ lint: ## run gofmt, go vet, staticcheck and luacheck on every module; installs l
 		(cd $$module && go vet ./... && go run $(STATICCHECK) ./...); \
 	done
 	@scripts/lint-lua.sh
+	@echo "== vale, prose"; scripts/need.sh gcc 'gcc libc6-dev'; go run $(VALE) --output=line README.md CONTRIBUTING.md CHANGELOG.md docs
 
 .PHONY: cover
 cover: ## measure the coverage of all packages by all tests, write coverage.out, and print the total

@@ -49,7 +49,7 @@ func TestCloseEndsWaitersAndHolds(t *testing.T) {
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 		}
 		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrClosed)
-		s.receive(lost, "the hold is told")
+		s.receive(lost, "the hold is notified")
 		s.unlock(next.got())
 		require.Zero(t, time.Since(start), "nobody waited for anything")
 		require.ErrorIs(t, hold.Unlock(a.ctx), redlatch.ErrClosed)
@@ -309,7 +309,7 @@ func TestCloseReleasesAThousandHolds(t *testing.T) {
 		require.Empty(s, s.keys())
 		require.Equal(s, int64(n), a.scripts.Load()-before, "one release each")
 		for _, h := range holds {
-			s.receive(h.Lost(), "every hold is told")
+			s.receive(h.Lost(), "every hold is notified")
 			require.ErrorIs(s, context.Cause(h.Context()), redlatch.ErrClosed)
 		}
 	})

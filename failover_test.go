@@ -117,7 +117,7 @@ func TestFailoverThatForgetsALockIsTold(t *testing.T) {
 
 	next := mustLock(t, t.Context(), p.locks().Mutex(name))
 	require.Greater(t, next.Fence(), h.Fence())
-	within(t, h.Lost(), "the holder is told")
+	within(t, h.Lost(), "the holder is notified")
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 	stillHeld(t, next)
 	require.NoError(t, next.Unlock(t.Context()))
@@ -216,7 +216,7 @@ func TestAnOperatorOnAReplicaIsNotToldNobody(t *testing.T) {
 		require.Equal(t, what.want, got, what.call)
 	}
 	for range 2 {
-		require.ErrorIs(t, within(t, ended, "the waiter is told"), redlatch.ErrRemoved)
+		require.ErrorIs(t, within(t, ended, "the waiter is notified"), redlatch.ErrRemoved)
 	}
 }
 
@@ -343,7 +343,7 @@ func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 	const somebody = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:1"
 	require.NoError(t, replica.HSet(t.Context(), l.name, somebody, 1).Err())
 	l.master.Kill()
-	within(t, l.holder.Lost(), "the holder is told")
+	within(t, l.holder.Lost(), "the holder is notified")
 	require.ErrorIs(t, l.holder.Unlock(t.Context()), redlatch.ErrLost)
 	l.queued(l.replica, 5)
 	require.Eventually(t, func() bool {

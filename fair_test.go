@@ -303,7 +303,7 @@ func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 		require.NoError(s, s.admin.Do(s.Context(), "FLUSHALL").Err())
 		// Another client gets the lock first. The queue comes back behind it.
 		other := s.actor().lockFair("door")
-		s.receive(h.Lost(), "the holder is told")
+		s.receive(h.Lost(), "the holder is notified")
 		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
 		s.queued("door", 20)
 		mu.Lock()

@@ -664,7 +664,7 @@ func TestCloseReleasesPermitsAndEndsWaiters(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, locks.Close(t.Context()))
 		require.ErrorIs(t, <-failed, redlatch.ErrClosed)
-		within(t, p.Lost(), "the holder is told")
+		within(t, p.Lost(), "the holder is notified")
 		require.ErrorIs(t, context.Cause(p.Context()), redlatch.ErrClosed)
 		require.ErrorIs(t, p.Release(t.Context()), redlatch.ErrClosed)
 		require.NoError(t, within(t, other, "its units are free").Release(t.Context()))

@@ -63,7 +63,7 @@ func TestForceUnlockInJavaIsToldInGo(t *testing.T) {
 
 	require.Equal(t, "true", admin.must("force", "lock", m.Name()))
 	won := granted(t, got)
-	within(t, h.Lost(), "the Go holder is told")
+	within(t, h.Lost(), "the Go holder is notified")
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 	require.Greater(t, won.hold.Fence(), h.Fence())
 	require.Equal(t, won.hold.Acquisition(), refusedInfo(t, m).Holder)

@@ -92,7 +92,7 @@ func TestLeaseOfGoEndsForJava(t *testing.T) {
 	m := locksOn(t, server.Client(t), redlatch.WithLease(shortLease), redlatch.WithoutRenewal()).Mutex(redistest.Name(t))
 	h := mustLock(t, t.Context(), m)
 	require.Empty(t, next.await(next.waits(m.Name()), "gets the lock").err)
-	within(t, h.Lost(), "Go is told of its loss")
+	within(t, h.Lost(), "Go learns of its loss")
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 	require.EqualValues(t, 1, next.number("holds", "lock", m.Name()), "the late unlock has touched what Java holds")
 	next.unlock(m.Name())

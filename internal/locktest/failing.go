@@ -10,7 +10,7 @@ import (
 )
 
 var failing = []property{
-	{"a bad name is told by every use", func(f *fixture) {
+	{"every use of a bad name says so", func(f *fixture) {
 		p := f.process(patient)
 		for _, name := range []string{"", "a}b", "a{b", "{}x", "{a}{b}", "tab\tname", "\xff", strings.Repeat("x", 513)} {
 			before := p.sent.sent.Load()

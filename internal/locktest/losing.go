@@ -7,7 +7,7 @@ import (
 )
 
 var losing = []property{
-	{"a lock that is gone is told to its holder", func(f *fixture) {
+	{"a holder learns that its lock is gone", func(f *fixture) {
 		p := f.process(mortal)
 		h := p.lock()
 		ctx := h.Context()
@@ -20,7 +20,7 @@ var losing = []property{
 		require.Empty(f, f.keys(), "no renewal brings it back")
 		f.lost(h.Unlock(context.Background()), h)
 	}},
-	{"a lock that another took is told to its holder", func(f *fixture) {
+	{"a holder learns that another took its lock", func(f *fixture) {
 		p, q := f.process(mortal), f.process(patient)
 		h := p.lock()
 		f.wipe()
@@ -29,7 +29,7 @@ var losing = []property{
 		f.lost(h.Unlock(context.Background()), h)
 		q.unlock(next)
 	}},
-	{"a holder that Redis does not answer is told", func(f *fixture) {
+	{"a holder that Redis does not answer learns of the loss", func(f *fixture) {
 		p := f.process(mortal)
 		h := p.lock()
 		p.die()

@@ -139,7 +139,7 @@ var reentrant = []property{
 		f.lost(h.Unlock(context.Background()), h)
 		p.unlock(p.lockWith(ctx))
 	}},
-	{"a loss is told to every hold", func(f *fixture) {
+	{"every hold learns of a loss", func(f *fixture) {
 		p := f.process(mortal)
 		ctx := newChain()
 		holds := []Hold{p.lockWith(ctx), p.lockWith(ctx)}
