@@ -12,7 +12,7 @@ import (
 // keeper is the mutex behind one acquisition.
 type keeper struct {
 	mutex.Counting
-	*want
+	*request
 }
 
 // Leave gives the lock to the next waiter in the queue, or frees it.
@@ -25,7 +25,7 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 		return err
 	}
 	if answer.Value.Heard < 0 {
-		k.want.Session.PublishDenied(k.want.Keys.Channel)
+		k.request.Session.PublishDenied(k.request.Keys.Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
 		return acquisition.ErrGone
@@ -42,5 +42,5 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.GiveUp(a.ID, a.Strays)
 	}
-	k.want.Ended(a)
+	k.request.Ended(a)
 }

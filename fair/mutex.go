@@ -71,21 +71,21 @@ func (m *Mutex) orUnmade() *mutex.Named {
 // The waiter then asks Redis. So it takes two round trips from an Unlock to the work of the next
 // holder.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().Want(ctx)
+	shared, err := m.orUnmade().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer shared.End()
-	w := m.want(shared)
+	defer shared.Close()
+	w := m.wrap(shared)
 	for {
 		if h, has, err := w.Reenter(ctx); has {
-			return w.Handle(ctx, h, err)
+			return w.NewHandle(ctx, h, err)
 		}
 		h, err := w.contend(ctx)
 		if errors.Is(err, mutex.ErrOwnChain) {
 			continue
 		}
-		return w.Handle(ctx, h, err)
+		return w.NewHandle(ctx, h, err)
 	}
 }
 
@@ -98,23 +98,23 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
 // than a few seconds, or the lease if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().Want(ctx)
+	shared, err := m.orUnmade().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer shared.End()
-	w := m.want(shared)
+	defer shared.Close()
+	w := m.wrap(shared)
 	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
 	if h, has, err := w.Reenter(bounded); has {
-		return w.Handle(ctx, h, err)
+		return w.NewHandle(ctx, h, err)
 	}
 	h, err := w.try(bounded)
-	return w.Handle(ctx, h, err)
+	return w.NewHandle(ctx, h, err)
 }
 
-func (m *Mutex) want(shared *mutex.Want) *want {
-	return &want{Want: shared, family: m.family}
+func (m *Mutex) wrap(shared *mutex.Request) *request {
+	return &request{Request: shared, family: m.family}
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also

@@ -131,7 +131,7 @@ end:	do
 	od
 }
 
-/* session.Do under want.contend, and what becomes of it */
+/* session.Do under request.contend, and what becomes of it */
 active proctype Client()
 {
 	byte n, t;
@@ -147,7 +147,7 @@ active proctype Client()
 		fi
 	:: n > 0 || now > LAST -> break /* the context has ended */
 	od;
-	held = false;          /* Unlock, or want.abandon: the hold ends before Redis is asked */
+	held = false;          /* Unlock, or request.abandon: the hold ends before Redis is asked */
 #ifndef FLYING_AFTER
 	flying = FLYING;
 #endif

@@ -16,14 +16,14 @@ import (
 // keeper is the mutex behind one acquisition.
 type keeper struct {
 	mutex.Counting
-	*want
+	*request
 	turn atomic.Bool // the acquisition has the local turn
 }
 
 // Leave hands the lock to the next waiter of this client. If there is none, or enough of them had
 // the lock in a row, Leave frees it.
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
-	if k.turn.Load() && !k.want.Session.IsClosing() && k.l.mayTransfer(k.want.Settings.Turns) {
+	if k.turn.Load() && !k.request.Session.IsClosing() && k.l.mayTransfer(k.request.Settings.Turns) {
 		if w := k.l.next(); w != nil {
 			return k.transfer(ctx, a, w)
 		}
@@ -45,34 +45,34 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.giveBack(a.ID, a.Strays)
 	}
-	k.want.Ended(a)
+	k.request.Ended(a)
 	if k.turn.Swap(false) {
 		k.l.passTurn()
 	}
-	k.family.leave(k.want.Keys.Lock, k.l)
+	k.family.leave(k.request.Keys.Lock, k.l)
 }
 
 // transfer hands the lock to w, with one command. Whatever the result is, w gets at least the turn,
 // and asks by itself.
 func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
-	id := w.want.NewID()
-	answer, err := session.Do(ctx, k.want.Session, k.want.Call("unlock", false),
+	id := w.request.NewAcquisitionID()
+	answer, err := session.Do(ctx, k.request.Session, k.request.Call("unlock", false),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
-				LockKey: k.want.Keys.Lock, FenceKey: k.want.Keys.Fence,
+				LockKey: k.request.Keys.Lock, FenceKey: k.request.Keys.Fence,
 				From: from.ID, To: id,
-				Lease: w.want.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.want.Session.KeepFence,
+				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.request.Session.KeepFence,
 			})
 			if err == nil {
-				err = k.want.Session.Heard(r.Status, r.Now)
+				err = k.request.Session.Heard(r.Status, r.Now)
 			}
 			return r, err
 		})
 	if err == nil && answer.Value.Status == lua.Granted {
 		k.turn.Store(false) // it goes with the lock
-		h := w.want.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true)
+		h := w.request.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true)
 		if !k.l.deliver(w, given{hold: h}) {
-			k.want.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+			k.request.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 		}
 		return nil
 	}
@@ -105,7 +105,7 @@ func (k *keeper) requeue(w *waiter) {
 // free releases the lock for all clients.
 func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
-	answer, err := k.want.Release(ctx, a.ID, 0)
+	answer, err := k.request.Release(ctx, a.ID, 0)
 	if err != nil {
 		if !session.IsOnce(ctx) {
 			k.giveBack(a.ID, session.Strays{})
@@ -113,11 +113,11 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 		return err
 	}
 	if answer.Value.Heard < 0 {
-		k.want.Session.PublishDenied(k.want.Keys.Channel)
+		k.request.Session.PublishDenied(k.request.Keys.Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
 		return acquisition.ErrGone
 	}
-	k.family.released(k.want.Keys.Lock, k.want.Keys.Channel, answer.Value.Heard, time.Since(before))
+	k.family.released(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Heard, time.Since(before))
 	return nil
 }

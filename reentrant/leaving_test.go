@@ -35,9 +35,9 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 		given, left := 0, 0
 		for range rounds {
 			ctx, cancel := context.WithCancel(context.Background())
-			shared, err := m.named.Want(ctx)
+			shared, err := m.named.NewRequest(ctx)
 			require.NoError(t, err)
-			w := m.want(shared)
+			w := m.wrap(shared)
 			require.True(t, w.l.tryJoin())
 			wait, turn := w.l.join(w)
 			require.False(t, turn)
@@ -55,7 +55,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			}
 			require.True(t, w.l.tryJoin(), "nobody has the turn")
 			w.l.passTurn()
-			w.end()
+			w.finish()
 		}
 		require.Equal(t, rounds, given+left)
 	})

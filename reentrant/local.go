@@ -32,8 +32,8 @@ type local struct {
 
 // waiter is a Lock that waits for the turn.
 type waiter struct {
-	want  *want
-	given chan given // capacity 1
+	request *request
+	given   chan given // capacity 1
 
 	// Guarded by local.mu.
 	place *list.Element // in local.queue; nil: not there
@@ -48,7 +48,7 @@ type given struct {
 
 // join takes the turn if it is free, and otherwise queues. If the chain got the lock since it
 // looked, join returns nil and false, and the caller looks again.
-func (l *local) join(w *want) (wait *waiter, turn bool) {
+func (l *local) join(w *request) (wait *waiter, turn bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -58,7 +58,7 @@ func (l *local) join(w *want) (wait *waiter, turn bool) {
 		l.taken = true
 		return nil, true
 	}
-	wait = &waiter{want: w, given: make(chan given, 1)}
+	wait = &waiter{request: w, given: make(chan given, 1)}
 	wait.place = l.queue.PushBack(wait)
 	return wait, false
 }

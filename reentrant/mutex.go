@@ -58,17 +58,17 @@ func (m *Mutex) orUnmade() *mutex.Named {
 // learns the server's clock. Waiting goroutines of one client are served in order, and only one of
 // them asks Redis. It asks when it is notified of a release, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().Want(ctx)
+	shared, err := m.orUnmade().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := m.want(shared)
-	defer w.end()
+	w := m.wrap(shared)
+	defer w.finish()
 	suspect := w.Suspect()
 	defer suspect.Stop()
 	for {
 		if h, has, err := w.Reenter(ctx); has {
-			return w.Handle(ctx, h, err)
+			return w.NewHandle(ctx, h, err)
 		}
 		wait, turn := w.l.join(w)
 		if wait != nil {
@@ -80,7 +80,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 				_ = g.hold.Unlock(ctx) // it took too long to get here; anew
 				continue
 			case err != nil || g.hold != nil:
-				return w.Handle(ctx, g.hold, err)
+				return w.NewHandle(ctx, g.hold, err)
 			}
 			turn = g.turn
 		}
@@ -89,7 +89,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			if errors.Is(err, mutex.ErrOwnChain) {
 				continue
 			}
-			return w.Handle(ctx, h, err)
+			return w.NewHandle(ctx, h, err)
 		}
 	}
 }
@@ -103,23 +103,23 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // keeps trying until ctx ends, but no longer than a few seconds. From its first attempt on it also
 // tries no longer than the lease, if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().Want(ctx)
+	shared, err := m.orUnmade().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := m.want(shared)
-	defer w.end()
+	w := m.wrap(shared)
+	defer w.finish()
 	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
 	for {
 		if h, has, err := w.Reenter(bounded); has {
-			return w.Handle(ctx, h, err)
+			return w.NewHandle(ctx, h, err)
 		}
 		h, err := w.try(bounded, w.l.tryJoin())
 		if errors.Is(err, mutex.ErrOwnChain) {
 			continue
 		}
-		return w.Handle(ctx, h, err)
+		return w.NewHandle(ctx, h, err)
 	}
 }
 
@@ -166,7 +166,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 		})
 }
 
-// want counts as a user of the local state until end.
-func (m *Mutex) want(shared *mutex.Want) *want {
-	return &want{Want: shared, family: m.family, l: m.family.enter(shared.Keys.Lock)}
+// wrap counts as a user of the local state until finish.
+func (m *Mutex) wrap(shared *mutex.Request) *request {
+	return &request{Request: shared, family: m.family, l: m.family.enter(shared.Keys.Lock)}
 }

@@ -17,7 +17,7 @@ import (
 // release between the attempt and the subscription would go unnoticed. Every wake-up is a hint: it
 // may be lost, late, doubled or forged.
 type patience struct {
-	want    *want
+	request *request
 	suspect *mutex.Suspicion
 	look    <-chan struct{} // its own chain has got the lock
 	unlook  func()
@@ -35,7 +35,7 @@ func (p *patience) end() {
 
 // yield waits before the first attempt while other clients go first.
 func (p *patience) yield(ctx context.Context) error {
-	d := p.want.l.yieldFor()
+	d := p.request.l.yieldFor()
 	if d <= 0 {
 		return nil
 	}
@@ -46,16 +46,16 @@ func (p *patience) yield(ctx context.Context) error {
 // gives up.
 func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	if p.look == nil {
-		p.look, p.unlook = p.want.Record.Watch(p.want.Owner)
+		p.look, p.unlook = p.request.Record.Watch(p.request.Owner)
 	}
-	if p.want.Record.HeldBy(p.want.Owner) != nil {
+	if p.request.Record.HeldBy(p.request.Owner) != nil {
 		return mutex.ErrOwnChain
 	}
-	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.want.Session.ID) {
-		p.want.l.sawOther()
+	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.request.Session.ID) {
+		p.request.l.sawOther()
 	}
 	if p.wakes == nil {
-		p.wakes = p.want.l.subscription(p.want.Session.Wakes, p.want.Keys.Channel)
+		p.wakes = p.request.l.subscription(p.request.Session.Wakes, p.request.Keys.Channel)
 		p.holder = refused.Holder
 		return p.confirmed(ctx, refused)
 	}
@@ -73,8 +73,8 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 	bounded, cancel := context.WithTimeout(ctx, p.until(refused.Remaining))
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
-	if ctx.Err() != nil || p.want.Session.IsClosing() {
-		return p.want.gaveUp(ctx, ctx.Err(), refused)
+	if ctx.Err() != nil || p.request.Session.IsClosing() {
+		return p.request.gaveUp(ctx, ctx.Err(), refused)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 // message announces it. It is never longer than the poll bound, because messages may be lost.
 // Chance keeps clients from asking all together.
 func (p *patience) until(remaining time.Duration) time.Duration {
-	poll := p.want.Settings.Poll
+	poll := p.request.Settings.Poll
 	d := poll - rand.N(poll/5+1)
 	if remaining >= 0 {
 		d = min(d, remaining+time.Millisecond)
@@ -115,15 +115,15 @@ func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan stru
 		case <-timer.C:
 			return nil
 		case <-p.look:
-			if p.want.Record.HeldBy(p.want.Owner) != nil {
+			if p.request.Record.HeldBy(p.request.Owner) != nil {
 				return mutex.ErrOwnChain
 			}
 		case <-p.suspect.C:
 			p.suspect.Check()
 		case <-ctx.Done():
-			return p.want.gaveUp(ctx, ctx.Err(), refused)
-		case <-p.want.Session.Closing():
-			return p.want.gaveUp(ctx, ctx.Err(), refused)
+			return p.request.gaveUp(ctx, ctx.Err(), refused)
+		case <-p.request.Session.Closing():
+			return p.request.gaveUp(ctx, ctx.Err(), refused)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		l := f.enter("x")
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
-		g := w.want.begin(w.want.NewID(), 1, time.Now().Add(-40*time.Second), session.Strays{}, false)
+		g := w.request.begin(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.Strays{}, false)
 		synctest.Wait() // the watchdog has told
 		l.deliver(w, given{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
@@ -94,7 +94,7 @@ func (h grantedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // lease was over. That is no refusal: Lock and TryLock give the grant back, and ask again
 // under a fresh id.
 func TestGrantThatArrivesWithoutTrust(t *testing.T) {
-	type asking = func(w *want, ctx context.Context) (*acquisition.Hold, error)
+	type asking = func(w *request, ctx context.Context) (*acquisition.Hold, error)
 	play := func(t *testing.T, ask asking) {
 		synctest.Test(t, func(t *testing.T) {
 			v := redistest.Bubble(t)
@@ -117,13 +117,13 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 				granted = append(granted, id)
 				ctx.answered.Store(len(granted) == 1)
 			}))
-			shared, err := m.named.Want(ctx)
+			shared, err := m.named.NewRequest(ctx)
 			require.NoError(t, err)
-			w := m.want(shared)
+			w := m.wrap(shared)
 			require.True(t, w.l.tryJoin())
 			h, err := ask(w, ctx)
 			require.False(t, ctx.answered.Load(), "the process was stopped")
-			w.end()
+			w.finish()
 			synctest.Wait()
 			require.NoError(t, err)
 			require.True(t, h.Trusted())
@@ -135,9 +135,9 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 		})
 	}
 	t.Run("TryLock", func(t *testing.T) {
-		play(t, func(w *want, ctx context.Context) (*acquisition.Hold, error) { return w.try(ctx, true) })
+		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) { return w.try(ctx, true) })
 	})
 	t.Run("Lock", func(t *testing.T) {
-		play(t, func(w *want, ctx context.Context) (*acquisition.Hold, error) { return w.contend(ctx, w.Suspect()) })
+		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) { return w.contend(ctx, w.Suspect()) })
 	})
 }

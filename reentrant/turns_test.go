@@ -19,7 +19,7 @@ func TestTheTurnGoesOnInOrder(t *testing.T) {
 	for range 2000 {
 		switch rand.N(5) {
 		case 0, 1, 2:
-			w, turn := l.join(&want{Want: &mutex.Want{Owner: owner.New()}})
+			w, turn := l.join(&request{Request: &mutex.Request{Owner: owner.New()}})
 			require.False(t, turn)
 			queue = append(queue, w)
 		case 3:
@@ -37,7 +37,7 @@ func TestTheTurnGoesOnInOrder(t *testing.T) {
 				break
 			}
 			require.Same(t, queue[0], w)
-			k := &keeper{want: &want{l: l}}
+			k := &keeper{request: &request{l: l}}
 			if rand.N(2) == 0 {
 				_, _ = l.leave(w)
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // await waits in the client's own queue for the turn, or for the lock itself.
-func (w *want) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion) (given, error) {
+func (w *request) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion) (given, error) {
 	suspect.Begin()
 	own, stop := w.Record.Watch(w.Owner)
 	defer stop()
@@ -45,7 +45,7 @@ func (w *want) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion
 }
 
 // passOn gives to others what a waiter got that had already given up.
-func (w *want) passOn(g given) {
+func (w *request) passOn(g given) {
 	switch {
 	case g.hold != nil:
 		w.Session.Background(func(ctx context.Context) { _ = g.hold.Unlock(ctx) })
@@ -58,11 +58,11 @@ func (w *want) passOn(g given) {
 // on and asks once more, because the waiters may all be dead. If a grant came too late to be
 // trusted, that is no refusal, and try asks again. ErrOwnChain says that the chain has got the lock
 // meanwhile.
-func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
+func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 	has := false
 	defer w.passTurnUnless(&has, turn)
 	for handedOn := false; ; {
-		id := w.NewID()
+		id := w.NewAcquisitionID()
 		answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.Late(answer.Sent) {
@@ -93,7 +93,7 @@ func (w *want) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
 
 // passTurnUnless passes the turn on, if there is one and it did not go with the lock. It also does
 // so if a context or a logger of the user panics.
-func (w *want) passTurnUnless(has *bool, turn bool) {
+func (w *request) passTurnUnless(has *bool, turn bool) {
 	if turn && !*has {
 		w.l.passTurn()
 	}
@@ -101,8 +101,8 @@ func (w *want) passTurnUnless(has *bool, turn bool) {
 
 // contend asks Redis for the lock, with the turn, until it gets it or ctx ends. Each attempt has a
 // fresh id, because what an earlier one got, or may yet get, can have ended.
-func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
-	p := patience{want: w, suspect: suspect}
+func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
+	p := patience{request: w, suspect: suspect}
 	defer p.end()
 	has := false
 	defer w.passTurnUnless(&has, true)
@@ -110,7 +110,7 @@ func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisit
 	handedOn := false         // and nobody has taken the lock, or it was free again
 	err := p.yield(ctx)
 	for err == nil {
-		id := w.NewID()
+		id := w.NewAcquisitionID()
 		var answer session.Answer[lua.AcquireReply]
 		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
 		granted := err == nil && answer.Value.Status == lua.Granted
@@ -136,18 +136,18 @@ func (w *want) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisit
 }
 
 // abandon gives back what an attempt was granted, or may yet be granted.
-func (w *want) abandon(id string, answer session.Answer[lua.AcquireReply]) {
+func (w *request) abandon(id string, answer session.Answer[lua.AcquireReply]) {
 	if answer.Strays.Any() || answer.Value.Status == lua.Granted {
 		w.giveBack(id, answer.Strays)
 	}
 }
 
 // gaveUp returns the error of a wait that ended.
-func (w *want) gaveUp(ctx context.Context, err error, last lua.AcquireReply) error {
+func (w *request) gaveUp(ctx context.Context, err error, last lua.AcquireReply) error {
 	return w.GaveUp(ctx, err, w.notAcquired(last))
 }
 
 // notAcquired returns what a refusal says.
-func (w *want) notAcquired(r lua.AcquireReply) lockerr.NotAcquiredError {
+func (w *request) notAcquired(r lua.AcquireReply) lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{Name: w.Keys.Lock, Holder: r.Holder, Description: r.About, Remaining: r.Remaining}
 }

@@ -11,7 +11,7 @@ import (
 
 // keeper is the semaphore behind one permit. A permit has one hold, because no owner could re-enter
 // it.
-type keeper struct{ *want }
+type keeper struct{ *request }
 
 // Reenter is never called.
 func (k *keeper) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (acquisition.Counted, error) {

@@ -81,13 +81,13 @@ func (s *Semaphore) Name() string {
 // other goroutine of the client was waiting before. After that it sends its heartbeats, a hundred
 // waiters in one command. When a message says that its turn has come, it sends one command.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
-	w, err := s.want(ctx, n)
+	w, err := s.newRequest(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	defer w.session.Leave()
+	defer w.session.EndRequest()
 	h, err := w.contend(ctx)
-	return w.permit(ctx, h, err)
+	return w.newHandle(ctx, h, err)
 }
 
 // TryAcquire takes n units if so many are free and nobody waits. It does not wait, and never
@@ -98,15 +98,15 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 // hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
 // than a few seconds, or the lease if that is shorter.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
-	w, err := s.want(ctx, n)
+	w, err := s.newRequest(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	defer w.session.Leave()
+	defer w.session.EndRequest()
 	bounded, cancel := session.Shortly(ctx)
 	defer cancel()
 	h, err := w.try(bounded)
-	return w.permit(ctx, h, err)
+	return w.newHandle(ctx, h, err)
 }
 
 // Do runs fn with n units. It waits for them like [Semaphore.Acquire], calls fn, and gives them
@@ -140,10 +140,10 @@ func (s *Semaphore) check(ctx context.Context) error {
 	return session.CheckContext(ctx)
 }
 
-// want checks what can be checked before the client asks Redis. The result counts as a call of the
-// client until session.Leave. The method that the user calls must call want directly, because want
+// newRequest checks what can be checked before the client asks Redis. The result counts as a call of the
+// client until Session.EndRequest. The method that the user calls must call want directly, because want
 // notes the caller of that method.
-func (s *Semaphore) want(ctx context.Context, n int) (*want, error) {
+func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
 	err := s.check(ctx)
 	if err == nil {
 		err = checkUnits("number of units", n)
@@ -157,11 +157,11 @@ func (s *Semaphore) want(ctx context.Context, n int) (*want, error) {
 	ss := s.family.session
 	by, ended := owner.From(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
-	case !ss.Enter():
+	case !ss.BeginRequest():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: s.keys.Name}
 	case ended: // wins over free units: the caller has gone
-		ss.Leave()
+		ss.EndRequest()
 		return nil, &lockerr.OpError{Op: opAcquire, Name: s.keys.Name, Err: session.Cause(ctx)}
 	}
-	return &want{Semaphore: s, session: ss, units: n, owner: by, site: acquisition.Here()}, nil
+	return &request{Semaphore: s, session: ss, units: n, owner: by, site: acquisition.Here()}, nil
 }

@@ -16,14 +16,14 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 // HandOn gives a free lock to the first waiter in the queue of the fair mutex of the name, so that
 // a plain mutex does not get ahead of it. It sends the command with which a fair waiter leaves, for
 // an acquisition that does not exist. If that fails, the next heartbeat of a waiter does the same.
-func (w *Want) HandOn(ctx context.Context, op string) {
+func (w *Request) HandOn(ctx context.Context, op string) {
 	ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 	defer cancel()
 	handOn(ctx, w.Session, w.Keys, w.Call(op, false))
 }
 
 func handOn(ctx context.Context, s *session.Session, k key.Mutex, call session.Call) {
-	nobody := lua.Waiter{Acquisition: s.NewAcquisition(), Units: 1}
+	nobody := lua.Waiter{Acquisition: s.NewAcquisitionID(), Units: 1}
 	for more := true; more; {
 		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
 			return lua.Leave(ctx, rdb, lua.LeaveParams{

@@ -9,17 +9,17 @@ import (
 // Usually the program did not pass on the context of the hold. It then waits for itself, and would
 // do so in silence. Each wait has one Suspicion, wherever in the client it waits.
 type Suspicion struct {
-	C     <-chan time.Time // fires when it is time to check
-	timer *time.Timer
-	want  *Want
+	C       <-chan time.Time // fires when it is time to check
+	timer   *time.Timer
+	request *Request
 }
 
 // Suspect returns the self-deadlock warning of a wait that has not begun.
-func (w *Want) Suspect() *Suspicion { return &Suspicion{want: w} }
+func (w *Request) Suspect() *Suspicion { return &Suspicion{request: w} }
 
 // Begin starts the timer, if it was not started before.
 func (s *Suspicion) Begin() {
-	if after := s.want.Settings.Suspect; s.timer == nil && after > 0 {
+	if after := s.request.Settings.Suspect; s.timer == nil && after > 0 {
 		s.timer = time.NewTimer(after)
 		s.C = s.timer.C
 	}
@@ -28,18 +28,18 @@ func (s *Suspicion) Begin() {
 // Check is called when C fires. It logs the warning. If this client does not hold the lock now, it
 // restarts the timer instead.
 func (s *Suspicion) Check() {
-	holder := s.want.Record.Holder()
+	holder := s.request.Record.Holder()
 	if holder == nil {
-		s.timer.Reset(s.want.Settings.Suspect)
+		s.timer.Reset(s.request.Settings.Suspect)
 		return
 	}
 	hint := "if the holder waits for this call, pass on the context of its hold: Hold.Context, or the one that Do gives"
-	if s.want.Owner.Sibling(holder.Owner) {
+	if s.request.Owner.Sibling(holder.Owner) {
 		hint = "both calls got the same context; " + hint
 	}
-	s.want.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
-		slog.String("hint", hint), slog.String("lock", s.want.Keys.Lock), slog.Duration("waited", s.want.Settings.Suspect),
-		slog.String("waiting_at", s.want.Site.String()), slog.String("held_since", holder.Site().String()))
+	s.request.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
+		slog.String("hint", hint), slog.String("lock", s.request.Keys.Lock), slog.Duration("waited", s.request.Settings.Suspect),
+		slog.String("waiting_at", s.request.Site.String()), slog.String("held_since", holder.Site().String()))
 }
 
 // Stop stops the timer.

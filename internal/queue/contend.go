@@ -55,7 +55,7 @@ func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted boo
 // tryOnce asks under one id. again says that the refusal means nothing. A Grant without an ID says
 // that nothing was granted.
 func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again bool, err error) {
-	id := d.session.NewAcquisition()
+	id := d.session.NewAcquisitionID()
 	answer, err := c.Join(ctx, id, true)
 	r, sent := answer.Value, answer.Sent
 	got, fence := r.Status == lua.Granted, r.Fence
@@ -97,7 +97,7 @@ func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, e
 
 // contendOnce contends under one id, until the id has no place any more.
 func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Grant, err error) {
-	id := d.session.NewAcquisition()
+	id := d.session.NewAcquisitionID()
 	w := d.enter(id, c)
 	defer w.leave()
 	answer, err := c.Join(ctx, id, false)

@@ -270,7 +270,7 @@ func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration
 	v, err = send(ctx, s.withText(a), voidAfter)
 	how = ending{unsent: err != nil && a.Unsent(), left: a.Left()}
 	if how.left != nil {
-		s.attempts.enter()
+		s.attempts.add()
 		how.left.Then(func(err error) {
 			s.lateAnswer(err, time.Since(began))
 			s.attempts.done()

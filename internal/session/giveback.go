@@ -27,7 +27,7 @@ import (
 func (s *Session) GiveBack(strays Strays, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
-	s.tasks.enter()
+	s.tasks.add()
 	go s.giveBack(&giveBack{
 		ctx: ctx, release: release, strays: strays, end: time.Now().Add(max(0, time.Until(strays.until)) + stands),
 		done: func() { stop(); cancel(); s.tasks.done() },

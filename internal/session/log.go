@@ -28,7 +28,7 @@ func (l *logLines) add(write func()) {
 	if len(l.queue) == mostLogLines {
 		return
 	}
-	l.unwritten.enter()
+	l.unwritten.add()
 	l.queue = append(l.queue, write)
 	if !l.writing {
 		l.writing = true

@@ -82,9 +82,9 @@ func New(cfg Config) *Session {
 	return s
 }
 
-// NewAcquisition returns an id that was never used before and never will be.
+// NewAcquisitionID returns an id that was never used before and never will be.
 // Its form is Redisson's, whose Java clients take the number for a thread's.
-func (s *Session) NewAcquisition() string {
+func (s *Session) NewAcquisitionID() string {
 	return s.ID + ":" + strconv.FormatInt(s.numbers.Add(1), 10)
 }
 
@@ -133,12 +133,12 @@ type closedError struct{ error }
 
 func (e *closedError) Unwrap() error { return e.error }
 
-// Enter counts a call that may be granted something, for closing to wait for:
+// BeginRequest counts a call that may be granted something, for closing to wait for:
 // what it gets when the client has begun to close, it gives back itself. It
 // reports false, and counts nothing, when the client closes. Else the call ends
-// with Leave.
-func (s *Session) Enter() (open bool) {
-	s.tasks.enter()
+// with EndRequest.
+func (s *Session) BeginRequest() (open bool) {
+	s.tasks.add()
 	if s.IsClosing() {
 		s.tasks.done()
 		return false
@@ -146,8 +146,8 @@ func (s *Session) Enter() (open bool) {
 	return true
 }
 
-// Leave ends what Enter began.
-func (s *Session) Leave() { s.tasks.done() }
+// EndRequest ends what BeginRequest began.
+func (s *Session) EndRequest() { s.tasks.done() }
 
 // PublishDenied notes that a release could not be told to those who wait. It is
 // logged once in the client's life: locks are slower by it, not wrong.
@@ -188,7 +188,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	return err
 }
 
-// Outside runs code of the user in the middle of a call that Enter counts. It may
+// Outside runs code of the user in the middle of a request that BeginRequest counts. It may
 // take its time, and may close the client: closing does not wait for it, and has
 // abandon called, which gives up what the call has in Redis. Outside reports false
 // then: the call is to end, and has nothing to give up any more.
@@ -199,7 +199,7 @@ func (s *Session) Outside(code, abandon func()) (goOn bool) {
 	})
 	defer func() {
 		if goOn = stop(); !goOn {
-			s.tasks.enter() // again, for the Leave to come
+			s.tasks.add() // again, for the EndRequest to come
 		}
 	}()
 	code()

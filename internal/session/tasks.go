@@ -18,7 +18,7 @@ type tasks struct {
 
 func (t *tasks) start(work func(ctx context.Context)) {
 	ctx := t.context()
-	t.enter()
+	t.add()
 	go func() {
 		defer t.done()
 		work(ctx)
@@ -35,8 +35,8 @@ func (t *tasks) context() context.Context {
 	return t.ctx
 }
 
-// enter counts work that runs in the caller's goroutine. done ends it.
-func (t *tasks) enter() {
+// add counts work that runs in the caller's goroutine. done ends it.
+func (t *tasks) add() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n++

@@ -21,9 +21,9 @@ const (
 	opRelease = "release"
 )
 
-// want is the request of one Acquire or TryAcquire for units, and what it takes to ask Redis for
+// request is the request of one Acquire or TryAcquire for units, and what it takes to ask Redis for
 // them.
-type want struct {
+type request struct {
 	*Semaphore
 
 	session *session.Session
@@ -42,16 +42,16 @@ func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
 	return lua.SemaphoreKeys{Permits: s.keys.Permits, Holders: s.keys.Holders, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
-func (w *want) waiter(id string) lua.Waiter {
+func (w *request) waiter(id string) lua.Waiter {
 	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, About: w.session.About}
 }
 
-func (w *want) beat(id string) lua.PermitBeat {
+func (w *request) beat(id string) lua.PermitBeat {
 	return lua.PermitBeat{Keys: w.luaKeys(), Waiter: w.waiter(id), Limit: w.limit}
 }
 
 // slot groups commands: by hash slot in a cluster, all together elsewhere.
-func (w *want) slot() int {
+func (w *request) slot() int {
 	if w.session.Cluster() {
 		return w.keys.Slot
 	}
@@ -60,7 +60,7 @@ func (w *want) slot() int {
 
 // call returns how to send a command of the wait. The pause is short enough for the waiter to show
 // within a heartbeat that it is alive, after the server stood still.
-func (w *want) call() session.Call {
+func (w *request) call() session.Call {
 	return session.Call{
 		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
 		Pause: w.settings.Heartbeat / 3, Fault: func(err error) { w.fault = err }, Unsure: w.unsure,
@@ -69,13 +69,13 @@ func (w *want) call() session.Call {
 }
 
 // Spec implements queue.Contender.
-func (w *want) Spec(id string) queue.Spec[lua.PermitBeat] {
+func (w *request) Spec(id string) queue.Spec[lua.PermitBeat] {
 	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, Beat: w.beat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
 // cure is an error.
-func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
+func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
 	ticket, call := w.ticket, w.call()
 	call.Window = w.settings.QueueWindow()
 	if try {
@@ -109,7 +109,7 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	call := w.call()
 	call.Share = w.settings.QueueWindow()
 	return session.Do(ctx, w.session, call,
@@ -125,7 +125,7 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 // release gives up what an id has: units, which go to the next waiters, or the place in the queue.
 // It sends the command again even if Redis refuses it, because a permission may come back before
 // the lease ends. release is one command. If there is more to hand on, GiveUp does the rest.
-func (w *want) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
+func (w *request) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
 	return session.Do(ctx, w.session, call.Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
@@ -138,7 +138,7 @@ func (w *want) release(ctx context.Context, id string) (session.Answer[lua.Relea
 // GiveUp releases in the background what may have been, or may yet be, granted or queued under an
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
-func (w *want) GiveUp(id string, strays session.Strays) {
+func (w *request) GiveUp(id string, strays session.Strays) {
 	w.session.GiveBack(strays, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
@@ -152,7 +152,7 @@ func (w *want) GiveUp(id string, strays session.Strays) {
 }
 
 // begin makes a hold of a grant, and the acquisition that it begins.
-func (w *want) begin(g queue.Grant) *acquisition.Hold {
+func (w *request) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
 		Name: w.keys.Name, Release: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
@@ -162,9 +162,9 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 	return h
 }
 
-// permit makes the user's handle, unless the client closes. In that case closing may have looked
+// newHandle makes the user's handle, unless the client closes. In that case closing may have looked
 // for held permits before this one was there.
-func (w *want) permit(ctx context.Context, h *acquisition.Hold, err error) (*Permit, error) {
+func (w *request) newHandle(ctx context.Context, h *acquisition.Hold, err error) (*Permit, error) {
 	switch {
 	case err != nil:
 		return nil, err
@@ -177,12 +177,12 @@ func (w *want) permit(ctx context.Context, h *acquisition.Hold, err error) (*Per
 
 // Late reports whether trust in a grant of a whole lease was over when the grant arrived. The
 // waiter then asks for it again, which extends it.
-func (w *want) Late(sent time.Time) bool {
+func (w *request) Late(sent time.Time) bool {
 	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
 }
 
 // try asks Redis once.
-func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
+func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	g, granted, err := w.family.desk.Try(ctx, w)
 	switch {
 	case granted:
@@ -194,7 +194,7 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
-func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
+func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	g, err := w.family.desk.Contend(ctx, w, queue.Wait{Place: w.tell})
 	if err != nil {
 		return nil, w.explained(ctx, err)
@@ -203,7 +203,7 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // tell notes the place of the waiter, and notifies the user.
-func (w *want) tell(p lua.Place, again bool) {
+func (w *request) tell(p lua.Place, again bool) {
 	w.place = p
 	if notice := w.settings.Notice; notice != nil {
 		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Again: again})
@@ -211,7 +211,7 @@ func (w *want) tell(p lua.Place, again bool) {
 }
 
 // refusal says what is in use, and which place the waiter has.
-func (w *want) refusal(cause error) error {
+func (w *request) refusal(cause error) error {
 	return &lockerr.NotAcquiredError{
 		Name: w.keys.Name, InUse: w.place.Limit - w.place.Free, Limit: w.place.Limit,
 		Position: w.place.Position, Length: w.place.Length, Err: cause,
@@ -219,7 +219,7 @@ func (w *want) refusal(cause error) error {
 }
 
 // explained returns the error, for users, of a wait that ended.
-func (w *want) explained(ctx context.Context, err error) error {
+func (w *request) explained(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
 	var lowered *queue.LimitError
 	switch {

@@ -20,9 +20,9 @@ import (
 // The Lock must re-enter, because it would otherwise wait for itself.
 var ErrOwnChain = errors.New("the chain has the lock")
 
-// Want is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
+// Request is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
 // lock.
-type Want struct {
+type Request struct {
 	Book     *Book
 	Record   *Record
 	Session  *session.Session
@@ -34,38 +34,38 @@ type Want struct {
 	unsure bool // a request under an id that was given up may have taken effect
 }
 
-// Want checks everything that can be checked before Redis is asked. It counts the request as a user
+// NewRequest checks everything that can be checked before Redis is asked. It counts the request as a user
 // of the lock state until End. It must be called by the method that the user calls, because it
 // records the caller of that method.
-func (n *Named) Want(ctx context.Context) (*Want, error) {
+func (n *Named) NewRequest(ctx context.Context) (*Request, error) {
 	if err := n.Check(ctx); err != nil {
 		return nil, err
 	}
 	s := n.Book.Session
 	by, ended := owner.Of(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
-	case !s.Enter():
+	case !s.BeginRequest():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}
 	case ended: // even if the lock is free: the caller has gone
-		s.Leave()
+		s.EndRequest()
 		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
 	}
-	return &Want{
+	return &Request{
 		Book: n.Book, Record: n.Book.Enter(n.Keys.Lock), Session: s,
 		Keys: n.Keys, Settings: &n.Settings, Owner: by, Site: acquisition.Here(),
 	}, nil
 }
 
-// End ends what Want began. If the call leaves work, the background must have got it before, so
+// Close ends what NewRequest began. If the call leaves work, the background must have got it before, so
 // that closing waits for one of the two.
-func (w *Want) End() {
+func (w *Request) Close() {
 	w.Book.Leave(w.Keys.Lock, w.Record)
-	w.Session.Leave()
+	w.Session.EndRequest()
 }
 
-// Handle makes the user's handle of a hold. If the client closes, Handle releases the hold instead,
+// NewHandle makes the user's handle of a hold. If the client closes, Handle releases the hold instead,
 // because closing may have listed the held locks before this hold was there.
-func (w *Want) Handle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
+func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
 	switch {
 	case err != nil:
 		return nil, err
@@ -79,7 +79,7 @@ func (w *Want) Handle(ctx context.Context, h *acquisition.Hold, err error) (*loc
 // Reenter adds a hold if the chain has the lock, and reports whether the chain has it. If the
 // acquisition was released meanwhile, it reports false, and the request needs a fresh grant. But if
 // the client closes, the error is ErrClosed, because closing releases locks without their chains.
-func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
+func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
 	a := w.Record.HeldBy(w.Owner)
 	if a == nil {
 		return nil, false, nil
@@ -94,12 +94,12 @@ func (w *Want) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err 
 	return nil, false, nil
 }
 
-// NewID returns an id for a fresh grant.
-func (w *Want) NewID() string { return w.Session.NewAcquisition() }
+// NewAcquisitionID returns an id for a fresh grant.
+func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID() }
 
 // Call returns how to send a command; see session.Call. Releases in the background call it too,
 // beside the Lock that waits. Only commands of that Lock read unsure.
-func (w *Want) Call(op string, insist bool) session.Call {
+func (w *Request) Call(op string, insist bool) session.Call {
 	locks := op == "lock"
 	return session.Call{
 		Op: op, Name: w.Keys.Lock, Limit: w.Settings.CallLimit(),
@@ -109,14 +109,14 @@ func (w *Want) Call(op string, insist bool) session.Call {
 
 // Expired reports whether a request ended because its id must be given up. If so, it sets unsure:
 // the request may have taken effect.
-func (w *Want) Expired(err error) bool {
+func (w *Request) Expired(err error) bool {
 	expired := errors.Is(err, session.ErrExpired)
 	w.unsure = w.unsure || expired
 	return expired
 }
 
 // Acquire asks Redis for the lock under an id, or for another hold of it.
-func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
+func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := w.Session
 	call := w.Call("lock", false)
 	if holds == 1 { // only the first hold is a fresh grant
@@ -143,7 +143,7 @@ func (w *Want) Acquire(ctx context.Context, id string, holds int, lease time.Dur
 // Release sends Redis the number of holds that are left. With none left, it frees the lock. If
 // somebody is in the queue of the fair mutex, the first waiter then gets the lock. The command is
 // retried even if Redis refuses it, because a permission may come back before the lease ends.
-func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
+func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
 	answer, err := session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
@@ -160,17 +160,17 @@ func (w *Want) Release(ctx context.Context, id string, left int) (session.Answer
 
 // GiveBack releases, in the background, what Redis has granted or may still grant under an id.
 // release makes one attempt at it.
-func (w *Want) GiveBack(strays session.Strays, release func(ctx context.Context) error) {
+func (w *Request) GiveBack(strays session.Strays, release func(ctx context.Context) error) {
 	w.giveBack(strays, w.Settings.Lease, release)
 }
 
 // GiveBackPlace is GiveBack for an id that may also have a place in a queue. A place lasts a
 // heartbeat without a lease, and may be granted at the end of it.
-func (w *Want) GiveBackPlace(strays session.Strays, release func(ctx context.Context) error) {
+func (w *Request) GiveBackPlace(strays session.Strays, release func(ctx context.Context) error) {
 	w.giveBack(strays, w.Settings.Heartbeat+w.Settings.Lease, release)
 }
 
-func (w *Want) giveBack(strays session.Strays, stands time.Duration, release func(ctx context.Context) error) {
+func (w *Request) giveBack(strays session.Strays, stands time.Duration, release func(ctx context.Context) error) {
 	w.Session.GiveBack(strays, stands, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 		defer cancel()
@@ -179,7 +179,7 @@ func (w *Want) giveBack(strays session.Strays, stands time.Duration, release fun
 }
 
 // Begin makes the acquisition of a grant, and returns its first hold.
-func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
+func (w *Request) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
 	w.Book.Enter(w.Keys.Lock) // for the acquisition, until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, Release: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
@@ -189,13 +189,13 @@ func (w *Want) Begin(k acquisition.Keeper, id string, fence int64, sent time.Tim
 }
 
 // Ended ends what Begin began.
-func (w *Want) Ended(a *acquisition.Acquisition) {
+func (w *Request) Ended(a *acquisition.Acquisition) {
 	w.Record.Ended(a)
 	w.Book.Leave(w.Keys.Lock, w.Record)
 }
 
 // Slot returns the group of renewals: the hash slot in a cluster, and one group elsewhere.
-func (w *Want) Slot() int {
+func (w *Request) Slot() int {
 	if w.Session.Cluster() {
 		return w.Keys.Slot
 	}
@@ -204,14 +204,14 @@ func (w *Want) Slot() int {
 
 // Late reports whether trust in a grant was over when the grant arrived. The answer took that long,
 // or the process was stopped. The caller then asks again, which extends the grant.
-func (w *Want) Late(sent time.Time) bool {
+func (w *Request) Late(sent time.Time) bool {
 	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
 }
 
 // GaveUp returns the error of a wait that ended with err; see [session.Ended]. last says what is
 // known of the holder. If last names none, GaveUp names an acquisition of this client that has the
 // lock.
-func (w *Want) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
+func (w *Request) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	heard := last.Holder != ""
 	if a := w.Record.Holder(); a != nil && !heard {
 		last.Holder, last.Description = a.ID, w.Session.About
@@ -225,7 +225,7 @@ func (w *Want) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredEr
 
 // Counting implements the methods of a Keeper that count holds. They are the same for all kinds of
 // mutex, because these guard the same key.
-type Counting struct{ *Want }
+type Counting struct{ *Request }
 
 // Reenter asks Redis for another hold.
 func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.Counted, error) {

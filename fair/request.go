@@ -15,9 +15,9 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// want is the request of one Lock or TryLock.
-type want struct {
-	*mutex.Want
+// request is the request of one Lock or TryLock.
+type request struct {
+	*mutex.Request
 
 	family *Family
 	ticket int64 // 0 until it has one
@@ -28,18 +28,18 @@ type want struct {
 	dropping bool // the last join found the lock free, and dead waiters to drop
 }
 
-func (w *want) waiter(id string) lua.Waiter {
+func (w *request) waiter(id string) lua.Waiter {
 	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, About: w.Session.About}
 }
 
 // Spec implements queue.Contender.
-func (w *want) Spec(id string) queue.Spec[lua.Beat] {
+func (w *request) Spec(id string) queue.Spec[lua.Beat] {
 	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Beat: w.beat(id)}
 }
 
 // call returns how to send a command of the wait. The pause is short enough for the waiter to show
 // within a heartbeat that it is alive, after the server stood still.
-func (w *want) call() session.Call {
+func (w *request) call() session.Call {
 	call := w.Call("lock", false)
 	call.Pause = w.Settings.Heartbeat / 3
 	call.Pace = &w.pace
@@ -47,7 +47,7 @@ func (w *want) call() session.Call {
 }
 
 // Join asks Redis for the lock or a place in the queue, under an id.
-func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
+func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
 	s, ticket := w.Session, w.ticket
 	call := w.call()
 	call.Window = w.Settings.QueueWindow()
@@ -74,7 +74,7 @@ func (w *want) Join(ctx context.Context, id string, try bool) (session.Answer[lu
 	return answer, err
 }
 
-func (w *want) beat(id string) lua.Beat {
+func (w *request) beat(id string) lua.Beat {
 	return lua.Beat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
 }
 
@@ -82,7 +82,7 @@ func (w *want) beat(id string) lua.Beat {
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	call := w.call()
 	call.Share = w.Settings.QueueWindow()
 	return session.Do(ctx, w.Session, call,
@@ -100,7 +100,7 @@ func (w *want) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply
 // after a refusal, because a permission may come back before the lease ends. The answer is that of
 // the first command, which gave up all that the id had. If a later command fails, the client
 // retries it in the background.
-func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+func (w *request) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	answer, err := w.leaveOnce(ctx, id)
 	for more := err == nil && answer.Value.More; more; {
 		next, err := w.leaveOnce(ctx, id)
@@ -114,7 +114,7 @@ func (w *want) leave(ctx context.Context, id string) (session.Answer[lua.LeaveRe
 }
 
 // leaveOnce sends one command of leave.
-func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+func (w *request) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
 	return session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
@@ -126,7 +126,7 @@ func (w *want) leaveOnce(ctx context.Context, id string) (session.Answer[lua.Lea
 }
 
 // GiveUp leaves in the background what may have been, or may yet be, granted or queued under an id.
-func (w *want) GiveUp(id string, strays session.Strays) {
+func (w *request) GiveUp(id string, strays session.Strays) {
 	w.GiveBackPlace(strays, func(ctx context.Context) error {
 		_, err := w.leave(ctx, id)
 		return err
@@ -134,8 +134,8 @@ func (w *want) GiveUp(id string, strays session.Strays) {
 }
 
 // begin makes a hold of a grant, and the acquisition that it begins.
-func (w *want) begin(g queue.Grant) *acquisition.Hold {
-	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
+func (w *request) begin(g queue.Grant) *acquisition.Hold {
+	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
 	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.Strays)
 	w.Record.Granted(h.A)
 	return h
@@ -143,7 +143,7 @@ func (w *want) begin(g queue.Grant) *acquisition.Hold {
 
 // try asks Redis for the lock once, and again each time that more dead waiters are left to be
 // dropped. Each time it uses an id of its own.
-func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
+func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	for {
 		w.dropping = false
 		switch g, granted, err := w.family.desk.Try(ctx, w); {
@@ -161,7 +161,7 @@ func (w *want) try(ctx context.Context) (*acquisition.Hold, error) {
 // contend joins the queue, and waits in it until the lock comes or ctx ends. The lock may also come
 // by another call of the chain. Its errors are for users, except ErrOwnChain: the chain has the
 // lock, or had it a moment ago.
-func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
+func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	suspect := w.Suspect()
 	defer suspect.Stop()
 	own, stop := w.Record.Watch(w.Owner)
@@ -191,10 +191,10 @@ func (w *want) contend(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // heard notes the place of the waiter.
-func (w *want) heard(p lua.Place, now lua.Time) { w.place, w.now = p, now }
+func (w *request) heard(p lua.Place, now lua.Time) { w.place, w.now = p, now }
 
 // tell notifies the user of the place of the waiter.
-func (w *want) tell(p lua.Place, again bool) {
+func (w *request) tell(p lua.Place, again bool) {
 	w.heard(p, w.Session.Now())
 	if notice := w.Settings.Notice; notice != nil {
 		r := w.refusal()
@@ -206,7 +206,7 @@ func (w *want) tell(p lua.Place, again bool) {
 }
 
 // refusal says who holds the lock, and which place the waiter has.
-func (w *want) refusal() lockerr.NotAcquiredError {
+func (w *request) refusal() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
 		Name: w.Keys.Lock, Holder: w.place.Holder, Description: w.place.About, Remaining: w.place.Remaining,
 		Since: mutex.Since(w.place.Fence, w.now.Add(time.Second)), Position: w.place.Position, Length: w.place.Length,
@@ -214,7 +214,7 @@ func (w *want) refusal() lockerr.NotAcquiredError {
 }
 
 // removed returns the error of a waiter that an operator removed from the queue.
-func (w *want) removed() error {
+func (w *request) removed() error {
 	r := w.refusal()
 	r.Err = lockerr.ErrRemoved
 	return &r

@@ -9,22 +9,22 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// want is the request of one Lock or TryLock.
-type want struct {
-	*mutex.Want
+// request is the request of one Lock or TryLock.
+type request struct {
+	*mutex.Request
 
 	family *Family
 	l      *local
 }
 
-// end ends what [Mutex.want] began.
-func (w *want) end() {
+// finish ends what [Mutex.wrap] began.
+func (w *request) finish() {
 	w.family.leave(w.Keys.Lock, w.l)
-	w.End()
+	w.Close()
 }
 
 // giveBack releases in the background what may have been, or may yet be, granted under an id.
-func (w *want) giveBack(id string, strays session.Strays) {
+func (w *request) giveBack(id string, strays session.Strays) {
 	w.GiveBack(strays, func(ctx context.Context) error {
 		_, err := w.Release(ctx, id, 0)
 		return err
@@ -32,9 +32,9 @@ func (w *want) giveBack(id string, strays session.Strays) {
 }
 
 // begin makes a hold of a grant, and the acquisition that it begins.
-func (w *want) begin(id string, fence int64, sent time.Time, strays session.Strays, turn bool) *acquisition.Hold {
+func (w *request) begin(id string, fence int64, sent time.Time, strays session.Strays, turn bool) *acquisition.Hold {
 	w.family.enter(w.Keys.Lock) // for the acquisition; until Ended
-	k := &keeper{want: w, Counting: mutex.Counting{Want: w.Want}}
+	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
 	k.turn.Store(turn)
 	h := w.Begin(k, id, fence, sent, strays)
 	w.l.granted(h.A)
