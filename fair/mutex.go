@@ -19,24 +19,24 @@ import (
 // *lockerr.ConfigError.
 type Mutex struct {
 	family *Family
-	named  mutex.Named
+	core   mutex.Core
 }
 
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, named: f.book.Lock(name, st)}
+	return &Mutex{family: f, core: f.book.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.orUnmade().Keys.Lock }
+func (m *Mutex) Name() string { return m.coreOrEmpty().Keys.Lock }
 
-// orUnmade returns the lock by its name; for a nil mutex, a lock that no client made.
-func (m *Mutex) orUnmade() *mutex.Named {
+// coreOrEmpty returns the lock by its name; for a nil mutex, a lock that no client made.
+func (m *Mutex) coreOrEmpty() *mutex.Core {
 	if m == nil {
-		return new(mutex.Named)
+		return new(mutex.Core)
 	}
-	return &m.named
+	return &m.core
 }
 
 // Lock waits until it has the lock, or ctx ends. It waits behind all requests that came before, of
@@ -71,7 +71,7 @@ func (m *Mutex) orUnmade() *mutex.Named {
 // The waiter then asks Redis. So it takes two round trips from an Unlock to the work of the next
 // holder.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().NewRequest(ctx)
+	shared, err := m.coreOrEmpty().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
 // than a few seconds, or the lease if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().NewRequest(ctx)
+	shared, err := m.coreOrEmpty().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 // Inspect reads who holds the lock, for how long, and under which fence. It costs one round trip
 // and changes nothing. It is for people and dashboards: the result may be out of date when it is
 // read. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrClosed, ErrConfig.
-func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
+func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.coreOrEmpty().Inspect(ctx) }
 
 // Queue reads who waits, in order. It skips the first skip waiters, and returns at most show of
 // those behind, and the length of the whole queue. If show is 0 or less, it returns no waiters.
@@ -145,7 +145,7 @@ func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnm
 // moves, a waiter that stays is neither missed nor shown twice. Errors are those of Inspect. With
 // an error, there are no waiters and the length is 0.
 func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
-	if err := m.orUnmade().Check(ctx); err != nil {
+	if err := m.coreOrEmpty().Check(ctx); err != nil {
 		return nil, 0, err
 	}
 	ctx, cancel := session.Shortly(ctx)
@@ -154,7 +154,7 @@ func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waite
 }
 
 func (m *Mutex) line() queue.Line {
-	return queue.Line{Session: m.family.session, Name: m.named.Keys.Lock, Queue: m.named.Keys.Queue, Alive: m.named.Keys.Alive}
+	return queue.Line{Session: m.family.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
@@ -165,7 +165,7 @@ func (m *Mutex) line() queue.Line {
 // it keeps the lock, and the result is false. RemoveWaiter costs one round trip for each thousand
 // waiters before it, and one more. Errors are those of Inspect. With an error, the result is false.
 func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
-	if err := m.orUnmade().Check(ctx); err != nil {
+	if err := m.coreOrEmpty().Check(ctx); err != nil {
 		return false, err
 	}
 	ctx, cancel := session.Shortly(ctx)
@@ -187,12 +187,12 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 //
 // ForceRelease costs one round trip, and one more to find the holder if expected is empty.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
-	return m.orUnmade().ForceRelease(ctx, expected,
+	return m.coreOrEmpty().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
 			s := m.family.session
 			return lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
-				Keys:     mutex.FairKeys(m.named.Keys),
-				Expected: target, Channel: m.named.Keys.Channel,
+				Keys:     mutex.FairKeys(m.core.Keys),
+				Expected: target, Channel: m.core.Keys.Channel,
 				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})

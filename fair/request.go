@@ -209,7 +209,7 @@ func (w *request) tell(p lua.Place, again bool) {
 func (w *request) refusal() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
 		Name: w.Keys.Lock, Holder: w.place.Holder, Description: w.place.About, Remaining: w.place.Remaining,
-		Since: mutex.Since(w.place.Fence, w.now.Add(time.Second)), Position: w.place.Position, Length: w.place.Length,
+		Since: mutex.GrantTime(w.place.Fence, w.now.Add(time.Second)), Position: w.place.Position, Length: w.place.Length,
 	}
 }
 

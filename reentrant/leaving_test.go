@@ -35,7 +35,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 		given, left := 0, 0
 		for range rounds {
 			ctx, cancel := context.WithCancel(context.Background())
-			shared, err := m.named.NewRequest(ctx)
+			shared, err := m.core.NewRequest(ctx)
 			require.NoError(t, err)
 			w := m.wrap(shared)
 			require.True(t, w.l.tryJoin())

@@ -16,24 +16,24 @@ import (
 // Mutex, or of one that no client made, return a *lockerr.ConfigError.
 type Mutex struct {
 	family *Family
-	named  mutex.Named
+	core   mutex.Core
 }
 
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, named: f.book.Lock(name, st)}
+	return &Mutex{family: f, core: f.book.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.orUnmade().Keys.Lock }
+func (m *Mutex) Name() string { return m.coreOrEmpty().Keys.Lock }
 
-// orUnmade returns the lock by its name; for a nil mutex, a lock that no client made.
-func (m *Mutex) orUnmade() *mutex.Named {
+// coreOrEmpty returns the lock by its name; for a nil mutex, a lock that no client made.
+func (m *Mutex) coreOrEmpty() *mutex.Core {
 	if m == nil {
-		return new(mutex.Named)
+		return new(mutex.Core)
 	}
-	return &m.named
+	return &m.core
 }
 
 // Lock waits until it has the lock, or ctx ends. With the context of a hold of the lock, or one
@@ -58,7 +58,7 @@ func (m *Mutex) orUnmade() *mutex.Named {
 // learns the server's clock. Waiting goroutines of one client are served in order, and only one of
 // them asks Redis. It asks when it is notified of a release, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().NewRequest(ctx)
+	shared, err := m.coreOrEmpty().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // keeps trying until ctx ends, but no longer than a few seconds. From its first attempt on it also
 // tries no longer than the lease, if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.orUnmade().NewRequest(ctx)
+	shared, err := m.coreOrEmpty().NewRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 // Inspect reads who holds the lock, for how long, and under which fence. It costs one round trip
 // and changes nothing. It is for people and dashboards: the result may be out of date when it is
 // read. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrClosed, ErrConfig.
-func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnmade().Inspect(ctx) }
+func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.coreOrEmpty().Inspect(ctx) }
 
 // ForceRelease ends the lock, for operators. expected is the acquisition that Inspect showed, so
 // that ForceRelease does not end the lock of someone who got it in between. If expected is empty,
@@ -157,10 +157,10 @@ func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.orUnm
 //
 // ForceRelease costs one round trip, and one more to find the holder if expected is empty.
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
-	return m.orUnmade().ForceRelease(ctx, expected,
+	return m.coreOrEmpty().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
 			return lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{
-				LockKey: m.named.Keys.Lock, QueueKey: m.named.Keys.Queue, Channel: m.named.Keys.Channel,
+				LockKey: m.core.Keys.Lock, QueueKey: m.core.Keys.Queue, Channel: m.core.Keys.Channel,
 				Expected: target, Cluster: m.family.session.Cluster(),
 			})
 		})

@@ -117,7 +117,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 				granted = append(granted, id)
 				ctx.answered.Store(len(granted) == 1)
 			}))
-			shared, err := m.named.NewRequest(ctx)
+			shared, err := m.core.NewRequest(ctx)
 			require.NoError(t, err)
 			w := m.wrap(shared)
 			require.True(t, w.l.tryJoin())

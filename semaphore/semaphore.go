@@ -141,7 +141,7 @@ func (s *Semaphore) check(ctx context.Context) error {
 }
 
 // newRequest checks what can be checked before the client asks Redis. The result counts as a call of the
-// client until Session.EndRequest. The method that the user calls must call want directly, because want
+// client until Session.EndRequest. The method that the user calls must call newRequest directly, because newRequest
 // notes the caller of that method.
 func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
 	err := s.check(ctx)

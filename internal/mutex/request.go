@@ -37,7 +37,7 @@ type Request struct {
 // NewRequest checks everything that can be checked before Redis is asked. It counts the request as a user
 // of the lock state until End. It must be called by the method that the user calls, because it
 // records the caller of that method.
-func (n *Named) NewRequest(ctx context.Context) (*Request, error) {
+func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 	if err := n.Check(ctx); err != nil {
 		return nil, err
 	}

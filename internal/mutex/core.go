@@ -13,48 +13,48 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Named is the lock of a name, with its settings.
-type Named struct {
-	Book     *Book
-	Keys     key.Mutex
-	Settings settings.Lock
-	Err      error // what is wrong with the name or the settings
+// Core is the lock of a name, with its settings.
+type Core struct {
+	Book      *Book
+	Keys      key.Mutex
+	Settings  settings.Lock
+	ConfigErr error // what is wrong with the name or the settings
 }
 
-// Lock returns the lock of a name. If the name or the settings are not usable, every use of it
+// NewCore returns the core of the mutex of a name. If the name or the settings are not usable, every use of it
 // returns an error.
-func (b *Book) Lock(name string, st settings.Lock) Named {
-	n := Named{Book: b, Keys: key.ForMutex(name), Settings: st}
-	if n.Err = key.CheckName(name); n.Err == nil {
-		n.Err = n.Settings.Complete()
+func (b *Book) NewCore(name string, st settings.Lock) Core {
+	n := Core{Book: b, Keys: key.ForMutex(name), Settings: st}
+	if n.ConfigErr = key.CheckName(name); n.ConfigErr == nil {
+		n.ConfigErr = n.Settings.Complete()
 	}
 	return n
 }
 
 // Check returns an error if the lock or the context is not usable.
-func (n *Named) Check(ctx context.Context) error {
+func (n *Core) Check(ctx context.Context) error {
 	switch {
 	case n.Book == nil:
 		return settings.ErrNoClient
-	case n.Err != nil:
-		return n.Err
+	case n.ConfigErr != nil:
+		return n.ConfigErr
 	}
 	return session.CheckContext(ctx)
 }
 
 // Ask sends a command of an operation that is not part of a wait.
-func Ask[T any](ctx context.Context, n *Named, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
+func Ask[T any](ctx context.Context, n *Core, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
 	s := n.Book.Session
 	return session.Do(ctx, s, n.call(op),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (T, error) { return send(ctx, rdb) })
 }
 
-func (n *Named) call(op string) session.Call {
+func (n *Core) call(op string) session.Call {
 	return session.Call{Op: op, Name: n.Keys.Lock, Limit: settings.DefaultCallLimit, Waits: true}
 }
 
 // Inspect reads who has the lock, for how long, and under which fence.
-func (n *Named) Inspect(ctx context.Context) (lock.Info, error) {
+func (n *Core) Inspect(ctx context.Context) (lock.Info, error) {
 	if err := n.Check(ctx); err != nil {
 		return lock.Info{}, err
 	}
@@ -66,11 +66,11 @@ func (n *Named) Inspect(ctx context.Context) (lock.Info, error) {
 	if err != nil {
 		return lock.Info{}, err
 	}
-	return n.info(answer.Value), nil
+	return n.toInfo(answer.Value), nil
 }
 
-// info converts a reply for users.
-func (n *Named) info(r lua.InspectReply) lock.Info {
+// toInfo converts a reply for users.
+func (n *Core) toInfo(r lua.InspectReply) lock.Info {
 	info := lock.Info{
 		Name: n.Keys.Lock, Holder: r.Holder, Description: r.About,
 		Holds: r.Holds, Remaining: r.Remaining, Fence: r.Fence,
@@ -79,13 +79,13 @@ func (n *Named) info(r lua.InspectReply) lock.Info {
 		info.Remaining = 0
 		return info
 	}
-	info.Since = Since(r.Fence, r.Now)
+	info.Since = GrantTime(r.Fence, r.Now)
 	return info
 }
 
-// Since returns roughly when a fence was given out: fences are made from the server's clock.
+// GrantTime returns roughly when a fence was given out: fences are made from the server's clock.
 // It returns zero for a fence that is not: Redisson counts from one.
-func Since(fence int64, now lua.Time) time.Time {
+func GrantTime(fence int64, now lua.Time) time.Time {
 	const year2000 = lua.Time(946684800e6) // counters of Redisson stay below
 	if lua.Time(fence) <= year2000 || lua.Time(fence) > now {
 		return time.Time{}
@@ -95,20 +95,20 @@ func Since(fence int64, now lua.Time) time.Time {
 
 var errNoMutex = errors.New("the hash at this key is not a mutex")
 
-// nobody is an expected holder that no lock has. A forced release for it ends nothing, and answers
+// noHolder is an expected holder that no lock has. A forced release for it ends nothing, and answers
 // who has the lock.
-const nobody = "nobody"
+const noHolder = "nobody"
 
-// target returns the acquisition to end, or "" if nobody has the lock. It returns a certain
+// resolveTarget returns the acquisition to end, or "" if nobody has the lock. It returns a certain
 // acquisition, because a copy of the command must not end the lock of the next holder. It returns
 // only acquisitions in the form of locks, because the hash of another program must not be deleted.
 // The forced release itself asks who has the lock: a replica may lack the lock, and only a server
 // that takes writes answers that command.
-func (n *Named) target(expected string, force func(target string) (session.Answer[lua.ForceReleaseReply], error)) (acquisition string, err error) {
+func (n *Core) resolveTarget(expected string, force func(target string) (session.Answer[lua.ForceReleaseReply], error)) (acquisition string, err error) {
 	if key.IsAcquisition(expected) {
 		return expected, nil
 	}
-	answer, err := force(nobody)
+	answer, err := force(noHolder)
 	holder := answer.Value.Holder
 	switch {
 	case err != nil || answer.Value.Status == lua.Nobody:
@@ -121,8 +121,8 @@ func (n *Named) target(expected string, force func(target string) (session.Answe
 	return holder, nil
 }
 
-// errOvertaken says why nobody knows whether a forced release was done.
-var errOvertaken = errors.New("the expected acquisition does not have the lock; an unanswered command may have ended it, or it had ended before")
+// errTargetUnknown says why nobody knows whether a forced release was done.
+var errTargetUnknown = errors.New("the expected acquisition does not have the lock; an unanswered command may have ended it, or it had ended before")
 
 // ForceRelease ends the lock, if its holder is an acquisition of ours or of Redisson. expected is
 // the acquisition to end. If it is empty, ForceRelease ends the acquisition that has the lock when
@@ -135,7 +135,7 @@ var errOvertaken = errors.New("the expected acquisition does not have the lock; 
 // or nobody. If expected was empty, the holder that was found does not have the lock any more, and
 // counts as ended. If the caller named the holder, nobody knows whether it had the lock at all. The
 // error is then ErrIndeterminate.
-func (n *Named) ForceRelease(ctx context.Context, expected string,
+func (n *Core) ForceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
 	if err := n.Check(ctx); err != nil {
@@ -152,7 +152,7 @@ func (n *Named) ForceRelease(ctx context.Context, expected string,
 		}
 		return answer, err
 	}
-	target, err := n.target(expected, end)
+	target, err := n.resolveTarget(expected, end)
 	if err != nil || target == "" {
 		return target, err
 	}
@@ -165,7 +165,7 @@ func (n *Named) ForceRelease(ctx context.Context, expected string,
 	case freed, unsure && expected == "":
 		return target, nil
 	case unsure:
-		return "", &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "force release", Name: n.Keys.Lock, Err: errOvertaken}
+		return "", &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "force release", Name: n.Keys.Lock, Err: errTargetUnknown}
 	case answer.Value.Status == lua.Nobody, expected == "":
 		return "", nil
 	}
