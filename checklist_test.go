@@ -451,11 +451,11 @@ func TestMutex_Soak(t *testing.T) {
 func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
-	newFamily := func() (*reentrant.Family, *mutex.Book) {
+	newFamily := func() (*reentrant.Family, *mutex.Registry) {
 		rdb := s.Client(t)
 		ses := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(func() { ses.BeginClose(); _ = ses.FinishClose(ctx) })
-		book := mutex.NewBook(ses)
+		book := mutex.NewRegistry(ses)
 		return reentrant.NewFamily(book), book
 	}
 	set := settings.Default

@@ -26,7 +26,7 @@ import (
 // every use of its locks returns a *lockerr.ConfigError.
 type Client struct {
 	session  *session.Session
-	book     *mutex.Book
+	registry *mutex.Registry
 	mutexes  *reentrant.Family
 	fair     *fair.Family
 	permits  *semaphore.Family
@@ -79,9 +79,9 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if wraps[*redis.ClusterClient](rdb) {
 		s.FoundCluster()
 	}
-	book := mutex.NewBook(s)
+	book := mutex.NewRegistry(s)
 	return &Client{
-		session: s, book: book, mutexes: reentrant.NewFamily(book), fair: fair.NewFamily(book), permits: semaphore.NewFamily(s),
+		session: s, registry: book, mutexes: reentrant.NewFamily(book), fair: fair.NewFamily(book), permits: semaphore.NewFamily(s),
 		defaults: cfg.lock, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
@@ -200,7 +200,7 @@ func (c *Client) Close(ctx context.Context) error {
 	defer close(c.closed)
 	ctx, cancel := session.Outlasting(ctx, c.session.IsOwnClose) // it may be that of a hold, which Close ends
 	defer cancel()
-	held := append(c.book.Held(), c.permits.Held()...) // the session closes: nothing new comes
+	held := append(c.registry.Held(), c.permits.Held()...) // the session closes: nothing new comes
 	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))
 }
 

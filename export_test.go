@@ -1,7 +1,7 @@
 package redlatch
 
 // NamesInUse is the number of names for which the client has a lock state.
-func NamesInUse(c *Client) int { return c.book.Len() }
+func NamesInUse(c *Client) int { return c.registry.Len() }
 
 // FairWaiting is the number of goroutines that wait in queues, or are about to.
 func FairWaiting(c *Client) int { return c.fair.Waiting() }

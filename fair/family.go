@@ -12,14 +12,14 @@ import (
 
 // Family is what the fair mutexes of one client share. Users have it inside their redlatch.Client.
 type Family struct {
-	session *session.Session
-	book    *mutex.Book
-	desk    *queue.Desk[lua.Beat]
+	session  *session.Session
+	registry *mutex.Registry
+	desk     *queue.Desk[lua.Beat]
 }
 
 // NewFamily makes the family of one client. The client has one book for all its mutexes.
-func NewFamily(b *mutex.Book) *Family {
-	f := &Family{session: b.Session, book: b}
+func NewFamily(b *mutex.Registry) *Family {
+	f := &Family{session: b.Session, registry: b}
 	f.desk = queue.NewDesk(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.Beat) ([]lua.BeatReply, error) {
 			return f.beats(ctx, rdb, batch, false)

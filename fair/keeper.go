@@ -42,5 +42,5 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.GiveUp(a.ID, a.Strays)
 	}
-	k.request.Ended(a)
+	k.request.RemoveAcquisition(a)
 }

@@ -25,7 +25,7 @@ type Mutex struct {
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, core: f.book.NewCore(name, st)}
+	return &Mutex{family: f, core: f.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.

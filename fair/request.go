@@ -137,7 +137,7 @@ func (w *request) GiveUp(id string, strays session.Strays) {
 func (w *request) begin(g queue.Grant) *acquisition.Hold {
 	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
 	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.Strays)
-	w.Record.Granted(h.A)
+	w.State.AddHeld(h.A)
 	return h
 }
 
@@ -164,9 +164,9 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	suspect := w.Suspect()
 	defer suspect.Stop()
-	own, stop := w.Record.Watch(w.Owner)
+	own, stop := w.State.NotifyOnGrant(w.Owner)
 	defer stop()
-	if w.Record.HeldBy(w.Owner) != nil {
+	if w.State.HeldBy(w.Owner) != nil {
 		return nil, mutex.ErrOwnChain
 	}
 	suspect.Begin()

@@ -12,8 +12,8 @@ import (
 // Family is what the mutexes of one client share: for each name in use, the waiters of this client.
 // Users have it inside their redlatch.Client.
 type Family struct {
-	session *session.Session
-	book    *mutex.Book
+	session  *session.Session
+	registry *mutex.Registry
 
 	idle atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
 
@@ -22,26 +22,26 @@ type Family struct {
 }
 
 // NewFamily makes the family of one client. The client has one book for all its mutexes.
-func NewFamily(b *mutex.Book) *Family {
-	return &Family{session: b.Session, book: b, locals: make(map[string]*local)}
+func NewFamily(b *mutex.Registry) *Family {
+	return &Family{session: b.Session, registry: b, locals: make(map[string]*local)}
 }
 
-// enter returns the local state of a name and counts the caller as a user.
-func (f *Family) enter(name string) *local {
+// acquireRef returns the local state of a name and counts the caller as a user.
+func (f *Family) acquireRef(name string) *local {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.locals[name]
 	if l == nil {
-		l = &local{Record: f.book.Enter(name)}
+		l = &local{LockState: f.registry.AcquireRef(name)}
 		f.locals[name] = l
 	}
 	l.refs++
 	return l
 }
 
-// leave ends the use that enter began. The last user ends the subscription, so that nothing is kept
+// releaseRef ends the use that acquireRef began. The last user ends the subscription, so that nothing is kept
 // for names that are not in use.
-func (f *Family) leave(name string, l *local) {
+func (f *Family) releaseRef(name string, l *local) {
 	f.mu.Lock()
 	l.refs--
 	last := l.refs == 0
@@ -52,7 +52,7 @@ func (f *Family) leave(name string, l *local) {
 	if !last {
 		return
 	}
-	f.book.Leave(name, l.Record)
+	f.registry.ReleaseRef(name, l.LockState)
 	if l.sub != nil {
 		l.sub.Close()
 	}
@@ -64,8 +64,8 @@ func (f *Family) released(name, channel string, heard int64, roundTrip time.Dura
 		heard--
 	}
 	h := hearers{known: max(heard, 0), more: f.session.Cluster() || heard < 0, usual: f.idle.Load()}
-	l := f.enter(name) // not the one of the acquisition: an Unlock that is called again may come long after it
-	defer f.leave(name, l)
+	l := f.acquireRef(name) // not the one of the acquisition: an Unlock that is called again may come long after it
+	defer f.releaseRef(name, l)
 	idle, tried := l.released(h, roundTrip)
 	if idle || h.known < h.usual {
 		f.idle.Store(h.known)
@@ -92,7 +92,7 @@ func (f *Family) keep(name string, l *local) {
 			timer.Reset(left)
 			return
 		}
-		f.leave(name, l)
+		f.releaseRef(name, l)
 	})
 }
 

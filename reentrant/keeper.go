@@ -45,11 +45,11 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.Strays.Any() {
 		k.giveBack(a.ID, a.Strays)
 	}
-	k.request.Ended(a)
+	k.request.RemoveAcquisition(a)
 	if k.turn.Swap(false) {
 		k.l.passTurn()
 	}
-	k.family.leave(k.request.Keys.Lock, k.l)
+	k.family.releaseRef(k.request.Keys.Lock, k.l)
 }
 
 // transfer hands the lock to w, with one command. Whatever the result is, w gets at least the turn,

@@ -25,10 +25,10 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
-		f := NewFamily(mutex.NewBook(client))
+		f := NewFamily(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
-			_ = acquisition.CloseAll(context.Background(), f.book.Held())
+			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 			_ = client.FinishClose(context.Background())
 		}()
 		m := f.Mutex("x", settings.Default)

@@ -26,10 +26,10 @@ func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *Family {
 	if cluster {
 		s.FoundCluster()
 	}
-	f := NewFamily(mutex.NewBook(s))
+	f := NewFamily(mutex.NewRegistry(s))
 	t.Cleanup(func() {
 		s.BeginClose()
-		_ = acquisition.CloseAll(context.Background(), f.book.Held())
+		_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 		_ = s.FinishClose(context.Background())
 	})
 	return f

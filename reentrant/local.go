@@ -16,7 +16,7 @@ import (
 // lock and, with it, the lock. However many wait, only one of them talks to Redis, and Unlock hands
 // the lock to the next with one command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
 type local struct {
-	*mutex.Record
+	*mutex.LockState
 
 	// Guarded by Family.mu.
 	refs int       // users
@@ -150,7 +150,7 @@ func (l *local) granted(a *acquisition.Acquisition) {
 	l.mu.Lock()
 	l.streak++
 	l.mu.Unlock()
-	l.Granted(a)
+	l.AddHeld(a)
 }
 
 // mayTransfer reports whether the lock may go to another waiter of this client once more before

@@ -22,7 +22,7 @@ type Mutex struct {
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
 func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, core: f.book.NewCore(name, st)}
+	return &Mutex{family: f, core: f.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
@@ -168,5 +168,5 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 
 // wrap counts as a user of the local state until finish.
 func (m *Mutex) wrap(shared *mutex.Request) *request {
-	return &request{Request: shared, family: m.family, l: m.family.enter(shared.Keys.Lock)}
+	return &request{Request: shared, family: m.family, l: m.family.acquireRef(shared.Keys.Lock)}
 }

@@ -46,9 +46,9 @@ func (p *patience) yield(ctx context.Context) error {
 // gives up.
 func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	if p.look == nil {
-		p.look, p.unlook = p.request.Record.Watch(p.request.Owner)
+		p.look, p.unlook = p.request.State.NotifyOnGrant(p.request.Owner)
 	}
-	if p.request.Record.HeldBy(p.request.Owner) != nil {
+	if p.request.State.HeldBy(p.request.Owner) != nil {
 		return mutex.ErrOwnChain
 	}
 	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.request.Session.ID) {
@@ -115,7 +115,7 @@ func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan stru
 		case <-timer.C:
 			return nil
 		case <-p.look:
-			if p.request.Record.HeldBy(p.request.Owner) != nil {
+			if p.request.State.HeldBy(p.request.Owner) != nil {
 				return mutex.ErrOwnChain
 			}
 		case <-p.suspect.C:

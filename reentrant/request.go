@@ -19,7 +19,7 @@ type request struct {
 
 // finish ends what [Mutex.wrap] began.
 func (w *request) finish() {
-	w.family.leave(w.Keys.Lock, w.l)
+	w.family.releaseRef(w.Keys.Lock, w.l)
 	w.Close()
 }
 
@@ -33,7 +33,7 @@ func (w *request) giveBack(id string, strays session.Strays) {
 
 // begin makes a hold of a grant, and the acquisition that it begins.
 func (w *request) begin(id string, fence int64, sent time.Time, strays session.Strays, turn bool) *acquisition.Hold {
-	w.family.enter(w.Keys.Lock) // for the acquisition; until Ended
+	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until Ended
 	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
 	k.turn.Store(turn)
 	h := w.Begin(k, id, fence, sent, strays)

@@ -14,7 +14,7 @@ import (
 // The turn goes on in order of arrival, whoever gives up in between, and one whose hand-over
 // failed is the next.
 func TestTheTurnGoesOnInOrder(t *testing.T) {
-	l := &local{Record: &mutex.Record{}, taken: true}
+	l := &local{LockState: &mutex.LockState{}, taken: true}
 	var queue []*waiter
 	for range 2000 {
 		switch rand.N(5) {

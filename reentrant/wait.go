@@ -13,7 +13,7 @@ import (
 // await waits in the client's own queue for the turn, or for the lock itself.
 func (w *request) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion) (given, error) {
 	suspect.Begin()
-	own, stop := w.Record.Watch(w.Owner)
+	own, stop := w.State.NotifyOnGrant(w.Owner)
 	defer stop()
 	got := false
 	defer func() {
@@ -82,7 +82,7 @@ func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error)
 		case answer.Value.Status == lua.Behind && !handedOn:
 			handedOn = true
 			w.HandOn(ctx, "lock")
-		case w.Record.HeldBy(w.Owner) != nil:
+		case w.State.HeldBy(w.Owner) != nil:
 			return nil, mutex.ErrOwnChain
 		default:
 			refused := w.notAcquired(answer.Value)

@@ -15,7 +15,7 @@ import (
 
 // Core is the lock of a name, with its settings.
 type Core struct {
-	Book      *Book
+	Registry  *Registry
 	Keys      key.Mutex
 	Settings  settings.Lock
 	ConfigErr error // what is wrong with the name or the settings
@@ -23,8 +23,8 @@ type Core struct {
 
 // NewCore returns the core of the mutex of a name. If the name or the settings are not usable, every use of it
 // returns an error.
-func (b *Book) NewCore(name string, st settings.Lock) Core {
-	n := Core{Book: b, Keys: key.ForMutex(name), Settings: st}
+func (b *Registry) NewCore(name string, st settings.Lock) Core {
+	n := Core{Registry: b, Keys: key.ForMutex(name), Settings: st}
 	if n.ConfigErr = key.CheckName(name); n.ConfigErr == nil {
 		n.ConfigErr = n.Settings.Complete()
 	}
@@ -34,7 +34,7 @@ func (b *Book) NewCore(name string, st settings.Lock) Core {
 // Check returns an error if the lock or the context is not usable.
 func (n *Core) Check(ctx context.Context) error {
 	switch {
-	case n.Book == nil:
+	case n.Registry == nil:
 		return settings.ErrNoClient
 	case n.ConfigErr != nil:
 		return n.ConfigErr
@@ -44,7 +44,7 @@ func (n *Core) Check(ctx context.Context) error {
 
 // Ask sends a command of an operation that is not part of a wait.
 func Ask[T any](ctx context.Context, n *Core, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
-	s := n.Book.Session
+	s := n.Registry.Session
 	return session.Do(ctx, s, n.call(op),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (T, error) { return send(ctx, rdb) })
 }
@@ -148,7 +148,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 			return force(ctx, rdb, target)
 		})
 		if err == nil && (answer.Value.More || answer.Value.Queue) {
-			handOn(ctx, n.Book.Session, n.Keys, n.call("force release"))
+			handOn(ctx, n.Registry.Session, n.Keys, n.call("force release"))
 		}
 		return answer, err
 	}

@@ -23,8 +23,8 @@ var ErrOwnChain = errors.New("the chain has the lock")
 // Request is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
 // lock.
 type Request struct {
-	Book     *Book
-	Record   *Record
+	Registry *Registry
+	State    *LockState
 	Session  *session.Session
 	Keys     key.Mutex
 	Settings *settings.Lock
@@ -41,7 +41,7 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 	if err := n.Check(ctx); err != nil {
 		return nil, err
 	}
-	s := n.Book.Session
+	s := n.Registry.Session
 	by, ended := owner.Of(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
 	case !s.BeginRequest():
@@ -51,7 +51,7 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
 	}
 	return &Request{
-		Book: n.Book, Record: n.Book.Enter(n.Keys.Lock), Session: s,
+		Registry: n.Registry, State: n.Registry.AcquireRef(n.Keys.Lock), Session: s,
 		Keys: n.Keys, Settings: &n.Settings, Owner: by, Site: acquisition.Here(),
 	}, nil
 }
@@ -59,7 +59,7 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 // Close ends what NewRequest began. If the call leaves work, the background must have got it before, so
 // that closing waits for one of the two.
 func (w *Request) Close() {
-	w.Book.Leave(w.Keys.Lock, w.Record)
+	w.Registry.ReleaseRef(w.Keys.Lock, w.State)
 	w.Session.EndRequest()
 }
 
@@ -80,7 +80,7 @@ func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error)
 // acquisition was released meanwhile, it reports false, and the request needs a fresh grant. But if
 // the client closes, the error is ErrClosed, because closing releases locks without their chains.
 func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
-	a := w.Record.HeldBy(w.Owner)
+	a := w.State.HeldBy(w.Owner)
 	if a == nil {
 		return nil, false, nil
 	}
@@ -103,7 +103,7 @@ func (w *Request) Call(op string, insist bool) session.Call {
 	locks := op == "lock"
 	return session.Call{
 		Op: op, Name: w.Keys.Lock, Limit: w.Settings.CallLimit(),
-		Waits: locks, Insist: insist, Fault: w.Record.SetFault, Unsure: locks && w.unsure,
+		Waits: locks, Insist: insist, Fault: w.State.SetLastFailure, Unsure: locks && w.unsure,
 	}
 }
 
@@ -180,7 +180,7 @@ func (w *Request) giveBack(strays session.Strays, stands time.Duration, release 
 
 // Begin makes the acquisition of a grant, and returns its first hold.
 func (w *Request) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
-	w.Book.Enter(w.Keys.Lock) // for the acquisition, until Ended
+	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, Release: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, Strays: strays,
@@ -188,10 +188,10 @@ func (w *Request) Begin(k acquisition.Keeper, id string, fence int64, sent time.
 	}, w.Site)
 }
 
-// Ended ends what Begin began.
-func (w *Request) Ended(a *acquisition.Acquisition) {
-	w.Record.Ended(a)
-	w.Book.Leave(w.Keys.Lock, w.Record)
+// RemoveAcquisition ends what Begin began.
+func (w *Request) RemoveAcquisition(a *acquisition.Acquisition) {
+	w.State.RemoveHeld(a)
+	w.Registry.ReleaseRef(w.Keys.Lock, w.State)
 }
 
 // Slot returns the group of renewals: the hash slot in a cluster, and one group elsewhere.
@@ -213,13 +213,13 @@ func (w *Request) Late(sent time.Time) bool {
 // lock.
 func (w *Request) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	heard := last.Holder != ""
-	if a := w.Record.Holder(); a != nil && !heard {
+	if a := w.State.Holder(); a != nil && !heard {
 		last.Holder, last.Description = a.ID, w.Session.About
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
 	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
 	return w.Session.GaveUp(ctx, session.Ended{
-		Call: w.Call("lock", false), Err: err, Fault: w.Record.Fault(), Heard: heard, Refusal: &last,
+		Call: w.Call("lock", false), Err: err, Fault: w.State.LastFailure(), Heard: heard, Refusal: &last,
 	})
 }
 

@@ -28,7 +28,7 @@ func (s *Suspicion) Begin() {
 // Check is called when C fires. It logs the warning. If this client does not hold the lock now, it
 // restarts the timer instead.
 func (s *Suspicion) Check() {
-	holder := s.request.Record.Holder()
+	holder := s.request.State.Holder()
 	if holder == nil {
 		s.timer.Reset(s.request.Settings.Suspect)
 		return

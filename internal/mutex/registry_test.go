@@ -23,7 +23,7 @@ func TestTheNearerOfTwoAcquisitionsIsReentered(t *testing.T) {
 	}
 	released, held := by(outer), by(inner)
 	for _, order := range [][]*acquisition.Acquisition{{released, held}, {held, released}} {
-		r := &Record{held: order}
+		r := &LockState{held: order}
 		require.Same(t, held, r.HeldBy(deep))
 		require.Same(t, held, r.HeldBy(inner))
 		require.Same(t, released, r.HeldBy(beside))
@@ -38,13 +38,13 @@ func TestThoseWhoWatchAreToldOfTheirOwnOwner(t *testing.T) {
 		stop func()
 		by   *owner.Owner
 	}
-	r := &Record{}
+	r := &LockState{}
 	owners := []*owner.Owner{owner.New(), owner.New(), owner.New()}
 	var all []watch
 	for range 2000 {
 		o := owners[rand.N(len(owners))]
 		if rand.N(2) == 0 {
-			got, stop := r.Watch(o)
+			got, stop := r.NotifyOnGrant(o)
 			all = append(all, watch{got, stop, o})
 		}
 		if len(all) > 0 && rand.N(2) == 0 {
@@ -53,8 +53,8 @@ func TestThoseWhoWatchAreToldOfTheirOwnOwner(t *testing.T) {
 			all = append(all[:i], all[i+1:]...)
 		}
 		a := &acquisition.Acquisition{Grant: acquisition.Grant{Owner: o}}
-		r.Granted(a)
-		r.Ended(a)
+		r.AddHeld(a)
+		r.RemoveHeld(a)
 		for _, w := range all {
 			require.Len(t, w.got, map[bool]int{true: 1}[w.by == o])
 			if w.by == o {
@@ -65,5 +65,5 @@ func TestThoseWhoWatchAreToldOfTheirOwnOwner(t *testing.T) {
 	for _, w := range all {
 		w.stop()
 	}
-	require.Empty(t, r.waiting)
+	require.Empty(t, r.subscribers)
 }

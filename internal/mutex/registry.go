@@ -1,0 +1,190 @@
+package mutex
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/session"
+)
+
+// Registry is the registry of a client. It has the lock state of each name in use, for all kinds of
+// mutex together. So a chain that has the lock through one kind re-enters through the other.
+type Registry struct {
+	Session *session.Session
+
+	mu     sync.Mutex
+	states map[string]*LockState
+}
+
+// NewRegistry makes the registry of one client.
+func NewRegistry(s *session.Session) *Registry {
+	return &Registry{Session: s, states: make(map[string]*LockState)}
+}
+
+// AcquireRef returns the lock state of a name, and counts the caller as a user of it.
+func (b *Registry) AcquireRef(name string) *LockState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.states[name]
+	if r == nil {
+		r = &LockState{}
+		b.states[name] = r
+	}
+	r.refs++
+	return r
+}
+
+// ReleaseRef ends the use that AcquireRef began. A name without users takes no memory.
+func (b *Registry) ReleaseRef(name string, r *LockState) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.refs--
+	if r.refs == 0 {
+		delete(b.states, name)
+	}
+}
+
+// Len returns the number of names in use.
+func (b *Registry) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.states)
+}
+
+// Held returns all acquisitions of the client.
+func (b *Registry) Held() []*acquisition.Acquisition {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var all []*acquisition.Acquisition
+	for _, r := range b.states {
+		r.mu.Lock()
+		all = append(all, r.held...)
+		r.mu.Unlock()
+	}
+	return all
+}
+
+// LockState is the lock state of one name.
+type LockState struct {
+	refs int // users, guarded by Registry.mu
+
+	mu          sync.Mutex
+	held        []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about
+	subscribers map[*owner.Owner][]*grantSubscriber
+	failure     error     // why the last attempt failed; nil if it did not
+	failedAt    time.Time // when fault was set
+}
+
+// grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock. That is
+// possible only in a chain with one owner (owner.New).
+type grantSubscriber struct {
+	owner   *owner.Owner
+	granted chan struct{} // capacity 1
+	index   int           // index in LockState.subscribers of its owner
+}
+
+// HeldBy returns the acquisition of o, or of an owner above o on its path, or nil if none of them
+// has the lock. Of two acquisitions it returns the nearer one. An outer one that is being released
+// may still be here while an inner one has the lock already.
+func (r *LockState) HeldBy(o *owner.Owner) *acquisition.Acquisition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var nearest *acquisition.Acquisition
+	for _, a := range r.held {
+		if o.Has(a.Owner) && (nearest == nil || a.Owner.Has(nearest.Owner)) {
+			nearest = a
+		}
+	}
+	return nearest
+}
+
+// Holder returns an acquisition of this client that has the lock, or nil. It returns none that is
+// being released, because anybody may have the lock by now.
+func (r *LockState) Holder() *acquisition.Acquisition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.held {
+		if a.IsLive() {
+			return a
+		}
+	}
+	return nil
+}
+
+// NotifyOnGrant notifies got when the chain gets the lock by another call. A waiter must then re-enter,
+// because it would otherwise wait for itself. The caller must check HeldBy after Watch, and again
+// after each notice. stop ends the notices.
+func (r *LockState) NotifyOnGrant(o *owner.Owner) (got <-chan struct{}, stop func()) {
+	w := &grantSubscriber{owner: o, granted: make(chan struct{}, 1)}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.subscribers == nil {
+		r.subscribers = make(map[*owner.Owner][]*grantSubscriber)
+	}
+	w.index = len(r.subscribers[o])
+	r.subscribers[o] = append(r.subscribers[o], w)
+	return w.granted, func() { r.unsubscribe(w) }
+}
+
+func (r *LockState) unsubscribe(w *grantSubscriber) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.subscribers[w.owner]
+	last := len(all) - 1
+	if last == 0 {
+		delete(r.subscribers, w.owner)
+		return
+	}
+	all[w.index] = all[last]
+	all[w.index].index = w.index
+	all[last] = nil
+	r.subscribers[w.owner] = all[:last]
+}
+
+// AddHeld adds a fresh grant, and notifies watchers of its owner.
+func (r *LockState) AddHeld(a *acquisition.Acquisition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure = nil
+	r.held = append(r.held, a)
+	for _, w := range r.subscribers[a.Owner] { // the owner of a whole chain has no owners below it
+		select {
+		case w.granted <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// RemoveHeld removes an acquisition.
+func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, other := range r.held {
+		if other == a {
+			r.held = append(r.held[:i], r.held[i+1:]...)
+			return
+		}
+	}
+}
+
+// SetLastFailure sets why the last attempt failed, or nil if it did not.
+func (r *LockState) SetLastFailure(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failure, r.failedAt = err, time.Now()
+}
+
+// LastFailure returns why Redis could not be asked lately. It is nil if Redis could be asked, or if
+// nobody has asked. A caller that cannot reach Redis retries every few seconds. So an older fault
+// belongs to a caller that has left.
+func (r *LockState) LastFailure() error {
+	const lately = 10 * time.Second
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.failedAt) > lately {
+		return nil
+	}
+	return r.failure
+}
