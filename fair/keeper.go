@@ -20,14 +20,14 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.leave(ctx, a.ID)
 	if err != nil {
 		if !session.IsOnce(ctx) {
-			k.GiveUp(a.ID, session.Strays{})
+			k.GiveUp(a.ID, session.InFlight{})
 		}
 		return err
 	}
 	if answer.Value.Heard < 0 {
 		k.request.Session.PublishDenied(k.request.Keys.Channel)
 	}
-	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
+	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
 	}
 	return nil
@@ -39,8 +39,8 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // Ended forgets the acquisition. Copies of its join that are still in flight may yet be granted or
 // queued. Ended gives back what they get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays.Any() {
-		k.GiveUp(a.ID, a.Strays)
+	if a.InFlight.Any() {
+		k.GiveUp(a.ID, a.InFlight)
 	}
 	k.request.RemoveAcquisition(a)
 }

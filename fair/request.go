@@ -105,7 +105,7 @@ func (w *request) leave(ctx context.Context, id string) (session.Answer[lua.Leav
 	for more := err == nil && answer.Value.More; more; {
 		next, err := w.leaveOnce(ctx, id)
 		if err != nil {
-			w.GiveUp(id, session.Strays{})
+			w.GiveUp(id, session.InFlight{})
 			break
 		}
 		answer.Value.Heard, more = next.Value.Heard, next.Value.More
@@ -126,8 +126,8 @@ func (w *request) leaveOnce(ctx context.Context, id string) (session.Answer[lua.
 }
 
 // GiveUp leaves in the background what may have been, or may yet be, granted or queued under an id.
-func (w *request) GiveUp(id string, strays session.Strays) {
-	w.GiveBackPlace(strays, func(ctx context.Context) error {
+func (w *request) GiveUp(id string, inFlight session.InFlight) {
+	w.GiveBackPlace(inFlight, func(ctx context.Context) error {
 		_, err := w.leave(ctx, id)
 		return err
 	})
@@ -136,7 +136,7 @@ func (w *request) GiveUp(id string, strays session.Strays) {
 // begin makes a hold of a grant, and the acquisition that it begins.
 func (w *request) begin(g queue.Grant) *acquisition.Hold {
 	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
-	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.Strays)
+	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.InFlight)
 	w.State.AddHeld(h.A)
 	return h
 }

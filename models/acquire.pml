@@ -34,7 +34,7 @@ bool granted[TRIES]; /* and says so, with this fence */
 byte fenceOf[TRIES];
 bool left[TRIES];    /* the client waits for that reply no more */
 bool landed[TRIES];  /* and has heard it after all */
-byte over[TRIES];    /* or else takes it for void after that: strays.go, a timer for each */
+byte over[TRIES];    /* or else takes it for void after that: inflight.go, a timer for each */
 
 bool held;  /* the client has a hold */
 byte fence; /* and this is its fence */
@@ -99,7 +99,7 @@ end:	do
 	od
 }
 
-/* strays.go unanswered: the reply to an attempt that was left behind. What was answered
+/* inflight.go newInFlight: the reply to an attempt that was left behind. What was answered
  * has no copies. */
 active proctype Landing()
 {
@@ -109,7 +109,7 @@ end:	do
 	od
 }
 
-/* Strays.flying, for the attempts before n, all of which were left behind */
+/* InFlight.pending, for the attempts before n, all of which were left behind */
 #define FLIES(i) (!landed[i] && now <= over[i])
 #ifdef LAST_ONLY
 #define FLYING (n > 0 && FLIES(n - 1))

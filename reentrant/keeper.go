@@ -42,8 +42,8 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 // Copies of its acquire that are still in flight may yet be granted. Ended gives back what they
 // get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays.Any() {
-		k.giveBack(a.ID, a.Strays)
+	if a.InFlight.Any() {
+		k.giveBack(a.ID, a.InFlight)
 	}
 	k.request.RemoveAcquisition(a)
 	if k.turn.Swap(false) {
@@ -70,7 +70,7 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 		})
 	if err == nil && answer.Value.Status == lua.Granted {
 		k.turn.Store(false) // it goes with the lock
-		h := w.request.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true)
+		h := w.request.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, true)
 		if !k.l.deliver(w, given{hold: h}) {
 			k.request.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 		}
@@ -78,17 +78,17 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	k.requeue(w)
 	switch {
-	case err == nil && !answer.Strays.Any():
+	case err == nil && !answer.InFlight.Any():
 		return acquisition.ErrGone
 	case err == nil: // an earlier copy may have done it, and then somebody ended it
-		k.giveBack(id, answer.Strays)
+		k.giveBack(id, answer.InFlight)
 		return nil
-	case errors.Is(err, lockerr.ErrRefused) && !answer.Strays.Any():
+	case errors.Is(err, lockerr.ErrRefused) && !answer.InFlight.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or may yet get it: both are given back, and w asks again.
-	k.giveBack(id, answer.Strays)
-	k.giveBack(from.ID, answer.Strays)
+	k.giveBack(id, answer.InFlight)
+	k.giveBack(from.ID, answer.InFlight)
 	return err
 }
 
@@ -108,14 +108,14 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.request.Release(ctx, a.ID, 0)
 	if err != nil {
 		if !session.IsOnce(ctx) {
-			k.giveBack(a.ID, session.Strays{})
+			k.giveBack(a.ID, session.InFlight{})
 		}
 		return err
 	}
 	if answer.Value.Heard < 0 {
 		k.request.Session.PublishDenied(k.request.Keys.Channel)
 	}
-	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
+	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
 	}
 	k.family.released(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Heard, time.Since(before))

@@ -24,19 +24,19 @@ func (w *request) finish() {
 }
 
 // giveBack releases in the background what may have been, or may yet be, granted under an id.
-func (w *request) giveBack(id string, strays session.Strays) {
-	w.GiveBack(strays, func(ctx context.Context) error {
+func (w *request) giveBack(id string, inFlight session.InFlight) {
+	w.GiveBack(inFlight, func(ctx context.Context) error {
 		_, err := w.Release(ctx, id, 0)
 		return err
 	})
 }
 
 // begin makes a hold of a grant, and the acquisition that it begins.
-func (w *request) begin(id string, fence int64, sent time.Time, strays session.Strays, turn bool) *acquisition.Hold {
+func (w *request) begin(id string, fence int64, sent time.Time, inFlight session.InFlight, turn bool) *acquisition.Hold {
 	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until Ended
 	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
 	k.turn.Store(turn)
-	h := w.Begin(k, id, fence, sent, strays)
+	h := w.Begin(k, id, fence, sent, inFlight)
 	w.l.granted(h.A)
 	return h
 }

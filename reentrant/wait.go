@@ -67,12 +67,12 @@ func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.Late(answer.Sent) {
 			has = true
-			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, turn), nil
+			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, turn), nil
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = w.Release(ctx, id, 0)
 		}
-		if !granted || err != nil || answer.Strays.Any() {
+		if !granted || err != nil || answer.InFlight.Any() {
 			w.abandon(id, answer)
 		}
 		switch {
@@ -116,7 +116,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.Late(answer.Sent) {
 			has = true
-			return w.begin(id, answer.Value.Fence, answer.Sent, answer.Strays, true), nil
+			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, true), nil
 		}
 		w.abandon(id, answer)
 		switch {
@@ -137,8 +137,8 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 
 // abandon gives back what an attempt was granted, or may yet be granted.
 func (w *request) abandon(id string, answer session.Answer[lua.AcquireReply]) {
-	if answer.Strays.Any() || answer.Value.Status == lua.Granted {
-		w.giveBack(id, answer.Strays)
+	if answer.InFlight.Any() || answer.Value.Status == lua.Granted {
+		w.giveBack(id, answer.InFlight)
 	}
 }
 

@@ -29,12 +29,12 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acqui
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
 	if err != nil && !session.IsOnce(ctx) || answer.Value.More {
-		k.GiveUp(a.ID, session.Strays{})
+		k.GiveUp(a.ID, session.InFlight{})
 	}
 	if err != nil {
 		return err
 	}
-	if answer.Value.Status == lua.Gone && !answer.Strays.Any() {
+	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
 	}
 	return nil
@@ -46,8 +46,8 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // Ended forgets the permit. Copies of its command that are still in flight may yet be granted or
 // queued. Ended gives back what they get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
-	if a.Strays.Any() {
-		k.GiveUp(a.ID, a.Strays)
+	if a.InFlight.Any() {
+		k.GiveUp(a.ID, a.InFlight)
 	}
 	k.family.ended(a)
 }

@@ -100,7 +100,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 			return answer.Value.Before, nil
 		}
 		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
-		call.Unsure = call.Unsure || answer.Strays.Any()
+		call.Unsure = call.Unsure || answer.InFlight.Any()
 		stamp = s.family.stamp(answer.Value.Stamp)
 	}
 }
@@ -159,7 +159,7 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 // answer of the first command stands, whatever becomes of the others. If nothing is answered for
 // the time of a heartbeat, waiters serve themselves by their heartbeats.
 func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
-	s.family.session.GiveBack(session.Strays{}, s.settings.Heartbeat, func(ctx context.Context) error {
+	s.family.session.GiveBack(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, settings.DefaultCallLimit)
 		defer cancel()
 		for {

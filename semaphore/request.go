@@ -138,8 +138,8 @@ func (w *request) release(ctx context.Context, id string) (session.Answer[lua.Re
 // GiveUp releases in the background what may have been, or may yet be, granted or queued under an
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
-func (w *request) GiveUp(id string, strays session.Strays) {
-	w.session.GiveBack(strays, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
+func (w *request) GiveUp(id string, inFlight session.InFlight) {
+	w.session.GiveBack(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
 		for {
@@ -156,7 +156,7 @@ func (w *request) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
 	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
 		Name: w.keys.Name, Release: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
-		ID: g.ID, Sent: g.Sent, Strays: g.Strays, Owner: w.owner, Settings: &w.settings,
+		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
 	}, w.site)
 	w.family.granted(g.ID, permit{h.A, w.units})
 	return h

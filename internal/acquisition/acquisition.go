@@ -42,8 +42,8 @@ type Keeper interface {
 
 // Counted describes a command that sent Redis a number of holds.
 type Counted struct {
-	Sent   time.Time
-	Strays session.Strays // attempts in flight, which may still set the number
+	Sent     time.Time
+	InFlight session.InFlight // attempts in flight, which may still set the number
 }
 
 // Grant is a fresh grant, as a primitive got it from Redis.
@@ -54,8 +54,8 @@ type Grant struct {
 	Slot     int
 	ID       string
 	Fence    int64
-	Sent     time.Time      // the instant before the granted command was sent
-	Strays   session.Strays // its attempts in flight, which may still be granted
+	Sent     time.Time        // the instant before the granted command was sent
+	InFlight session.InFlight // its attempts in flight, which may still be granted
 	Owner    *owner.Owner
 	Permit   bool // Owner is that of the locks around it, because a permit has no owner
 	Settings *settings.Lock
@@ -141,7 +141,7 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	if errors.Is(err, ErrGone) {
 		return nil, a.lose()
 	}
-	a.mendNumber(answer.Strays, err)
+	a.mendNumber(answer.InFlight, err)
 	if err != nil {
 		return nil, a.lostOr(err)
 	}
@@ -175,11 +175,11 @@ func (a *Acquisition) leaseToAsk() time.Duration {
 // that has attempts in flight, which may still set another number. mendNumber sends the right
 // number immediately, and again when those attempts cannot take effect any more. Nothing depends
 // on the number: only operators see it.
-func (a *Acquisition) mendNumber(strays session.Strays, err error) {
-	if err == nil && !strays.Any() {
+func (a *Acquisition) mendNumber(inFlight session.InFlight, err error) {
+	if err == nil && !inFlight.Any() {
 		return
 	}
-	a.session.GiveBack(strays, a.Settings.Lease, func(ctx context.Context) error {
+	a.session.GiveBack(inFlight, a.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
 		defer cancel()
 		if err := a.takeTurn(ctx, a.Release); err != nil {

@@ -253,7 +253,7 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 		// Close released the whole lock while the command was in flight.
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.Release, Name: a.Name}
 	}
-	a.mendNumber(answer.Strays, err)
+	a.mendNumber(answer.InFlight, err)
 	if err != nil {
 		return a.lostOr(err)
 	}

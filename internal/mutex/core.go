@@ -160,7 +160,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 	if err != nil {
 		return "", err
 	}
-	freed, unsure := answer.Value.Status == lua.Freed, answer.Strays.Any()
+	freed, unsure := answer.Value.Status == lua.Freed, answer.InFlight.Any()
 	switch {
 	case freed, unsure && expected == "":
 		return target, nil

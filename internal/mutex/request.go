@@ -160,18 +160,18 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 
 // GiveBack releases, in the background, what Redis has granted or may still grant under an id.
 // release makes one attempt at it.
-func (w *Request) GiveBack(strays session.Strays, release func(ctx context.Context) error) {
-	w.giveBack(strays, w.Settings.Lease, release)
+func (w *Request) GiveBack(inFlight session.InFlight, release func(ctx context.Context) error) {
+	w.giveBack(inFlight, w.Settings.Lease, release)
 }
 
 // GiveBackPlace is GiveBack for an id that may also have a place in a queue. A place lasts a
 // heartbeat without a lease, and may be granted at the end of it.
-func (w *Request) GiveBackPlace(strays session.Strays, release func(ctx context.Context) error) {
-	w.giveBack(strays, w.Settings.Heartbeat+w.Settings.Lease, release)
+func (w *Request) GiveBackPlace(inFlight session.InFlight, release func(ctx context.Context) error) {
+	w.giveBack(inFlight, w.Settings.Heartbeat+w.Settings.Lease, release)
 }
 
-func (w *Request) giveBack(strays session.Strays, stands time.Duration, release func(ctx context.Context) error) {
-	w.Session.GiveBack(strays, stands, func(ctx context.Context) error {
+func (w *Request) giveBack(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
+	w.Session.GiveBack(inFlight, stands, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 		defer cancel()
 		return release(ctx)
@@ -179,11 +179,11 @@ func (w *Request) giveBack(strays session.Strays, stands time.Duration, release 
 }
 
 // Begin makes the acquisition of a grant, and returns its first hold.
-func (w *Request) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, strays session.Strays) *acquisition.Hold {
+func (w *Request) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
 	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, Release: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
-		ID: id, Fence: fence, Sent: sent, Strays: strays,
+		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
 	}, w.Site)
 }
@@ -230,13 +230,13 @@ type Counting struct{ *Request }
 // Reenter asks Redis for another hold.
 func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.Counted, error) {
 	answer, err := c.Acquire(ctx, a.ID, holds, lease)
-	return acquisition.Counted{Sent: answer.Sent, Strays: answer.Strays}, orGone(answer.Value.Status, err)
+	return acquisition.Counted{Sent: answer.Sent, InFlight: answer.InFlight}, orGone(answer.Value.Status, err)
 }
 
 // SetHolds sends Redis the number of holds.
 func (c Counting) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.Counted, error) {
 	answer, err := c.Release(ctx, a.ID, holds)
-	return acquisition.Counted{Sent: answer.Sent, Strays: answer.Strays}, orGone(answer.Value.Status, err)
+	return acquisition.Counted{Sent: answer.Sent, InFlight: answer.InFlight}, orGone(answer.Value.Status, err)
 }
 
 func orGone(status lua.Status, err error) error {

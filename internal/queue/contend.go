@@ -27,15 +27,15 @@ type Contender[B any] interface {
 	Late(sent time.Time) bool
 	// GiveUp releases, in the background, what an id has or may still get: the grant, or a place
 	// in the queue.
-	GiveUp(id string, strays session.Strays)
+	GiveUp(id string, inFlight session.InFlight)
 }
 
 // Grant is the grant of a contender, for a whole lease.
 type Grant struct {
-	ID     string
-	Fence  int64
-	Sent   time.Time // when trust begins
-	Strays session.Strays
+	ID       string
+	Fence    int64
+	Sent     time.Time // when trust begins
+	InFlight session.InFlight
 }
 
 // Try asks, and waits for nobody. It reports whether it was granted. If not, it leaves nothing
@@ -68,10 +68,10 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
 	}
 	if err == nil && got && !c.Late(sent) {
-		return Grant{ID: id, Fence: fence, Sent: sent, Strays: answer.Strays}, false, nil
+		return Grant{ID: id, Fence: fence, Sent: sent, InFlight: answer.InFlight}, false, nil
 	}
-	if got || answer.Strays.Any() {
-		c.GiveUp(id, answer.Strays)
+	if got || answer.InFlight.Any() {
+		c.GiveUp(id, answer.InFlight)
 	}
 	return Grant{}, again, err
 }
@@ -103,15 +103,15 @@ func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Gr
 	answer, err := c.Join(ctx, id, false)
 	has, kept := err == nil, false
 	defer func() {
-		if !kept && (has || answer.Strays.Any()) { // given up, or the user's notice panics
-			c.GiveUp(id, answer.Strays)
+		if !kept && (has || answer.InFlight.Any()) { // given up, or the user's notice panics
+			c.GiveUp(id, answer.InFlight)
 		}
 	}()
 	place := o.Place
 	o.Place = func(p lua.Place, again bool) {
-		left := answer.Strays
+		left := answer.InFlight
 		if !d.session.Outside(func() { place(p, again) }, func() { c.GiveUp(id, left) }) {
-			has, answer.Strays = false, session.Strays{}
+			has, answer.InFlight = false, session.InFlight{}
 		}
 	}
 	switch r := answer.Value; {
@@ -123,6 +123,6 @@ func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Gr
 		g, err = w.wait(ctx, answer, o)
 	}
 	kept = err == nil
-	g.ID, g.Strays = id, answer.Strays
+	g.ID, g.InFlight = id, answer.InFlight
 	return g, err
 }

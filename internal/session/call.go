@@ -45,9 +45,9 @@ var ErrExpired = errors.New("not answered for as long as what it got would stand
 
 // Answer is what a call learned.
 type Answer[T any] struct {
-	Value  T
-	Sent   time.Time // before the answered attempt was handed to go-redis
-	Strays Strays    // what its unanswered attempts may still do
+	Value    T
+	Sent     time.Time // before the answered attempt was handed to go-redis
+	InFlight InFlight  // what its unanswered attempts may still do
 }
 
 // Do sends a script until Redis answers it, ctx ends, or the client closes. An
@@ -105,7 +105,7 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		}
 		told.earlier = told.earlier || ctx.Err() == nil
 		if told.hear(err, how.unsent) {
-			out.Strays = out.Strays.And(unanswered(s, voidAfter, how.left))
+			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.left))
 		}
 		if told.isFinal(c) || !s.pause(ctx, c, tries) {
 			told.unsure = told.unsure || c.Unsure

@@ -47,7 +47,7 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 			})
 		require.Error(t, err)
 		require.Equal(t, 2, attempts)
-		require.GreaterOrEqual(t, s.Now().Add(time.Until(answer.Strays.until)), latest)
+		require.GreaterOrEqual(t, s.Now().Add(time.Until(answer.InFlight.until)), latest)
 	})
 }
 
@@ -60,7 +60,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 			s := New(Config{})
 			require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
 			one, other := new(sender.Late), new(sender.Late)
-			left := unanswered(s, s.Now().Add(valid), one).And(unanswered(s, s.Now().Add(valid), other))
+			left := newInFlight(s, s.Now().Add(valid), one).Merge(newInFlight(s, s.Now().Add(valid), other))
 			var released atomic.Int64
 			s.GiveBack(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
 			synctest.Wait()
@@ -427,7 +427,7 @@ func TestAClosedClientLeavesNothingInFlight(t *testing.T) {
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return redis.ErrClosed })})
 		answer, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: time.Second}, isSent)
 		require.ErrorIs(t, err, lockerr.ErrClosed)
-		require.False(t, answer.Strays.Any())
+		require.False(t, answer.InFlight.Any())
 	})
 }
 
@@ -437,10 +437,10 @@ func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{})
 		left := new(sender.Late)
-		strays := unanswered(s, s.Now().Add(time.Minute), left)
-		require.Len(t, strays.flying(), 1)
+		inFlight := newInFlight(s, s.Now().Add(time.Minute), left)
+		require.Len(t, inFlight.pending(), 1)
 		left.End(sender.ErrNotSent)
-		require.Empty(t, strays.flying())
+		require.Empty(t, inFlight.pending())
 		time.Sleep(2 * time.Minute)
 	})
 }

@@ -24,12 +24,12 @@ import (
 //
 // A client that closes waits a moment more for GiveBack. The second release uses at most half of
 // that moment to wait. A grant that is made later is left to its lease.
-func (s *Session) GiveBack(strays Strays, stands time.Duration, release func(ctx context.Context) error) {
+func (s *Session) GiveBack(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
 	s.tasks.add()
 	go s.giveBack(&giveBack{
-		ctx: ctx, release: release, strays: strays, end: time.Now().Add(max(0, time.Until(strays.until)) + stands),
+		ctx: ctx, release: release, strays: inFlight, end: time.Now().Add(max(0, time.Until(inFlight.until)) + stands),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }
@@ -42,13 +42,13 @@ type giveBack struct {
 	ctx     context.Context // ends a moment after the client begins to close
 	done    func()
 	release func(ctx context.Context) error
-	strays  Strays    // the second release comes after them; zero: no second release
+	strays  InFlight  // the second release comes after them; zero: no second release
 	end     time.Time // nothing is left to release then
 }
 
 // giveBack makes one attempt to release. If it fails, it joins the backlog.
 func (s *Session) giveBack(g *giveBack) {
-	flying := g.strays.flying() // before the release is sent
+	flying := g.strays.pending() // before the release is sent
 	err := g.release(g.ctx)
 	answered := err == nil
 	switch {
@@ -63,7 +63,7 @@ func (s *Session) giveBack(g *giveBack) {
 
 // whenLanded waits, without a goroutine, until it is time for the second release.
 func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
-	g.strays = Strays{}
+	g.strays = InFlight{}
 	var begun atomic.Bool // not sync.Once: a second caller has nothing to wait for
 	again := func() {
 		if begun.CompareAndSwap(false, true) {
@@ -71,7 +71,7 @@ func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
 		}
 	}
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment/2, again) })
-	onceEnded(flying, func() { stop(); again() })
+	afterAll(flying, func() { stop(); again() })
 }
 
 // until returns how long it takes until the server's clock has passed t. The guess of that clock
@@ -79,11 +79,11 @@ func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
 func (s *Session) until(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
-	return min(max(d, 0), maxStray)
+	return min(max(d, 0), maxInFlight)
 }
 
-// maxStray bounds the wait if the guess is wrong because the server's clock was set.
-const maxStray = 2 * time.Minute
+// maxInFlight bounds the wait if the guess is wrong because the server's clock was set.
+const maxInFlight = 2 * time.Minute
 
 // backlog contains the releases that failed. A few workers retry them in turn, so that an outage
 // does not cost a goroutine for each call that failed in it. The first attempt is not made here. So
