@@ -20,7 +20,7 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.leave(ctx, a.ID)
 	if err != nil {
 		if !session.IsOnce(ctx) {
-			k.GiveUp(a.ID, session.InFlight{})
+			k.CleanUp(a.ID, session.InFlight{})
 		}
 		return err
 	}
@@ -40,7 +40,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // queued. Ended gives back what they get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
-		k.GiveUp(a.ID, a.InFlight)
+		k.CleanUp(a.ID, a.InFlight)
 	}
 	k.request.RemoveAcquisition(a)
 }

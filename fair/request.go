@@ -105,7 +105,7 @@ func (w *request) leave(ctx context.Context, id string) (session.Answer[lua.Leav
 	for more := err == nil && answer.Value.More; more; {
 		next, err := w.leaveOnce(ctx, id)
 		if err != nil {
-			w.GiveUp(id, session.InFlight{})
+			w.CleanUp(id, session.InFlight{})
 			break
 		}
 		answer.Value.Heard, more = next.Value.Heard, next.Value.More
@@ -125,9 +125,9 @@ func (w *request) leaveOnce(ctx context.Context, id string) (session.Answer[lua.
 		})
 }
 
-// GiveUp leaves in the background what may have been, or may yet be, granted or queued under an id.
-func (w *request) GiveUp(id string, inFlight session.InFlight) {
-	w.GiveBackPlace(inFlight, func(ctx context.Context) error {
+// CleanUp leaves in the background what may have been, or may yet be, granted or queued under an id.
+func (w *request) CleanUp(id string, inFlight session.InFlight) {
+	w.CleanUpPlace(inFlight, func(ctx context.Context) error {
 		_, err := w.leave(ctx, id)
 		return err
 	})

@@ -147,16 +147,16 @@ active proctype Client()
 		fi
 	:: n > 0 || now > LAST -> break /* the context has ended */
 	od;
-	held = false;          /* Unlock, or request.abandon: the hold ends before Redis is asked */
+	held = false;          /* Unlock, or request.discardAnswer: the hold ends before Redis is asked */
 #ifndef FLYING_AFTER
 	flying = FLYING;
 #endif
-	atomic { release() }; /* keeper.free, or session/giveback.go GiveBack */
+	atomic { release() }; /* keeper.free, or session/cleanup.go CleanUp */
 #ifdef FLYING_AFTER
 	flying = FLYING; /* what was answered meanwhile may have been granted after the release */
 #endif
 #ifndef ONE_RELEASE
-	/* giveback.go: once more, when each that was unanswered before has been answered, or
+	/* cleanup.go: once more, when each that was unanswered before has been answered, or
 	 * can be granted no more. */
 	if
 	:: flying ->

@@ -43,7 +43,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {
 // get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
-		k.giveBack(a.ID, a.InFlight)
+		k.CleanUp(a.ID, a.InFlight)
 	}
 	k.request.RemoveAcquisition(a)
 	if k.turn.Swap(false) {
@@ -81,14 +81,14 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 	case err == nil && !answer.InFlight.Any():
 		return acquisition.ErrGone
 	case err == nil: // an earlier copy may have done it, and then somebody ended it
-		k.giveBack(id, answer.InFlight)
+		k.CleanUp(id, answer.InFlight)
 		return nil
 	case errors.Is(err, lockerr.ErrRefused) && !answer.InFlight.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
 	// Either may have it, or may yet get it: both are given back, and w asks again.
-	k.giveBack(id, answer.InFlight)
-	k.giveBack(from.ID, answer.InFlight)
+	k.CleanUp(id, answer.InFlight)
+	k.CleanUp(from.ID, answer.InFlight)
 	return err
 }
 
@@ -108,7 +108,7 @@ func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.request.Release(ctx, a.ID, 0)
 	if err != nil {
 		if !session.IsOnce(ctx) {
-			k.giveBack(a.ID, session.InFlight{})
+			k.CleanUp(a.ID, session.InFlight{})
 		}
 		return err
 	}

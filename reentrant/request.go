@@ -23,9 +23,9 @@ func (w *request) finish() {
 	w.Close()
 }
 
-// giveBack releases in the background what may have been, or may yet be, granted under an id.
-func (w *request) giveBack(id string, inFlight session.InFlight) {
-	w.GiveBack(inFlight, func(ctx context.Context) error {
+// CleanUp releases in the background what may have been, or may yet be, granted under an id.
+func (w *request) CleanUp(id string, inFlight session.InFlight) {
+	w.CleanUpGrant(inFlight, func(ctx context.Context) error {
 		_, err := w.Release(ctx, id, 0)
 		return err
 	})

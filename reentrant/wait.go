@@ -73,7 +73,7 @@ func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error)
 			_, err = w.Release(ctx, id, 0)
 		}
 		if !granted || err != nil || answer.InFlight.Any() {
-			w.abandon(id, answer)
+			w.discardAnswer(id, answer)
 		}
 		switch {
 		case err != nil:
@@ -118,7 +118,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 			has = true
 			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, true), nil
 		}
-		w.abandon(id, answer)
+		w.discardAnswer(id, answer)
 		switch {
 		case granted, w.Expired(err):
 			err = nil
@@ -135,10 +135,10 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 	return nil, err
 }
 
-// abandon gives back what an attempt was granted, or may yet be granted.
-func (w *request) abandon(id string, answer session.Answer[lua.AcquireReply]) {
+// discardAnswer gives back what an attempt was granted, or may yet be granted.
+func (w *request) discardAnswer(id string, answer session.Answer[lua.AcquireReply]) {
 	if answer.InFlight.Any() || answer.Value.Status == lua.Granted {
-		w.giveBack(id, answer.InFlight)
+		w.CleanUp(id, answer.InFlight)
 	}
 }
 

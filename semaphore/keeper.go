@@ -29,7 +29,7 @@ func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acqui
 func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.release(ctx, a.ID)
 	if err != nil && !session.IsOnce(ctx) || answer.Value.More {
-		k.GiveUp(a.ID, session.InFlight{})
+		k.CleanUp(a.ID, session.InFlight{})
 	}
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (k *keeper) Lost(*acquisition.Acquisition) {}
 // queued. Ended gives back what they get.
 func (k *keeper) Ended(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
-		k.GiveUp(a.ID, a.InFlight)
+		k.CleanUp(a.ID, a.InFlight)
 	}
 	k.family.ended(a)
 }

@@ -159,7 +159,7 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 // answer of the first command stands, whatever becomes of the others. If nothing is answered for
 // the time of a heartbeat, waiters serve themselves by their heartbeats.
 func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
-	s.family.session.GiveBack(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
+	s.family.session.CleanUp(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, settings.DefaultCallLimit)
 		defer cancel()
 		for {

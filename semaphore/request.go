@@ -124,7 +124,7 @@ func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatRe
 
 // release gives up what an id has: units, which go to the next waiters, or the place in the queue.
 // It sends the command again even if Redis refuses it, because a permission may come back before
-// the lease ends. release is one command. If there is more to hand on, GiveUp does the rest.
+// the lease ends. release is one command. If there is more to hand on, CleanUp does the rest.
 func (w *request) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
 	return session.Do(ctx, w.session, call.Under(ctx),
@@ -135,11 +135,11 @@ func (w *request) release(ctx context.Context, id string) (session.Answer[lua.Re
 		})
 }
 
-// GiveUp releases in the background what may have been, or may yet be, granted or queued under an
+// CleanUp releases in the background what may have been, or may yet be, granted or queued under an
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
-func (w *request) GiveUp(id string, inFlight session.InFlight) {
-	w.session.GiveBack(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
+func (w *request) CleanUp(id string, inFlight session.InFlight) {
+	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
 		for {

@@ -179,7 +179,7 @@ func (a *Acquisition) mendNumber(inFlight session.InFlight, err error) {
 	if err == nil && !inFlight.Any() {
 		return
 	}
-	a.session.GiveBack(inFlight, a.Settings.Lease, func(ctx context.Context) error {
+	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
 		defer cancel()
 		if err := a.takeTurn(ctx, a.Release); err != nil {

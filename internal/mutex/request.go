@@ -158,20 +158,20 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 	return answer, err
 }
 
-// GiveBack releases, in the background, what Redis has granted or may still grant under an id.
+// CleanUpGrant releases, in the background, what Redis has granted or may still grant under an id.
 // release makes one attempt at it.
-func (w *Request) GiveBack(inFlight session.InFlight, release func(ctx context.Context) error) {
-	w.giveBack(inFlight, w.Settings.Lease, release)
+func (w *Request) CleanUpGrant(inFlight session.InFlight, release func(ctx context.Context) error) {
+	w.cleanUpFor(inFlight, w.Settings.Lease, release)
 }
 
-// GiveBackPlace is GiveBack for an id that may also have a place in a queue. A place lasts a
+// CleanUpPlace is GiveBack for an id that may also have a place in a queue. A place lasts a
 // heartbeat without a lease, and may be granted at the end of it.
-func (w *Request) GiveBackPlace(inFlight session.InFlight, release func(ctx context.Context) error) {
-	w.giveBack(inFlight, w.Settings.Heartbeat+w.Settings.Lease, release)
+func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx context.Context) error) {
+	w.cleanUpFor(inFlight, w.Settings.Heartbeat+w.Settings.Lease, release)
 }
 
-func (w *Request) giveBack(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
-	w.Session.GiveBack(inFlight, stands, func(ctx context.Context) error {
+func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
+	w.Session.CleanUp(inFlight, stands, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 		defer cancel()
 		return release(ctx)

@@ -25,9 +25,9 @@ type Contender[B any] interface {
 	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
 	// Late reports whether trust is over in a grant whose command was sent at that time.
 	Late(sent time.Time) bool
-	// GiveUp releases, in the background, what an id has or may still get: the grant, or a place
+	// CleanUp releases, in the background, what an id has or may still get: the grant, or a place
 	// in the queue.
-	GiveUp(id string, inFlight session.InFlight)
+	CleanUp(id string, inFlight session.InFlight)
 }
 
 // Grant is the grant of a contender, for a whole lease.
@@ -71,7 +71,7 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 		return Grant{ID: id, Fence: fence, Sent: sent, InFlight: answer.InFlight}, false, nil
 	}
 	if got || answer.InFlight.Any() {
-		c.GiveUp(id, answer.InFlight)
+		c.CleanUp(id, answer.InFlight)
 	}
 	return Grant{}, again, err
 }
@@ -104,13 +104,13 @@ func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Gr
 	has, kept := err == nil, false
 	defer func() {
 		if !kept && (has || answer.InFlight.Any()) { // given up, or the user's notice panics
-			c.GiveUp(id, answer.InFlight)
+			c.CleanUp(id, answer.InFlight)
 		}
 	}()
 	place := o.Place
 	o.Place = func(p lua.Place, again bool) {
 		left := answer.InFlight
-		if !d.session.Outside(func() { place(p, again) }, func() { c.GiveUp(id, left) }) {
+		if !d.session.RunCallback(func() { place(p, again) }, func() { c.CleanUp(id, left) }) {
 			has, answer.InFlight = false, session.InFlight{}
 		}
 	}

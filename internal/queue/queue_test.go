@@ -53,8 +53,8 @@ func (c *contender) Ask(context.Context, string) (answer session.Answer[lua.Beat
 	return answer, nil
 }
 
-func (c *contender) Late(sent time.Time) bool             { return time.Since(sent) >= trust }
-func (c *contender) GiveUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
+func (c *contender) Late(sent time.Time) bool              { return time.Since(sent) >= trust }
+func (c *contender) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 
 // contend runs Contend for one contender, with a server for messages, until it returns.
 func contend(t *testing.T, c *contender) (g Grant) {

@@ -62,7 +62,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 			one, other := new(sender.Late), new(sender.Late)
 			left := newInFlight(s, s.Now().Add(valid), one).Merge(newInFlight(s, s.Now().Add(valid), other))
 			var released atomic.Int64
-			s.GiveBack(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
+			s.CleanUp(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
 			synctest.Wait()
 			require.EqualValues(t, 1, released.Load())
 			test(one, other, &released)
@@ -285,7 +285,7 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Bool
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error {
-			time.Sleep(time.Second + moment/2)
+			time.Sleep(time.Second + closeGrace/2)
 			ended.Store(true)
 			return io.EOF
 		})})

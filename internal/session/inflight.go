@@ -55,7 +55,7 @@ func afterAll(contexts []context.Context, f func()) {
 // left is the attempt if it was left behind: it may still be answered. If left is nil, the attempt
 // broke off, and no answer will come.
 func newInFlight(s *Session, voidAfter lua.Time, left *sender.Late) InFlight {
-	valid := s.until(voidAfter)
+	valid := s.timeUntil(voidAfter)
 	ctx, settle := context.WithCancel(context.Background())
 	time.AfterFunc(valid, settle)
 	if left != nil {

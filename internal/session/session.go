@@ -50,13 +50,13 @@ type Session struct {
 
 	logLines logLines
 
-	sender     *sender.Sender
-	attempts   tasks // those left behind run until go-redis returns
-	link       link
-	needsText  atomic.Bool // a server said too late that it lacks a script
-	unanswered backlog
-	dropped    dropped
-	kept       [kinds]Renewer
+	sender    *sender.Sender
+	attempts  tasks // those left behind run until go-redis returns
+	link      link
+	needsText atomic.Bool // a server said too late that it lacks a script
+	cleanups  cleanupQueue
+	dropped   dropped
+	kept      [kinds]Renewer
 
 	cluster atomic.Bool
 
@@ -180,7 +180,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	case <-ctx.Done():
 		err = Cause(ctx)
 	}
-	bounded, cancel := context.WithTimeout(ctx, moment)
+	bounded, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	_ = s.attempts.wait(bounded)
 	s.dropped.flush(s.Log)
@@ -188,11 +188,11 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	return err
 }
 
-// Outside runs code of the user in the middle of a request that BeginRequest counts. It may
+// RunCallback runs code of the user in the middle of a request that BeginRequest counts. It may
 // take its time, and may close the client: closing does not wait for it, and has
 // abandon called, which gives up what the call has in Redis. Outside reports false
 // then: the call is to end, and has nothing to give up any more.
-func (s *Session) Outside(code, abandon func()) (goOn bool) {
+func (s *Session) RunCallback(code, abandon func()) (goOn bool) {
 	stop := context.AfterFunc(s.closing, func() {
 		defer s.tasks.done()
 		abandon()

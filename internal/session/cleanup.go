@@ -11,7 +11,7 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// GiveBack releases, in the background, what unanswered attempts may have been granted. It releases
+// CleanUp releases, in the background, what unanswered attempts may have been granted. It releases
 // immediately, and once more when none of the attempts can be granted any more: each was answered
 // after all, or is void. The second release is necessary because the first may overtake an attempt
 // on another connection. So a grant that nobody waits for lives a round trip longer. If nothing is
@@ -24,59 +24,59 @@ import (
 //
 // A client that closes waits a moment more for GiveBack. The second release uses at most half of
 // that moment to wait. A grant that is made later is left to its lease.
-func (s *Session) GiveBack(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
+func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
-	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment, cancel) })
+	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closeGrace, cancel) })
 	s.tasks.add()
-	go s.giveBack(&giveBack{
-		ctx: ctx, release: release, strays: inFlight, end: time.Now().Add(max(0, time.Until(inFlight.until)) + stands),
+	go s.runCleanup(&cleanup{
+		ctx: ctx, release: release, inFlight: inFlight, end: time.Now().Add(max(0, time.Until(inFlight.until)) + stands),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }
 
-// moment is how long a client that closes waits for its releases.
-const moment = 2 * time.Second
+// closeGrace is how long a client that closes waits for its releases.
+const closeGrace = 2 * time.Second
 
-// giveBack is one grant to release.
-type giveBack struct {
-	ctx     context.Context // ends a moment after the client begins to close
-	done    func()
-	release func(ctx context.Context) error
-	strays  InFlight  // the second release comes after them; zero: no second release
-	end     time.Time // nothing is left to release then
+// cleanup is one grant to release.
+type cleanup struct {
+	ctx      context.Context // ends closeGrace after the client begins to close
+	done     func()
+	release  func(ctx context.Context) error
+	inFlight InFlight  // the second release comes after them; zero: no second release
+	end      time.Time // nothing is left to release then
 }
 
-// giveBack makes one attempt to release. If it fails, it joins the backlog.
-func (s *Session) giveBack(g *giveBack) {
-	flying := g.strays.pending() // before the release is sent
+// runCleanup makes one attempt to release. If it fails, it joins the backlog.
+func (s *Session) runCleanup(g *cleanup) {
+	pending := g.inFlight.pending() // before the release is sent
 	err := g.release(g.ctx)
 	answered := err == nil
 	switch {
-	case answered && len(flying) > 0:
-		s.whenLanded(g, flying)
+	case answered && len(pending) > 0:
+		s.runAgainAfter(g, pending)
 	case answered, errors.Is(err, lockerr.ErrClosed), g.ctx.Err() != nil, time.Now().After(g.end):
 		g.done()
 	default:
-		s.unanswered.add(g, s.giveBack)
+		s.cleanups.add(g, s.runCleanup)
 	}
 }
 
-// whenLanded waits, without a goroutine, until it is time for the second release.
-func (s *Session) whenLanded(g *giveBack, flying []context.Context) {
-	g.strays = InFlight{}
+// runAgainAfter waits, without a goroutine, until it is time for the second release.
+func (s *Session) runAgainAfter(g *cleanup, pending []context.Context) {
+	g.inFlight = InFlight{}
 	var begun atomic.Bool // not sync.Once: a second caller has nothing to wait for
 	again := func() {
 		if begun.CompareAndSwap(false, true) {
-			s.giveBack(g)
+			s.runCleanup(g)
 		}
 	}
-	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(moment/2, again) })
-	afterAll(flying, func() { stop(); again() })
+	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closeGrace/2, again) })
+	afterAll(pending, func() { stop(); again() })
 }
 
-// until returns how long it takes until the server's clock has passed t. The guess of that clock
+// timeUntil returns how long it takes until the server's clock has passed t. The guess of that clock
 // runs late. So when the guess has passed t, the clock has too.
-func (s *Session) until(t lua.Time) time.Duration {
+func (s *Session) timeUntil(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
 	return min(max(d, 0), maxInFlight)
@@ -85,17 +85,17 @@ func (s *Session) until(t lua.Time) time.Duration {
 // maxInFlight bounds the wait if the guess is wrong because the server's clock was set.
 const maxInFlight = 2 * time.Minute
 
-// backlog contains the releases that failed. A few workers retry them in turn, so that an outage
+// cleanupQueue contains the releases that failed. A few workers retry them in turn, so that an outage
 // does not cost a goroutine for each call that failed in it. The first attempt is not made here. So
 // a release that is answered immediately, for instance by another node of a cluster, does not wait
 // behind those that are not.
-type backlog struct {
+type cleanupQueue struct {
 	mu      sync.Mutex
-	queue   []*giveBack
+	queue   []*cleanup
 	workers int
 }
 
-func (b *backlog) add(g *giveBack, try func(*giveBack)) {
+func (b *cleanupQueue) add(g *cleanup, try func(*cleanup)) {
 	const atOnce = 8
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,14 +106,14 @@ func (b *backlog) add(g *giveBack, try func(*giveBack)) {
 	}
 }
 
-func (b *backlog) work(try func(*giveBack)) {
+func (b *cleanupQueue) work(try func(*cleanup)) {
 	for g := b.next(); g != nil; g = b.next() {
 		try(g)
 	}
 }
 
 // next takes the first of the queue. If the queue is empty, it returns nil, and the worker ends.
-func (b *backlog) next() *giveBack {
+func (b *cleanupQueue) next() *cleanup {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
