@@ -95,15 +95,15 @@ func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatRe
 		})
 }
 
-// leave gives up what an id has: the lock, which goes to the next waiter, or the place in the
+// releaseOrLeave gives up what an id has: the lock, which goes to the next waiter, or the place in the
 // queue. It sends the command again while dead waiters are being dropped. It also sends it again
 // after a refusal, because a permission may come back before the lease ends. The answer is that of
 // the first command, which gave up all that the id had. If a later command fails, the client
 // retries it in the background.
-func (w *request) leave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
-	answer, err := w.leaveOnce(ctx, id)
+func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+	answer, err := w.releaseOrLeaveOnce(ctx, id)
 	for more := err == nil && answer.Value.More; more; {
-		next, err := w.leaveOnce(ctx, id)
+		next, err := w.releaseOrLeaveOnce(ctx, id)
 		if err != nil {
 			w.CleanUp(id, session.InFlight{})
 			break
@@ -113,8 +113,8 @@ func (w *request) leave(ctx context.Context, id string) (session.Answer[lua.Leav
 	return answer, err
 }
 
-// leaveOnce sends one command of leave.
-func (w *request) leaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+// releaseOrLeaveOnce sends one command of leave.
+func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
 	return session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
@@ -128,14 +128,14 @@ func (w *request) leaveOnce(ctx context.Context, id string) (session.Answer[lua.
 // CleanUp leaves in the background what may have been, or may yet be, granted or queued under an id.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	w.CleanUpPlace(inFlight, func(ctx context.Context) error {
-		_, err := w.leave(ctx, id)
+		_, err := w.releaseOrLeave(ctx, id)
 		return err
 	})
 }
 
 // begin makes a hold of a grant, and the acquisition that it begins.
 func (w *request) begin(g queue.Grant) *acquisition.Hold {
-	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
+	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
 	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.InFlight)
 	w.State.AddHeld(h.A)
 	return h

@@ -151,7 +151,7 @@ active proctype Client()
 #ifndef FLYING_AFTER
 	flying = FLYING;
 #endif
-	atomic { release() }; /* keeper.free, or session/cleanup.go CleanUp */
+	atomic { release() }; /* backend.free, or session/cleanup.go CleanUp */
 #ifdef FLYING_AFTER
 	flying = FLYING; /* what was answered meanwhile may have been granted after the release */
 #endif

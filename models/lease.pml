@@ -124,7 +124,7 @@ inline turn(c, a)
 #else
 		:: atomic { state[c] == live -> state[c] = leaving; trust[c] = 0; copies[a] = leaving }; /* Hold.close; leave: lease.Stop */
 #endif
-			atomic { release(a) }; /* keeper.free */
+			atomic { release(a) }; /* backend.free */
 			state[c] = none
 		fi
 	:: !got -> skip /* refused */

@@ -33,8 +33,8 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 
 // begin makes a hold of a grant, and the acquisition that it begins.
 func (w *request) begin(id string, fence int64, sent time.Time, inFlight session.InFlight, turn bool) *acquisition.Hold {
-	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until Ended
-	k := &keeper{request: w, Counting: mutex.Counting{Request: w.Request}}
+	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until OnEnded
+	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
 	k.turn.Store(turn)
 	h := w.Begin(k, id, fence, sent, inFlight)
 	w.l.granted(h.A)

@@ -37,7 +37,7 @@ func TestTheTurnGoesOnInOrder(t *testing.T) {
 				break
 			}
 			require.Same(t, queue[0], w)
-			k := &keeper{request: &request{l: l}}
+			k := &backend{request: &request{l: l}}
 			if rand.N(2) == 0 {
 				_, _ = l.leave(w)
 			}

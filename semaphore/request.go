@@ -122,10 +122,10 @@ func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatRe
 		})
 }
 
-// release gives up what an id has: units, which go to the next waiters, or the place in the queue.
+// releaseOrLeave gives up what an id has: units, which go to the next waiters, or the place in the queue.
 // It sends the command again even if Redis refuses it, because a permission may come back before
 // the lease ends. release is one command. If there is more to hand on, CleanUp does the rest.
-func (w *request) release(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
+func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
 	return session.Do(ctx, w.session, call.Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
@@ -143,7 +143,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
 		defer cancel()
 		for {
-			answer, err := w.release(ctx, id)
+			answer, err := w.releaseOrLeave(ctx, id)
 			if err != nil || !answer.Value.More {
 				return err
 			}
@@ -154,8 +154,8 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 // begin makes a hold of a grant, and the acquisition that it begins.
 func (w *request) begin(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
-	h := acquisition.Begin(w.session, &keeper{w}, acquisition.Grant{
-		Name: w.keys.Name, Release: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
+	h := acquisition.Begin(w.session, &backend{w}, acquisition.Grant{
+		Name: w.keys.Name, ReleaseOp: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
 	}, w.site)
 	w.family.granted(g.ID, permit{h.A, w.units})

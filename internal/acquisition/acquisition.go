@@ -13,52 +13,52 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// ErrEnded says that an acquisition had been released before the operation began. A re-entry
+// ErrAlreadyReleased says that an acquisition had been released before the operation began. A re-entry
 // must then acquire the lock afresh.
-var ErrEnded = errors.New("acquisition has been released")
+var ErrAlreadyReleased = errors.New("acquisition has been released")
 
 // ErrGone is the answer of a Keeper if the server says that the lock is not this acquisition's.
 var ErrGone = errors.New("not this acquisition's")
 
-// Keeper is the releaser of an acquisition. A primitive implements it, with its own scripts. For
+// Backend is the releaser of an acquisition. A primitive implements it, with its own scripts. For
 // one acquisition, the methods that send commands are called one at a time.
-type Keeper interface {
+type Backend interface {
 	// Reenter asks Redis for another hold, and extends the lease. A lease of 0 leaves the lease
 	// as it is. The result says when the command was sent, and which attempts are in flight. The
 	// error is ErrGone if the lock is not ours.
-	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (Counted, error)
+	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (HoldsUpdate, error)
 	// SetHolds sends Redis the number of holds, which is above zero. The error is ErrGone if the
 	// lock is not ours.
-	SetHolds(ctx context.Context, a *Acquisition, holds int) (Counted, error)
-	// Leave releases the lock. The error is ErrGone if it was not ours.
-	Leave(ctx context.Context, a *Acquisition) error
-	// Lost is called once when a live acquisition was lost. Its owner may still re-enter or unlock,
+	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
+	// Release releases the lock. The error is ErrGone if it was not ours.
+	Release(ctx context.Context, a *Acquisition) error
+	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or unlock,
 	// and then gets the loss.
-	Lost(a *Acquisition)
-	// Ended is called once, when no open hold is left, or when the release failed. No mutex is
+	OnLost(a *Acquisition)
+	// OnEnded is called once, when no open hold is left, or when the release failed. No mutex is
 	// held during a call of Lost or Ended.
-	Ended(a *Acquisition)
+	OnEnded(a *Acquisition)
 }
 
-// Counted describes a command that sent Redis a number of holds.
-type Counted struct {
+// HoldsUpdate describes a command that sent Redis a number of holds.
+type HoldsUpdate struct {
 	Sent     time.Time
 	InFlight session.InFlight // attempts in flight, which may still set the number
 }
 
 // Grant is a fresh grant, as a primitive got it from Redis.
 type Grant struct {
-	Name     string
-	Release  string // how errors call its release: "unlock"
-	Key      string // the key that the watchdog renews
-	Slot     int
-	ID       string
-	Fence    int64
-	Sent     time.Time        // the instant before the granted command was sent
-	InFlight session.InFlight // its attempts in flight, which may still be granted
-	Owner    *owner.Owner
-	Permit   bool // Owner is that of the locks around it, because a permit has no owner
-	Settings *settings.Lock
+	Name      string
+	ReleaseOp string // how errors call its release: "unlock"
+	Key       string // the key that the watchdog renews
+	Slot      int
+	ID        string
+	Fence     int64
+	Sent      time.Time        // the instant before the granted command was sent
+	InFlight  session.InFlight // its attempts in flight, which may still be granted
+	Owner     *owner.Owner
+	Permit    bool // Owner is that of the locks around it, because a permit has no owner
+	Settings  *settings.Lock
 }
 
 type state int8
@@ -75,7 +75,7 @@ type Acquisition struct {
 	Grant
 
 	session *session.Session
-	keeper  Keeper
+	backend Backend
 	lease   *watchdog.Lease
 	turn    chan struct{} // capacity 1: one command at a time
 
@@ -85,15 +85,15 @@ type Acquisition struct {
 	open    []*Hold // not released, oldest first
 	lostErr *lockerr.LostError
 	watched []chan struct{}         // the Lost channels of holds whose handles became garbage
-	ended   bool                    // Keeper.Ended was called
+	ended   bool                    // Backend.OnEnded was called
 	retried bool                    // a release failed and is retried; it may have taken effect
 	stop    context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
 }
 
 // Begin starts to keep a fresh grant alive and returns its first hold.
-func Begin(s *session.Session, k Keeper, g Grant, site Site) *Hold {
+func Begin(s *session.Session, k Backend, g Grant, site Site) *Hold {
 	a := &Acquisition{
-		Grant: g, session: s, keeper: k,
+		Grant: g, session: s, backend: k,
 		turn: make(chan struct{}, 1),
 	}
 	h := a.newHold(site)
@@ -124,7 +124,7 @@ func (a *Acquisition) reason(r watchdog.Reason) string {
 const goneReason = "redis has it no more: it expired, was removed or was taken over"
 
 // Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
-// ErrEnded if the acquisition was released meanwhile, and a *LostError if it was lost.
+// ErrAlreadyReleased if the acquisition was released meanwhile, and a *LostError if it was lost.
 func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	if err := a.takeTurn(ctx, "lock"); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	lease := a.leaseToAsk()
 	asking, cancel := a.untilLost(ctx)
 	defer cancel()
-	answer, err := a.keeper.Reenter(asking, a, n, lease)
+	answer, err := a.backend.Reenter(asking, a, n, lease)
 	if errors.Is(err, ErrGone) {
 		return nil, a.lose()
 	}
@@ -182,7 +182,7 @@ func (a *Acquisition) mendNumber(inFlight session.InFlight, err error) {
 	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
 		defer cancel()
-		if err := a.takeTurn(ctx, a.Release); err != nil {
+		if err := a.takeTurn(ctx, a.ReleaseOp); err != nil {
 			return err
 		}
 		defer a.giveTurn()
@@ -191,7 +191,7 @@ func (a *Acquisition) mendNumber(inFlight session.InFlight, err error) {
 		if a.usable() != nil {
 			return nil // the number does not matter any more
 		}
-		_, err := a.keeper.SetHolds(ctx, a, a.count())
+		_, err := a.backend.SetHolds(ctx, a, a.count())
 		if errors.Is(err, ErrGone) || a.usable() != nil {
 			return nil // the next command or renewal notifies the holders
 		}
@@ -276,7 +276,7 @@ func (a *Acquisition) usableLocked() error {
 	case lost:
 		return a.lostErr
 	default:
-		return ErrEnded
+		return ErrAlreadyReleased
 	}
 }
 
@@ -290,7 +290,7 @@ func (a *Acquisition) expire(reason string) {
 	}
 	a.setLost(reason)
 	a.mu.Unlock()
-	a.keeper.Lost(a)
+	a.backend.OnLost(a)
 	a.endIfDone() // every hold may have been dropped: then no Unlock will come
 }
 
@@ -300,7 +300,7 @@ func (a *Acquisition) lose() error {
 	a.mu.Lock()
 	if a.state == released {
 		a.mu.Unlock()
-		return ErrEnded
+		return ErrAlreadyReleased
 	}
 	fresh := a.state != lost
 	if fresh {
@@ -310,7 +310,7 @@ func (a *Acquisition) lose() error {
 	err := a.lostErr
 	a.mu.Unlock()
 	if fresh {
-		a.keeper.Lost(a)
+		a.backend.OnLost(a)
 		a.endIfDone()
 	}
 	return err
@@ -344,7 +344,7 @@ func (a *Acquisition) tell(cause error) {
 	a.watched = nil
 }
 
-// endIfDone calls Keeper.Ended, once, if the acquisition has ended and no hold is open.
+// endIfDone calls Backend.OnEnded, once, if the acquisition has ended and no hold is open.
 func (a *Acquisition) endIfDone() {
 	a.mu.Lock()
 	done := len(a.open) == 0 && a.state != live && a.state != leaving
@@ -360,7 +360,7 @@ func (a *Acquisition) end() {
 	a.ended = true
 	a.mu.Unlock()
 	if first {
-		a.keeper.Ended(a)
+		a.backend.OnEnded(a)
 	}
 }
 

@@ -132,14 +132,14 @@ func (a *Acquisition) closeHolds() bool {
 // release releases the lock, after all holders were notified. If ctx has ended, it sends nothing.
 func (a *Acquisition) release(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return &lockerr.OpError{Op: a.Release, Name: a.Name, Err: session.Cause(ctx)}
+		return &lockerr.OpError{Op: a.ReleaseOp, Name: a.Name, Err: session.Cause(ctx)}
 	}
 	a.stopRenewal(ctx)
-	if err := a.takeTurn(ctx, a.Release); err != nil {
+	if err := a.takeTurn(ctx, a.ReleaseOp); err != nil {
 		return err
 	}
 	defer a.giveTurn()
-	if err := a.keeper.Leave(ctx, a); err != nil && !errors.Is(err, ErrGone) {
+	if err := a.backend.Release(ctx, a); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	a.end()

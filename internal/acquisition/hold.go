@@ -114,7 +114,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	}
 	ctx, cancel := h.A.unlockContext(ctx)
 	defer cancel()
-	if err := h.A.takeTurn(ctx, h.A.Release); err != nil {
+	if err := h.A.takeTurn(ctx, h.A.ReleaseOp); err != nil {
 		h.unlockLater()
 		return h.A.lostOr(err)
 	}
@@ -150,7 +150,7 @@ func (h *Hold) unlockLater() {
 		return
 	}
 	h.A.session.Background(func(ctx context.Context) {
-		if h.A.takeTurn(ctx, h.A.Release) != nil {
+		if h.A.takeTurn(ctx, h.A.ReleaseOp) != nil {
 			return // the client has closed, and the acquisition with it
 		}
 		defer h.A.giveTurn()
@@ -210,7 +210,7 @@ func (h *Hold) close() (left int, err error) {
 		if errors.Is(h.cause, lockerr.ErrClosed) {
 			kind = lockerr.ErrClosed
 		}
-		return 0, &lockerr.OpError{Kind: kind, Op: a.Release, Name: a.Name}
+		return 0, &lockerr.OpError{Kind: kind, Op: a.ReleaseOp, Name: a.Name}
 	case a.holds == 1:
 		a.state = leaving
 		h.end(a.releaseCause())
@@ -245,13 +245,13 @@ func (h *Hold) end(cause error) {
 func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 	ctx, cancel := a.untilLost(ctx)
 	defer cancel()
-	answer, err := a.keeper.SetHolds(ctx, a, left)
+	answer, err := a.backend.SetHolds(ctx, a, left)
 	if errors.Is(err, ErrGone) {
-		if err := a.lose(); !errors.Is(err, ErrEnded) {
+		if err := a.lose(); !errors.Is(err, ErrAlreadyReleased) {
 			return err
 		}
 		// Close released the whole lock while the command was in flight.
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.Release, Name: a.Name}
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.ReleaseOp, Name: a.Name}
 	}
 	a.mendNumber(answer.InFlight, err)
 	if err != nil {
@@ -264,7 +264,7 @@ func (a *Acquisition) giveOne(ctx context.Context, left int) error {
 // flight, so that nothing is renewed after Unlock.
 func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
 	a.stopRenewal(ctx)
-	err := a.keeper.Leave(ctx, a)
+	err := a.backend.Release(ctx, a)
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.retried || a.state == released) {
 		err = nil // an earlier attempt of this Unlock, the background, or Close has released it

@@ -86,7 +86,7 @@ func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, e
 	}
 	h, err = a.Reenter(ctx, w.Site)
 	switch {
-	case !errors.Is(err, acquisition.ErrEnded):
+	case !errors.Is(err, acquisition.ErrAlreadyReleased):
 		return h, true, err
 	case w.Session.IsClosing():
 		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
@@ -179,10 +179,10 @@ func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, re
 }
 
 // Begin makes the acquisition of a grant, and returns its first hold.
-func (w *Request) Begin(k acquisition.Keeper, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
+func (w *Request) Begin(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
 	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
 	return acquisition.Begin(w.Session, k, acquisition.Grant{
-		Name: w.Keys.Lock, Release: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
+		Name: w.Keys.Lock, ReleaseOp: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
 	}, w.Site)
@@ -223,23 +223,23 @@ func (w *Request) GaveUp(ctx context.Context, err error, last lockerr.NotAcquire
 	})
 }
 
-// Counting implements the methods of a Keeper that count holds. They are the same for all kinds of
+// HoldCounter implements the methods of a Keeper that count holds. They are the same for all kinds of
 // mutex, because these guard the same key.
-type Counting struct{ *Request }
+type HoldCounter struct{ *Request }
 
 // Reenter asks Redis for another hold.
-func (c Counting) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.Counted, error) {
+func (c HoldCounter) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.HoldsUpdate, error) {
 	answer, err := c.Acquire(ctx, a.ID, holds, lease)
-	return acquisition.Counted{Sent: answer.Sent, InFlight: answer.InFlight}, orGone(answer.Value.Status, err)
+	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
 }
 
 // SetHolds sends Redis the number of holds.
-func (c Counting) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.Counted, error) {
+func (c HoldCounter) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.HoldsUpdate, error) {
 	answer, err := c.Release(ctx, a.ID, holds)
-	return acquisition.Counted{Sent: answer.Sent, InFlight: answer.InFlight}, orGone(answer.Value.Status, err)
+	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
 }
 
-func orGone(status lua.Status, err error) error {
+func asErrGone(status lua.Status, err error) error {
 	if err == nil && status == lua.Gone {
 		return acquisition.ErrGone
 	}

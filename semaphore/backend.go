@@ -9,25 +9,25 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// keeper is the semaphore behind one permit. A permit has one hold, because no owner could re-enter
+// backend is the acquisition.Backend of one permit. A permit has one hold, because no owner could re-enter
 // it.
-type keeper struct{ *request }
+type backend struct{ *request }
 
 // Reenter is never called.
-func (k *keeper) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (acquisition.Counted, error) {
+func (k *backend) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (acquisition.HoldsUpdate, error) {
 	panic("semaphore: a permit has no re-entry")
 }
 
 // SetHolds is never called.
-func (k *keeper) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.Counted, error) {
+func (k *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.HoldsUpdate, error) {
 	panic("semaphore: a permit has one hold")
 }
 
-// Leave gives the units to the next waiters that fit, or frees them. The first answer says what
+// Release gives the units to the next waiters that fit, or frees them. The first answer says what
 // became of the permit. If one command does not serve all waiters, the client serves the others in
 // the background. So no error of a later command hides that answer.
-func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
-	answer, err := k.release(ctx, a.ID)
+func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
+	answer, err := k.releaseOrLeave(ctx, a.ID)
 	if err != nil && !session.IsOnce(ctx) || answer.Value.More {
 		k.CleanUp(a.ID, session.InFlight{})
 	}
@@ -40,12 +40,12 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	return nil
 }
 
-// Lost has nothing to do: the queue of waiters is in Redis.
-func (k *keeper) Lost(*acquisition.Acquisition) {}
+// OnLost has nothing to do: the queue of waiters is in Redis.
+func (k *backend) OnLost(*acquisition.Acquisition) {}
 
-// Ended forgets the permit. Copies of its command that are still in flight may yet be granted or
+// OnEnded forgets the permit. Copies of its command that are still in flight may yet be granted or
 // queued. Ended gives back what they get.
-func (k *keeper) Ended(a *acquisition.Acquisition) {
+func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// keeper is the mutex behind one acquisition.
-type keeper struct {
-	mutex.Counting
+// backend is the acquisition.Backend of one grant of the mutex.
+type backend struct {
+	mutex.HoldCounter
 	*request
 	turn atomic.Bool // the acquisition has the local turn
 }
 
-// Leave hands the lock to the next waiter of this client. If there is none, or enough of them had
+// Release hands the lock to the next waiter of this client. If there is none, or enough of them had
 // the lock in a row, Leave frees it.
-func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
+func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	if k.turn.Load() && !k.request.Session.IsClosing() && k.l.mayTransfer(k.request.Settings.Turns) {
 		if w := k.l.next(); w != nil {
 			return k.transfer(ctx, a, w)
@@ -31,17 +31,17 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	return k.free(ctx, a)
 }
 
-// Lost passes the turn on: this client no longer has the lock, whatever its holder does.
-func (k *keeper) Lost(*acquisition.Acquisition) {
+// OnLost passes the turn on: this client no longer has the lock, whatever its holder does.
+func (k *backend) OnLost(*acquisition.Acquisition) {
 	if k.turn.Swap(false) {
 		k.l.passTurn()
 	}
 }
 
-// Ended forgets the acquisition and passes the turn on, unless the turn went on with the lock.
+// OnEnded forgets the acquisition and passes the turn on, unless the turn went on with the lock.
 // Copies of its acquire that are still in flight may yet be granted. Ended gives back what they
 // get.
-func (k *keeper) Ended(a *acquisition.Acquisition) {
+func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
 	}
@@ -54,7 +54,7 @@ func (k *keeper) Ended(a *acquisition.Acquisition) {
 
 // transfer hands the lock to w, with one command. Whatever the result is, w gets at least the turn,
 // and asks by itself.
-func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
+func (k *backend) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.request.NewAcquisitionID()
 	answer, err := session.Do(ctx, k.request.Session, k.request.Call("unlock", false),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
@@ -94,7 +94,7 @@ func (k *keeper) transfer(ctx context.Context, from *acquisition.Acquisition, w 
 
 // requeue puts a waiter that has not given up back to the head of the queue, where it gets the
 // turn.
-func (k *keeper) requeue(w *waiter) {
+func (k *backend) requeue(w *waiter) {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
 	if !w.left {
@@ -103,7 +103,7 @@ func (k *keeper) requeue(w *waiter) {
 }
 
 // free releases the lock for all clients.
-func (k *keeper) free(ctx context.Context, a *acquisition.Acquisition) error {
+func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.request.Release(ctx, a.ID, 0)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// keeper is the mutex behind one acquisition.
-type keeper struct {
-	mutex.Counting
+// backend is the acquisition.Backend of one grant of the mutex.
+type backend struct {
+	mutex.HoldCounter
 	*request
 }
 
-// Leave gives the lock to the next waiter in the queue, or frees it.
-func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
-	answer, err := k.leave(ctx, a.ID)
+// Release gives the lock to the next waiter in the queue, or frees it.
+func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
+	answer, err := k.releaseOrLeave(ctx, a.ID)
 	if err != nil {
 		if !session.IsOnce(ctx) {
 			k.CleanUp(a.ID, session.InFlight{})
@@ -33,12 +33,12 @@ func (k *keeper) Leave(ctx context.Context, a *acquisition.Acquisition) error {
 	return nil
 }
 
-// Lost has nothing to do: the queue of waiters is in Redis.
-func (k *keeper) Lost(*acquisition.Acquisition) {}
+// OnLost has nothing to do: the queue of waiters is in Redis.
+func (k *backend) OnLost(*acquisition.Acquisition) {}
 
-// Ended forgets the acquisition. Copies of its join that are still in flight may yet be granted or
+// OnEnded forgets the acquisition. Copies of its join that are still in flight may yet be granted or
 // queued. Ended gives back what they get.
-func (k *keeper) Ended(a *acquisition.Acquisition) {
+func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
 	}
