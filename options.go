@@ -126,7 +126,7 @@ func WithPoll(d time.Duration) LockOption {
 // because a local handoff costs one command and no message. Fewer let other clients wait
 // less. At least 1. Defaults to 8.
 func WithTurns(n int) LockOption {
-	return lockOption(func(s *settings.Lock) { s.Turns = n })
+	return lockOption(func(s *settings.Lock) { s.MaxLocalGrants = n })
 }
 
 // WithSelfWaitWarning sets when the client logs the self-deadlock warning: after a wait

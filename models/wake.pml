@@ -75,7 +75,7 @@ proctype Waiter(byte w)
 	:: owner != FREE -> skip
 	fi;
 
-	wanted[w] = true; /* patience.wait: local.subscription, Hub.Subscribe */
+	wanted[w] = true; /* patience.wait: localQueue.subscription, Hub.Subscribe */
 	if                /* patience.confirmed: Subscription.Ready */
 	:: live[w] -> skip
 	:: line[w] == down -> skip

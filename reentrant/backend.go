@@ -17,28 +17,28 @@ import (
 type backend struct {
 	mutex.HoldCounter
 	*request
-	turn atomic.Bool // the acquisition has the local turn
+	hasLocalLock atomic.Bool // the acquisition has the local lock
 }
 
 // Release hands the lock to the next waiter of this client. If there is none, or enough of them had
 // the lock in a row, Leave frees it.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	if k.turn.Load() && !k.request.Session.IsClosing() && k.l.mayTransfer(k.request.Settings.Turns) {
-		if w := k.l.next(); w != nil {
-			return k.transfer(ctx, a, w)
+	if k.hasLocalLock.Load() && !k.request.Session.IsClosing() && k.queue.mayHandOff(k.request.Settings.MaxLocalGrants) {
+		if w := k.queue.next(); w != nil {
+			return k.handOff(ctx, a, w)
 		}
 	}
 	return k.free(ctx, a)
 }
 
-// OnLost passes the turn on: this client no longer has the lock, whatever its holder does.
+// OnLost passes the local lock on: this client no longer has the lock, whatever its holder does.
 func (k *backend) OnLost(*acquisition.Acquisition) {
-	if k.turn.Swap(false) {
-		k.l.passTurn()
+	if k.hasLocalLock.Swap(false) {
+		k.queue.passLocalLock()
 	}
 }
 
-// OnEnded forgets the acquisition and passes the turn on, unless the turn went on with the lock.
+// OnEnded forgets the acquisition and passes the local lock on, unless the turn went on with the lock.
 // Copies of its acquire that are still in flight may yet be granted. Ended gives back what they
 // get.
 func (k *backend) OnEnded(a *acquisition.Acquisition) {
@@ -46,15 +46,15 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 		k.CleanUp(a.ID, a.InFlight)
 	}
 	k.request.RemoveAcquisition(a)
-	if k.turn.Swap(false) {
-		k.l.passTurn()
+	if k.hasLocalLock.Swap(false) {
+		k.queue.passLocalLock()
 	}
-	k.family.releaseRef(k.request.Keys.Lock, k.l)
+	k.family.releaseRef(k.request.Keys.Lock, k.queue)
 }
 
-// transfer hands the lock to w, with one command. Whatever the result is, w gets at least the turn,
+// handOff hands the lock to w, with one command. Whatever the result is, w gets at least the turn,
 // and asks by itself.
-func (k *backend) transfer(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
+func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.request.NewAcquisitionID()
 	answer, err := session.Do(ctx, k.request.Session, k.request.Call("unlock", false),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
@@ -69,9 +69,9 @@ func (k *backend) transfer(ctx context.Context, from *acquisition.Acquisition, w
 			return r, err
 		})
 	if err == nil && answer.Value.Status == lua.Granted {
-		k.turn.Store(false) // it goes with the lock
+		k.hasLocalLock.Store(false) // it goes with the lock
 		h := w.request.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, true)
-		if !k.l.deliver(w, given{hold: h}) {
+		if !k.queue.deliver(w, handoff{hold: h}) {
 			k.request.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 		}
 		return nil
@@ -95,10 +95,10 @@ func (k *backend) transfer(ctx context.Context, from *acquisition.Acquisition, w
 // requeue puts a waiter that has not given up back to the head of the queue, where it gets the
 // turn.
 func (k *backend) requeue(w *waiter) {
-	k.l.mu.Lock()
-	defer k.l.mu.Unlock()
-	if !w.left {
-		w.place = k.l.queue.PushFront(w)
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	if !w.canceled {
+		w.element = k.queue.waiters.PushFront(w)
 	}
 }
 
@@ -118,6 +118,6 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
 	}
-	k.family.released(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Heard, time.Since(before))
+	k.family.noteRelease(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Heard, time.Since(before))
 	return nil
 }

@@ -25,15 +25,15 @@
 //
 //	Lock ── the context descends from a hold of it ────▶ re-enter: one command
 //	  │
-//	  ├── the client has no other business with it ────▶ the turn
-//	  └── somebody here has the turn ─▶ queue ─▶ the turn, or the lock itself
+//	  ├── the client has no other business with it ────▶ the local lock
+//	  └── somebody here has the local lock ─▶ queue ─▶ the local lock, or the lock itself
 //
-//	turn ─▶ ask Redis ── granted ─────────────────────▶ watchdog, hold
+//	local lock ─▶ ask Redis ── granted ─────────────────▶ watchdog, hold
 //	           │  ▲
 //	        refused └─ wake-up, poll, end of the holder's lease
 //
 //	Unlock ─▶ stop renewal ─▶ somebody here waits: transfer, one command, the
 //	          lock and the turn are theirs; else, or after some grants in a row:
 //	          release, notify waiters everywhere, or give the lock to the queue of
-//	          the fair mutex, pass the turn
+//	          the fair mutex, pass the local lock
 package reentrant

@@ -18,22 +18,22 @@ type Family struct {
 	idle atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
 
 	mu     sync.Mutex
-	locals map[string]*local
+	queues map[string]*localQueue
 }
 
 // NewFamily makes the family of one client. The client has one book for all its mutexes.
 func NewFamily(b *mutex.Registry) *Family {
-	return &Family{session: b.Session, registry: b, locals: make(map[string]*local)}
+	return &Family{session: b.Session, registry: b, queues: make(map[string]*localQueue)}
 }
 
 // acquireRef returns the local state of a name and counts the caller as a user.
-func (f *Family) acquireRef(name string) *local {
+func (f *Family) acquireRef(name string) *localQueue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.locals[name]
+	l := f.queues[name]
 	if l == nil {
-		l = &local{LockState: f.registry.AcquireRef(name)}
-		f.locals[name] = l
+		l = &localQueue{LockState: f.registry.AcquireRef(name)}
+		f.queues[name] = l
 	}
 	l.refs++
 	return l
@@ -41,12 +41,12 @@ func (f *Family) acquireRef(name string) *local {
 
 // releaseRef ends the use that acquireRef began. The last user ends the subscription, so that nothing is kept
 // for names that are not in use.
-func (f *Family) releaseRef(name string, l *local) {
+func (f *Family) releaseRef(name string, l *localQueue) {
 	f.mu.Lock()
 	l.refs--
 	last := l.refs == 0
 	if last {
-		delete(f.locals, name)
+		delete(f.queues, name)
 	}
 	f.mu.Unlock()
 	if !last {
@@ -58,37 +58,37 @@ func (f *Family) releaseRef(name string, l *local) {
 	}
 }
 
-// released notes that a lock was freed, and how many subscribers received the message.
-func (f *Family) released(name, channel string, heard int64, roundTrip time.Duration) {
+// noteRelease notes that a lock was freed, and how many subscribers received the message.
+func (f *Family) noteRelease(name, channel string, heard int64, roundTrip time.Duration) {
 	if heard > 0 && f.session.Wakes.Hears(channel) {
 		heard--
 	}
 	h := hearers{known: max(heard, 0), more: f.session.Cluster() || heard < 0, usual: f.idle.Load()}
 	l := f.acquireRef(name) // not the one of the acquisition: an Unlock that is called again may come long after it
 	defer f.releaseRef(name, l)
-	idle, tried := l.released(h, roundTrip)
+	idle, tried := l.noteRelease(h, roundTrip)
 	if idle || h.known < h.usual {
 		f.idle.Store(h.known)
 	}
 	if h.known > 0 || h.more || tried { // a subscriber that has gone may come again
-		f.keep(name, l)
+		f.linger(name, l)
 	}
 }
 
-// keep keeps what is known of a name for as long as the longest yield, even if nobody of this
+// linger keeps what is known of a name for as long as the longest yield, even if nobody of this
 // client wants the lock now.
-func (f *Family) keep(name string, l *local) {
+func (f *Family) linger(name string, l *localQueue) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	isKept := !l.kept.IsZero()
-	l.kept = time.Now().Add(longestYield)
+	isKept := !l.lingerUntil.IsZero()
+	l.lingerUntil = time.Now().Add(longestYield)
 	if isKept {
 		return
 	}
 	l.refs++
 	var timer *time.Timer
 	timer = time.AfterFunc(longestYield, func() {
-		if left := f.keptFor(l); left > 0 {
+		if left := f.lingerLeft(l); left > 0 {
 			timer.Reset(left)
 			return
 		}
@@ -96,13 +96,13 @@ func (f *Family) keep(name string, l *local) {
 	})
 }
 
-// keptFor returns how long the state is still to be kept. If the time is over, it ends the keeping.
-func (f *Family) keptFor(l *local) time.Duration {
+// lingerLeft returns how long the state is still to be kept. If the time is over, it ends the keeping.
+func (f *Family) lingerLeft(l *localQueue) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	left := time.Until(l.kept)
+	left := time.Until(l.lingerUntil)
 	if left <= 0 {
-		l.kept = time.Time{}
+		l.lingerUntil = time.Time{}
 	}
 	return left
 }

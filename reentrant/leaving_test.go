@@ -38,23 +38,23 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			shared, err := m.core.NewRequest(ctx)
 			require.NoError(t, err)
 			w := m.wrap(shared)
-			require.True(t, w.l.tryJoin())
-			wait, turn := w.l.join(w)
-			require.False(t, turn)
+			require.True(t, w.queue.tryLock())
+			wait, localLock := w.queue.lockOrEnqueue(w)
+			require.False(t, localLock)
 
-			w.l.passTurn()
+			w.queue.passLocalLock()
 			cancel()
-			g, err := w.await(ctx, wait, w.Suspect())
+			g, err := w.awaitHandoff(ctx, wait, w.Suspect())
 			if err == nil {
 				given++
-				require.True(t, g.turn)
-				w.l.passTurn() // as contend does with a context that is over
+				require.True(t, g.localLock)
+				w.queue.passLocalLock() // as contend does with a context that is over
 			} else {
 				left++
 				require.ErrorIs(t, err, lockerr.ErrNotAcquired)
 			}
-			require.True(t, w.l.tryJoin(), "nobody has the turn")
-			w.l.passTurn()
+			require.True(t, w.queue.tryLock(), "nobody has the turn")
+			w.queue.passLocalLock()
 			w.finish()
 		}
 		require.Equal(t, rounds, given+left)

@@ -123,7 +123,7 @@ func TestYielding_NobodyWaitsForTheLock(t *testing.T) {
 				synctest.Wait()
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				require.Empty(t, f.locals, "what is known of a name goes when it is out of use")
+				require.Empty(t, f.queues, "what is known of a name goes when it is out of use")
 			})
 		})
 	}
@@ -192,7 +192,7 @@ func TestYielding_NobodyYieldsToItself(t *testing.T) {
 		first, err := other.Mutex("x", settings.Default).Lock(context.Background())
 		require.NoError(t, err)
 		st := settings.Default
-		st.Turns = 1
+		st.MaxLocalGrants = 1
 		const waiters = 20
 		done := make(chan time.Time, waiters)
 		for range waiters {

@@ -70,9 +70,9 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 		if h, has, err := w.Reenter(ctx); has {
 			return w.NewHandle(ctx, h, err)
 		}
-		wait, turn := w.l.join(w)
+		wait, localLock := w.queue.lockOrEnqueue(w)
 		if wait != nil {
-			g, err := w.await(ctx, wait, suspect)
+			g, err := w.awaitHandoff(ctx, wait, suspect)
 			switch {
 			case errors.Is(err, mutex.ErrOwnChain):
 				continue
@@ -82,9 +82,9 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			case err != nil || g.hold != nil:
 				return w.NewHandle(ctx, g.hold, err)
 			}
-			turn = g.turn
+			localLock = g.localLock
 		}
-		if turn {
+		if localLock {
 			h, err := w.contend(ctx, suspect)
 			if errors.Is(err, mutex.ErrOwnChain) {
 				continue
@@ -115,7 +115,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 		if h, has, err := w.Reenter(bounded); has {
 			return w.NewHandle(ctx, h, err)
 		}
-		h, err := w.try(bounded, w.l.tryJoin())
+		h, err := w.try(bounded, w.queue.tryLock())
 		if errors.Is(err, mutex.ErrOwnChain) {
 			continue
 		}
@@ -168,5 +168,5 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 
 // wrap counts as a user of the local state until finish.
 func (m *Mutex) wrap(shared *mutex.Request) *request {
-	return &request{Request: shared, family: m.family, l: m.family.acquireRef(shared.Keys.Lock)}
+	return &request{Request: shared, family: m.family, queue: m.family.acquireRef(shared.Keys.Lock)}
 }

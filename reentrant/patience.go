@@ -35,7 +35,7 @@ func (p *patience) end() {
 
 // yield waits before the first attempt while other clients go first.
 func (p *patience) yield(ctx context.Context) error {
-	d := p.request.l.yieldFor()
+	d := p.request.queue.yieldFor()
 	if d <= 0 {
 		return nil
 	}
@@ -52,10 +52,10 @@ func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 		return mutex.ErrOwnChain
 	}
 	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.request.Session.ID) {
-		p.request.l.sawOther()
+		p.request.queue.noteOtherClient()
 	}
 	if p.wakes == nil {
-		p.wakes = p.request.l.subscription(p.request.Session.Wakes, p.request.Keys.Channel)
+		p.wakes = p.request.queue.subscription(p.request.Session.Wakes, p.request.Keys.Channel)
 		p.holder = refused.Holder
 		return p.confirmed(ctx, refused)
 	}

@@ -14,12 +14,12 @@ type request struct {
 	*mutex.Request
 
 	family *Family
-	l      *local
+	queue  *localQueue
 }
 
 // finish ends what [Mutex.wrap] began.
 func (w *request) finish() {
-	w.family.releaseRef(w.Keys.Lock, w.l)
+	w.family.releaseRef(w.Keys.Lock, w.queue)
 	w.Close()
 }
 
@@ -32,11 +32,11 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 }
 
 // begin makes a hold of a grant, and the acquisition that it begins.
-func (w *request) begin(id string, fence int64, sent time.Time, inFlight session.InFlight, turn bool) *acquisition.Hold {
+func (w *request) begin(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool) *acquisition.Hold {
 	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until OnEnded
 	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
-	k.turn.Store(turn)
+	k.hasLocalLock.Store(localLock)
 	h := w.Begin(k, id, fence, sent, inFlight)
-	w.l.granted(h.A)
+	w.queue.countGrant(h.A)
 	return h
 }

@@ -46,7 +46,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		// granted 40 s ago: the process was stopped in between
 		g := w.request.begin(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false)
 		synctest.Wait() // the watchdog has told
-		l.deliver(w, given{hold: g})
+		l.deliver(w, handoff{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
 		err = <-res
 		if err != nil {
@@ -120,7 +120,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 			shared, err := m.core.NewRequest(ctx)
 			require.NoError(t, err)
 			w := m.wrap(shared)
-			require.True(t, w.l.tryJoin())
+			require.True(t, w.queue.tryLock())
 			h, err := ask(w, ctx)
 			require.False(t, ctx.answered.Load(), "the process was stopped")
 			w.finish()

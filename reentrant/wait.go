@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// await waits in the client's own queue for the turn, or for the lock itself.
-func (w *request) await(ctx context.Context, wait *waiter, suspect *mutex.Suspicion) (given, error) {
+// awaitHandoff waits in the client's own queue for the local lock, or for a handoff of the lock.
+func (w *request) awaitHandoff(ctx context.Context, wait *waiter, suspect *mutex.Suspicion) (handoff, error) {
 	suspect.Begin()
 	own, stop := w.State.NotifyOnGrant(w.Owner)
 	defer stop()
@@ -20,16 +20,16 @@ func (w *request) await(ctx context.Context, wait *waiter, suspect *mutex.Suspic
 		if got {
 			return
 		}
-		if g, late := w.l.leave(wait); late {
-			w.passOn(g)
+		if g, late := w.queue.cancelWait(wait); late {
+			w.returnHandoff(g)
 		}
 	}()
 	for {
-		if w.l.HeldBy(w.Owner) != nil && w.l.withdraw(wait) {
-			return given{}, mutex.ErrOwnChain
+		if w.queue.HeldBy(w.Owner) != nil && w.queue.withdraw(wait) {
+			return handoff{}, mutex.ErrOwnChain
 		}
 		select {
-		case g := <-wait.given:
+		case g := <-wait.handoff:
 			got = true
 			return g, nil
 		case <-own:
@@ -40,17 +40,17 @@ func (w *request) await(ctx context.Context, wait *waiter, suspect *mutex.Suspic
 		case <-ctx.Done():
 		case <-w.Session.Closing():
 		}
-		return given{}, w.gaveUp(ctx, ctx.Err(), lua.AcquireReply{})
+		return handoff{}, w.gaveUp(ctx, ctx.Err(), lua.AcquireReply{})
 	}
 }
 
-// passOn gives to others what a waiter got that had already given up.
-func (w *request) passOn(g given) {
+// returnHandoff gives to others what a waiter got that had already given up.
+func (w *request) returnHandoff(g handoff) {
 	switch {
 	case g.hold != nil:
 		w.Session.Background(func(ctx context.Context) { _ = g.hold.Unlock(ctx) })
-	case g.turn:
-		w.l.passTurn()
+	case g.localLock:
+		w.queue.passLocalLock()
 	}
 }
 
@@ -58,16 +58,16 @@ func (w *request) passOn(g given) {
 // on and asks once more, because the waiters may all be dead. If a grant came too late to be
 // trusted, that is no refusal, and try asks again. ErrOwnChain says that the chain has got the lock
 // meanwhile.
-func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error) {
+func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
 	has := false
-	defer w.passTurnUnless(&has, turn)
+	defer w.passLocalLockUnless(&has, localLock)
 	for handedOn := false; ; {
 		id := w.NewAcquisitionID()
 		answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.Late(answer.Sent) {
 			has = true
-			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, turn), nil
+			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock), nil
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = w.Release(ctx, id, 0)
@@ -81,7 +81,7 @@ func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error)
 		case granted:
 		case answer.Value.Status == lua.Behind && !handedOn:
 			handedOn = true
-			w.HandOn(ctx, "lock")
+			w.GrantQueued(ctx, "lock")
 		case w.State.HeldBy(w.Owner) != nil:
 			return nil, mutex.ErrOwnChain
 		default:
@@ -91,21 +91,21 @@ func (w *request) try(ctx context.Context, turn bool) (*acquisition.Hold, error)
 	}
 }
 
-// passTurnUnless passes the turn on, if there is one and it did not go with the lock. It also does
+// passLocalLockUnless passes the local lock on, if the caller has it and it did not go with the lock. It also does
 // so if a context or a logger of the user panics.
-func (w *request) passTurnUnless(has *bool, turn bool) {
-	if turn && !*has {
-		w.l.passTurn()
+func (w *request) passLocalLockUnless(has *bool, localLock bool) {
+	if localLock && !*has {
+		w.queue.passLocalLock()
 	}
 }
 
-// contend asks Redis for the lock, with the turn, until it gets it or ctx ends. Each attempt has a
+// contend asks Redis for the lock, with the local lock held, until it gets it or ctx ends. Each attempt has a
 // fresh id, because what an earlier one got, or may yet get, can have ended.
 func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
 	p := patience{request: w, suspect: suspect}
 	defer p.end()
 	has := false
-	defer w.passTurnUnless(&has, true)
+	defer w.passLocalLockUnless(&has, true)
 	var busy lua.AcquireReply // the last refusal
 	handedOn := false         // and nobody has taken the lock, or it was free again
 	err := p.yield(ctx)
@@ -126,7 +126,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 			err = w.gaveUp(ctx, err, busy)
 		case answer.Value.Status == lua.Behind && !handedOn:
 			handedOn = true
-			w.HandOn(ctx, "lock")
+			w.GrantQueued(ctx, "lock")
 		default:
 			busy, handedOn = answer.Value, false
 			err = p.wait(ctx, busy)

@@ -20,7 +20,7 @@ import "time"
 //     and a long one, for waiters far away, more rarely. Probes take less than three parts in a
 //     hundred of the time.
 //
-// It has no clock of its own, and is guarded by local.mu.
+// It has no clock of its own, and is guarded by localQueue.mu.
 type yielding struct {
 	until  time.Time     // other clients go first until then
 	length time.Duration // of the last yield; 0 if nothing is known

@@ -148,7 +148,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 			return force(ctx, rdb, target)
 		})
 		if err == nil && (answer.Value.More || answer.Value.Queue) {
-			handOn(ctx, n.Registry.Session, n.Keys, n.call("force release"))
+			grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.call("force release"))
 		}
 		return answer, err
 	}

@@ -153,7 +153,7 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 			})
 		})
 	if answer.Value.Queue {
-		w.HandOn(ctx, "unlock")
+		w.GrantQueued(ctx, "unlock")
 	}
 	return answer, err
 }

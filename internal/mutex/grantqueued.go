@@ -13,16 +13,16 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 	return lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}
 }
 
-// HandOn gives a free lock to the first waiter in the queue of the fair mutex of the name, so that
+// GrantQueued gives a free lock to the first waiter in the queue of the fair mutex of the name, so that
 // a plain mutex does not get ahead of it. It sends the command with which a fair waiter leaves, for
 // an acquisition that does not exist. If that fails, the next heartbeat of a waiter does the same.
-func (w *Request) HandOn(ctx context.Context, op string) {
+func (w *Request) GrantQueued(ctx context.Context, op string) {
 	ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
 	defer cancel()
-	handOn(ctx, w.Session, w.Keys, w.Call(op, false))
+	grantFirstWaiter(ctx, w.Session, w.Keys, w.Call(op, false))
 }
 
-func handOn(ctx context.Context, s *session.Session, k key.Mutex, call session.Call) {
+func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Call) {
 	nobody := lua.Waiter{Acquisition: s.NewAcquisitionID(), Units: 1}
 	for more := true; more; {
 		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {

@@ -1,0 +1,198 @@
+package reentrant
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/wake"
+)
+
+// localQueue is what one client knows of one lock while it uses it.
+//
+// The goroutines of a client queue here, in order, for the turn: the right to ask Redis for the
+// lock and, with it, the lock. However many wait, only one of them talks to Redis, and Unlock hands
+// the lock to the next with one command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
+type localQueue struct {
+	*mutex.LockState
+
+	// Guarded by Family.mu.
+	refs        int       // users
+	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not
+
+	mu          sync.Mutex
+	localLocked bool               // somebody has the local lock
+	waiters     list.List          // of *waiter, for the local lock, in order of arrival
+	grants      int                // grants in a row since the lock last came from Redis
+	yield       yielding           // whether other clients go first
+	sub         *wake.Subscription // nil until somebody was refused
+}
+
+// waiter is a Lock that waits for the local lock.
+type waiter struct {
+	request *request
+	handoff chan handoff // capacity 1
+
+	// Guarded by localQueue.mu.
+	element  *list.Element // in localQueue.waiters; nil: not there
+	canceled bool          // it gave up
+}
+
+// handoff is what a waiter gets: the lock, or the local lock and with it the right to ask Redis.
+type handoff struct {
+	hold      *acquisition.Hold
+	localLock bool
+}
+
+// lockOrEnqueue takes the local lock if it is free, and otherwise queues. If the chain got the lock since it
+// looked, join returns nil and false, and the caller looks again.
+func (l *localQueue) lockOrEnqueue(w *request) (wait *waiter, localLock bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.HeldBy(w.Owner) != nil:
+		return nil, false
+	case !l.localLocked:
+		l.localLocked = true
+		return nil, true
+	}
+	wait = &waiter{request: w, handoff: make(chan handoff, 1)}
+	wait.element = l.waiters.PushBack(wait)
+	return wait, false
+}
+
+// tryLock takes the local lock if it is free.
+func (l *localQueue) tryLock() (localLock bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	localLock = !l.localLocked
+	l.localLocked = true
+	return localLock
+}
+
+// next takes the first waiter out of the queue, nil if there is none.
+func (l *localQueue) next() *waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nextLocked()
+}
+
+func (l *localQueue) nextLocked() *waiter {
+	first := l.waiters.Front()
+	if first == nil {
+		return nil
+	}
+	w := first.Value.(*waiter)
+	l.withdrawLocked(w)
+	return w
+}
+
+// deliver gives w what it waits for. It reports false if w has given up meanwhile.
+func (l *localQueue) deliver(w *waiter, g handoff) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.canceled {
+		return false
+	}
+	w.handoff <- g
+	return true
+}
+
+// withdraw takes a waiter out of the queue. It reports false if the waiter is not there, because
+// somebody is about to give it something.
+func (l *localQueue) withdraw(w *waiter) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.withdrawLocked(w)
+}
+
+func (l *localQueue) withdrawLocked(w *waiter) bool {
+	if w.element == nil {
+		return false
+	}
+	l.waiters.Remove(w.element)
+	w.element = nil
+	return true
+}
+
+// cancelWait is called by a waiter that gives up. It returns what the waiter was given in the meantime,
+// for the caller to pass on.
+func (l *localQueue) cancelWait(w *waiter) (handoff, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withdrawLocked(w)
+	w.canceled = true
+	select {
+	case g := <-w.handoff:
+		return g, true
+	default:
+		return handoff{}, false
+	}
+}
+
+// passLocalLock gives the local lock to the next waiter, who then asks Redis. If nobody waits, it frees the
+// turn.
+func (l *localQueue) passLocalLock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.grants = 0
+	if w := l.nextLocked(); w != nil {
+		w.handoff <- handoff{localLock: true}
+		return
+	}
+	l.localLocked = false
+}
+
+// countGrant notes a fresh grant.
+func (l *localQueue) countGrant(a *acquisition.Acquisition) {
+	l.mu.Lock()
+	l.grants++
+	l.mu.Unlock()
+	l.AddHeld(a)
+}
+
+// mayHandOff reports whether the lock may go to another waiter of this client once more before
+// others get a chance.
+func (l *localQueue) mayHandOff(turns int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.grants < turns
+}
+
+// noteRelease notes a release, after which other clients may go first. It reports whether its
+// subscribers count as idle, and whether new ones have had tries.
+func (l *localQueue) noteRelease(h hearers, roundTrip time.Duration) (idle, tried bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	idle = l.yield.released(time.Now(), h, roundTrip)
+	return idle, l.yield.series || l.yield.spent
+}
+
+// noteOtherClient notes that another client has the lock.
+func (l *localQueue) noteOtherClient() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.yield.others = true
+}
+
+// yieldFor returns for how long other clients go first from now on.
+func (l *localQueue) yieldFor() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.yield.until.IsZero() {
+		return 0
+	}
+	return time.Until(l.yield.until)
+}
+
+// subscription subscribes to the lock's wake-ups, once for all users.
+func (l *localQueue) subscription(hub *wake.Hub, channel string) *wake.Subscription {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sub == nil {
+		l.sub = hub.Subscribe(channel)
+	}
+	return l.sub
+}
