@@ -65,7 +65,7 @@ active proctype Holder()
 	od
 }
 
-/* reentrant/wait.go contend and reentrant/patience.go */
+/* reentrant/wait.go contend and reentrant/poller.go */
 proctype Waiter(byte w)
 {
 	byte i;
@@ -75,8 +75,8 @@ proctype Waiter(byte w)
 	:: owner != FREE -> skip
 	fi;
 
-	wanted[w] = true; /* patience.wait: localQueue.subscription, Hub.Subscribe */
-	if                /* patience.confirmed: Subscription.Ready */
+	wanted[w] = true; /* poller.wait: localQueue.subscription, Hub.Subscribe */
+	if                /* poller.awaitSubscribed: Subscription.Ready */
 	:: live[w] -> skip
 	:: line[w] == down -> skip
 #ifndef NO_POLL
@@ -93,13 +93,13 @@ ask:
 	:: owner != FREE -> skip
 	fi;
 sleep:
-	if /* patience.sleep */
+	if /* poller.sleep */
 	:: woken[w] -> woken[w] = false /* <-wakes */
 #ifndef NO_POLL
 	:: true -> skip /* <-timer.C at the poll bound */
 #endif
 #ifndef NO_LEASE_END
-	/* <-timer.C at the end of the holder's lease (patience.until). It would fire
+	/* <-timer.C at the end of the holder's lease (poller.sleepTime). It would fire
 	 * after a release as well; a lease late, which does not count here. */
 	:: owner == FREE && expired -> skip
 #endif

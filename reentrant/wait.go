@@ -102,8 +102,8 @@ func (w *request) passLocalLockUnless(has *bool, localLock bool) {
 // contend asks Redis for the lock, with the local lock held, until it gets it or ctx ends. Each attempt has a
 // fresh id, because what an earlier one got, or may yet get, can have ended.
 func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
-	p := patience{request: w, suspect: suspect}
-	defer p.end()
+	p := poller{request: w, suspect: suspect}
+	defer p.stop()
 	has := false
 	defer w.passLocalLockUnless(&has, true)
 	var busy lua.AcquireReply // the last refusal

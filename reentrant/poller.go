@@ -11,30 +11,30 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// patience decides when the one goroutine of a client that asks Redis looks again.
+// poller decides when the one goroutine of a client that asks Redis looks again.
 //
 // The order is: subscribe, wait for the confirmation, ask again, and only then sleep. Otherwise a
 // release between the attempt and the subscription would go unnoticed. Every wake-up is a hint: it
 // may be lost, late, doubled or forged.
-type patience struct {
-	request *request
-	suspect *mutex.Suspicion
-	look    <-chan struct{} // its own chain has got the lock
-	unlook  func()
-	wakes   *wake.Subscription // nil until the first refusal
-	woken   bool               // a wake-up ended the last sleep
-	holder  string             // the holder at the last refusal
-	flood   wake.Flood         // wake-ups in a row after which the same holder still had the lock
+type poller struct {
+	request     *request
+	suspect     *mutex.Suspicion
+	granted     <-chan struct{} // its own chain has got the lock
+	unsubscribe func()
+	wakes       *wake.Subscription // nil until the first refusal
+	woken       bool               // a wake-up ended the last sleep
+	lastHolder  string             // the holder at the last refusal
+	flood       wake.Flood         // wake-ups in a row after which the same holder still had the lock
 }
 
-func (p *patience) end() {
-	if p.look != nil {
-		p.unlook()
+func (p *poller) stop() {
+	if p.granted != nil {
+		p.unsubscribe()
 	}
 }
 
 // yield waits before the first attempt while other clients go first.
-func (p *patience) yield(ctx context.Context) error {
+func (p *poller) yield(ctx context.Context) error {
 	d := p.request.queue.yieldFor()
 	if d <= 0 {
 		return nil
@@ -44,9 +44,9 @@ func (p *patience) yield(ctx context.Context) error {
 
 // wait returns when it is time to ask again, after a refusal. The error is that of a Lock that
 // gives up.
-func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
-	if p.look == nil {
-		p.look, p.unlook = p.request.State.NotifyOnGrant(p.request.Owner)
+func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
+	if p.granted == nil {
+		p.granted, p.unsubscribe = p.request.State.NotifyOnGrant(p.request.Owner)
 	}
 	if p.request.State.HeldBy(p.request.Owner) != nil {
 		return mutex.ErrOwnChain
@@ -56,21 +56,21 @@ func (p *patience) wait(ctx context.Context, refused lua.AcquireReply) error {
 	}
 	if p.wakes == nil {
 		p.wakes = p.request.queue.subscription(p.request.Session.Wakes, p.request.Keys.Channel)
-		p.holder = refused.Holder
-		return p.confirmed(ctx, refused)
+		p.lastHolder = refused.Holder
+		return p.awaitSubscribed(ctx, refused)
 	}
-	if gap := p.gap(refused.Holder); gap > 0 {
+	if gap := p.throttlePause(refused.Holder); gap > 0 {
 		if err := p.sleep(ctx, gap, nil, refused); err != nil {
 			return err
 		}
 	}
-	return p.sleep(ctx, p.until(refused.Remaining), p.wakes.C(), refused)
+	return p.sleep(ctx, p.sleepTime(refused.Remaining), p.wakes.C(), refused)
 }
 
-// confirmed waits until the subscription is in place, or is known not to be for now. In the second
+// awaitSubscribed waits until the subscription is in place, or is known not to be for now. In the second
 // case the waiter has to poll.
-func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) error {
-	bounded, cancel := context.WithTimeout(ctx, p.until(refused.Remaining))
+func (p *poller) awaitSubscribed(ctx context.Context, refused lua.AcquireReply) error {
+	bounded, cancel := context.WithTimeout(ctx, p.sleepTime(refused.Remaining))
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
 	if ctx.Err() != nil || p.request.Session.IsClosing() {
@@ -79,10 +79,10 @@ func (p *patience) confirmed(ctx context.Context, refused lua.AcquireReply) erro
 	return nil
 }
 
-// until returns how long to sleep at most. That is to the end of the holder's lease, because no
+// sleepTime returns how long to sleep at most. That is to the end of the holder's lease, because no
 // message announces it. It is never longer than the poll bound, because messages may be lost.
 // Chance keeps clients from asking all together.
-func (p *patience) until(remaining time.Duration) time.Duration {
+func (p *poller) sleepTime(remaining time.Duration) time.Duration {
 	poll := p.request.Settings.Poll
 	d := poll - rand.N(poll/5+1)
 	if remaining >= 0 {
@@ -91,18 +91,18 @@ func (p *patience) until(remaining time.Duration) time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// gap returns a pause before wake-ups count again, if they keep coming while the same holder keeps
+// throttlePause returns a pause before wake-ups count again, if they keep coming while the same holder keeps
 // the lock: somebody floods the channel.
-func (p *patience) gap(holder string) time.Duration {
-	if holder != p.holder || !p.woken {
-		p.holder, p.flood = holder, wake.Flood{}
+func (p *poller) throttlePause(holder string) time.Duration {
+	if holder != p.lastHolder || !p.woken {
+		p.lastHolder, p.flood = holder, wake.Flood{}
 		return 0
 	}
 	return p.flood.Pause()
 }
 
 // sleep waits for a wake-up, or for d.
-func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan struct{}, refused lua.AcquireReply) error {
+func (p *poller) sleep(ctx context.Context, d time.Duration, wakes <-chan struct{}, refused lua.AcquireReply) error {
 	p.suspect.Begin()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -114,7 +114,7 @@ func (p *patience) sleep(ctx context.Context, d time.Duration, wakes <-chan stru
 			return nil
 		case <-timer.C:
 			return nil
-		case <-p.look:
+		case <-p.granted:
 			if p.request.State.HeldBy(p.request.Owner) != nil {
 				return mutex.ErrOwnChain
 			}
