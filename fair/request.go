@@ -133,10 +133,10 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// begin makes a hold of a grant, and the acquisition that it begins.
-func (w *request) begin(g queue.Grant) *acquisition.Hold {
+// startHold makes a hold of a grant, and the acquisition that it begins.
+func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
-	h := w.Begin(k, g.ID, g.Fence, g.Sent, g.InFlight)
+	h := w.StartAcquisition(k, g.ID, g.Fence, g.Sent, g.InFlight)
 	w.State.AddHeld(h.A)
 	return h
 }
@@ -148,7 +148,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 		w.dropping = false
 		switch g, granted, err := w.family.desk.Try(ctx, w); {
 		case granted:
-			return w.begin(g), nil
+			return w.startHold(g), nil
 		case err != nil:
 			return nil, err
 		case !w.dropping:
@@ -181,7 +181,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	})
 	switch {
 	case err == nil:
-		return w.begin(g), nil
+		return w.startHold(g), nil
 	case errors.Is(err, queue.ErrInterrupted):
 		return entered, failed
 	case errors.Is(err, queue.ErrRemoved):

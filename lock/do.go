@@ -17,17 +17,17 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	}
 	defer func() {
 		// Deferred, so that it also runs if fn panics.
-		if unlockErr := h.finish(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
+		if unlockErr := h.unlockAfterDo(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
 			err = joined.Errors(err, unlockErr)
 		}
 	}()
 	return fn(keepAlive{h.inner.Derive(ctx), h})
 }
 
-// finish releases the hold of a Do. It reports a loss during the body, even if the body has
+// unlockAfterDo releases the hold of a Do. It reports a loss during the body, even if the body has
 // succeeded. If the lock was already lost at the release, that is the same fact, and finish does
 // not report it twice.
-func (h *Hold) finish(ctx context.Context) error {
+func (h *Hold) unlockAfterDo(ctx context.Context) error {
 	lost := h.inner.LostErr()
 	err := h.Unlock(ctx)
 	if lost != nil && errors.Is(err, lockerr.ErrLost) {

@@ -38,7 +38,7 @@ func New(ctx context.Context, inner *acquisition.Hold) *Hold {
 		return new(Hold)
 	}
 	h := &Hold{inner: inner, parent: ctx}
-	h.cleanup = runtime.AddCleanup(h, (*acquisition.Hold).Forget, inner)
+	h.cleanup = runtime.AddCleanup(h, (*acquisition.Hold).HandleCollected, inner)
 	return h
 }
 

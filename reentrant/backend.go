@@ -70,7 +70,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		})
 	if err == nil && answer.Value.Status == lua.Granted {
 		k.hasLocalLock.Store(false) // it goes with the lock
-		h := w.request.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, true)
+		h := w.request.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true)
 		if !k.queue.deliver(w, handoff{hold: h}) {
 			k.request.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 		}

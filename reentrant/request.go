@@ -31,12 +31,12 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// begin makes a hold of a grant, and the acquisition that it begins.
-func (w *request) begin(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool) *acquisition.Hold {
+// startHold makes a hold of a grant, and the acquisition that it begins.
+func (w *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool) *acquisition.Hold {
 	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until OnEnded
 	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
 	k.hasLocalLock.Store(localLock)
-	h := w.Begin(k, id, fence, sent, inFlight)
+	h := w.StartAcquisition(k, id, fence, sent, inFlight)
 	w.queue.countGrant(h.A)
 	return h
 }

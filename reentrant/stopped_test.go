@@ -44,7 +44,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		l := f.acquireRef("x")
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
-		g := w.request.begin(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false)
+		g := w.request.startHold(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false)
 		synctest.Wait() // the watchdog has told
 		l.deliver(w, handoff{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()

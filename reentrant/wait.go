@@ -67,7 +67,7 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.Late(answer.Sent) {
 			has = true
-			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock), nil
+			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock), nil
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = w.Release(ctx, id, 0)
@@ -116,7 +116,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.Late(answer.Sent) {
 			has = true
-			return w.begin(id, answer.Value.Fence, answer.Sent, answer.InFlight, true), nil
+			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true), nil
 		}
 		w.discardAnswer(id, answer)
 		switch {

@@ -151,10 +151,10 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// begin makes a hold of a grant, and the acquisition that it begins.
-func (w *request) begin(g queue.Grant) *acquisition.Hold {
+// startHold makes a hold of a grant, and the acquisition that it begins.
+func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 	w.family.granted(g.ID, permit{units: w.units})
-	h := acquisition.Begin(w.session, &backend{w}, acquisition.Grant{
+	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
 		Name: w.keys.Name, ReleaseOp: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
 	}, w.site)
@@ -186,7 +186,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	g, granted, err := w.family.desk.Try(ctx, w)
 	switch {
 	case granted:
-		return w.begin(g), nil
+		return w.startHold(g), nil
 	case err == nil:
 		err = w.refusal(nil)
 	}
@@ -199,7 +199,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	if err != nil {
 		return nil, w.explained(ctx, err)
 	}
-	return w.begin(g), nil
+	return w.startHold(g), nil
 }
 
 // tell notes the place of the waiter, and notifies the user.

@@ -65,7 +65,7 @@ type state int8
 
 const (
 	live state = iota
-	leaving
+	releasing
 	released
 	lost
 )
@@ -74,27 +74,27 @@ const (
 type Acquisition struct {
 	Grant
 
-	session *session.Session
-	backend Backend
-	lease   *watchdog.Lease
-	turn    chan struct{} // capacity 1: one command at a time
+	session     *session.Session
+	backend     Backend
+	lease       *watchdog.Lease
+	commandLock chan struct{} // capacity 1: one command at a time
 
-	mu      sync.Mutex
-	state   state
-	holds   int     // the count that decides; the number in Redis may be old
-	open    []*Hold // not released, oldest first
-	lostErr *lockerr.LostError
-	watched []chan struct{}         // the Lost channels of holds whose handles became garbage
-	ended   bool                    // Backend.OnEnded was called
-	retried bool                    // a release failed and is retried; it may have taken effect
-	stop    context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
+	mu              sync.Mutex
+	state           state
+	holds           int     // the count that decides; the number in Redis may be old
+	open            []*Hold // not released, oldest first
+	lostErr         *lockerr.LostError
+	orphaned        []chan struct{}         // the Lost channels of holds whose handles became garbage
+	backendNotified bool                    // Backend.OnEnded was called
+	releaseRetried  bool                    // a release failed and is retried; it may have taken effect
+	cancelCommand   context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
 }
 
-// Begin starts to keep a fresh grant alive and returns its first hold.
-func Begin(s *session.Session, k Backend, g Grant, site Site) *Hold {
+// Start starts to keep a fresh grant alive and returns its first hold.
+func Start(s *session.Session, k Backend, g Grant, site Site) *Hold {
 	a := &Acquisition{
 		Grant: g, session: s, backend: k,
-		turn: make(chan struct{}, 1),
+		commandLock: make(chan struct{}, 1),
 	}
 	h := a.newHold(site)
 	a.holds = 1
@@ -103,13 +103,13 @@ func Begin(s *session.Session, k Backend, g Grant, site Site) *Hold {
 		Key: g.Key, ID: g.ID, Group: g.Slot,
 		Lease: st.Lease, Margin: st.Margin(), Every: st.Every, Renew: st.Renew, MaxHold: st.MaxHold,
 		Sent:  g.Sent,
-		Ended: func(r watchdog.Reason) { a.expire(a.reason(r)) },
+		Ended: func(r watchdog.Reason) { a.expire(a.lossReason(r)) },
 	})
 	return h
 }
 
-// reason says, for users, why the watchdog ended the lease.
-func (a *Acquisition) reason(r watchdog.Reason) string {
+// lossReason says, for users, why the watchdog ended the lease.
+func (a *Acquisition) lossReason(r watchdog.Reason) string {
 	switch {
 	case r == watchdog.GoneOnServer:
 		return goneReason
@@ -126,24 +126,24 @@ const goneReason = "redis has it no more: it expired, was removed or was taken o
 // Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
 // ErrAlreadyReleased if the acquisition was released meanwhile, and a *LostError if it was lost.
 func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
-	if err := a.takeTurn(ctx, "lock"); err != nil {
+	if err := a.lockCommands(ctx, "lock"); err != nil {
 		return nil, err
 	}
-	defer a.giveTurn()
+	defer a.unlockCommands()
 	if err := a.usable(); err != nil {
 		return nil, err
 	}
-	n := a.count() + 1
-	lease := a.leaseToAsk()
-	asking, cancel := a.untilLost(ctx)
+	n := a.holdCount() + 1
+	lease := a.reentryLease()
+	asking, cancel := a.contextUntilLost(ctx)
 	defer cancel()
 	answer, err := a.backend.Reenter(asking, a, n, lease)
 	if errors.Is(err, ErrGone) {
-		return nil, a.lose()
+		return nil, a.markGone()
 	}
-	a.mendNumber(answer.InFlight, err)
+	a.repairHoldCount(answer.InFlight, err)
 	if err != nil {
-		return nil, a.lostOr(err)
+		return nil, a.lossOr(err)
 	}
 	if lease == a.Settings.Lease {
 		a.lease.Confirm(answer.Sent, lease)
@@ -161,9 +161,9 @@ func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
 	return h, nil
 }
 
-// leaseToAsk returns the lease that a re-entry extends to. It is 0 if the lease must not be
+// reentryLease returns the lease that a re-entry extends to. It is 0 if the lease must not be
 // extended any more: a re-entry must not be a way around the maximum hold time.
-func (a *Acquisition) leaseToAsk() time.Duration {
+func (a *Acquisition) reentryLease() time.Duration {
 	st := a.Settings
 	if !st.Renew || st.MaxHold > 0 && time.Since(a.Sent) >= st.MaxHold {
 		return 0
@@ -171,27 +171,27 @@ func (a *Acquisition) leaseToAsk() time.Duration {
 	return st.Lease
 }
 
-// mendNumber corrects the number of holds in Redis. It is needed after a command that failed, or
-// that has attempts in flight, which may still set another number. mendNumber sends the right
+// repairHoldCount corrects the number of holds in Redis. It is needed after a command that failed, or
+// that has attempts in flight, which may still set another number. repairHoldCount sends the right
 // number immediately, and again when those attempts cannot take effect any more. Nothing depends
 // on the number: only operators see it.
-func (a *Acquisition) mendNumber(inFlight session.InFlight, err error) {
+func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 	if err == nil && !inFlight.Any() {
 		return
 	}
 	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
 		defer cancel()
-		if err := a.takeTurn(ctx, a.ReleaseOp); err != nil {
+		if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {
 			return err
 		}
-		defer a.giveTurn()
-		ctx, cancel = a.untilLost(ctx)
+		defer a.unlockCommands()
+		ctx, cancel = a.contextUntilLost(ctx)
 		defer cancel()
 		if a.usable() != nil {
 			return nil // the number does not matter any more
 		}
-		_, err := a.backend.SetHolds(ctx, a, a.count())
+		_, err := a.backend.SetHolds(ctx, a, a.holdCount())
 		if errors.Is(err, ErrGone) || a.usable() != nil {
 			return nil // the next command or renewal notifies the holders
 		}
@@ -199,28 +199,28 @@ func (a *Acquisition) mendNumber(inFlight session.InFlight, err error) {
 	})
 }
 
-// untilLost returns a context that ends when the lock is lost, for a command whose answer nobody
+// contextUntilLost returns a context that ends when the lock is lost, for a command whose answer nobody
 // needs then. The end of the command also frees the turn, so that callers which wait for the turn
 // are notified of the loss.
-func (a *Acquisition) untilLost(ctx context.Context) (context.Context, context.CancelFunc) {
+func (a *Acquisition) contextUntilLost(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancelCause(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stop = stop
+	a.cancelCommand = stop
 	if a.state == lost {
 		stop(a.lostErr)
 	}
 	return ctx, func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.stop = nil
+		a.cancelCommand = nil
 		stop(nil)
 	}
 }
 
-// lostOr returns the error of the loss if the lock was lost, and else err. If err is a refusal,
-// lostOr returns err, because a refusal says what to do.
-func (a *Acquisition) lostOr(err error) error {
+// lossOr returns the error of the loss if the lock was lost, and else err. If err is a refusal,
+// lossOr returns err, because a refusal says what to do.
+func (a *Acquisition) lossOr(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.state == lost && !errors.Is(err, lockerr.ErrRefused) {
@@ -229,11 +229,11 @@ func (a *Acquisition) lostOr(err error) error {
 	return err
 }
 
-// takeTurn waits until the acquisition may send a command. Only one command is sent at a time, so
+// lockCommands waits until the acquisition may send a command. Only one command is sent at a time, so
 // that numbers of holds do not overtake each other.
-func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
+func (a *Acquisition) lockCommands(ctx context.Context, op string) error {
 	select {
-	case a.turn <- struct{}{}:
+	case a.commandLock <- struct{}{}:
 		return nil
 	default:
 	}
@@ -242,7 +242,7 @@ func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 		closing = a.session.Closing()
 	}
 	select {
-	case a.turn <- struct{}{}:
+	case a.commandLock <- struct{}{}:
 		return nil
 	case <-closing:
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
@@ -255,9 +255,9 @@ func (a *Acquisition) takeTurn(ctx context.Context, op string) error {
 	}
 }
 
-func (a *Acquisition) giveTurn() { <-a.turn }
+func (a *Acquisition) unlockCommands() { <-a.commandLock }
 
-func (a *Acquisition) count() int {
+func (a *Acquisition) holdCount() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.holds
@@ -288,15 +288,15 @@ func (a *Acquisition) expire(reason string) {
 		a.mu.Unlock()
 		return
 	}
-	a.setLost(reason)
+	a.markLost(reason)
 	a.mu.Unlock()
 	a.backend.OnLost(a)
-	a.endIfDone() // every hold may have been dropped: then no Unlock will come
+	a.endIfUnused() // every hold may have been dropped: then no Unlock will come
 }
 
-// lose is called when the server has answered a command that the lock is not this acquisition's.
+// markGone is called when the server has answered a command that the lock is not this acquisition's.
 // It returns the error for holders.
-func (a *Acquisition) lose() error {
+func (a *Acquisition) markGone() error {
 	a.mu.Lock()
 	if a.state == released {
 		a.mu.Unlock()
@@ -304,60 +304,60 @@ func (a *Acquisition) lose() error {
 	}
 	fresh := a.state != lost
 	if fresh {
-		a.setLost(goneReason)
+		a.markLost(goneReason)
 		a.lease.Disprove()
 	}
 	err := a.lostErr
 	a.mu.Unlock()
 	if fresh {
 		a.backend.OnLost(a)
-		a.endIfDone()
+		a.endIfUnused()
 	}
 	return err
 }
 
-// setLost marks the acquisition as lost and ends all holds. The caller holds a.mu.
-func (a *Acquisition) setLost(reason string) {
+// markLost marks the acquisition as lost and ends all holds. The caller holds a.mu.
+func (a *Acquisition) markLost(reason string) {
 	a.state = lost
 	a.lostErr = &lockerr.LostError{
 		Name: a.Name, Acquisition: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
 	}
-	a.tell(a.lostErr)
-	if a.stop != nil {
-		a.stop(a.lostErr)
+	a.notifyHolds(a.lostErr)
+	if a.cancelCommand != nil {
+		a.cancelCommand(a.lostErr)
 	}
 }
 
-// tell ends all open holds without an Unlock, and closes their Lost channels. The caller holds
+// notifyHolds ends all open holds without an Unlock, and closes their Lost channels. The caller holds
 // a.mu.
-func (a *Acquisition) tell(cause error) {
+func (a *Acquisition) notifyHolds(cause error) {
 	for _, h := range a.open {
-		h.end(cause)
-		if !h.told && h.lost != nil {
+		h.cancelContexts(cause)
+		if !h.notified && h.lost != nil {
 			close(h.lost)
 		}
-		h.told = true
+		h.notified = true
 	}
-	for _, lost := range a.watched {
+	for _, lost := range a.orphaned {
 		close(lost)
 	}
-	a.watched = nil
+	a.orphaned = nil
 }
 
-// endIfDone calls Backend.OnEnded, once, if the acquisition has ended and no hold is open.
-func (a *Acquisition) endIfDone() {
+// endIfUnused calls Backend.OnEnded, once, if the acquisition has ended and no hold is open.
+func (a *Acquisition) endIfUnused() {
 	a.mu.Lock()
-	done := len(a.open) == 0 && a.state != live && a.state != leaving
+	done := len(a.open) == 0 && a.state != live && a.state != releasing
 	a.mu.Unlock()
 	if done {
-		a.end()
+		a.notifyBackend()
 	}
 }
 
-func (a *Acquisition) end() {
+func (a *Acquisition) notifyBackend() {
 	a.mu.Lock()
-	first := !a.ended
-	a.ended = true
+	first := !a.backendNotified
+	a.backendNotified = true
 	a.mu.Unlock()
 	if first {
 		a.backend.OnEnded(a)

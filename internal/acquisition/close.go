@@ -20,85 +20,85 @@ import (
 // that it could not release before ctx ended.
 func CloseAll(ctx context.Context, held []*Acquisition) error {
 	begun := time.Now()
-	all := make([]*closing, 0, len(held))
+	all := make([]*closeRelease, 0, len(held))
 	for _, a := range held {
 		if a.closeHolds() {
-			all = append(all, &closing{a: a})
+			all = append(all, &closeRelease{a: a})
 		}
 	}
-	all = releaseOnce(ctx, all)
-	all = releaseAll(ctx, all, func(a *Acquisition) time.Time { return a.insistsUntil(begun) })
+	all = releaseAllOnce(ctx, all)
+	all = releaseAll(ctx, all, func(a *Acquisition) time.Time { return a.retriesUntil(begun) })
 	var errs []error
 	for _, c := range all {
-		c.a.end()
+		c.a.notifyBackend()
 		errs = append(errs, c.err)
 	}
 	return joined.Errors(errs...)
 }
 
-// closing is an acquisition that CloseAll releases.
-type closing struct {
+// closeRelease is an acquisition that CloseAll releases.
+type closeRelease struct {
 	a *Acquisition
 
-	tried bool  // by releaseOnce
+	tried bool  // by releaseAllOnce
 	err   error // of its last release
 }
 
-const atOnce = 64 // bounds the releases at a time: a client may hold very many locks
+const maxParallelReleases = 64 // bounds the releases at a time: a client may hold very many locks
 
-// releaseOnce sends one release for each acquisition, with one deadline for all. If a release takes
+// releaseAllOnce sends one release for each acquisition, with one deadline for all. If a release takes
 // longer than its share of that time, another one may start beside it: other nodes may answer while
-// one node hangs. releaseOnce returns those that failed.
-func releaseOnce(ctx context.Context, all []*closing) (failed []*closing) {
+// one node hangs. releaseAllOnce returns those that failed.
+func releaseAllOnce(ctx context.Context, all []*closeRelease) (failed []*closeRelease) {
 	briefly := min(500*time.Millisecond+time.Duration(len(all))*time.Millisecond, 2*time.Second)
 	end := time.Now().Add(briefly)
 	ctx, cancel := session.Within(ctx, end, "gave up after "+briefly.String())
 	defer cancel()
-	share := briefly / 2 * atOnce / time.Duration(max(len(all), atOnce))
-	places := make(chan struct{}, atOnce)
+	share := briefly / 2 * maxParallelReleases / time.Duration(max(len(all), maxParallelReleases))
+	slots := make(chan struct{}, maxParallelReleases)
 	var g sync.WaitGroup
 	for _, c := range all {
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		leave := sync.OnceFunc(func() { <-places })
-		late := time.AfterFunc(share, leave)
+		freeSlot := sync.OnceFunc(func() { <-slots })
+		late := time.AfterFunc(share, freeSlot)
 		c.tried = true
 		g.Go(func() {
-			defer leave()
+			defer freeSlot()
 			defer late.Stop()
 			once, cancel := session.Once(ctx)
 			defer cancel()
-			c.err = c.a.release(once)
+			c.err = c.a.releaseForClose(once)
 		})
 	}
 	g.Wait()
-	return slices.DeleteFunc(all, func(c *closing) bool { return c.tried && c.err == nil })
+	return slices.DeleteFunc(all, func(c *closeRelease) bool { return c.tried && c.err == nil })
 }
 
 // releaseAll releases each acquisition, and retries until the time that until returns for it. It
 // returns those that failed.
-func releaseAll(ctx context.Context, all []*closing, until func(*Acquisition) time.Time) (failed []*closing) {
+func releaseAll(ctx context.Context, all []*closeRelease, until func(*Acquisition) time.Time) (failed []*closeRelease) {
 	var g errgroup.Group
-	g.SetLimit(atOnce)
+	g.SetLimit(maxParallelReleases)
 	for _, c := range all {
 		g.Go(func() error {
 			end := until(c.a)
 			if c.err != nil && !time.Now().Before(end) {
 				return nil // its time is over, and its error is known
 			}
-			ctx, cancel := session.Within(ctx, end, trustIsOver)
+			ctx, cancel := session.Within(ctx, end, trustEnded)
 			defer cancel()
-			c.err = c.a.release(ctx)
+			c.err = c.a.releaseForClose(ctx)
 			return nil
 		})
 	}
 	_ = g.Wait()
-	return slices.DeleteFunc(all, func(c *closing) bool { return c.err == nil })
+	return slices.DeleteFunc(all, func(c *closeRelease) bool { return c.err == nil })
 }
 
 // Close releases the acquisition because its client closes. It works like a last Unlock, whatever
@@ -112,7 +112,7 @@ func (a *Acquisition) Close(ctx context.Context) error {
 // to release.
 func (a *Acquisition) closeHolds() bool {
 	a.mu.Lock()
-	keeps := a.state == live || a.state == leaving
+	keeps := a.state == live || a.state == releasing
 	if keeps {
 		a.state = released
 	}
@@ -120,28 +120,28 @@ func (a *Acquisition) closeHolds() bool {
 		h.released = true
 		return errors.Is(h.cause, errReleased) // its Unlock has begun, so it needs no notice
 	})
-	a.tell(a.session.Closed())
+	a.notifyHolds(a.session.Closed())
 	a.open = nil
 	a.mu.Unlock()
 	if !keeps {
-		a.end()
+		a.notifyBackend()
 	}
 	return keeps
 }
 
-// release releases the lock, after all holders were notified. If ctx has ended, it sends nothing.
-func (a *Acquisition) release(ctx context.Context) error {
+// releaseForClose releases the lock, after all holders were notified. If ctx has ended, it sends nothing.
+func (a *Acquisition) releaseForClose(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &lockerr.OpError{Op: a.ReleaseOp, Name: a.Name, Err: session.Cause(ctx)}
 	}
 	a.stopRenewal(ctx)
-	if err := a.takeTurn(ctx, a.ReleaseOp); err != nil {
+	if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {
 		return err
 	}
-	defer a.giveTurn()
+	defer a.unlockCommands()
 	if err := a.backend.Release(ctx, a); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
-	a.end()
+	a.notifyBackend()
 	return nil
 }

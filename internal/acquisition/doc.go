@@ -3,7 +3,7 @@
 //
 //	        Reenter, inner Unlock
 //	            ┌───┐
-//	grant ──▶ live ─┴─▶ leaving ──▶ released
+//	grant ──▶ live ─┴─▶ releasing ─▶ released
 //	            │           │
 //	            └─▶ lost ◀──┘   (the server says it is not ours)
 //

@@ -19,43 +19,43 @@ type Hold struct {
 	site Site
 
 	// Guarded by A.mu.
-	released bool
-	later    bool          // an Unlock gave up, and the background finishes it
-	cause    error         // why its contexts ended; nil while it is held
-	told     bool          // it ended without an Unlock
-	lost     chan struct{} // closed when told becomes true; made by Lost
-	cancels  []context.CancelCauseFunc
+	released      bool
+	unlockPending bool          // an Unlock gave up, and the background finishes it
+	cause         error         // why its contexts ended; nil while it is held
+	notified      bool          // it ended without an Unlock
+	lost          chan struct{} // closed when told becomes true; made by Lost
+	cancels       []context.CancelCauseFunc
 }
 
-// errUnlockedLater says that the background has finished an Unlock that had given up.
-var errUnlockedLater = errors.New("released in the background")
+// errUnlockedInBackground says that the background has finished an Unlock that had given up.
+var errUnlockedInBackground = errors.New("released in the background")
 
 // errReleased matches the cause with which the contexts of released holds end.
 var errReleased = errors.New("redlatch: released")
 
-// releasedBy is the cause with which the contexts of a released hold end. It says whose
+// releasedError is the cause with which the contexts of a released hold end. It says whose
 // release it was.
-type releasedBy struct {
+type releasedError struct {
 	id    string       // of the acquisition
 	owner *owner.Owner // of a lock; a permit has none
 }
 
-func (*releasedBy) Error() string { return errReleased.Error() }
-func (*releasedBy) Unwrap() error { return errReleased }
+func (*releasedError) Error() string { return errReleased.Error() }
+func (*releasedError) Unwrap() error { return errReleased }
 
 func (a *Acquisition) releaseCause() error {
-	by := &releasedBy{id: a.ID}
+	by := &releasedError{id: a.ID}
 	if !a.Permit {
 		by.owner = a.Owner
 	}
 	return by
 }
 
-// hasEnded reports whether a context with that cause ended because this acquisition was released,
+// endedBy reports whether a context with that cause ended because this acquisition was released,
 // or a lock under whose context it was acquired. Any other end is that of the caller's context,
 // also if the caller cancels it with an error that wraps such a cause.
-func (a *Acquisition) hasEnded(cause error) bool {
-	by, ok := cause.(*releasedBy) //nolint:errorlint // a wrapped one belongs to somebody else
+func (a *Acquisition) endedBy(cause error) bool {
+	by, ok := cause.(*releasedError) //nolint:errorlint // a wrapped one belongs to somebody else
 	if !ok || by.id == a.ID {
 		return ok
 	}
@@ -90,7 +90,7 @@ func (h *Hold) Lost() <-chan struct{} {
 	defer h.A.mu.Unlock()
 	if h.lost == nil {
 		h.lost = make(chan struct{})
-		if h.told {
+		if h.notified {
 			close(h.lost)
 		}
 	}
@@ -114,46 +114,46 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	}
 	ctx, cancel := h.A.unlockContext(ctx)
 	defer cancel()
-	if err := h.A.takeTurn(ctx, h.A.ReleaseOp); err != nil {
-		h.unlockLater()
-		return h.A.lostOr(err)
+	if err := h.A.lockCommands(ctx, h.A.ReleaseOp); err != nil {
+		h.unlockInBackground()
+		return h.A.lossOr(err)
 	}
-	defer h.A.giveTurn()
+	defer h.A.unlockCommands()
 	return h.unlock(ctx)
 }
 
 // unlock does what Unlock does, while the caller has the acquisition's turn.
 func (h *Hold) unlock(ctx context.Context) error {
-	left, err := h.close()
+	left, err := h.beginUnlock()
 	switch {
-	case errors.Is(err, errUnlockedLater):
+	case errors.Is(err, errUnlockedInBackground):
 		return nil // the background has done it for this caller
 	case err != nil:
-		h.A.endIfDone()
+		h.A.endIfUnused()
 		return err
 	case left == 0:
-		return h.A.leave(ctx, h)
+		return h.A.releaseLock(ctx, h)
 	}
-	return h.A.giveOne(ctx, left)
+	return h.A.releaseHold(ctx, left)
 }
 
-// unlockLater finishes, in the background, an Unlock whose context ended while another command of
+// unlockInBackground finishes, in the background, an Unlock whose context ended while another command of
 // the acquisition was in flight. The caller may never call Unlock again, and then the client would
-// renew the lock for ever. So unlockLater waits for its turn without a time limit. If it waited
+// renew the lock for ever. So unlockInBackground waits for its turn without a time limit. If it waited
 // only for the rest of the lease, as a caller does, a command that hangs could outlast it.
-func (h *Hold) unlockLater() {
+func (h *Hold) unlockInBackground() {
 	h.A.mu.Lock()
-	first := !h.later
-	h.later = true
+	first := !h.unlockPending
+	h.unlockPending = true
 	h.A.mu.Unlock()
 	if !first {
 		return
 	}
 	h.A.session.Background(func(ctx context.Context) {
-		if h.A.takeTurn(ctx, h.A.ReleaseOp) != nil {
+		if h.A.lockCommands(ctx, h.A.ReleaseOp) != nil {
 			return // the client has closed, and the acquisition with it
 		}
-		defer h.A.giveTurn()
+		defer h.A.unlockCommands()
 		ctx, cancel := h.A.unlockContext(ctx)
 		defer cancel()
 		_ = h.unlock(ctx)
@@ -171,19 +171,19 @@ func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, conte
 	if ctx.Err() != nil {
 		return session.Beyond(ctx, a.Settings.CallLimit())
 	}
-	outlasting, stop := session.Outlasting(ctx, a.hasEnded)
-	within, cancel := session.Within(outlasting, a.insistsUntil(time.Now()), trustIsOver)
+	outlasting, stop := session.Outlasting(ctx, a.endedBy)
+	within, cancel := session.Within(outlasting, a.retriesUntil(time.Now()), trustEnded)
 	return within, func() { cancel(); stop() }
 }
 
-// trustIsOver says in errors why an unlock gave up.
-const trustIsOver = "gave up with the end of trust in the lease"
+// trustEnded says in errors why an unlock gave up.
+const trustEnded = "gave up with the end of trust in the lease"
 
-// insistsUntil returns how long an unlock that fails is retried. That is until trust ends, because
+// retriesUntil returns how long an unlock that fails is retried. That is until trust ends, because
 // the lease ends soon after that. A later attempt could find that Redis no longer has the lock. It
 // would then report a loss, and hide the real failure. One command gets its time in any case,
 // counted from begun.
-func (a *Acquisition) insistsUntil(begun time.Time) time.Time {
+func (a *Acquisition) retriesUntil(begun time.Time) time.Time {
 	until, least := a.lease.TrustedUntil(), begun.Add(a.Settings.CallLimit())
 	if until.Before(least) {
 		return least
@@ -191,20 +191,20 @@ func (a *Acquisition) insistsUntil(begun time.Time) time.Time {
 	return until
 }
 
-// close takes the hold out of the count and ends its contexts. It returns how many holds are left.
+// beginUnlock takes the hold out of the count and ends its contexts. It returns how many holds are left.
 // If none is left, the hold stays open until the release is done, so that a failed Unlock can be
 // repeated.
-func (h *Hold) close() (left int, err error) {
+func (h *Hold) beginUnlock() (left int, err error) {
 	a := h.A
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.state == lost && (h.told || !h.released): // not one that was released before
-		a.settle(h)
+	case a.state == lost && (h.notified || !h.released): // not one that was released before
+		a.markReleased(h)
 		return 0, a.lostErr
-	case h.released && h.later:
-		h.later = false
-		return 0, errUnlockedLater
+	case h.released && h.unlockPending:
+		h.unlockPending = false
+		return 0, errUnlockedInBackground
 	case h.released:
 		kind := lockerr.ErrNotHeld
 		if errors.Is(h.cause, lockerr.ErrClosed) {
@@ -212,25 +212,25 @@ func (h *Hold) close() (left int, err error) {
 		}
 		return 0, &lockerr.OpError{Kind: kind, Op: a.ReleaseOp, Name: a.Name}
 	case a.holds == 1:
-		a.state = leaving
-		h.end(a.releaseCause())
+		a.state = releasing
+		h.cancelContexts(a.releaseCause())
 		return 0, nil
 	}
 	a.holds--
-	a.settle(h)
+	a.markReleased(h)
 	return a.holds, nil
 }
 
-// settle marks a hold as released. The caller holds a.mu.
-func (a *Acquisition) settle(h *Hold) {
+// markReleased marks a hold as released. The caller holds a.mu.
+func (a *Acquisition) markReleased(h *Hold) {
 	h.released = true
 	a.open = slices.DeleteFunc(a.open, func(o *Hold) bool { return o == h })
-	h.end(a.releaseCause())
+	h.cancelContexts(a.releaseCause())
 }
 
-// end ends the contexts of the hold. The caller holds A.mu, which is safe: a cancel runs the
+// cancelContexts ends the contexts of the hold. The caller holds A.mu, which is safe: a cancel runs the
 // functions of children in goroutines of their own, so they cannot come back here.
-func (h *Hold) end(cause error) {
+func (h *Hold) cancelContexts(cause error) {
 	if h.cause == nil {
 		h.cause = cause
 	}
@@ -240,49 +240,49 @@ func (h *Hold) end(cause error) {
 	h.cancels = nil
 }
 
-// giveOne sends Redis the number of holds that are left. The hold counts as released whatever Redis
+// releaseHold sends Redis the number of holds that are left. The hold counts as released whatever Redis
 // answers, because the count is kept here.
-func (a *Acquisition) giveOne(ctx context.Context, left int) error {
-	ctx, cancel := a.untilLost(ctx)
+func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
+	ctx, cancel := a.contextUntilLost(ctx)
 	defer cancel()
 	answer, err := a.backend.SetHolds(ctx, a, left)
 	if errors.Is(err, ErrGone) {
-		if err := a.lose(); !errors.Is(err, ErrAlreadyReleased) {
+		if err := a.markGone(); !errors.Is(err, ErrAlreadyReleased) {
 			return err
 		}
 		// Close released the whole lock while the command was in flight.
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.ReleaseOp, Name: a.Name}
 	}
-	a.mendNumber(answer.InFlight, err)
+	a.repairHoldCount(answer.InFlight, err)
 	if err != nil {
-		return a.lostOr(err)
+		return a.lossOr(err)
 	}
 	return nil
 }
 
-// leave releases the lock with its last hold. It first ends the renewal, and waits for one in
+// releaseLock releases the lock with its last hold. It first ends the renewal, and waits for one in
 // flight, so that nothing is renewed after Unlock.
-func (a *Acquisition) leave(ctx context.Context, h *Hold) error {
+func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	a.stopRenewal(ctx)
 	err := a.backend.Release(ctx, a)
 	a.mu.Lock()
-	if errors.Is(err, ErrGone) && (a.retried || a.state == released) {
+	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {
 		err = nil // an earlier attempt of this Unlock, the background, or Close has released it
 	}
 	switch {
 	case err == nil:
 		a.state = released
-		a.settle(h)
-		a.tell(nil) // holds that were dropped: they end without an Unlock of theirs
+		a.markReleased(h)
+		a.notifyHolds(nil) // holds that were dropped: they end without an Unlock of theirs
 	case errors.Is(err, ErrGone):
-		a.setLost(goneReason)
-		a.settle(h)
+		a.markLost(goneReason)
+		a.markReleased(h)
 		err = a.lostErr
 	default:
-		a.retried = true
+		a.releaseRetried = true
 	}
 	a.mu.Unlock()
-	a.end()
+	a.notifyBackend()
 	return err
 }
 
@@ -294,32 +294,32 @@ func (a *Acquisition) stopRenewal(ctx context.Context) {
 	a.lease.Stop(ctx)
 }
 
-// Forget is called when the user's handle has become garbage. If an Unlock that gave up still waits
+// HandleCollected is called when the user's handle has become garbage. If an Unlock that gave up still waits
 // to release the hold, Forget does nothing. Otherwise it reports a hold that was not released, and
 // the hold no longer counts. If no other hold is left, the client does not extend the lease any
 // more, unless the owner re-enters. Forget does not release the lock, because the work may go on
 // without the handle, and has until the lease ends.
-func (h *Hold) Forget() {
+func (h *Hold) HandleCollected() {
 	a := h.A
 	a.mu.Lock()
 	switch {
-	case a.state == live && h.later && !h.released:
+	case a.state == live && h.unlockPending && !h.released:
 		a.mu.Unlock()
 		return
 	case h.released || a.state != live:
-		a.settle(h)
+		a.markReleased(h)
 		a.mu.Unlock()
-		a.endIfDone()
+		a.endIfUnused()
 		return
 	}
 	if h.lost != nil {
-		a.watched = append(a.watched, h.lost)
+		a.orphaned = append(a.orphaned, h.lost)
 	}
 	lastOne := a.holds == 1
 	if !lastOne {
 		a.holds--
 	}
-	a.settle(h)
+	a.markReleased(h)
 	if lastOne {
 		a.lease.Abandon() // with a.mu held: a re-entry may be about to resume it
 	}
@@ -349,5 +349,5 @@ func (h *Hold) TrustedUntil() time.Time {
 func (h *Hold) isReleased() bool {
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
-	return h.later || h.cause != nil && !errors.Is(h.cause, lockerr.ErrLost)
+	return h.unlockPending || h.cause != nil && !errors.Is(h.cause, lockerr.ErrLost)
 }

@@ -178,10 +178,10 @@ func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, re
 	})
 }
 
-// Begin makes the acquisition of a grant, and returns its first hold.
-func (w *Request) Begin(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
+// StartAcquisition makes the acquisition of a grant, and returns its first hold.
+func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
 	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
-	return acquisition.Begin(w.Session, k, acquisition.Grant{
+	return acquisition.Start(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, ReleaseOp: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
