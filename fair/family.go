@@ -14,22 +14,22 @@ import (
 type Family struct {
 	session  *session.Session
 	registry *mutex.Registry
-	desk     *queue.Desk[lua.Beat]
+	waiters  *queue.WaiterSet[lua.Beat]
 }
 
 // NewFamily makes the family of one client. The client has one book for all its mutexes.
 func NewFamily(b *mutex.Registry) *Family {
 	f := &Family{session: b.Session, registry: b}
-	f.desk = queue.NewDesk(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
+	f.waiters = queue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.Beat) ([]lua.BeatReply, error) {
-			return f.beats(ctx, rdb, batch, false)
+			return f.heartbeats(ctx, rdb, batch, false)
 		})
 	return f
 }
 
-func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.Beat, take bool) ([]lua.BeatReply, error) {
+func (f *Family) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Beat, take bool) ([]lua.BeatReply, error) {
 	return lua.Beats(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 
 // Waiting returns how many goroutines of the client wait, or are about to.
-func (f *Family) Waiting() int { return f.desk.Len() }
+func (f *Family) Waiting() int { return f.waiters.Len() }

@@ -32,9 +32,9 @@ func (w *request) waiter(id string) lua.Waiter {
 	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, About: w.Session.About}
 }
 
-// Spec implements queue.Contender.
+// Spec implements queue.Request.
 func (w *request) Spec(id string) queue.Spec[lua.Beat] {
-	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Beat: w.beat(id)}
+	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // call returns how to send a command of the wait. The pause is short enough for the waiter to show
@@ -74,20 +74,20 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	return answer, err
 }
 
-func (w *request) beat(id string) lua.Beat {
+func (w *request) heartbeat(id string) lua.Beat {
 	return lua.Beat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
 }
 
-// Ask sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
+// Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	call := w.call()
 	call.Share = w.Settings.QueueWindow()
 	return session.Do(ctx, w.Session, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.beats(ctx, rdb, []lua.Beat{w.beat(id)}, true)
+			replies, err := w.family.heartbeats(ctx, rdb, []lua.Beat{w.heartbeat(id)}, true)
 			if err != nil {
 				return lua.BeatReply{}, err
 			}
@@ -146,7 +146,7 @@ func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	for {
 		w.dropping = false
-		switch g, granted, err := w.family.desk.Try(ctx, w); {
+		switch g, granted, err := w.family.waiters.TryJoin(ctx, w); {
 		case granted:
 			return w.startHold(g), nil
 		case err != nil:
@@ -176,7 +176,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 		entered, has, failed = w.Reenter(ctx)
 		return has
 	}
-	g, err := w.family.desk.Contend(ctx, w, queue.Wait{
+	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.Wait{
 		Place: w.tell, Interrupt: own, Ends: enter, Suspect: suspect.C, Check: suspect.Check,
 	})
 	switch {

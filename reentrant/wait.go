@@ -65,7 +65,7 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 		id := w.NewAcquisitionID()
 		answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
 		granted := err == nil && answer.Value.Status == lua.Granted
-		if granted && !w.Late(answer.Sent) {
+		if granted && !w.TrustExpired(answer.Sent) {
 			has = true
 			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock), nil
 		}
@@ -114,7 +114,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 		var answer session.Answer[lua.AcquireReply]
 		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
 		granted := err == nil && answer.Value.Status == lua.Granted
-		if granted && !w.Late(answer.Sent) {
+		if granted && !w.TrustExpired(answer.Sent) {
 			has = true
 			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true), nil
 		}

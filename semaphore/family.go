@@ -16,7 +16,7 @@ import (
 // Users have it inside their redlatch.Client.
 type Family struct {
 	session *session.Session
-	desk    *queue.Desk[lua.PermitBeat]
+	waiters *queue.WaiterSet[lua.PermitBeat]
 
 	mu   sync.Mutex
 	held map[string]permit // by acquisition; includes lost ones that nobody asked about yet
@@ -32,9 +32,9 @@ type permit struct {
 // NewFamily makes the family of one client.
 func NewFamily(s *session.Session) *Family {
 	f := &Family{session: s, held: make(map[string]permit)}
-	f.desk = queue.NewDesk(s, session.PermitWaiters, key.ClientPrefix+s.ID,
+	f.waiters = queue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
-			return f.beats(ctx, rdb, batch, false)
+			return f.heartbeats(ctx, rdb, batch, false)
 		})
 	s.Keep(session.Permits, f.renew)
 	return f
@@ -44,7 +44,7 @@ func NewFamily(s *session.Session) *Family {
 func (f *Family) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.held) + f.desk.Len()
+	return len(f.held) + f.waiters.Len()
 }
 
 // Held returns all permits that the client has.
@@ -83,7 +83,7 @@ func (f *Family) ended(a *acquisition.Acquisition) {
 	delete(f.held, a.ID)
 }
 
-func (f *Family) beats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
+func (f *Family) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
 	return lua.BeatPermits(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
 }
 

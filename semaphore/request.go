@@ -46,7 +46,7 @@ func (w *request) waiter(id string) lua.Waiter {
 	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, About: w.session.About}
 }
 
-func (w *request) beat(id string) lua.PermitBeat {
+func (w *request) heartbeat(id string) lua.PermitBeat {
 	return lua.PermitBeat{Keys: w.luaKeys(), Waiter: w.waiter(id), Limit: w.limit}
 }
 
@@ -68,9 +68,9 @@ func (w *request) call() session.Call {
 	}
 }
 
-// Spec implements queue.Contender.
+// Spec implements queue.Request.
 func (w *request) Spec(id string) queue.Spec[lua.PermitBeat] {
-	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, Beat: w.beat(id)}
+	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
@@ -105,16 +105,16 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	return answer, err
 }
 
-// Ask sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
+// Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *request) Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
 	call := w.call()
 	call.Share = w.settings.QueueWindow()
 	return session.Do(ctx, w.session, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.beats(ctx, rdb, []lua.PermitBeat{w.beat(id)}, true)
+			replies, err := w.family.heartbeats(ctx, rdb, []lua.PermitBeat{w.heartbeat(id)}, true)
 			if err != nil {
 				return lua.BeatReply{}, err
 			}
@@ -175,15 +175,15 @@ func (w *request) newHandle(ctx context.Context, h *acquisition.Hold, err error)
 	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
 }
 
-// Late reports whether trust in a grant of a whole lease was over when the grant arrived. The
+// TrustExpired reports whether trust in a grant of a whole lease was over when the grant arrived. The
 // waiter then asks for it again, which extends it.
-func (w *request) Late(sent time.Time) bool {
+func (w *request) TrustExpired(sent time.Time) bool {
 	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
 }
 
 // try asks Redis once.
 func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
-	g, granted, err := w.family.desk.Try(ctx, w)
+	g, granted, err := w.family.waiters.TryJoin(ctx, w)
 	switch {
 	case granted:
 		return w.startHold(g), nil
@@ -195,7 +195,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
-	g, err := w.family.desk.Contend(ctx, w, queue.Wait{Place: w.tell})
+	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.Wait{Place: w.tell})
 	if err != nil {
 		return nil, w.explained(ctx, err)
 	}

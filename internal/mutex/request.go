@@ -202,9 +202,9 @@ func (w *Request) Slot() int {
 	return 0
 }
 
-// Late reports whether trust in a grant was over when the grant arrived. The answer took that long,
+// TrustExpired reports whether trust in a grant was over when the grant arrived. The answer took that long,
 // or the process was stopped. The caller then asks again, which extends the grant.
-func (w *Request) Late(sent time.Time) bool {
+func (w *Request) TrustExpired(sent time.Time) bool {
 	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
 }
 

@@ -2,13 +2,13 @@
 // knows how a waiter shows that it is alive, how it learns of its grant, and when it has to ask.
 // Its users decide what is granted, and by which scripts.
 //
-//	enter ──▶ join ──▶ Queued ──▶ heartbeats, in batches, by the watchdog
+//	add   ──▶ join ──▶ Queued ──▶ heartbeats, in batches, by the watchdog
 //	             │        │
 //	             │        ├── message "<acquisition>", or a heartbeat says "granted" ──▶ ask
 //	             │        ├── the holder's lease has ended, or no heartbeat was answered
 //	             │        │   in time ─────────────────────────────────────────▶ ask
 //	             │        ├── a heartbeat says "gone" ──▶ join again, under a fresh id
-//	             │        └── ctx, closing ────────▶ leave; the contender gives up the place
+//	             │        └── ctx, closing ────────▶ leave; the request gives up the place
 //	             └── not answered for the window of the id ──▶ the same, under a fresh id
 //
 //	ask ──▶ granted, for the whole lease from its sending on; or no place any more;
@@ -32,6 +32,6 @@
 // # One id, one place
 //
 // The grant or place that a join got ends after a lease or a heartbeat if nobody keeps it. So the
-// contender sends a join again under its id only within that time (session.Call.Window). Then it
+// request sends a join again under its id only within that time (session.Call.Window). Then it
 // gives the id up and joins under a fresh one, with its ticket.
 package queue

@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// contender is a Contender that gets the answers that the test sets.
-type contender struct {
+// fakeRequest is a Contender that gets the answers that the test sets.
+type fakeRequest struct {
 	join, ask func() (lua.Status, time.Time)
 	asked     int
 	given     []string // ids that were given up
@@ -27,11 +27,11 @@ type contender struct {
 
 const trust = time.Second // how long a grant is trusted
 
-func (c *contender) Spec(string) Spec[string] {
+func (c *fakeRequest) Spec(string) Spec[string] {
 	return Spec[string]{Key: "door", Heartbeat: 5 * time.Second, Lease: 30 * time.Second}
 }
 
-func (c *contender) Join(context.Context, string, bool) (answer session.Answer[lua.JoinReply], err error) {
+func (c *fakeRequest) Join(context.Context, string, bool) (answer session.Answer[lua.JoinReply], err error) {
 	answer.Value = lua.JoinReply{Fence: 7, Ticket: 1, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
 	if c.dead > 0 {
 		c.dead--
@@ -46,27 +46,27 @@ func (c *contender) Join(context.Context, string, bool) (answer session.Answer[l
 	return answer, nil
 }
 
-func (c *contender) Ask(context.Context, string) (answer session.Answer[lua.BeatReply], err error) {
+func (c *fakeRequest) Claim(context.Context, string) (answer session.Answer[lua.BeatReply], err error) {
 	c.asked++
 	answer.Value = lua.BeatReply{Fence: 7, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
 	answer.Value.Status, answer.Sent = c.ask()
 	return answer, nil
 }
 
-func (c *contender) Late(sent time.Time) bool              { return time.Since(sent) >= trust }
-func (c *contender) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
+func (c *fakeRequest) TrustExpired(sent time.Time) bool      { return time.Since(sent) >= trust }
+func (c *fakeRequest) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 
-// contend runs Contend for one contender, with a server for messages, until it returns.
-func contend(t *testing.T, c *contender) (g Grant) {
+// contend runs Contend for one request, with a server for messages, until it returns.
+func contend(t *testing.T, c *fakeRequest) (g Grant) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		var err error
-		g, err = d.Contend(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
+		g, err = d.JoinAndWait(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
 		require.NoError(t, err)
 		require.Zero(t, d.Len())
 		require.Empty(t, d.ranks)
@@ -90,7 +90,7 @@ func in(d time.Duration, status lua.Status) func() (lua.Status, time.Time) {
 // A grant is trusted from before the command that took it.
 func TestTrustCountsFromTheQuestion(t *testing.T) {
 	var sent time.Time
-	g := contend(t, &contender{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
+	g := contend(t, &fakeRequest{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
 		sent = time.Now()
 		return in(trust/2, lua.Granted)()
 	}})
@@ -112,7 +112,7 @@ func TestAGrantThatComesTooLateIsAskedForAgain(t *testing.T) {
 	join := func(status lua.Status, takes time.Duration) func() (lua.Status, time.Time) {
 		return func() (lua.Status, time.Time) { joins++; return in(takes, status)() }
 	}
-	for name, c := range map[string]*contender{
+	for name, c := range map[string]*fakeRequest{
 		"by the join": {join: join(lua.Granted, trust)}, "by the question": {join: join(lua.Queued, 0)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,22 +149,22 @@ func TestATryIsRefusedBySomebody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := session.New(session.Config{})
-				d := NewDesk[string](s, session.FairWaiters, "channel", nil)
+				d := NewWaiterSet[string](s, session.FairWaiters, "channel", nil)
 				defer func() { require.NoError(t, s.FinishClose(context.Background())) }()
 				joins := 0
-				one := &contender{dead: c.dead, ending: c.ending, ask: c.ask, join: func() (lua.Status, time.Time) { joins++; return c.join[joins-1]() }}
+				one := &fakeRequest{dead: c.dead, ending: c.ending, ask: c.ask, join: func() (lua.Status, time.Time) { joins++; return c.join[joins-1]() }}
 				ctx := t.Context()
 				if c.limit > 0 {
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, c.limit)
 					defer cancel()
 				}
-				g, granted, err := d.Try(ctx, one)
+				g, granted, err := d.TryJoin(ctx, one)
 				synctest.Wait()
 				require.NoError(t, err)
 				require.Equal(t, c.granted, granted)
 				require.Equal(t, c.granted, g.ID != "")
-				require.False(t, granted && one.Late(g.Sent))
+				require.False(t, granted && one.TrustExpired(g.Sent))
 				require.Equal(t, []int{c.joins, c.asks, c.given}, []int{joins, one.asked, len(one.given)})
 			})
 		})
@@ -195,19 +195,19 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
 		under, answer := make(chan bool, 1), make(chan bool)
-		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
 			under <- true
 			<-answer
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		queued := in(0, lua.Queued)
-		c := &contender{join: queued, ask: queued}
+		c := &fakeRequest{join: queued, ask: queued}
 		var err error
 		ended := make(chan bool)
 		go func() {
 			defer close(ended)
-			_, err = d.Contend(ctx, c, Wait{Place: func(lua.Place, bool) {}})
+			_, err = d.JoinAndWait(ctx, c, Wait{Place: func(lua.Place, bool) {}})
 		}()
 		<-under
 		cancel()
@@ -223,23 +223,23 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 	})
 }
 
-// subscribing runs Contend for one contender, with a fault in the answer to SUBSCRIBE. It returns
-// the time until the contender asked. Heartbeats say that it was granted.
+// subscribing runs Contend for one request, with a fault in the answer to SUBSCRIBE. It returns
+// the time until the request asked. Heartbeats say that it was granted.
 func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: fault})
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-		d := NewDesk(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Granted}}, len(batch)), nil
 		})
 		begun := time.Now()
-		c := &contender{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
+		c := &fakeRequest{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
 			asked = time.Since(begun)
 			return lua.Granted, time.Now()
 		}}
-		_, err := d.Contend(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
+		_, err := d.JoinAndWait(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
 		require.NoError(t, err)
 		require.Equal(t, 1, c.asked)
 		s.BeginClose()
@@ -252,7 +252,7 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 // A waiter whose SUBSCRIBE is not answered learns from its first heartbeat that it was granted, and
 // then asks. Otherwise the grant would end with the heartbeat.
 func TestAnUnansweredSubscriptionKeepsNobodyFromItsGrant(t *testing.T) {
-	beat := (&contender{}).Spec("").Heartbeat / 3
+	beat := (&fakeRequest{}).Spec("").Heartbeat / 3
 	require.LessOrEqual(t, subscribing(t, redistest.Swallow()), beat)
 }
 
@@ -267,7 +267,7 @@ func TestAWaiterAsksOnceItListens(t *testing.T) {
 
 // The first waiter of a client in a queue has the lowest ticket, whoever comes and goes.
 func TestTheFirstOfEachQueueIsKnown(t *testing.T) {
-	d := &Desk[string]{ranks: make(ranks[string])}
+	d := &WaiterSet[string]{ranks: make(ranks[string])}
 	keys := []string{"a", "b", "c"}
 	in := map[*waiter[string]]bool{}
 	for range 2000 {

@@ -86,7 +86,7 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 // that the waiter was granted, and a grant that nobody takes ends soon. subscribe reports whether a
 // message may have been missed.
 func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
-	w.ear = w.desk.listen()
+	w.ear = w.desk.acquireSub()
 	if w.ear == w.before && w.ear.Live() {
 		return false, nil
 	}
@@ -104,11 +104,11 @@ func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 // lease from the sending on. If the waiter is still queued, its heartbeat begins anew.
 func (w *waiter[B]) ask(ctx context.Context) (g Grant, granted bool, err error) {
 	hinted := w.heard()
-	answer, err := w.by.Ask(ctx, w.id)
+	answer, err := w.by.Claim(ctx, w.id)
 	switch {
 	case err != nil:
 		return Grant{}, false, err
-	case answer.Value.Status == lua.Granted && !w.by.Late(answer.Sent):
+	case answer.Value.Status == lua.Granted && !w.by.TrustExpired(answer.Sent):
 		return Grant{Fence: answer.Value.Fence, Sent: answer.Sent}, true, nil
 	}
 	w.answered(answer.Value, answer.Sent)

@@ -12,19 +12,19 @@ import (
 
 // Spec describes a waiter.
 type Spec[B any] struct {
-	Key       string        // what it waits for; for the watchdog
-	Slot      int           // heartbeats of one slot share a command
-	Heartbeat time.Duration // how long it counts as alive without another heartbeat
-	Lease     time.Duration // its grant lasts no longer, unless it takes the grant
-	Beat      B             // what a heartbeat sends; it extends no grant
+	Key           string        // what it waits for; for the watchdog
+	Slot          int           // heartbeats of one slot share a command
+	Heartbeat     time.Duration // how long it counts as alive without another heartbeat
+	Lease         time.Duration // its grant lasts no longer, unless it takes the grant
+	HeartbeatArgs B             // what a heartbeat sends; it extends no grant
 }
 
 // waiter is a request that waits, or is about to. One goroutine waits. Others report messages and
 // answers of heartbeats to it.
 type waiter[B any] struct {
-	desk *Desk[B]
+	desk *WaiterSet[B]
 	id   string // of the acquisition that it will become
-	by   Contender[B]
+	by   Request[B]
 	spec Spec[B]
 	news chan struct{} // capacity 1: a guarded field has changed
 
@@ -35,7 +35,7 @@ type waiter[B any] struct {
 	flood  wake.Flood         // hints that proved false
 	heed   time.Time          // hints do not count before
 
-	// Guarded by desk.mu.
+	// Guarded by WaiterSet.mu.
 	sent   time.Time  // of the last command that was answered "queued"
 	at     time.Time  // when it was answered
 	status lua.Status // Queued, Gone, Removed, TooMany; 0 until queued
@@ -43,24 +43,24 @@ type waiter[B any] struct {
 	hinted bool  // something may have changed, so it has to ask
 	lapsed bool  // no heartbeat was answered in time
 	ticket int64 // in the queue; 0 until queued
-	rank   int   // in desk.ranks, from 1; 0: not there
+	rank   int   // in WaiterSet.ranks, from 1; 0: not there
 	left   bool  // it does not wait any more, so no answer counts
 }
 
-// enter adds a waiter before it asks for a place, so that a message for it finds it from now on.
+// addWaiter adds a waiter before it asks for a place, so that a message for it finds it from now on.
 // leave ends it.
-func (d *Desk[B]) enter(id string, c Contender[B]) *waiter[B] {
+func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 	w := &waiter[B]{desk: d, id: id, by: c, spec: c.Spec(id), news: make(chan struct{}, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiters[id] = w
-	if d.ear != nil && d.ear.Live() {
-		w.before = d.ear
+	if d.sub != nil && d.sub.Live() {
+		w.before = d.sub
 	}
 	return w
 }
 
-// leave removes the waiter here; the contender gives up its place in Redis. A heartbeat in flight
+// leave removes the waiter here; the request gives up its place in Redis. A heartbeat in flight
 // does not find the waiter any more.
 func (w *waiter[B]) leave() {
 	w.desk.mu.Lock()
@@ -72,7 +72,7 @@ func (w *waiter[B]) leave() {
 		w.lease.Stop(atOnce())
 	}
 	if w.ear != nil {
-		w.desk.unlisten()
+		w.desk.releaseSub()
 	}
 }
 
@@ -138,7 +138,7 @@ func (w *waiter[B]) heard() (hinted bool) {
 // answered handles the answer to a command that was sent at that time, and returns the answer for
 // the watchdog. "Granted" is only a hint too, because a heartbeat extends no grant. If the waiter
 // does not take the grant, the grant ends with the heartbeat. An answer for a waiter that has left
-// changes nothing, because nobody would remove that waiter from desk.ranks again.
+// changes nothing, because nobody would remove that waiter from WaiterSet.ranks again.
 func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
 	answer := watchdog.Renewed
 	w.change(func() {

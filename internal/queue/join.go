@@ -9,28 +9,28 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Contender is a request for what a queue leads to: a lock, or units. It knows the scripts, and
+// Request is a request for what a queue leads to: a lock, or units. It knows the scripts, and
 // their parameters.
-type Contender[B any] interface {
+type Request[B any] interface {
 	// Spec describes the waiter with this id.
 	Spec(id string) Spec[B]
 	// Join asks for the lock or the units, under an id. If others are in the way, it asks for a
-	// place in the queue, unless try is true. It sends the ticket of the place that the contender
+	// place in the queue, unless try is true. It sends the ticket of the place that the request
 	// had before. Its session.Call has a window, after which Join fails with session.ErrExpired.
 	// It also has a pace, by which attempts under the next id get longer.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
-	// Ask sends one heartbeat for one waiter alone, and retries until Redis answers. It extends
+	// Claim sends one heartbeat for one waiter alone, and retries until Redis answers. It extends
 	// what the id was granted to the whole lease. It repeats an unanswered attempt while the grant
 	// is certain to stand.
-	Ask(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
-	// Late reports whether trust is over in a grant whose command was sent at that time.
-	Late(sent time.Time) bool
+	Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
+	// TrustExpired reports whether trust is over in a grant whose command was sent at that time.
+	TrustExpired(sent time.Time) bool
 	// CleanUp releases, in the background, what an id has or may still get: the grant, or a place
 	// in the queue.
 	CleanUp(id string, inFlight session.InFlight)
 }
 
-// Grant is the grant of a contender, for a whole lease.
+// Grant is the grant of a request, for a whole lease.
 type Grant struct {
 	ID       string
 	Fence    int64
@@ -38,12 +38,12 @@ type Grant struct {
 	InFlight session.InFlight
 }
 
-// Try asks, and waits for nobody. It reports whether it was granted. If not, it leaves nothing
+// TryJoin asks, and waits for nobody. It reports whether it was granted. If not, it leaves nothing
 // behind. Try asks again, until ctx ends, if the queue has more expired waiters than one command
 // drops. It also asks again if a grant came too late and has ended.
-func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted bool, err error) {
+func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, granted bool, err error) {
 	for again := true; again; {
-		g, again, err = d.tryOnce(ctx, c)
+		g, again, err = d.tryJoinOnce(ctx, c)
 		if g.ID != "" || err != nil {
 			return g, err == nil, err
 		}
@@ -52,9 +52,9 @@ func (d *Desk[B]) Try(ctx context.Context, c Contender[B]) (g Grant, granted boo
 	return Grant{}, false, nil
 }
 
-// tryOnce asks under one id. again says that the refusal means nothing. A Grant without an ID says
+// tryJoinOnce asks under one id. again says that the refusal means nothing. A Grant without an ID says
 // that nothing was granted.
-func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again bool, err error) {
+func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
 	id := d.session.NewAcquisitionID()
 	answer, err := c.Join(ctx, id, true)
 	r, sent := answer.Value, answer.Sent
@@ -62,12 +62,12 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 	// A holder in the last millisecond of its lease has 0 remaining too.
 	dropping := r.Status == lua.Busy && r.Place.Holder == "" && r.Place.Remaining == 0
 	again = err == nil && (got || dropping)
-	for err == nil && got && c.Late(sent) && ctx.Err() == nil { // it may still stand; Ask extends it
+	for err == nil && got && c.TrustExpired(sent) && ctx.Err() == nil { // it may still stand; Ask extends it
 		var asked session.Answer[lua.BeatReply]
-		asked, err = c.Ask(ctx, id)
+		asked, err = c.Claim(ctx, id)
 		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
 	}
-	if err == nil && got && !c.Late(sent) {
+	if err == nil && got && !c.TrustExpired(sent) {
 		return Grant{ID: id, Fence: fence, Sent: sent, InFlight: answer.InFlight}, false, nil
 	}
 	if got || answer.InFlight.Any() {
@@ -76,12 +76,12 @@ func (d *Desk[B]) tryOnce(ctx context.Context, c Contender[B]) (g Grant, again b
 	return Grant{}, again, err
 }
 
-// Contend joins the queue, and waits in it until the contender is granted what it asks for, or ctx
+// JoinAndWait joins the queue, and waits in it until the request is granted what it asks for, or ctx
 // ends. Without a grant it leaves nothing behind. Its errors are ErrRemoved, *LimitError,
 // ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled if the client closes.
-func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, error) {
+func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o Wait) (Grant, error) {
 	for {
-		g, err := d.contendOnce(ctx, c, o)
+		g, err := d.joinAndWaitOnce(ctx, c, o)
 		switch {
 		case errors.Is(err, errGone):
 			// The server lost its data, or dropped this waiter as expired. The id may have been
@@ -95,10 +95,10 @@ func (d *Desk[B]) Contend(ctx context.Context, c Contender[B], o Wait) (Grant, e
 	}
 }
 
-// contendOnce contends under one id, until the id has no place any more.
-func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Grant, err error) {
+// joinAndWaitOnce contends under one id, until the id has no place any more.
+func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait) (g Grant, err error) {
 	id := d.session.NewAcquisitionID()
-	w := d.enter(id, c)
+	w := d.addWaiter(id, c)
 	defer w.leave()
 	answer, err := c.Join(ctx, id, false)
 	has, kept := err == nil, false
@@ -117,7 +117,7 @@ func (d *Desk[B]) contendOnce(ctx context.Context, c Contender[B], o Wait) (g Gr
 	switch r := answer.Value; {
 	case err != nil:
 		return Grant{}, err
-	case r.Status == lua.Granted && !c.Late(answer.Sent):
+	case r.Status == lua.Granted && !c.TrustExpired(answer.Sent):
 		g = Grant{Fence: r.Fence, Sent: answer.Sent}
 	default:
 		g, err = w.wait(ctx, answer, o)
