@@ -150,11 +150,11 @@ func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waite
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return m.line().Show(ctx, skip, show)
+	return m.inspector().List(ctx, skip, show)
 }
 
-func (m *Mutex) line() queue.Line {
-	return queue.Line{Session: m.family.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
+func (m *Mutex) inspector() queue.Inspector {
+	return queue.Inspector{Session: m.family.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
@@ -170,7 +170,7 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return m.line().Remove(ctx, acquisition)
+	return m.inspector().Remove(ctx, acquisition)
 }
 
 // ForceRelease ends the lock, for operators. The next waiter in the queue gets it. expected is the

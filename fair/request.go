@@ -19,13 +19,13 @@ import (
 type request struct {
 	*mutex.Request
 
-	family *Family
-	ticket int64 // 0 until it has one
-	place  lua.Place
-	now    lua.Time // when the client last learned of the place
-	pace   session.Pace
+	family       *Family
+	ticket       int64 // 0 until it has one
+	queueState   lua.Place
+	queueStateAt lua.Time // when the client last learned of the place
+	pace         session.Pace
 
-	dropping bool // the last join found the lock free, and dead waiters to drop
+	droppingExpired bool // the last join found the lock free, and dead waiters to drop
 }
 
 func (w *request) waiter(id string) lua.Waiter {
@@ -67,8 +67,8 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		})
 	if r := answer.Value; err == nil && r.Status != lua.Granted {
 		w.ticket = r.Ticket
-		w.heard(r.Place, r.Now)
-		w.dropping = r.Place.Holder == ""
+		w.setQueueState(r.Place, r.Now)
+		w.droppingExpired = r.Place.Holder == ""
 	}
 	w.Expired(err)
 	return answer, err
@@ -145,14 +145,14 @@ func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 // dropped. Each time it uses an id of its own.
 func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	for {
-		w.dropping = false
+		w.droppingExpired = false
 		switch g, granted, err := w.family.waiters.TryJoin(ctx, w); {
 		case granted:
 			return w.startHold(g), nil
 		case err != nil:
 			return nil, err
-		case !w.dropping:
-			refused := w.refusal()
+		case !w.droppingExpired:
+			refused := w.notAcquired()
 			return nil, &refused
 		}
 	}
@@ -176,8 +176,8 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 		entered, has, failed = w.Reenter(ctx)
 		return has
 	}
-	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.Wait{
-		Place: w.tell, Interrupt: own, Ends: enter, Suspect: suspect.C, Check: suspect.Check,
+	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.WaitOptions{
+		OnChange: w.notify, Interrupt: own, EndsWait: enter, Suspect: suspect.C, Check: suspect.Check,
 	})
 	switch {
 	case err == nil:
@@ -185,19 +185,19 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	case errors.Is(err, queue.ErrInterrupted):
 		return entered, failed
 	case errors.Is(err, queue.ErrRemoved):
-		return nil, w.removed()
+		return nil, w.removedError()
 	}
-	return nil, w.GaveUp(ctx, err, w.refusal())
+	return nil, w.GaveUp(ctx, err, w.notAcquired())
 }
 
-// heard notes the place of the waiter.
-func (w *request) heard(p lua.Place, now lua.Time) { w.place, w.now = p, now }
+// setQueueState notes the place of the waiter.
+func (w *request) setQueueState(p lua.Place, now lua.Time) { w.queueState, w.queueStateAt = p, now }
 
-// tell notifies the user of the place of the waiter.
-func (w *request) tell(p lua.Place, again bool) {
-	w.heard(p, w.Session.Now())
+// notify notifies the user of the place of the waiter.
+func (w *request) notify(p lua.Place, again bool) {
+	w.setQueueState(p, w.Session.Now())
 	if notice := w.Settings.Notice; notice != nil {
-		r := w.refusal()
+		r := w.notAcquired()
 		notice(settings.Waiting{
 			Name: r.Name, Position: r.Position, Length: r.Length, Holder: r.Holder, Description: r.Description,
 			Since: r.Since, Remaining: r.Remaining, Again: again,
@@ -205,17 +205,17 @@ func (w *request) tell(p lua.Place, again bool) {
 	}
 }
 
-// refusal says who holds the lock, and which place the waiter has.
-func (w *request) refusal() lockerr.NotAcquiredError {
+// notAcquired says who holds the lock, and which place the waiter has.
+func (w *request) notAcquired() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
-		Name: w.Keys.Lock, Holder: w.place.Holder, Description: w.place.About, Remaining: w.place.Remaining,
-		Since: mutex.GrantTime(w.place.Fence, w.now.Add(time.Second)), Position: w.place.Position, Length: w.place.Length,
+		Name: w.Keys.Lock, Holder: w.queueState.Holder, Description: w.queueState.About, Remaining: w.queueState.Remaining,
+		Since: mutex.GrantTime(w.queueState.Fence, w.queueStateAt.Add(time.Second)), Position: w.queueState.Position, Length: w.queueState.Length,
 	}
 }
 
-// removed returns the error of a waiter that an operator removed from the queue.
-func (w *request) removed() error {
-	r := w.refusal()
+// removedError returns the error of a waiter that an operator removed from the queue.
+func (w *request) removedError() error {
+	r := w.notAcquired()
 	r.Err = lockerr.ErrRemoved
 	return &r
 }

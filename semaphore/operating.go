@@ -183,11 +183,11 @@ func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.W
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return s.line().Show(ctx, skip, show)
+	return s.inspector().List(ctx, skip, show)
 }
 
-func (s *Semaphore) line() queue.Line {
-	return queue.Line{Session: s.family.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
+func (s *Semaphore) inspector() queue.Inspector {
+	return queue.Inspector{Session: s.family.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
@@ -204,7 +204,7 @@ func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (remov
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	return s.line().Remove(ctx, acquisition)
+	return s.inspector().Remove(ctx, acquisition)
 }
 
 // operate sends a command that belongs to no wait.

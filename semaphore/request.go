@@ -31,11 +31,11 @@ type request struct {
 	owner   *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
 	site    acquisition.Site
 
-	ticket int64 // 0 until it has one
-	place  lua.Place
-	fault  error // why Redis could not be asked lately; nil when it could
-	unsure bool  // a request under an id that was given up may have taken effect
-	pace   session.Pace
+	ticket     int64 // 0 until it has one
+	queueState lua.Place
+	fault      error // why Redis could not be asked lately; nil when it could
+	unsure     bool  // a request under an id that was given up may have taken effect
+	pace       session.Pace
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -100,7 +100,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	case r.Status == lua.TooMany:
 		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Units: w.units}
 	default:
-		w.ticket, w.place = r.Ticket, r.Place
+		w.ticket, w.queueState = r.Ticket, r.Place
 	}
 	return answer, err
 }
@@ -188,33 +188,33 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	case granted:
 		return w.startHold(g), nil
 	case err == nil:
-		err = w.refusal(nil)
+		err = w.notAcquired(nil)
 	}
 	return nil, err
 }
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
-	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.Wait{Place: w.tell})
+	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.WaitOptions{OnChange: w.notify})
 	if err != nil {
 		return nil, w.explained(ctx, err)
 	}
 	return w.startHold(g), nil
 }
 
-// tell notes the place of the waiter, and notifies the user.
-func (w *request) tell(p lua.Place, again bool) {
-	w.place = p
+// notify notes the place of the waiter, and notifies the user.
+func (w *request) notify(p lua.Place, again bool) {
+	w.queueState = p
 	if notice := w.settings.Notice; notice != nil {
 		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Again: again})
 	}
 }
 
-// refusal says what is in use, and which place the waiter has.
-func (w *request) refusal(cause error) error {
+// notAcquired says what is in use, and which place the waiter has.
+func (w *request) notAcquired(cause error) error {
 	return &lockerr.NotAcquiredError{
-		Name: w.keys.Name, InUse: w.place.Limit - w.place.Free, Limit: w.place.Limit,
-		Position: w.place.Position, Length: w.place.Length, Err: cause,
+		Name: w.keys.Name, InUse: w.queueState.Limit - w.queueState.Free, Limit: w.queueState.Limit,
+		Position: w.queueState.Position, Length: w.queueState.Length, Err: cause,
 	}
 }
 
@@ -228,9 +228,9 @@ func (w *request) explained(ctx context.Context, err error) error {
 	case errors.As(err, &limits):
 		return err
 	case errors.Is(err, queue.ErrRemoved):
-		return w.refusal(lockerr.ErrRemoved)
+		return w.notAcquired(lockerr.ErrRemoved)
 	}
 	return w.session.GaveUp(ctx, session.Ended{
-		Call: w.call(), Err: err, Fault: w.fault, Heard: w.place.Limit != 0, Refusal: w.refusal(session.Cause(ctx)),
+		Call: w.call(), Err: err, Fault: w.fault, Heard: w.queueState.Limit != 0, Refusal: w.notAcquired(session.Cause(ctx)),
 	})
 }

@@ -79,14 +79,14 @@ func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, 
 // JoinAndWait joins the queue, and waits in it until the request is granted what it asks for, or ctx
 // ends. Without a grant it leaves nothing behind. Its errors are ErrRemoved, *LimitError,
 // ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled if the client closes.
-func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o Wait) (Grant, error) {
+func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (Grant, error) {
 	for {
 		g, err := d.joinAndWaitOnce(ctx, c, o)
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, errPlaceLost):
 			// The server lost its data, or dropped this waiter as expired. The id may have been
 			// granted and have ended, so it is never used again. The ticket is used again.
-			o.again = true
+			o.requeued = true
 		case errors.Is(err, session.ErrExpired):
 			// The same may have happened while no answer came.
 		default:
@@ -96,10 +96,10 @@ func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o Wait) (G
 }
 
 // joinAndWaitOnce contends under one id, until the id has no place any more.
-func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait) (g Grant, err error) {
+func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o WaitOptions) (g Grant, err error) {
 	id := d.session.NewAcquisitionID()
 	w := d.addWaiter(id, c)
-	defer w.leave()
+	defer w.stop()
 	answer, err := c.Join(ctx, id, false)
 	has, kept := err == nil, false
 	defer func() {
@@ -107,8 +107,8 @@ func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 			c.CleanUp(id, answer.InFlight)
 		}
 	}()
-	place := o.Place
-	o.Place = func(p lua.Place, again bool) {
+	place := o.OnChange
+	o.OnChange = func(p lua.Place, again bool) {
 		left := answer.InFlight
 		if !d.session.RunCallback(func() { place(p, again) }, func() { c.CleanUp(id, left) }) {
 			has, answer.InFlight = false, session.InFlight{}

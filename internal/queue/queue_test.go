@@ -66,7 +66,7 @@ func contend(t *testing.T, c *fakeRequest) (g Grant) {
 			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		var err error
-		g, err = d.JoinAndWait(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
+		g, err = d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.Place, bool) {}})
 		require.NoError(t, err)
 		require.Zero(t, d.Len())
 		require.Empty(t, d.ranks)
@@ -178,12 +178,12 @@ func TestAFloodIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w waiter[string]
 		for range 100 {
-			w.doubt()
+			w.onFalseHint()
 		}
-		require.True(t, w.heed.After(time.Now()))
+		require.True(t, w.hintsFrom.After(time.Now()))
 		time.Sleep(3 * time.Second)
-		w.doubt()
-		require.False(t, w.heed.After(time.Now()))
+		w.onFalseHint()
+		require.False(t, w.hintsFrom.After(time.Now()))
 	})
 }
 
@@ -207,7 +207,7 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 		ended := make(chan bool)
 		go func() {
 			defer close(ended)
-			_, err = d.JoinAndWait(ctx, c, Wait{Place: func(lua.Place, bool) {}})
+			_, err = d.JoinAndWait(ctx, c, WaitOptions{OnChange: func(lua.Place, bool) {}})
 		}()
 		<-under
 		cancel()
@@ -239,7 +239,7 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 			asked = time.Since(begun)
 			return lua.Granted, time.Now()
 		}}
-		_, err := d.JoinAndWait(t.Context(), c, Wait{Place: func(lua.Place, bool) {}})
+		_, err := d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.Place, bool) {}})
 		require.NoError(t, err)
 		require.Equal(t, 1, c.asked)
 		s.BeginClose()

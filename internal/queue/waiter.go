@@ -22,88 +22,88 @@ type Spec[B any] struct {
 // waiter is a request that waits, or is about to. One goroutine waits. Others report messages and
 // answers of heartbeats to it.
 type waiter[B any] struct {
-	desk *WaiterSet[B]
-	id   string // of the acquisition that it will become
-	by   Request[B]
-	spec Spec[B]
-	news chan struct{} // capacity 1: a guarded field has changed
+	desk    *WaiterSet[B]
+	id      string // of the acquisition that it will become
+	request Request[B]
+	spec    Spec[B]
+	changed chan struct{} // capacity 1: a guarded field has changed
 
 	// Used only by the goroutine that waits.
-	lease  *watchdog.Lease    // the heartbeat; nil until queued
-	ear    *wake.Subscription // nil until queued
-	before *wake.Subscription // was live before a place was asked for; nil: none
-	flood  wake.Flood         // hints that proved false
-	heed   time.Time          // hints do not count before
+	lease     *watchdog.Lease    // the heartbeat; nil until queued
+	sub       *wake.Subscription // nil until queued
+	liveSub   *wake.Subscription // was live before a place was asked for; nil: none
+	flood     wake.Flood         // hints that proved false
+	hintsFrom time.Time          // hints do not count before
 
 	// Guarded by WaiterSet.mu.
-	sent   time.Time  // of the last command that was answered "queued"
-	at     time.Time  // when it was answered
-	status lua.Status // Queued, Gone, Removed, TooMany; 0 until queued
-	place  lua.Place
-	hinted bool  // something may have changed, so it has to ask
-	lapsed bool  // no heartbeat was answered in time
-	ticket int64 // in the queue; 0 until queued
-	rank   int   // in WaiterSet.ranks, from 1; 0: not there
-	left   bool  // it does not wait any more, so no answer counts
+	sent           time.Time  // of the last command that was answered "queued"
+	updatedAt      time.Time  // when it was answered
+	status         lua.Status // Queued, Gone, Removed, TooMany; 0 until queued
+	queueState     lua.Place
+	hinted         bool  // something may have changed, so it has to ask
+	heartbeatEnded bool  // no heartbeat was answered in time
+	ticket         int64 // in the queue; 0 until queued
+	rank           int   // in WaiterSet.ranks, from 1; 0: not there
+	stopped        bool  // it does not wait any more, so no answer counts
 }
 
 // addWaiter adds a waiter before it asks for a place, so that a message for it finds it from now on.
 // leave ends it.
 func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
-	w := &waiter[B]{desk: d, id: id, by: c, spec: c.Spec(id), news: make(chan struct{}, 1)}
+	w := &waiter[B]{desk: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiters[id] = w
 	if d.sub != nil && d.sub.Live() {
-		w.before = d.sub
+		w.liveSub = d.sub
 	}
 	return w
 }
 
-// leave removes the waiter here; the request gives up its place in Redis. A heartbeat in flight
+// stop removes the waiter here; the request gives up its place in Redis. A heartbeat in flight
 // does not find the waiter any more.
-func (w *waiter[B]) leave() {
+func (w *waiter[B]) stop() {
 	w.desk.mu.Lock()
-	w.left = true
+	w.stopped = true
 	delete(w.desk.waiters, w.id)
 	w.desk.ranks.remove(w)
 	w.desk.mu.Unlock()
 	if w.lease != nil {
-		w.lease.Stop(atOnce())
+		w.lease.Stop(endedContext())
 	}
-	if w.ear != nil {
+	if w.sub != nil {
 		w.desk.releaseSub()
 	}
 }
 
-// atOnce returns a context for a Stop that does not wait: a heartbeat in flight does no harm.
-func atOnce() context.Context {
+// endedContext returns a context for a Stop that does not wait: a heartbeat in flight does no harm.
+func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// keepAlive starts the heartbeats of a waiter. sent is when a command was sent that was answered
+// startHeartbeat starts the heartbeats of a waiter. sent is when a command was sent that was answered
 // "queued".
-func (w *waiter[B]) keepAlive(sent time.Time) {
+func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	if w.lease != nil {
-		w.lease.Stop(atOnce())
+		w.lease.Stop(endedContext())
 	}
 	h := w.spec.Heartbeat
 	every := min(h, w.spec.Lease) / 3 // one that hears no messages learns of a grant while that lasts
 	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
 		Key: w.spec.Key, ID: w.id, Group: w.desk.kind.Group(w.spec.Slot),
 		Lease: h, Margin: settings.Margin(h), Every: every, Renew: true, Sent: sent,
-		Ended: func(watchdog.Reason) { w.change(func() { w.lapsed = true }) },
+		Ended: func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) },
 	})
 }
 
-// change changes the state with f, and notifies the goroutine that waits.
-func (w *waiter[B]) change(f func()) {
+// update changes the state with f, and notifies the goroutine that waits.
+func (w *waiter[B]) update(f func()) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
 	f()
-	w.wakeLocked()
+	w.signalLocked()
 }
 
 // hint records that something may have changed. If the hint comes before the answer of the join, it
@@ -115,34 +115,34 @@ func (w *waiter[B]) hint() {
 		return
 	}
 	w.hinted = true
-	w.wakeLocked()
+	w.signalLocked()
 }
 
-// wakeLocked notifies the goroutine that waits. The caller holds desk.mu.
-func (w *waiter[B]) wakeLocked() {
+// signalLocked notifies the goroutine that waits. The caller holds desk.mu.
+func (w *waiter[B]) signalLocked() {
 	select {
-	case w.news <- struct{}{}:
+	case w.changed <- struct{}{}:
 	default:
 	}
 }
 
-// heard takes the hint before the waiter asks because of it, so that a later hint counts anew. It
+// takeHint takes the hint before the waiter asks because of it, so that a later hint counts anew. It
 // reports whether there was one.
-func (w *waiter[B]) heard() (hinted bool) {
+func (w *waiter[B]) takeHint() (hinted bool) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
 	hinted, w.hinted = w.hinted, false
 	return hinted
 }
 
-// answered handles the answer to a command that was sent at that time, and returns the answer for
+// apply handles the answer to a command that was sent at that time, and returns the answer for
 // the watchdog. "Granted" is only a hint too, because a heartbeat extends no grant. If the waiter
 // does not take the grant, the grant ends with the heartbeat. An answer for a waiter that has left
 // changes nothing, because nobody would remove that waiter from WaiterSet.ranks again.
-func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
+func (w *waiter[B]) apply(r lua.BeatReply, sent time.Time) watchdog.Answer {
 	answer := watchdog.Renewed
-	w.change(func() {
-		if w.left {
+	w.update(func() {
+		if w.stopped {
 			answer = watchdog.Held
 			return
 		}
@@ -152,14 +152,14 @@ func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
 			w.desk.ranks.remove(w)
 		case lua.Queued:
 			if sent.After(w.sent) {
-				w.sent, w.at, w.place, w.lapsed = sent, time.Now(), r.Place, false
+				w.sent, w.updatedAt, w.queueState, w.heartbeatEnded = sent, time.Now(), r.Place, false
 			}
 			if w.status == 0 || w.status == lua.Queued {
 				w.status = lua.Queued
 				w.desk.ranks.add(w)
 			}
 		case lua.Gone, lua.Removed, lua.TooMany:
-			w.status, w.place, answer = r.Status, r.Place, watchdog.Gone
+			w.status, w.queueState, answer = r.Status, r.Place, watchdog.Gone
 			w.desk.ranks.remove(w)
 		default:
 			answer = watchdog.Unknown
@@ -168,16 +168,16 @@ func (w *waiter[B]) answered(r lua.BeatReply, sent time.Time) watchdog.Answer {
 	return answer
 }
 
-type look struct {
-	status lua.Status
-	place  lua.Place
-	at     time.Time // when Redis answered with the place
-	hinted bool
-	lapsed bool
+type snapshot struct {
+	status         lua.Status
+	queueState     lua.Place
+	updatedAt      time.Time // when Redis answered with the place
+	hinted         bool
+	heartbeatEnded bool
 }
 
-func (w *waiter[B]) look() look {
+func (w *waiter[B]) snapshot() snapshot {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
-	return look{w.status, w.place, w.at, w.hinted, w.lapsed}
+	return snapshot{w.status, w.queueState, w.updatedAt, w.hinted, w.heartbeatEnded}
 }

@@ -117,7 +117,7 @@ func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watc
 		return nil, err
 	}
 	for i, r := range replies {
-		answers[places[i]] = waiters[i].answered(r, sent)
+		answers[places[i]] = waiters[i].apply(r, sent)
 	}
 	return answers, nil
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Line is a queue as operators see it. Its methods take as long as Redis needs to answer, but no
+// Inspector is a queue as operators see it. Its methods take as long as Redis needs to answer, but no
 // longer than ctx allows.
-type Line struct {
+type Inspector struct {
 	Session      *session.Session
 	Name         string // of the lock, for errors
 	Queue, Alive string // keys
 }
 
-// Show skips the first skip waiters, in queue order, and returns up to show of the others.
+// List skips the first skip waiters, in queue order, and returns up to show of the others.
 // It also returns the length of the whole queue. If show is 0 or less, it returns no waiters.
 //
 // The queue moves between two pages, so each page begins after the ticket of the last waiter of the
 // page before. Tickets do not change, and waiters with the same ticket are on one page. So Show
 // neither misses a waiter that stays nor returns it twice. Each page is one command.
-func (l Line) Show(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
-	skip, show = min(max(skip, 0), longest), max(show, 0)
+func (l Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
+	skip, show = min(max(skip, 0), maxSkip), max(show, 0)
 	for behind := ""; ; {
-		wants := min(max(show-len(waiters), 1), page)
-		part, err := l.read(ctx, skip, behind, wants)
+		wants := min(max(show-len(waiters), 1), pageSize)
+		part, err := l.readPage(ctx, skip, behind, wants)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -46,7 +46,7 @@ func (l Line) Show(ctx context.Context, skip, show int) (waiters []lock.Waiter, 
 	}
 }
 
-func (l Line) read(ctx context.Context, skip int, behind string, show int) (lua.QueueReply, error) {
+func (l Inspector) readPage(ctx context.Context, skip int, behind string, show int) (lua.QueueReply, error) {
 	answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
 		return lua.Queue(ctx, rdb, l.Queue, l.Alive, skip, behind, show)
 	})
@@ -54,7 +54,7 @@ func (l Line) read(ctx context.Context, skip int, behind string, show int) (lua.
 }
 
 // Remove removes the waiter with this acquisition id, and reports whether it was there.
-func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err error) {
+func (l Inspector) Remove(ctx context.Context, acquisition string) (removed bool, err error) {
 	waiter, found, err := l.find(ctx, acquisition)
 	if err != nil || !found {
 		return false, err
@@ -66,9 +66,9 @@ func (l Line) Remove(ctx context.Context, acquisition string) (removed bool, err
 }
 
 // find looks for a waiter, in pages like those of Show.
-func (l Line) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
+func (l Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
 	for behind := ""; ; {
-		r, err := l.findIn(ctx, acquisition, behind)
+		r, err := l.findInPage(ctx, acquisition, behind)
 		if err != nil || r.Status == lua.Queued || r.Behind == "" {
 			return r.Waiter, err == nil && r.Status == lua.Queued, err
 		}
@@ -76,20 +76,20 @@ func (l Line) find(ctx context.Context, acquisition string) (w lua.Waiter, found
 	}
 }
 
-func (l Line) findIn(ctx context.Context, acquisition, behind string) (lua.FindReply, error) {
+func (l Inspector) findInPage(ctx context.Context, acquisition, behind string) (lua.FindReply, error) {
 	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
-		return lua.Find(ctx, rdb, l.Queue, l.Alive, acquisition, behind, page)
+		return lua.Find(ctx, rdb, l.Queue, l.Alive, acquisition, behind, pageSize)
 	})
 	return answer.Value, err
 }
 
-// page is the number of waiters that one command reads. More would keep the server busy.
-const page = 1000
+// pageSize is the number of waiters that one command reads. More would keep the server busy.
+const pageSize = 1000
 
-// longest is more waiters than any queue has. A script still writes the sum of two such numbers
+// maxSkip is more waiters than any queue has. A script still writes the sum of two such numbers
 // without an exponent.
-const longest = 1 << 30
+const maxSkip = 1 << 30
 
-func (l Line) call(op string) session.Call {
+func (l Inspector) call(op string) session.Call {
 	return session.Call{Op: op, Name: l.Name, Limit: settings.DefaultCallLimit, Waits: true}
 }
