@@ -37,11 +37,11 @@ func (w *request) Spec(id string) queue.Spec[lua.Beat] {
 	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
-// call returns how to send a command of the wait. The pause is short enough for the waiter to show
+// waitOperation returns how to send a command of the wait. The pause is short enough for the waiter to show
 // within a heartbeat that it is alive, after the server stood still.
-func (w *request) call() session.Call {
-	call := w.Call("lock", false)
-	call.Pause = w.Settings.Heartbeat / 3
+func (w *request) waitOperation() session.Operation {
+	call := w.NewOperation("lock", false)
+	call.MaxBackoff = w.Settings.Heartbeat / 3
 	call.Pace = &w.pace
 	return call
 }
@@ -49,7 +49,7 @@ func (w *request) call() session.Call {
 // Join asks Redis for the lock or a place in the queue, under an id.
 func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
 	s, ticket := w.Session, w.ticket
-	call := w.call()
+	call := w.waitOperation()
 	call.Window = w.Settings.QueueWindow()
 	if try {
 		call.Window = w.Settings.Window()
@@ -61,7 +61,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
-				err = s.Heard(r.Status, r.Now)
+				err = s.CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -70,7 +70,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		w.setQueueState(r.Place, r.Now)
 		w.droppingExpired = r.Place.Holder == ""
 	}
-	w.Expired(err)
+	w.NoteExpired(err)
 	return answer, err
 }
 
@@ -83,7 +83,7 @@ func (w *request) heartbeat(id string) lua.Beat {
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
 func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
-	call := w.call()
+	call := w.waitOperation()
 	call.Share = w.Settings.QueueWindow()
 	return session.Do(ctx, w.Session, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
@@ -116,7 +116,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // releaseOrLeaveOnce sends one command of leave.
 func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
-	return session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
+	return session.Do(ctx, s, w.NewOperation("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
 			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,

@@ -138,7 +138,7 @@ active proctype Client()
 	bool flying;
 	do
 	:: n < TRIES && now <= LAST ->
-		atomic { guess(t); until[n] = t + LIMIT; sent[n] = true }; /* session/call.go attempt */
+		atomic { guess(t); until[n] = t + LIMIT; sent[n] = true }; /* session/operation.go runAttempt */
 		if
 		:: atomic { granted[n] -> /* lua/flight.go once: what was answered has no copies */
 			sent[n] = false; held = true; fence = fenceOf[n] }; break

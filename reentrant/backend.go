@@ -56,7 +56,7 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 // and asks by itself.
 func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.request.NewAcquisitionID()
-	answer, err := session.Do(ctx, k.request.Session, k.request.Call("unlock", false),
+	answer, err := session.Do(ctx, k.request.Session, k.request.NewOperation("unlock", false),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: k.request.Keys.Lock, FenceKey: k.request.Keys.Fence,
@@ -64,7 +64,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.request.Session.KeepFence,
 			})
 			if err == nil {
-				err = k.request.Session.Heard(r.Status, r.Now)
+				err = k.request.Session.CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})

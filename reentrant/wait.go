@@ -120,7 +120,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 		}
 		w.discardAnswer(id, answer)
 		switch {
-		case granted, w.Expired(err):
+		case granted, w.NoteExpired(err):
 			err = nil
 		case err != nil:
 			err = w.gaveUp(ctx, err, busy)

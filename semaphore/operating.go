@@ -38,7 +38,7 @@ type Holder struct {
 // ErrIndeterminate (replies were lost), ErrRefused, ErrConfig, ErrClosed.
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
-	answer, err := operate(ctx, s, session.Call{Op: "inspect"}, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectPermitsReply, error) {
+	answer, err := runOperation(ctx, s, session.Operation{Op: "inspect"}, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectPermitsReply, error) {
 		return lua.InspectPermits(ctx, rdb, s.luaKeys(), show)
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		return 0, err
 	}
 	stamp := s.family.stamp(0)
-	for call := (session.Call{Op: "resize"}); ; {
+	for call := (session.Operation{Op: "resize"}); ; {
 		answer, err := s.resize(ctx, call, limit, stamp)
 		if err != nil {
 			return 0, err
@@ -93,28 +93,28 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		if answer.Value.Status != lua.Superseded {
 			if answer.Value.More {
 				s.later(func(ctx context.Context) (more bool, err error) {
-					answer, err := s.resize(ctx, session.Call{Op: "resize", Insist: true}, limit, stamp)
+					answer, err := s.resize(ctx, session.Operation{Op: "resize", RetryRefused: true}, limit, stamp)
 					return answer.Value.More, err // or another Resize took over
 				})
 			}
 			return answer.Value.Before, nil
 		}
 		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
-		call.Unsure = call.Unsure || answer.InFlight.Any()
+		call.MaybeApplied = call.MaybeApplied || answer.InFlight.Any()
 		stamp = s.family.stamp(answer.Value.Stamp)
 	}
 }
 
 // resize sends one command of a resize.
-func (s *Semaphore) resize(ctx context.Context, call session.Call, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
+func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
 	ss := s.family.session
-	return operate(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
+	return runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{
 			Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
 			Keep: ss.KeepFence, Clients: key.ClientPrefix,
 		})
 		if err == nil {
-			err = ss.Heard(r.Status, r.Now)
+			err = ss.CheckReply(r.Status, r.Now)
 		}
 		return r, err
 	})
@@ -135,20 +135,20 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 		units int
 		more  bool
 	}
-	send := func(ctx context.Context, call session.Call) (reply, error) {
-		answer, err := operate(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (reply, error) {
+	send := func(ctx context.Context, call session.Operation) (reply, error) {
+		answer, err := runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (reply, error) {
 			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
 			return reply{had, more}, err
 		})
 		return answer.Value, err
 	}
-	said, err := send(ctx, session.Call{Op: "force release"})
+	said, err := send(ctx, session.Operation{Op: "force release"})
 	if err != nil {
 		return 0, err
 	}
 	if said.more {
 		s.later(func(ctx context.Context) (more bool, err error) {
-			said, err := send(ctx, session.Call{Op: "force release", Insist: true})
+			said, err := send(ctx, session.Operation{Op: "force release", RetryRefused: true})
 			return said.more, err
 		})
 	}
@@ -160,7 +160,7 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 // the time of a heartbeat, waiters serve themselves by their heartbeats.
 func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
 	s.family.session.CleanUp(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, settings.DefaultCallLimit)
+		ctx, cancel := context.WithTimeout(ctx, settings.DefaultAttemptTimeout)
 		defer cancel()
 		for {
 			more, err := next(ctx)
@@ -207,13 +207,13 @@ func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (remov
 	return s.inspector().Remove(ctx, acquisition)
 }
 
-// operate sends a command that belongs to no wait.
-func operate[T any](ctx context.Context, s *Semaphore, call session.Call, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
+// runOperation sends a command that belongs to no wait.
+func runOperation[T any](ctx context.Context, s *Semaphore, call session.Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {
 	if err := s.check(ctx); err != nil {
 		return session.Answer[T]{}, err
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	call.Name, call.Limit, call.Waits = s.keys.Name, settings.DefaultCallLimit, true
+	call.Name, call.AttemptTimeout, call.StopOnClose = s.keys.Name, settings.DefaultAttemptTimeout, true
 	return session.Do(ctx, s.family.session, call, send)
 }

@@ -31,11 +31,11 @@ type request struct {
 	owner   *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
 	site    acquisition.Site
 
-	ticket     int64 // 0 until it has one
-	queueState lua.Place
-	fault      error // why Redis could not be asked lately; nil when it could
-	unsure     bool  // a request under an id that was given up may have taken effect
-	pace       session.Pace
+	ticket       int64 // 0 until it has one
+	queueState   lua.Place
+	lastFailure  error // why Redis could not be asked lately; nil when it could
+	maybeApplied bool  // a request under an id that was given up may have taken effect
+	pace         session.Pace
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -58,12 +58,12 @@ func (w *request) slot() int {
 	return 0
 }
 
-// call returns how to send a command of the wait. The pause is short enough for the waiter to show
+// waitOperation returns how to send a command of the wait. The pause is short enough for the waiter to show
 // within a heartbeat that it is alive, after the server stood still.
-func (w *request) call() session.Call {
-	return session.Call{
-		Op: opAcquire, Name: w.keys.Name, Limit: w.settings.CallLimit(), Waits: true,
-		Pause: w.settings.Heartbeat / 3, Fault: func(err error) { w.fault = err }, Unsure: w.unsure,
+func (w *request) waitOperation() session.Operation {
+	return session.Operation{
+		Op: opAcquire, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
+		MaxBackoff: w.settings.Heartbeat / 3, OnAttempt: func(err error) { w.lastFailure = err }, MaybeApplied: w.maybeApplied,
 		Pace: &w.pace,
 	}
 }
@@ -76,7 +76,7 @@ func (w *request) Spec(id string) queue.Spec[lua.PermitBeat] {
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
 // cure is an error.
 func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
-	ticket, call := w.ticket, w.call()
+	ticket, call := w.ticket, w.waitOperation()
 	call.Window = w.settings.QueueWindow()
 	if try {
 		call.Window = w.settings.Window()
@@ -88,11 +88,11 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
-				err = w.session.Heard(r.Status, r.Now)
+				err = w.session.CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})
-	w.unsure = w.unsure || errors.Is(err, session.ErrExpired)
+	w.maybeApplied = w.maybeApplied || errors.Is(err, session.ErrWindowExpired)
 	switch r := answer.Value; {
 	case err != nil, r.Status == lua.Granted:
 	case r.Status == lua.Differs:
@@ -110,7 +110,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
 func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
-	call := w.call()
+	call := w.waitOperation()
 	call.Share = w.settings.QueueWindow()
 	return session.Do(ctx, w.session, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
@@ -126,7 +126,7 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Beat
 // It sends the command again even if Redis refuses it, because a permission may come back before
 // the lease ends. release is one command. If there is more to hand on, CleanUp does the rest.
 func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
-	call := session.Call{Op: opRelease, Name: w.keys.Name, Limit: w.settings.CallLimit(), Insist: true}
+	call := session.Operation{Op: opRelease, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
 	return session.Do(ctx, w.session, call.Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
@@ -140,7 +140,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // its last heartbeat, and may be granted at the end of that time.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.settings.CallLimit())
+		ctx, cancel := context.WithTimeout(ctx, w.settings.AttemptTimeout())
 		defer cancel()
 		for {
 			answer, err := w.releaseOrLeave(ctx, id)
@@ -231,6 +231,6 @@ func (w *request) explained(ctx context.Context, err error) error {
 		return w.notAcquired(lockerr.ErrRemoved)
 	}
 	return w.session.GaveUp(ctx, session.Ended{
-		Call: w.call(), Err: err, Fault: w.fault, Heard: w.queueState.Limit != 0, Refusal: w.notAcquired(session.Cause(ctx)),
+		Call: w.waitOperation(), Err: err, Fault: w.lastFailure, Heard: w.queueState.Limit != 0, Refusal: w.notAcquired(session.Cause(ctx)),
 	})
 }

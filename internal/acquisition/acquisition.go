@@ -180,7 +180,7 @@ func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 		return
 	}
 	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit())
+		ctx, cancel := context.WithTimeout(ctx, a.Settings.AttemptTimeout())
 		defer cancel()
 		if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {
 			return err

@@ -169,7 +169,7 @@ func (h *Hold) unlockInBackground() {
 // not that ctx was cancelled.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
-		return session.Beyond(ctx, a.Settings.CallLimit())
+		return session.Beyond(ctx, a.Settings.AttemptTimeout())
 	}
 	outlasting, stop := session.Outlasting(ctx, a.endedBy)
 	within, cancel := session.Within(outlasting, a.retriesUntil(time.Now()), trustEnded)
@@ -184,7 +184,7 @@ const trustEnded = "gave up with the end of trust in the lease"
 // would then report a loss, and hide the real failure. One command gets its time in any case,
 // counted from begun.
 func (a *Acquisition) retriesUntil(begun time.Time) time.Time {
-	until, least := a.lease.TrustedUntil(), begun.Add(a.Settings.CallLimit())
+	until, least := a.lease.TrustedUntil(), begun.Add(a.Settings.AttemptTimeout())
 	if until.Before(least) {
 		return least
 	}
@@ -289,7 +289,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 // stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be
 // sent, and a late renewal finds nothing to extend.
 func (a *Acquisition) stopRenewal(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, a.Settings.CallLimit()/4)
+	ctx, cancel := context.WithTimeout(ctx, a.Settings.AttemptTimeout()/4)
 	defer cancel()
 	a.lease.Stop(ctx)
 }

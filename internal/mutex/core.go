@@ -42,15 +42,15 @@ func (n *Core) Check(ctx context.Context) error {
 	return session.CheckContext(ctx)
 }
 
-// Ask sends a command of an operation that is not part of a wait.
-func Ask[T any](ctx context.Context, n *Core, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
+// RunOperation sends a command of an operation that is not part of a wait.
+func RunOperation[T any](ctx context.Context, n *Core, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
 	s := n.Registry.Session
-	return session.Do(ctx, s, n.call(op),
+	return session.Do(ctx, s, n.operation(op),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (T, error) { return send(ctx, rdb) })
 }
 
-func (n *Core) call(op string) session.Call {
-	return session.Call{Op: op, Name: n.Keys.Lock, Limit: settings.DefaultCallLimit, Waits: true}
+func (n *Core) operation(op string) session.Operation {
+	return session.Operation{Op: op, Name: n.Keys.Lock, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
 }
 
 // Inspect reads who has the lock, for how long, and under which fence.
@@ -60,7 +60,7 @@ func (n *Core) Inspect(ctx context.Context) (lock.Info, error) {
 	}
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
-	answer, err := Ask(ctx, n, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
+	answer, err := RunOperation(ctx, n, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
 		return lua.Inspect(ctx, rdb, n.Keys.Lock, n.Keys.Fence)
 	})
 	if err != nil {
@@ -144,11 +144,11 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 	ctx, cancel := session.Shortly(ctx)
 	defer cancel()
 	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
-		answer, err := Ask(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
+		answer, err := RunOperation(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
 		})
 		if err == nil && (answer.Value.More || answer.Value.Queue) {
-			grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.call("force release"))
+			grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.operation("force release"))
 		}
 		return answer, err
 	}

@@ -17,12 +17,12 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 // a plain mutex does not get ahead of it. It sends the command with which a fair waiter leaves, for
 // an acquisition that does not exist. If that fails, the next heartbeat of a waiter does the same.
 func (w *Request) GrantQueued(ctx context.Context, op string) {
-	ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
+	ctx, cancel := context.WithTimeout(ctx, w.Settings.AttemptTimeout())
 	defer cancel()
-	grantFirstWaiter(ctx, w.Session, w.Keys, w.Call(op, false))
+	grantFirstWaiter(ctx, w.Session, w.Keys, w.NewOperation(op, false))
 }
 
-func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Call) {
+func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Operation) {
 	nobody := lua.Waiter{Acquisition: s.NewAcquisitionID(), Units: 1}
 	for more := true; more; {
 		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {

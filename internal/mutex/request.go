@@ -31,7 +31,7 @@ type Request struct {
 	Owner    *owner.Owner
 	Site     acquisition.Site
 
-	unsure bool // a request under an id that was given up may have taken effect
+	maybeApplied bool // a request under an id that was given up may have taken effect
 }
 
 // NewRequest checks everything that can be checked before Redis is asked. It counts the request as a user
@@ -97,28 +97,28 @@ func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, e
 // NewAcquisitionID returns an id for a fresh grant.
 func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID() }
 
-// Call returns how to send a command; see session.Call. Releases in the background call it too,
+// NewOperation returns how to send a command; see session.Operation. Releases in the background call it too,
 // beside the Lock that waits. Only commands of that Lock read unsure.
-func (w *Request) Call(op string, insist bool) session.Call {
+func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	locks := op == "lock"
-	return session.Call{
-		Op: op, Name: w.Keys.Lock, Limit: w.Settings.CallLimit(),
-		Waits: locks, Insist: insist, Fault: w.State.SetLastFailure, Unsure: locks && w.unsure,
+	return session.Operation{
+		Op: op, Name: w.Keys.Lock, AttemptTimeout: w.Settings.AttemptTimeout(),
+		StopOnClose: locks, RetryRefused: insist, OnAttempt: w.State.SetLastFailure, MaybeApplied: locks && w.maybeApplied,
 	}
 }
 
-// Expired reports whether a request ended because its id must be given up. If so, it sets unsure:
+// NoteExpired reports whether a request ended because its id must be given up. If so, it sets unsure:
 // the request may have taken effect.
-func (w *Request) Expired(err error) bool {
-	expired := errors.Is(err, session.ErrExpired)
-	w.unsure = w.unsure || expired
+func (w *Request) NoteExpired(err error) bool {
+	expired := errors.Is(err, session.ErrWindowExpired)
+	w.maybeApplied = w.maybeApplied || expired
 	return expired
 }
 
 // Acquire asks Redis for the lock under an id, or for another hold of it.
 func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := w.Session
-	call := w.Call("lock", false)
+	call := w.NewOperation("lock", false)
 	if holds == 1 { // only the first hold is a fresh grant
 		call.Window = w.Settings.Window()
 	}
@@ -130,12 +130,12 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.About,
 			})
 			if err == nil {
-				err = s.Heard(r.Status, r.Now)
+				err = s.CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})
 	if err == nil && holds == 1 && !strings.HasPrefix(answer.Value.Holder, s.ID) {
-		w.unsure = false // no acquisition of this client has what an earlier request may have got
+		w.maybeApplied = false // no acquisition of this client has what an earlier request may have got
 	}
 	return answer, err
 }
@@ -145,7 +145,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 // retried even if Redis refuses it, because a permission may come back before the lease ends.
 func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
-	answer, err := session.Do(ctx, s, w.Call("unlock", true).Under(ctx),
+	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).Under(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
 			return lua.Release(ctx, rdb, lua.ReleaseParams{
 				LockKey: w.Keys.Lock, QueueKey: w.Keys.Queue, Channel: w.Keys.Channel,
@@ -172,7 +172,7 @@ func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx conte
 
 func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	w.Session.CleanUp(inFlight, stands, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.Settings.CallLimit())
+		ctx, cancel := context.WithTimeout(ctx, w.Settings.AttemptTimeout())
 		defer cancel()
 		return release(ctx)
 	})
@@ -219,7 +219,7 @@ func (w *Request) GaveUp(ctx context.Context, err error, last lockerr.NotAcquire
 	}
 	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
 	return w.Session.GaveUp(ctx, session.Ended{
-		Call: w.Call("lock", false), Err: err, Fault: w.State.LastFailure(), Heard: heard, Refusal: &last,
+		Call: w.NewOperation("lock", false), Err: err, Fault: w.State.LastFailure(), Heard: heard, Refusal: &last,
 	})
 }
 

@@ -23,7 +23,7 @@
 // If many hints prove false, the waiter reacts later to the next one (wake.Flood).
 //
 // The waiter repeats an unanswered attempt to ask after a quarter of the heartbeat, or of the lease
-// if that is shorter (session.Call.Share). The grant that it is to take over ends when the rest of
+// if that is shorter (session.Operation.Share). The grant that it is to take over ends when the rest of
 // that time is over.
 //
 // A heartbeat does not take a grant over. If the user's wait notice blocks, the heartbeats of the
@@ -32,6 +32,6 @@
 // # One id, one place
 //
 // The grant or place that a join got ends after a lease or a heartbeat if nobody keeps it. So the
-// request sends a join again under its id only within that time (session.Call.Window). Then it
+// request sends a join again under its id only within that time (session.Operation.Window). Then it
 // gives the id up and joins under a fresh one, with its ticket.
 package queue

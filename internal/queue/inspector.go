@@ -47,7 +47,7 @@ func (l Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Wai
 }
 
 func (l Inspector) readPage(ctx context.Context, skip int, behind string, show int) (lua.QueueReply, error) {
-	answer, err := session.Do(ctx, l.Session, l.call("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
+	answer, err := session.Do(ctx, l.Session, l.operation("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
 		return lua.Queue(ctx, rdb, l.Queue, l.Alive, skip, behind, show)
 	})
 	return answer.Value, err
@@ -59,7 +59,7 @@ func (l Inspector) Remove(ctx context.Context, acquisition string) (removed bool
 	if err != nil || !found {
 		return false, err
 	}
-	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (bool, error) {
+	answer, err := session.Do(ctx, l.Session, l.operation("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (bool, error) {
 		return lua.Remove(ctx, rdb, l.Queue, l.Alive, waiter, key.ClientPrefix)
 	})
 	return err == nil && answer.Value, err
@@ -77,7 +77,7 @@ func (l Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, 
 }
 
 func (l Inspector) findInPage(ctx context.Context, acquisition, behind string) (lua.FindReply, error) {
-	answer, err := session.Do(ctx, l.Session, l.call("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
+	answer, err := session.Do(ctx, l.Session, l.operation("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
 		return lua.Find(ctx, rdb, l.Queue, l.Alive, acquisition, behind, pageSize)
 	})
 	return answer.Value, err
@@ -90,6 +90,6 @@ const pageSize = 1000
 // without an exponent.
 const maxSkip = 1 << 30
 
-func (l Inspector) call(op string) session.Call {
-	return session.Call{Op: op, Name: l.Name, Limit: settings.DefaultCallLimit, Waits: true}
+func (l Inspector) operation(op string) session.Operation {
+	return session.Operation{Op: op, Name: l.Name, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
 }

@@ -16,7 +16,7 @@ type Request[B any] interface {
 	Spec(id string) Spec[B]
 	// Join asks for the lock or the units, under an id. If others are in the way, it asks for a
 	// place in the queue, unless try is true. It sends the ticket of the place that the request
-	// had before. Its session.Call has a window, after which Join fails with session.ErrExpired.
+	// had before. Its session.Operation has a window, after which Join fails with session.ErrWindowExpired.
 	// It also has a pace, by which attempts under the next id get longer.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
 	// Claim sends one heartbeat for one waiter alone, and retries until Redis answers. It extends
@@ -87,7 +87,7 @@ func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOpti
 			// The server lost its data, or dropped this waiter as expired. The id may have been
 			// granted and have ended, so it is never used again. The ticket is used again.
 			o.requeued = true
-		case errors.Is(err, session.ErrExpired):
+		case errors.Is(err, session.ErrWindowExpired):
 			// The same may have happened while no answer came.
 		default:
 			return g, err

@@ -19,7 +19,7 @@ type serverClock struct {
 	offset atomic.Int64 // server µs minus local µs since start
 }
 
-func (c *serverClock) learn(now lua.Time) {
+func (c *serverClock) set(now lua.Time) {
 	c.offset.Store(int64(now) - time.Since(c.start).Microseconds())
 }
 

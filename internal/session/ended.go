@@ -11,7 +11,7 @@ import (
 
 // Ended describes a wait that ended without a grant.
 type Ended struct {
-	Call    Call
+	Call    Operation
 	Err     error // of its last command, or why it ended between two commands
 	Fault   error // why Redis could not be asked lately, by any call; nil when it could
 	Heard   bool  // Redis has answered that somebody is in the way

@@ -147,7 +147,7 @@ func (f *foreign) As(target any) bool {
 // ofCalls are the errors that say what became of one call.
 var ofCalls = []error{
 	lockerr.ErrNotAcquired, lockerr.ErrRemoved, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
-	lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig, ErrExpired,
+	lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig, ErrWindowExpired,
 }
 
 // ownTime hides from errors.Is that an attempt ran out of the time it was given

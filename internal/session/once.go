@@ -4,7 +4,7 @@ import "context"
 
 type onceKey struct{}
 
-// Once returns a context for a call that is made with [Call.Under]. The call ends when its first
+// Once returns a context for a call that is made with [Operation.Under]. The call ends when its first
 // attempt has failed. An attempt without an answer goes on for as long as it may.
 func Once(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -16,14 +16,14 @@ func Once(ctx context.Context) (context.Context, context.CancelFunc) {
 func IsOnce(ctx context.Context) bool { return ctx.Value(onceKey{}) != nil }
 
 // Under returns the call as it must be made with ctx.
-func (c Call) Under(ctx context.Context) Call {
+func (c Operation) Under(ctx context.Context) Operation {
 	failed, ok := ctx.Value(onceKey{}).(func())
 	if !ok {
 		return c
 	}
-	c.Insist = false
-	tell := c.Fault
-	c.Fault = func(err error) {
+	c.RetryRefused = false
+	tell := c.OnAttempt
+	c.OnAttempt = func(err error) {
 		if tell != nil {
 			tell(err)
 		}

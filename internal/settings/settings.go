@@ -126,13 +126,13 @@ func (s *Lock) QueueWindow() time.Duration {
 	return d - Margin(d)
 }
 
-// CallLimit returns the longest time that one command may go unanswered before the client sends it
+// AttemptTimeout returns the longest time that one command may go unanswered before the client sends it
 // again on another connection. A grant that is under way stays valid for as long. This bounds
 // the life of a grant that nobody waits for any more. Over a link that is known to be slow, both
 // times are longer.
-func (s *Lock) CallLimit() time.Duration {
-	return min(max(s.Lease/3, 50*time.Millisecond), DefaultCallLimit)
+func (s *Lock) AttemptTimeout() time.Duration {
+	return min(max(s.Lease/3, 50*time.Millisecond), DefaultAttemptTimeout)
 }
 
-// DefaultCallLimit is the limit of commands that belong to no lease.
-const DefaultCallLimit = 2 * time.Second
+// DefaultAttemptTimeout is the limit of commands that belong to no lease.
+const DefaultAttemptTimeout = 2 * time.Second

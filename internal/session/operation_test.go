@@ -27,17 +27,17 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		const serverTime, lag = lua.Time(1_000_000_000_000), 300 * time.Millisecond
-		require.NoError(t, s.Heard(lua.Granted, serverTime))
+		require.NoError(t, s.CheckReply(lua.Granted, serverTime))
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var latest lua.Time
 		attempts := 0
-		answer, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Second},
+		answer, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second},
 			func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (int, error) {
 				latest = max(latest, voidAfter)
 				if attempts++; attempts == 1 {
 					// The reply to another command took long, and brings an old time.
-					require.NoError(t, s.Heard(lua.Granted, s.Now().Add(-lag)))
+					require.NoError(t, s.CheckReply(lua.Granted, s.Now().Add(-lag)))
 					return 0, sender.ErrUnanswered
 				}
 				require.Less(t, voidAfter, latest, "the guess has fallen back")
@@ -58,7 +58,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 	play := func(t *testing.T, test func(one, other *sender.Late, released *atomic.Int64)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
-			require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+			require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
 			one, other := new(sender.Late), new(sender.Late)
 			left := newInFlight(s, s.Now().Add(valid), one).Merge(newInFlight(s, s.Now().Add(valid), other))
 			var released atomic.Int64
@@ -107,11 +107,11 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
 			const serverTime = lua.Time(1_000_000_000_000)
-			require.NoError(t, s.Heard(lua.Granted, serverTime))
+			require.NoError(t, s.CheckReply(lua.Granted, serverTime))
 			start, n := time.Now(), 0
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
-			_, err = Do(ctx, s, Call{Op: "lock", Name: "x", Limit: limit, Window: window},
+			_, err = Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window},
 				func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (int, error) {
 					if n++; n <= refused {
 						return 0, redis.ErrPoolTimeout // not sent
@@ -135,7 +135,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 	for name, refused := range map[string]int{"at once": 0, "after an outage": 30} {
 		t.Run(name, func(t *testing.T) {
 			attempts, err := play(t, refused, 0)
-			require.ErrorIs(t, err, ErrExpired)
+			require.ErrorIs(t, err, ErrWindowExpired)
 			require.ErrorIs(t, err, lockerr.ErrIndeterminate)
 			require.Greater(t, len(attempts), 3)
 			for _, a := range attempts {
@@ -188,7 +188,7 @@ func TestAttemptsShareTheWindow(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var attempts atomic.Int64
 				s := fresh(t, Config{Redis: slowServer(func() time.Duration { return takes[min(int(attempts.Add(1)), len(takes))-1] })})
-				_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: 2 * window, Window: window}, isHeard)
+				_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 2 * window, Window: window}, isHeard)
 				require.NoError(t, err)
 				require.EqualValues(t, len(takes), attempts.Load())
 			})
@@ -207,7 +207,7 @@ func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 		var pace Pace
 		ask := func(takes time.Duration) error {
 			now.Store(int64(takes))
-			_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: limit, Window: window, Pace: &pace}, isHeard)
+			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window, Pace: &pace}, isHeard)
 			return err
 		}
 		expired := 0
@@ -219,7 +219,7 @@ func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 		require.NoError(t, ask(takes), "the next one knows")
 		for range 10 {
 			began := time.Now()
-			require.ErrorIs(t, ask(time.Hour), ErrExpired)
+			require.ErrorIs(t, ask(time.Hour), ErrWindowExpired)
 			require.Less(t, time.Since(began), limit+window)
 		}
 	})
@@ -233,7 +233,7 @@ func TestAnUnsureCallSaysSo(t *testing.T) {
 		for unsure, kind := range map[bool]error{false: lockerr.ErrUnavailable, true: lockerr.ErrIndeterminate} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: unsure},
+			_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, MaybeApplied: unsure},
 				func(context.Context, lua.Redis, lua.Time) (int, error) { return 0, redis.ErrPoolTimeout })
 			require.ErrorIs(t, err, kind)
 		}
@@ -257,7 +257,7 @@ func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
 				s := New(Config{})
 				ctx, cancel := context.WithCancel(t.Context())
 				attempts := 0
-				call := Call{Op: "lock", Name: "x", Limit: time.Second, Unsure: c.unsure}
+				call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, MaybeApplied: c.unsure}
 				_, err := Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 					if attempts++; attempts <= c.failures {
 						return 0, io.EOF
@@ -291,7 +291,7 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 		})})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: time.Minute}, isHeard)
+		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isHeard)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.False(t, ended.Load())
 		s.BeginClose()
@@ -322,7 +322,7 @@ func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
 		})})
 		ctx, cancel := Within(t.Context(), time.Now().Add(5*time.Second), "gave up after 5s")
 		defer cancel()
-		_, err := Do(ctx, s, Call{Op: "inspect", Name: "x", Limit: time.Second},
+		_, err := Do(ctx, s, Operation{Op: "inspect", Name: "x", AttemptTimeout: time.Second},
 			func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectReply, error) {
 				return lua.Inspect(ctx, rdb, "x", "y")
 			})
@@ -346,7 +346,7 @@ func TestALinkSlowerThanOneAttemptIsLearned(t *testing.T) {
 				defer cancel()
 				ask := func() time.Duration {
 					began := time.Now()
-					_, err := Do(ctx, s, Call{Op: "lock", Name: "x", Limit: limit, Window: window}, isHeard)
+					_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window}, isHeard)
 					require.NoError(t, err)
 					return time.Since(began)
 				}
@@ -387,13 +387,13 @@ func TestALateNoScriptHasTheTextSent(t *testing.T) {
 			}
 			return nil
 		})})
-		_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: time.Second, Window: 10 * time.Second}, isHeard)
+		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Window: 10 * time.Second}, isHeard)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		require.Contains(t, sent, "eval")
 		require.LessOrEqual(t, len(sent), 4)
 		before := len(sent)
-		_, err = Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: 10 * time.Second}, isHeard)
+		_, err = Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 10 * time.Second}, isHeard)
 		require.NoError(t, err)
 		require.Equal(t, []string{"evalsha", "eval"}, sent[before:], "the text goes along until it was answered once")
 	})
@@ -410,9 +410,9 @@ func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, known = time.Second, 8 * time.Second
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return nil })})
-		require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+		require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
 		s.link.late(known / 2)
-		_, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: limit, Window: time.Minute},
+		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: time.Minute},
 			func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {
 				require.Equal(t, s.Now().Add(known), voidAfter)
 				return 1, nil
@@ -425,7 +425,7 @@ func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 func TestAClosedClientLeavesNothingInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return redis.ErrClosed })})
-		answer, err := Do(t.Context(), s, Call{Op: "lock", Name: "x", Limit: time.Second}, isSent)
+		answer, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second}, isSent)
 		require.ErrorIs(t, err, lockerr.ErrClosed)
 		require.False(t, answer.InFlight.Any())
 	})
@@ -466,19 +466,19 @@ func TestOnlyAFirstAttemptThatNothingEndsStays(t *testing.T) {
 	}
 	cases := map[string]struct {
 		ctx     func(t *testing.T) context.Context
-		call    Call
+		call    Operation
 		timeout time.Duration
 		stays   bool
 	}{
-		"endless":            {forever, Call{}, hangs, true},
-		"a late end":         {within(time.Minute), Call{}, hangs, true},
-		"an early end":       {within(1490 * time.Millisecond), Call{}, hangs, false},
-		"may be cancelled":   {(*testing.T).Context, Call{}, hangs, false},
-		"go-redis for ever":  {forever, Call{}, 0, false},
-		"go-redis too long":  {forever, Call{}, 2100 * time.Millisecond, false},
-		"a wide window":      {forever, Call{Window: 6 * time.Second}, hangs, true},
-		"a narrow window":    {forever, Call{Window: 5900 * time.Millisecond}, hangs, false},
-		"nothing to be lost": {forever, Call{Share: 5900 * time.Millisecond}, hangs, false},
+		"endless":            {forever, Operation{}, hangs, true},
+		"a late end":         {within(time.Minute), Operation{}, hangs, true},
+		"an early end":       {within(1490 * time.Millisecond), Operation{}, hangs, false},
+		"may be cancelled":   {(*testing.T).Context, Operation{}, hangs, false},
+		"go-redis for ever":  {forever, Operation{}, 0, false},
+		"go-redis too long":  {forever, Operation{}, 2100 * time.Millisecond, false},
+		"a wide window":      {forever, Operation{Window: 6 * time.Second}, hangs, true},
+		"a narrow window":    {forever, Operation{Window: 5900 * time.Millisecond}, hangs, false},
+		"nothing to be lost": {forever, Operation{Share: 5900 * time.Millisecond}, hangs, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -492,9 +492,9 @@ func TestOnlyAFirstAttemptThatNothingEndsStays(t *testing.T) {
 					}
 					return nil
 				})})
-				require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
+				require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
 				call := c.call
-				call.Op, call.Name, call.Limit = "lock", "x", limit
+				call.Op, call.Name, call.AttemptTimeout = "lock", "x", limit
 				_, err := Do(c.ctx(t), s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 					return 1, rdb.Process(ctx, redis.NewCmd(ctx, "ping"))
 				})
@@ -517,8 +517,8 @@ func TestAnAnswerThatACallerStayedForTeaches(t *testing.T) {
 			time.Sleep(takes)
 			return nil
 		})})
-		require.NoError(t, s.Heard(lua.Granted, 1_000_000_000_000))
-		_, err := Do(context.Background(), s, Call{Op: "lock", Name: "x", Limit: limit}, isHeard)
+		require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
+		_, err := Do(context.Background(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit}, isHeard)
 		require.NoError(t, err)
 		require.Equal(t, 2*takes, s.link.least())
 	})

@@ -15,14 +15,14 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Call is one operation on one lock, tried until it is answered.
-type Call struct {
-	Op, Name string        // for errors: "lock", "orders:42"
-	Limit    time.Duration // how long one attempt may go unanswered at most
-	Waits    bool          // the operation gives up when the client closes
-	Insist   bool          // try again also when Redis refuses: releases do
-	Fault    func(error)   // is told why an attempt failed, and nil when it did not; may be nil
-	Pause    time.Duration // the longest pause before another attempt; 0: half a second
+// Operation is one operation on one lock, tried until it is answered.
+type Operation struct {
+	Op, Name       string        // for errors: "lock", "orders:42"
+	AttemptTimeout time.Duration // how long one attempt may go unanswered at most
+	StopOnClose    bool          // the operation gives up when the client closes
+	RetryRefused   bool          // try again also when Redis refuses: releases do
+	OnAttempt      func(error)   // is told why an attempt failed, and nil when it did not; may be nil
+	MaxBackoff     time.Duration // the longest pause before another attempt; 0: half a second
 
 	// Window is how long what an attempt gets in Redis is sure to stand. Do sends no
 	// attempt, and lets none run, later than that after the first one that may have
@@ -35,13 +35,13 @@ type Call struct {
 	// Pace is what earlier calls of the same wait have learned of the link; nil: nothing is
 	// learned. It is for one goroutine.
 	Pace *Pace
-	// Unsure says that an earlier request for the same may have taken effect.
-	Unsure bool
+	// MaybeApplied says that an earlier request for the same may have taken effect.
+	MaybeApplied bool
 }
 
-// ErrExpired ends a call whose Window is over. Its id must be given up; the caller may
+// ErrWindowExpired ends a call whose Window is over. Its id must be given up; the caller may
 // ask anew under a fresh one.
-var ErrExpired = errors.New("not answered for as long as what it got would stand")
+var ErrWindowExpired = errors.New("not answered for as long as what it got would stand")
 
 // Answer is what a call learned.
 type Answer[T any] struct {
@@ -60,14 +60,14 @@ type Answer[T any] struct {
 //
 // The error is a *lockerr.OpError: ErrUnavailable when no attempt can have
 // taken effect, ErrIndeterminate when one may have, ErrRefused, ErrClosed. The
-// end of ctx shows beside it, and alone when it had ended before. ErrExpired shows too.
-func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
+// end of ctx shows beside it, and alone when it had ended before. ErrWindowExpired shows too.
+func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
-	if c.Waits && s.IsClosing() {
-		return out, c.failed(ctx, s, lockerr.ErrClosed, nil)
+	if c.StopOnClose && s.IsClosing() {
+		return out, c.opError(ctx, s, lockerr.ErrClosed, nil)
 	}
-	if ctx.Err() != nil && !c.Unsure {
-		return out, c.failed(ctx, s, nil, nil)
+	if ctx.Err() != nil && !c.MaybeApplied {
+		return out, c.opError(ctx, s, nil, nil)
 	}
 	var told verdict
 	var first time.Time // when the first attempt that may have run was sent
@@ -77,21 +77,21 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 			first = out.Sent
 		}
 		since := out.Sent.Sub(first)
-		limit := c.limit(since, s.link.least())
-		valid := c.valid(since, limit)
+		limit := c.timeoutFor(since, s.link.least())
+		valid := c.validFor(since, limit)
 		if valid <= 0 {
 			c.Pace.expired(c.Window)
-			return out, c.failed(ctx, s, lockerr.ErrIndeterminate, told.with(ErrExpired))
+			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, told.with(ErrWindowExpired))
 		}
 		voidAfter := s.Now().Add(valid)
 		stays := tries == 0 && s.mayStay(ctx, c)
-		v, how, err := attempt(ctx, s, c, limit, stays, voidAfter, send)
+		v, how, err := runAttempt(ctx, s, c, limit, stays, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the clock is known now
 		}
-		if c.Fault != nil && ctx.Err() == nil {
-			c.Fault(err) // or that there is none
+		if c.OnAttempt != nil && ctx.Err() == nil {
+			c.OnAttempt(err) // or that there is none
 		}
 		if err == nil {
 			took := time.Since(out.Sent)
@@ -107,13 +107,13 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 		if told.hear(err, how.unsent) {
 			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.left))
 		}
-		if told.isFinal(c) || !s.pause(ctx, c, tries) {
-			told.unsure = told.unsure || c.Unsure
+		if told.isFinal(c) || !s.backoff(ctx, c, tries) {
+			told.unsure = told.unsure || c.MaybeApplied
 			err = told.with(nil)
-			if told.earlier || c.Unsure {
+			if told.earlier || c.MaybeApplied {
 				err = troubled{err}
 			}
-			return out, c.failed(ctx, s, told.kind(), err)
+			return out, c.opError(ctx, s, told.kind(), err)
 		}
 	}
 }
@@ -121,32 +121,32 @@ func Do[T any](ctx context.Context, s *Session, c Call, send func(ctx context.Co
 // mayStay reports whether an attempt has no need to leave before go-redis gives up: nothing
 // ends ctx sooner, and a lost reply leaves time for another attempt. Only the first attempt
 // stays, so a server that hangs costs a call its patience once.
-func (s *Session) mayStay(ctx context.Context, c Call) bool {
-	enough := 4 * c.Limit
+func (s *Session) mayStay(ctx context.Context, c Operation) bool {
+	enough := 4 * c.AttemptTimeout
 	if share := max(c.Window, c.Share); share > 0 {
 		enough = share / 4
 	}
 	return 0 < s.Timeout && s.Timeout <= enough && lasts(ctx, s.Timeout)
 }
 
-// limit is how long an attempt may go unanswered that is sent that long after the first
+// timeoutFor is how long an attempt may go unanswered that is sent that long after the first
 // that may have run. With a window or a share, the first attempts get a part of it, so
 // that a lost reply leaves time for another attempt. A later attempt gets as long as all
 // before it, for a server that is slow. Where answers are known to take longer than the
 // call allows, an attempt gets known.
-func (c Call) limit(since, known time.Duration) time.Duration {
+func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
-	d, longest := c.Limit, 4*c.Limit
+	d, longest := c.AttemptTimeout, 4*c.AttemptTimeout
 	if share := max(c.Window, c.Share); share > 0 {
 		d, longest = min(d, max(share/4, since, c.Pace.least(), least)), share
 	}
 	return max(d, min(known, longest))
 }
 
-// valid is how long after its sending an attempt may run, which may take limit, that long
+// validFor is how long after its sending an attempt may run, which may take limit, that long
 // after the first that may have run.
-func (c Call) valid(since, limit time.Duration) time.Duration {
-	valid := max(c.Limit, limit)
+func (c Operation) validFor(since, limit time.Duration) time.Duration {
+	valid := max(c.AttemptTimeout, limit)
 	if c.Window == 0 {
 		return valid
 	}
@@ -201,8 +201,8 @@ func (v *verdict) hear(err error, unsent bool) bool {
 }
 
 // isFinal reports whether there is no sense in another attempt.
-func (v *verdict) isFinal(c Call) bool {
-	return v.closed || !c.Insist && (v.refused != nil || v.failed)
+func (v *verdict) isFinal(c Operation) bool {
+	return v.closed || !c.RetryRefused && (v.refused != nil || v.failed)
 }
 
 func (v *verdict) kind() error {
@@ -253,13 +253,13 @@ type ending struct {
 	left   *sender.Late // left behind; nil: not so
 }
 
-// attempt sends once and waits until it is answered, ctx ends, or limit has
+// runAttempt sends once and waits until it is answered, ctx ends, or limit has
 // passed; then it is left behind. A client that closes
 // waits for the answer as long as it may: a grant that is left behind could be granted
 // after it was given back.
-func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how ending, err error) {
+func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how ending, err error) {
 	var stop <-chan struct{}
-	if c.Waits {
+	if c.StopOnClose {
 		stop = s.tasks.context().Done()
 	}
 	a, began := s.sender.Attempt(limit, stop), time.Now()
@@ -282,9 +282,9 @@ func attempt[T any](ctx context.Context, s *Session, c Call, limit time.Duration
 	return v, how, err
 }
 
-// closingFor is closed when the call has to give up because the client closes.
-func (s *Session) closingFor(c Call) <-chan struct{} {
-	if c.Waits {
+// closeSignal is closed when the call has to give up because the client closes.
+func (s *Session) closeSignal(c Operation) <-chan struct{} {
+	if c.StopOnClose {
 		return s.closing.Done()
 	}
 	return nil
@@ -309,24 +309,24 @@ var errUnsent = errors.New("no connection in time")
 // known yet, or was set.
 var errVoid = errors.New("the server's clock is ahead of the guess")
 
-// Heard takes the server's clock from a reply. The error it returns for a void
+// CheckReply takes the server's clock from a reply. The error it returns for a void
 // command makes Do send it again, with an end that fits.
-func (s *Session) Heard(status lua.Status, now lua.Time) error {
-	s.clock.learn(now)
+func (s *Session) CheckReply(status lua.Status, now lua.Time) error {
+	s.clock.set(now)
 	if status == lua.Void {
 		return errVoid
 	}
 	return nil
 }
 
-// pause waits before the next attempt: longer each time, and by chance, so that
+// backoff waits before the next attempt: longer each time, and by chance, so that
 // many waiters do not come back to a recovering server all at once. It reports
 // whether there may be one.
-func (s *Session) pause(ctx context.Context, c Call, tries int) bool {
+func (s *Session) backoff(ctx context.Context, c Operation, tries int) bool {
 	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
 	d := min(first<<min(tries, 10), most)
-	if c.Pause > 0 {
-		d = min(d, c.Pause)
+	if c.MaxBackoff > 0 {
+		d = min(d, c.MaxBackoff)
 	}
 	d = d/2 + rand.N(d/2)
 	timer := time.NewTimer(d)
@@ -335,14 +335,14 @@ func (s *Session) pause(ctx context.Context, c Call, tries int) bool {
 	case <-timer.C:
 		return ctx.Err() == nil
 	case <-ctx.Done():
-	case <-s.closingFor(c):
+	case <-s.closeSignal(c):
 	}
 	return false
 }
 
-// failed is the error of a call that gives up.
-func (c Call) failed(ctx context.Context, s *Session, kind, err error) error {
-	if c.Waits && s.IsClosing() {
+// opError is the error of a call that gives up.
+func (c Operation) opError(ctx context.Context, s *Session, kind, err error) error {
+	if c.StopOnClose && s.IsClosing() {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
 	}
 	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: joined.Errors(Cause(ctx), ownTime(err))}
