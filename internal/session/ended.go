@@ -25,7 +25,7 @@ type Ended struct {
 func (s *Session) GaveUp(ctx context.Context, e Ended) error {
 	var failed *lockerr.OpError
 	isOp := errors.As(e.Err, &failed)
-	smooth := e.Fault == nil && !errors.As(e.Err, new(troubled)) // until the end came
+	smooth := e.Fault == nil && !errors.As(e.Err, new(failedEarlier)) // until the end came
 	switch {
 	case ctx.Err() == nil && s.IsClosing():
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: e.Call.Op, Name: e.Call.Name}

@@ -138,7 +138,7 @@ func (f *foreign) Is(target error) bool {
 
 func (f *foreign) As(target any) bool {
 	switch target.(type) {
-	case **lockerr.OpError, **lockerr.NotAcquiredError, **lockerr.LostError, **lockerr.LimitError, **lockerr.ConfigError, *troubled:
+	case **lockerr.OpError, **lockerr.NotAcquiredError, **lockerr.LostError, **lockerr.LimitError, **lockerr.ConfigError, *failedEarlier:
 		return false
 	}
 	return errors.As(f.cause, target)

@@ -69,11 +69,11 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 	if ctx.Err() != nil && !c.MaybeApplied {
 		return out, c.opError(ctx, s, nil, nil)
 	}
-	var told verdict
+	var failed failure
 	var first time.Time // when the first attempt that may have run was sent
 	for tries := 0; ; tries++ {
 		out.Sent = time.Now()
-		if !told.unsure {
+		if !failed.maybeApplied {
 			first = out.Sent
 		}
 		since := out.Sent.Sub(first)
@@ -81,7 +81,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		valid := c.validFor(since, limit)
 		if valid <= 0 {
 			c.Pace.expired(c.Window)
-			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, told.with(ErrWindowExpired))
+			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
 		voidAfter := s.Now().Add(valid)
 		stays := tries == 0 && s.mayStay(ctx, c)
@@ -103,17 +103,17 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			}
 			return out, nil
 		}
-		told.earlier = told.earlier || ctx.Err() == nil
-		if told.hear(err, how.unsent) {
+		failed.beforeEnd = failed.beforeEnd || ctx.Err() == nil
+		if failed.add(err, how.unsent) {
 			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.left))
 		}
-		if told.isFinal(c) || !s.backoff(ctx, c, tries) {
-			told.unsure = told.unsure || c.MaybeApplied
-			err = told.with(nil)
-			if told.earlier || c.MaybeApplied {
-				err = troubled{err}
+		if failed.isFinal(c) || !s.backoff(ctx, c, tries) {
+			failed.maybeApplied = failed.maybeApplied || c.MaybeApplied
+			err = failed.cause(nil)
+			if failed.beforeEnd || c.MaybeApplied {
+				err = failedEarlier{err}
 			}
-			return out, c.opError(ctx, s, told.kind(), err)
+			return out, c.opError(ctx, s, failed.kind(), err)
 		}
 	}
 }
@@ -153,31 +153,31 @@ func (c Operation) validFor(since, limit time.Duration) time.Duration {
 	return min(valid, c.Window-since)
 }
 
-// verdict is what the failed attempts of a call amount to.
-type verdict struct {
-	unsure  bool  // one may have taken effect
-	refused error // the server's last word, if it was a refusal
-	failed  bool  // the last word does not tell what was done, nor would the next
-	closed  bool  // the go-redis client was closed
-	earlier bool  // one failed before the context of the call ended
-	last    error // the last error
-	telling error // the last one that says more than that time ran out
+// failure is what the failed attempts of a call amount to.
+type failure struct {
+	maybeApplied bool  // one may have taken effect
+	refused      error // the server's last word, if it was a refusal
+	unclear      bool  // the last word does not tell what was done, nor would the next
+	closed       bool  // the go-redis client was closed
+	beforeEnd    bool  // one failed before the context of the call ended
+	last         error // the last error
+	specific     error // the last one that says more than that time ran out
 	// What of these is one and the same: errors of hooks may be of types that cannot be
 	// compared.
-	lastTells, lastRefuses, tellingRefuses bool
+	lastIsSpecific, lastIsRefusal, specificIsRefusal bool
 }
 
-// hear takes in how an attempt failed, and reports whether it may have an effect
+// add takes in how an attempt failed, and reports whether it may have an effect
 // yet. One that got no connection changes nothing of what the server had said before.
-func (v *verdict) hear(err error, unsent bool) bool {
+func (v *failure) add(err error, unsent bool) bool {
 	fault, code := lua.Classify(err)
-	v.last, v.lastTells, v.lastRefuses = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
+	v.last, v.lastIsSpecific, v.lastIsRefusal = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
 	defer func() {
-		if v.lastTells {
-			v.telling, v.tellingRefuses = err, v.lastRefuses
+		if v.lastIsSpecific {
+			v.specific, v.specificIsRefusal = err, v.lastIsRefusal
 		}
 	}()
-	v.failed, v.closed = false, fault == lua.Closed
+	v.unclear, v.closed = false, fault == lua.Closed
 	switch {
 	case errors.Is(err, errVoid):
 		v.refused = nil
@@ -188,26 +188,26 @@ func (v *verdict) hear(err error, unsent bool) bool {
 		fromServer := fault == lua.NotRun && code != ""
 		return !fromServer && !unsent
 	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
-		v.refused, v.lastRefuses = err, true
+		v.refused, v.lastIsRefusal = err, true
 	case fault == lua.Failed, errors.Is(err, sender.ErrExited):
 		v.refused = nil
-		v.failed, v.unsure = true, v.unsure || !unsent
+		v.unclear, v.maybeApplied = true, v.maybeApplied || !unsent
 		return !unsent
 	case fault == lua.Unanswered:
-		v.unsure = v.unsure || !unsent
+		v.maybeApplied = v.maybeApplied || !unsent
 		return true
 	}
 	return false
 }
 
 // isFinal reports whether there is no sense in another attempt.
-func (v *verdict) isFinal(c Operation) bool {
-	return v.closed || !c.RetryRefused && (v.refused != nil || v.failed)
+func (v *failure) isFinal(c Operation) bool {
+	return v.closed || !c.RetryRefused && (v.refused != nil || v.unclear)
 }
 
-func (v *verdict) kind() error {
+func (v *failure) kind() error {
 	switch {
-	case v.unsure:
+	case v.maybeApplied:
 		return lockerr.ErrIndeterminate
 	case v.closed:
 		return lockerr.ErrClosed
@@ -217,22 +217,22 @@ func (v *verdict) kind() error {
 	return lockerr.ErrUnavailable
 }
 
-// with is the cause to show beside the kind: what ended the call, or the last attempt's
+// cause is the cause to show beside the kind: what ended the call, or the last attempt's
 // error where that is nil; what was wrong before if that one was only cut short; and a
 // refusal if that is neither the kind nor the cause already.
-func (v *verdict) with(end error) error {
+func (v *failure) cause(end error) error {
 	cause, tells, refuses := end, false, false
 	if end == nil {
-		cause, tells, refuses = v.last, v.lastTells, v.lastRefuses
+		cause, tells, refuses = v.last, v.lastIsSpecific, v.lastIsRefusal
 	}
-	if v.telling != nil && !tells {
-		cause, refuses = joined.Errors(v.telling, cause), v.tellingRefuses
+	if v.specific != nil && !tells {
+		cause, refuses = joined.Errors(v.specific, cause), v.specificIsRefusal
 	}
 	if v.refused == nil {
 		return cause
 	}
 	refusal := v.refused
-	if v.unsure {
+	if v.maybeApplied {
 		refusal = fmt.Errorf("%w: %w", lockerr.ErrRefused, refusal)
 	}
 	if refuses {
@@ -241,14 +241,14 @@ func (v *verdict) with(end error) error {
 	return joined.Errors(refusal, cause)
 }
 
-// troubled is the error of a call that went wrong before its context ended, and not
+// failedEarlier is the error of a call that went wrong before its context ended, and not
 // because of that end alone.
-type troubled struct{ error }
+type failedEarlier struct{ error }
 
-func (t troubled) Unwrap() error { return t.error }
+func (t failedEarlier) Unwrap() error { return t.error }
 
-// ending is how an attempt ended that was not answered.
-type ending struct {
+// unansweredAttempt is how an attempt ended that was not answered.
+type unansweredAttempt struct {
 	unsent bool         // nothing was written, nor will be
 	left   *sender.Late // left behind; nil: not so
 }
@@ -257,7 +257,7 @@ type ending struct {
 // passed; then it is left behind. A client that closes
 // waits for the answer as long as it may: a grant that is left behind could be granted
 // after it was given back.
-func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how ending, err error) {
+func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
 	var stop <-chan struct{}
 	if c.StopOnClose {
 		stop = s.tasks.context().Done()
@@ -268,7 +268,7 @@ func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.
 		a.Stay()
 	}
 	v, err = send(ctx, s.withText(a), voidAfter)
-	how = ending{unsent: err != nil && a.Unsent(), left: a.Left()}
+	how = unansweredAttempt{unsent: err != nil && a.Unsent(), left: a.Left()}
 	if how.left != nil {
 		s.attempts.add()
 		how.left.Then(func(err error) {
