@@ -187,7 +187,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	case errors.Is(err, queue.ErrRemoved):
 		return nil, w.removedError()
 	}
-	return nil, w.GaveUp(ctx, err, w.notAcquired())
+	return nil, w.WaitError(ctx, err, w.notAcquired())
 }
 
 // setQueueState notes the place of the waiter.

@@ -74,7 +74,7 @@ func (p *poller) awaitSubscribed(ctx context.Context, refused lua.AcquireReply) 
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
 	if ctx.Err() != nil || p.request.Session.IsClosing() {
-		return p.request.gaveUp(ctx, ctx.Err(), refused)
+		return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
 	}
 	return nil
 }
@@ -121,9 +121,9 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, wakes <-chan struct
 		case <-p.suspect.C:
 			p.suspect.Check()
 		case <-ctx.Done():
-			return p.request.gaveUp(ctx, ctx.Err(), refused)
+			return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
 		case <-p.request.Session.Closing():
-			return p.request.gaveUp(ctx, ctx.Err(), refused)
+			return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
 		}
 	}
 }

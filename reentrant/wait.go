@@ -40,7 +40,7 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, suspect *mutex
 		case <-ctx.Done():
 		case <-w.Session.Closing():
 		}
-		return handoff{}, w.gaveUp(ctx, ctx.Err(), lua.AcquireReply{})
+		return handoff{}, w.waitErrorAfter(ctx, ctx.Err(), lua.AcquireReply{})
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acqui
 		case granted, w.NoteExpired(err):
 			err = nil
 		case err != nil:
-			err = w.gaveUp(ctx, err, busy)
+			err = w.waitErrorAfter(ctx, err, busy)
 		case answer.Value.Status == lua.Behind && !handedOn:
 			handedOn = true
 			w.GrantQueued(ctx, "lock")
@@ -142,9 +142,9 @@ func (w *request) discardAnswer(id string, answer session.Answer[lua.AcquireRepl
 	}
 }
 
-// gaveUp returns the error of a wait that ended.
-func (w *request) gaveUp(ctx context.Context, err error, last lua.AcquireReply) error {
-	return w.GaveUp(ctx, err, w.notAcquired(last))
+// waitErrorAfter returns the error of a wait that ended.
+func (w *request) waitErrorAfter(ctx context.Context, err error, last lua.AcquireReply) error {
+	return w.WaitError(ctx, err, w.notAcquired(last))
 }
 
 // notAcquired returns what a refusal says.

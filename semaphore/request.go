@@ -197,7 +197,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.WaitOptions{OnChange: w.notify})
 	if err != nil {
-		return nil, w.explained(ctx, err)
+		return nil, w.waitError(ctx, err)
 	}
 	return w.startHold(g), nil
 }
@@ -218,8 +218,8 @@ func (w *request) notAcquired(cause error) error {
 	}
 }
 
-// explained returns the error, for users, of a wait that ended.
-func (w *request) explained(ctx context.Context, err error) error {
+// waitError returns the error, for users, of a wait that ended.
+func (w *request) waitError(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
 	var lowered *queue.LimitError
 	switch {
@@ -230,7 +230,7 @@ func (w *request) explained(ctx context.Context, err error) error {
 	case errors.Is(err, queue.ErrRemoved):
 		return w.notAcquired(lockerr.ErrRemoved)
 	}
-	return w.session.GaveUp(ctx, session.Ended{
-		Call: w.waitOperation(), Err: err, Fault: w.lastFailure, Heard: w.queueState.Limit != 0, Refusal: w.notAcquired(session.Cause(ctx)),
+	return w.session.WaitError(ctx, session.WaitEnd{
+		Operation: w.waitOperation(), Err: err, LastFailure: w.lastFailure, Blocked: w.queueState.Limit != 0, NotAcquired: w.notAcquired(session.Cause(ctx)),
 	})
 }

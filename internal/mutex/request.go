@@ -208,18 +208,18 @@ func (w *Request) TrustExpired(sent time.Time) bool {
 	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
 }
 
-// GaveUp returns the error of a wait that ended with err; see [session.Ended]. last says what is
-// known of the holder. If last names none, GaveUp names an acquisition of this client that has the
+// WaitError returns the error of a wait that ended with err; see [session.WaitEnd]. last says what is
+// known of the holder. If last names none, WaitError names an acquisition of this client that has the
 // lock.
-func (w *Request) GaveUp(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
-	heard := last.Holder != ""
-	if a := w.State.Holder(); a != nil && !heard {
+func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
+	blocked := last.Holder != ""
+	if a := w.State.Holder(); a != nil && !blocked {
 		last.Holder, last.Description = a.ID, w.Session.About
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
 	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
-	return w.Session.GaveUp(ctx, session.Ended{
-		Call: w.NewOperation("lock", false), Err: err, Fault: w.State.LastFailure(), Heard: heard, Refusal: &last,
+	return w.Session.WaitError(ctx, session.WaitEnd{
+		Operation: w.NewOperation("lock", false), Err: err, LastFailure: w.State.LastFailure(), Blocked: blocked, NotAcquired: &last,
 	})
 }
 

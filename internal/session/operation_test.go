@@ -265,7 +265,7 @@ func TestAFailureBeforeTheEndIsNoRefusal(t *testing.T) {
 					cancel()
 					return 0, ctx.Err()
 				})
-				err = s.GaveUp(ctx, Ended{Call: call, Err: err, Heard: true, Refusal: refusal})
+				err = s.WaitError(ctx, WaitEnd{Operation: call, Err: err, Blocked: true, NotAcquired: refusal})
 				switch {
 				case c.unsure:
 					require.ErrorIs(t, err, lockerr.ErrIndeterminate)
