@@ -63,7 +63,7 @@ func send(ctx context.Context, rdb Redis, verb, script string, keys []string, ar
 		all = append(all, k)
 	}
 	all = append(all, args...)
-	cmd := newOnce(ctx, all)
+	cmd := newNoRetryCmd(ctx, all)
 	if err := rdb.Process(ctx, cmd); err != nil {
 		return nil, explained(err)
 	}

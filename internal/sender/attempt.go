@@ -17,8 +17,8 @@ type Attempt struct {
 	stop   <-chan struct{}
 	stays  bool
 
-	unsent bool
-	left   *Late
+	unsent    bool
+	abandoned *AbandonedCommand
 }
 
 // Attempt begins an attempt that is left when limit has passed, when stop is closed, or
@@ -40,7 +40,7 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	if a.stays && a.sender.beginDirect() {
 		return a.direct(ctx, cmd)
 	}
-	c := &command{Context: ctx, cmd: cmd, end: a.end, answered: make(chan struct{}), gone: make(chan struct{})}
+	c := &command{Context: ctx, cmd: cmd, end: a.end, answered: make(chan struct{}), abandoned: make(chan struct{})}
 	// Here, for a context may panic, and a worker must not.
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
 		c.end = deadline
@@ -53,14 +53,14 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	select {
 	case <-c.answered:
 	case <-done:
-		c.leave()
+		c.abandon()
 	case <-a.timer.C:
-		c.leave()
+		c.abandon()
 	case <-a.stop:
-		c.leave()
+		c.abandon()
 	}
-	if c.isLeft() {
-		a.left, a.unsent = c.late, !wasWritten(cmd)
+	if c.isAbandoned() {
+		a.abandoned, a.unsent = c.outcome, !wasWritten(cmd)
 		return ErrUnanswered
 	}
 	a.unsent = c.err != nil && !wasWritten(cmd)
@@ -70,7 +70,7 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 // direct sends in the goroutine of the caller, which saves the switch to a worker and back.
 func (a *Attempt) direct(ctx context.Context, cmd redis.Cmder) (err error) {
 	defer a.sender.endDirect()
-	err = a.sender.one(ctx, cmd)
+	err = a.sender.sendOne(ctx, cmd)
 	a.unsent = err != nil && !wasWritten(cmd)
 	return err
 }
@@ -86,5 +86,5 @@ func (a *Attempt) End() {
 // never will be.
 func (a *Attempt) Unsent() bool { return a.unsent }
 
-// Left is the command that was left behind; nil when all were answered.
-func (a *Attempt) Left() *Late { return a.left }
+// AbandonedCommand is the command that was left behind; nil when all were answered.
+func (a *Attempt) AbandonedCommand() *AbandonedCommand { return a.abandoned }

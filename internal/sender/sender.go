@@ -42,14 +42,14 @@ const (
 type Sender struct {
 	cfg Config
 
-	mu      sync.Mutex
-	queue   []*command // no worker has taken them yet
-	coming  bool       // a worker was started or woken for them
-	sending []*worker  // those that count, see sendingAtOnce
-	idle    []*worker  // the last one was busy last
-	direct  bool       // a caller sends by itself
-	alarm   bool       // look for slow workers soon
-	closed  bool
+	mu           sync.Mutex
+	queue        []*command // no worker has taken them yet
+	workerComing bool       // a worker was started or woken for them
+	sending      []*worker  // those that count, see sendingAtOnce
+	idle         []*worker  // the last one was busy last
+	direct       bool       // a caller sends by itself
+	slowTimerSet bool       // look for slow workers soon
+	closed       bool
 }
 
 // New makes a sender. It does no I/O and starts no goroutine.
@@ -78,16 +78,16 @@ func (s *Sender) enqueue(c *command) {
 // time, so that it finds all that has arrived until it is there.
 func (s *Sender) callWorker() {
 	switch {
-	case len(s.queue) == 0, s.coming:
+	case len(s.queue) == 0, s.workerComing:
 		return
 	case s.cfg.Pipeline != nil && len(s.sending) >= sendingAtOnce:
-		if !s.alarm {
-			s.alarm = true
-			time.AfterFunc(slowAfter, s.passSlow)
+		if !s.slowTimerSet {
+			s.slowTimerSet = true
+			time.AfterFunc(slowAfter, s.uncountSlow)
 		}
 		return
 	}
-	s.coming = true
+	s.workerComing = true
 	if last := len(s.idle) - 1; last >= 0 {
 		w := s.idle[last]
 		s.idle[last] = nil
@@ -99,11 +99,11 @@ func (s *Sender) callWorker() {
 	go w.work()
 }
 
-// passSlow stops counting workers that wait for an answer for long.
-func (s *Sender) passSlow() {
+// uncountSlow stops counting workers that wait for an answer for long.
+func (s *Sender) uncountSlow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alarm = false
+	s.slowTimerSet = false
 	s.sending = slices.DeleteFunc(s.sending, func(w *worker) bool { return time.Since(w.began) >= slowAfter })
 	s.callWorker()
 }
@@ -114,7 +114,7 @@ func (s *Sender) take(w *worker, called bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if called {
-		s.coming = false
+		s.workerComing = false
 	}
 	most := 1
 	if s.cfg.Pipeline != nil {
@@ -145,15 +145,15 @@ func (s *Sender) next(batch []*command, most int) []*command {
 		c := s.queue[0]
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
-		if !c.drop() {
+		if !c.dropUnsent() {
 			batch = append(batch, c)
 		}
 	}
 	return batch
 }
 
-// dismiss ends a worker that was idle for long. One that was called meanwhile goes on.
-func (s *Sender) dismiss(w *worker) {
+// endIdle ends a worker that was idle for long. One that was called meanwhile goes on.
+func (s *Sender) endIdle(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at := slices.Index(s.idle, w); at >= 0 {
@@ -162,17 +162,17 @@ func (s *Sender) dismiss(w *worker) {
 	}
 }
 
-// ended forgets a worker whose goroutine a hook has ended.
-func (s *Sender) ended(w *worker) {
+// workerExited forgets a worker whose goroutine a hook has ended.
+func (s *Sender) workerExited(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sending = slices.DeleteFunc(s.sending, func(other *worker) bool { return other == w })
 	s.callWorker()
 }
 
-// ErrExited is a command that did not return: a hook of go-redis ended its goroutine with
+// ErrGoexit is a command that did not return: a hook of go-redis ended its goroutine with
 // runtime.Goexit, as FailNow of a test does.
-var ErrExited = errors.New("the command did not return")
+var ErrGoexit = errors.New("the command did not return")
 
 // beginDirect reports whether a caller may send by itself. It may when nobody else sends:
 // commands of several callers go together, which costs less.
@@ -192,8 +192,8 @@ func (s *Sender) endDirect() {
 	s.direct = false
 }
 
-// one sends one command.
-func (s *Sender) one(ctx context.Context, cmd redis.Cmder) (err error) {
+// sendOne sends one command.
+func (s *Sender) sendOne(ctx context.Context, cmd redis.Cmder) (err error) {
 	defer s.recovered(&err)
 	return s.cfg.Redis.Process(ctx, cmd)
 }

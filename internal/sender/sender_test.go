@@ -90,7 +90,7 @@ func newCommand(name string) *tracked {
 	return &tracked{Cmd: redis.NewCmd(context.Background(), name)}
 }
 
-func (c *tracked) Leave() bool {
+func (c *tracked) Abandon() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left = c.left || !c.written
@@ -232,10 +232,10 @@ func TestACallerLeaves(t *testing.T) {
 				srv.mu.Unlock()
 				require.Error(t, sentWith.Err(), "go-redis is told, for what it may be waiting for")
 				ended := make(chan error, 2)
-				a.Left().Then(func(err error) { ended <- err })
+				a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
 				time.Sleep(3 * time.Hour)
 				require.NoError(t, <-ended, "it was answered late")
-				a.Left().Then(func(err error) { ended <- err })
+				a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
 				require.NoError(t, <-ended)
 			})
 		})
@@ -257,7 +257,7 @@ func TestWhatIsLeftInTheQueueIsNotSent(t *testing.T) {
 		require.ErrorIs(t, a.Process(t.Context(), newCommand("left")), ErrUnanswered)
 		require.True(t, a.Unsent())
 		ended := make(chan error, 1)
-		a.Left().Then(func(err error) { ended <- err })
+		a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
 		all.Wait()
 		require.NoError(t, s.send(t.Context(), "last", time.Second))
 		require.ErrorIs(t, <-ended, ErrNotSent)
@@ -272,7 +272,7 @@ func TestAHookThatDoesNotReturnIsAnError(t *testing.T) {
 		err  string
 	}{
 		"panic":  {func() { panic("hook") }, "panic: hook"},
-		"goexit": {runtime.Goexit, ErrExited.Error()},
+		"goexit": {runtime.Goexit, ErrGoexit.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -24,21 +24,21 @@ func (w *worker) work() {
 			called = false
 			w.send()
 		}
-		if !w.isCalled(idle) {
+		if !w.awaitCommand(idle) {
 			return
 		}
 	}
 }
 
-// isCalled waits for more to send. It reports false when the worker is to end.
-func (w *worker) isCalled(idle *time.Timer) bool {
+// awaitCommand waits for more to send. It reports false when the worker is to end.
+func (w *worker) awaitCommand(idle *time.Timer) bool {
 	idle.Reset(idleFor)
 	select {
 	case _, called := <-w.wake:
 		return called
 	case <-idle.C:
 	}
-	w.sender.dismiss(w)
+	w.sender.endIdle(w)
 	_, called := <-w.wake
 	return called
 }
@@ -49,25 +49,25 @@ func (w *worker) exited() {
 		return
 	}
 	for _, c := range w.batch {
-		c.answer(ErrExited)
+		c.answer(ErrGoexit)
 	}
-	w.sender.ended(w)
+	w.sender.workerExited(w)
 }
 
 func (w *worker) send() {
 	if len(w.batch) == 1 {
 		c := w.batch[0]
-		c.answer(w.sender.one(c, c.cmd))
+		c.answer(w.sender.sendOne(c, c.cmd))
 	} else {
-		w.pipeline()
+		w.sendPipeline()
 	}
 	clear(w.batch)
 	w.batch = w.batch[:0]
 }
 
-// pipeline sends several. Each one has an answer or an error of its own. go-redis, where it
+// sendPipeline sends several. Each one has an answer or an error of its own. go-redis, where it
 // looks at deadlines, gives up when the last of the attempts ends.
-func (w *worker) pipeline() {
+func (w *worker) sendPipeline() {
 	last := slices.MaxFunc(w.batch, func(a, b *command) int { return a.end.Compare(b.end) })
 	ctx, cancel := context.WithDeadline(context.Background(), last.end)
 	defer cancel()

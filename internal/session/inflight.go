@@ -54,12 +54,12 @@ func afterAll(contexts []context.Context, f func()) {
 // newInFlight returns one attempt without an answer, which is void after voidAfter in server time.
 // left is the attempt if it was left behind: it may still be answered. If left is nil, the attempt
 // broke off, and no answer will come.
-func newInFlight(s *Session, voidAfter lua.Time, left *sender.Late) InFlight {
+func newInFlight(s *Session, voidAfter lua.Time, left *sender.AbandonedCommand) InFlight {
 	valid := s.timeUntil(voidAfter)
 	ctx, settle := context.WithCancel(context.Background())
 	time.AfterFunc(valid, settle)
 	if left != nil {
-		left.Then(func(err error) {
+		left.OnEnd(func(err error) {
 			switch fault, _ := lua.Classify(err); {
 			case err == nil, errors.Is(err, sender.ErrNotSent), fault == lua.NotRun, fault == lua.Refused, fault == lua.Closed:
 				settle()

@@ -105,7 +105,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		}
 		failed.beforeEnd = failed.beforeEnd || ctx.Err() == nil
 		if failed.add(err, how.unsent) {
-			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.left))
+			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.abandoned))
 		}
 		if failed.isFinal(c) || !s.backoff(ctx, c, tries) {
 			failed.maybeApplied = failed.maybeApplied || c.MaybeApplied
@@ -189,7 +189,7 @@ func (v *failure) add(err error, unsent bool) bool {
 		return !fromServer && !unsent
 	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
 		v.refused, v.lastIsRefusal = err, true
-	case fault == lua.Failed, errors.Is(err, sender.ErrExited):
+	case fault == lua.Failed, errors.Is(err, sender.ErrGoexit):
 		v.refused = nil
 		v.unclear, v.maybeApplied = true, v.maybeApplied || !unsent
 		return !unsent
@@ -249,8 +249,8 @@ func (t failedEarlier) Unwrap() error { return t.error }
 
 // unansweredAttempt is how an attempt ended that was not answered.
 type unansweredAttempt struct {
-	unsent bool         // nothing was written, nor will be
-	left   *sender.Late // left behind; nil: not so
+	unsent    bool                     // nothing was written, nor will be
+	abandoned *sender.AbandonedCommand // left behind; nil: not so
 }
 
 // runAttempt sends once and waits until it is answered, ctx ends, or limit has
@@ -268,12 +268,12 @@ func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.
 		a.Stay()
 	}
 	v, err = send(ctx, s.withText(a), voidAfter)
-	how = unansweredAttempt{unsent: err != nil && a.Unsent(), left: a.Left()}
-	if how.left != nil {
-		s.attempts.add()
-		how.left.Then(func(err error) {
+	how = unansweredAttempt{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
+	if how.abandoned != nil {
+		s.abandonedAttempts.add()
+		how.abandoned.OnEnd(func(err error) {
 			s.lateAnswer(err, time.Since(began))
-			s.attempts.done()
+			s.abandonedAttempts.done()
 		})
 	}
 	if how.unsent && !isClosed(err) {
@@ -299,7 +299,7 @@ func (s *Session) panicked(p any) error {
 		s.Write(slog.LevelError, "redlatch: a command panicked",
 			slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
 	}
-	return fmt.Errorf("%w: panic: %v", sender.ErrExited, p)
+	return fmt.Errorf("%w: panic: %v", sender.ErrGoexit, p)
 }
 
 // errUnsent is beside the error of an attempt that got no connection.

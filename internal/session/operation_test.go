@@ -55,11 +55,11 @@ func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 // effect any more, because they were answered or are void. One of them is not enough.
 func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 	const valid = 2 * time.Second
-	play := func(t *testing.T, test func(one, other *sender.Late, released *atomic.Int64)) {
+	play := func(t *testing.T, test func(one, other *sender.AbandonedCommand, released *atomic.Int64)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
 			require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
-			one, other := new(sender.Late), new(sender.Late)
+			one, other := new(sender.AbandonedCommand), new(sender.AbandonedCommand)
 			left := newInFlight(s, s.Now().Add(valid), one).Merge(newInFlight(s, s.Now().Add(valid), other))
 			var released atomic.Int64
 			s.CleanUp(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
@@ -71,7 +71,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 		})
 	}
 	t.Run("both are answered", func(t *testing.T) {
-		play(t, func(one, other *sender.Late, released *atomic.Int64) {
+		play(t, func(one, other *sender.AbandonedCommand, released *atomic.Int64) {
 			other.End(redis.ErrPoolTimeout)
 			synctest.Wait()
 			require.EqualValues(t, 1, released.Load())
@@ -79,7 +79,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 		})
 	})
 	t.Run("one is answered and one breaks off", func(t *testing.T) {
-		play(t, func(one, other *sender.Late, released *atomic.Int64) {
+		play(t, func(one, other *sender.AbandonedCommand, released *atomic.Int64) {
 			one.End(nil)
 			other.End(io.EOF)
 			time.Sleep(valid - time.Millisecond)
@@ -436,7 +436,7 @@ func TestAClosedClientLeavesNothingInFlight(t *testing.T) {
 func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{})
-		left := new(sender.Late)
+		left := new(sender.AbandonedCommand)
 		inFlight := newInFlight(s, s.Now().Add(time.Minute), left)
 		require.Len(t, inFlight.pending(), 1)
 		left.End(sender.ErrNotSent)

@@ -50,13 +50,13 @@ type Session struct {
 
 	logLines logLines
 
-	sender    *sender.Sender
-	attempts  tasks // those left behind run until go-redis returns
-	link      link
-	needsText atomic.Bool // a server said too late that it lacks a script
-	cleanups  cleanupQueue
-	dropped   dropped
-	kept      [kinds]Renewer
+	sender            *sender.Sender
+	abandonedAttempts tasks // those left behind run until go-redis returns
+	link              link
+	needsText         atomic.Bool // a server said too late that it lacks a script
+	cleanups          cleanupQueue
+	dropped           dropped
+	kept              [kinds]Renewer
 
 	cluster atomic.Bool
 
@@ -182,7 +182,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
-	_ = s.attempts.wait(bounded)
+	_ = s.abandonedAttempts.wait(bounded)
 	s.dropped.flush(s.Log)
 	s.logLines.flush()
 	return err

@@ -19,15 +19,15 @@ func (f onWire) Process(_ context.Context, cmd redis.Cmder) error {
 	return errors.New("no reply")
 }
 
-// leaver is what a command is for those who stop waiting for it.
-type leaver interface{ Leave() (wasWritten bool) }
+// abandoner is what a command is for callers that stop waiting for it.
+type abandoner interface{ Abandon() (wasWritten bool) }
 
 // Whoever left without a connection was told that nothing was sent: a connection
 // that comes later must not make that untrue.
 func TestCommandThatWasLeftIsNotWritten(t *testing.T) {
 	_, err := lua.Release(t.Context(), onWire(func(cmd redis.Cmder) {
-		require.False(t, cmd.(leaver).Leave(), "not written yet")
-		require.False(t, cmd.(leaver).Leave(), "nor will it be")
+		require.False(t, cmd.(abandoner).Abandon(), "not written yet")
+		require.False(t, cmd.(abandoner).Abandon(), "nor will it be")
 		require.Equal(t, []any{"ping"}, cmd.Args())
 	}), lua.ReleaseParams{LockKey: "door", Channel: "c", Acquisition: "a:1"})
 	require.Error(t, err)
@@ -36,7 +36,7 @@ func TestCommandThatWasLeftIsNotWritten(t *testing.T) {
 func TestCommandThatWasWrittenWasWritten(t *testing.T) {
 	_, err := lua.Release(t.Context(), onWire(func(cmd redis.Cmder) {
 		require.Equal(t, "evalsha", cmd.Args()[0])
-		require.True(t, cmd.(leaver).Leave())
+		require.True(t, cmd.(abandoner).Abandon())
 		require.Equal(t, "evalsha", cmd.Args()[0], "go-redis may ask twice")
 	}), lua.ReleaseParams{LockKey: "door", Channel: "c", Acquisition: "a:1"})
 	require.Error(t, err)
