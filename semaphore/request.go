@@ -26,10 +26,10 @@ const (
 type request struct {
 	*Semaphore
 
-	session *session.Session
-	units   int
-	owner   *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
-	site    acquisition.Site
+	session  *session.Session
+	units    int
+	owner    *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
+	callSite acquisition.CallSite
 
 	ticket       int64 // 0 until it has one
 	queueState   lua.Place
@@ -157,7 +157,7 @@ func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
 		Name: w.keys.Name, ReleaseOp: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
-	}, w.site)
+	}, w.callSite)
 	w.family.granted(g.ID, permit{h.A, w.units})
 	return h
 }

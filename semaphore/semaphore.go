@@ -163,5 +163,5 @@ func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
 		ss.EndRequest()
 		return nil, &lockerr.OpError{Op: opAcquire, Name: s.keys.Name, Err: session.Cause(ctx)}
 	}
-	return &request{Semaphore: s, session: ss, units: n, owner: by, site: acquisition.Here()}, nil
+	return &request{Semaphore: s, session: ss, units: n, owner: by, callSite: acquisition.CallerSite()}, nil
 }

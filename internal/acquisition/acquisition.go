@@ -91,7 +91,7 @@ type Acquisition struct {
 }
 
 // Start starts to keep a fresh grant alive and returns its first hold.
-func Start(s *session.Session, k Backend, g Grant, site Site) *Hold {
+func Start(s *session.Session, k Backend, g Grant, site CallSite) *Hold {
 	a := &Acquisition{
 		Grant: g, session: s, backend: k,
 		commandLock: make(chan struct{}, 1),
@@ -125,7 +125,7 @@ const goneReason = "redis has it no more: it expired, was removed or was taken o
 
 // Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
 // ErrAlreadyReleased if the acquisition was released meanwhile, and a *LostError if it was lost.
-func (a *Acquisition) Reenter(ctx context.Context, site Site) (*Hold, error) {
+func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error) {
 	if err := a.lockCommands(ctx, "lock"); err != nil {
 		return nil, err
 	}
@@ -372,14 +372,14 @@ func (a *Acquisition) IsLive() bool {
 	return a.state == live
 }
 
-// Site returns where the oldest hold that is still open was acquired.
-func (a *Acquisition) Site() Site {
+// OldestCallSite returns where the oldest hold that is still open was acquired.
+func (a *Acquisition) OldestCallSite() CallSite {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.open) == 0 {
-		return Site{}
+		return CallSite{}
 	}
-	return a.open[0].site
+	return a.open[0].callSite
 }
 
 // TrustedUntil returns the time when trust in the lease ends, unless it is renewed before.

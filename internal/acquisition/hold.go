@@ -15,8 +15,8 @@ import (
 // Hold is one of the holds of an acquisition, behind the handle that the user has. It must not
 // refer to that handle: the client notices a forgotten hold because its handle becomes garbage.
 type Hold struct {
-	A    *Acquisition
-	site Site
+	A        *Acquisition
+	callSite CallSite
 
 	// Guarded by A.mu.
 	released      bool
@@ -64,8 +64,8 @@ func (a *Acquisition) endedBy(cause error) bool {
 }
 
 // newHold adds an open hold. The caller holds a.mu, or a is not shared yet.
-func (a *Acquisition) newHold(site Site) *Hold {
-	h := &Hold{A: a, site: site}
+func (a *Acquisition) newHold(site CallSite) *Hold {
+	h := &Hold{A: a, callSite: site}
 	a.open = append(a.open, h)
 	return h
 }
@@ -329,7 +329,7 @@ func (h *Hold) HandleCollected() {
 		becomes = "other holds keep its lock"
 	}
 	a.session.Dropped(becomes,
-		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.site.String()))
+		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
 }
 
 // Trusted reports whether the hold may be relied on now.

@@ -29,7 +29,7 @@ type Request struct {
 	Keys     key.Mutex
 	Settings *settings.Lock
 	Owner    *owner.Owner
-	Site     acquisition.Site
+	CallSite acquisition.CallSite
 
 	maybeApplied bool // a request under an id that was given up may have taken effect
 }
@@ -52,7 +52,7 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 	}
 	return &Request{
 		Registry: n.Registry, State: n.Registry.AcquireRef(n.Keys.Lock), Session: s,
-		Keys: n.Keys, Settings: &n.Settings, Owner: by, Site: acquisition.Here(),
+		Keys: n.Keys, Settings: &n.Settings, Owner: by, CallSite: acquisition.CallerSite(),
 	}, nil
 }
 
@@ -84,7 +84,7 @@ func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, e
 	if a == nil {
 		return nil, false, nil
 	}
-	h, err = a.Reenter(ctx, w.Site)
+	h, err = a.Reenter(ctx, w.CallSite)
 	switch {
 	case !errors.Is(err, acquisition.ErrAlreadyReleased):
 		return h, true, err
@@ -185,7 +185,7 @@ func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64
 		Name: w.Keys.Lock, ReleaseOp: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
-	}, w.Site)
+	}, w.CallSite)
 }
 
 // RemoveAcquisition ends what Begin began.

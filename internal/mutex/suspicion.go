@@ -39,7 +39,7 @@ func (s *Suspicion) Check() {
 	}
 	s.request.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
 		slog.String("hint", hint), slog.String("lock", s.request.Keys.Lock), slog.Duration("waited", s.request.Settings.Suspect),
-		slog.String("waiting_at", s.request.Site.String()), slog.String("held_since", holder.Site().String()))
+		slog.String("waiting_at", s.request.CallSite.String()), slog.String("held_since", holder.OldestCallSite().String()))
 }
 
 // Stop stops the timer.
