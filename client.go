@@ -198,7 +198,7 @@ func (c *Client) Close(ctx context.Context) error {
 		return c.awaitClosed(ctx)
 	}
 	defer close(c.closed)
-	ctx, cancel := session.Outlasting(ctx, c.session.IsOwnClose) // it may be that of a hold, which Close ends
+	ctx, cancel := session.WithoutOwnCancel(ctx, c.session.IsOwnClose) // it may be that of a hold, which Close ends
 	defer cancel()
 	held := append(c.registry.Held(), c.permits.Held()...) // the session closes: nothing new comes
 	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))

@@ -104,7 +104,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	}
 	defer shared.Close()
 	w := m.wrap(shared)
-	bounded, cancel := session.Shortly(ctx)
+	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	if h, has, err := w.Reenter(bounded); has {
 		return w.NewHandle(ctx, h, err)
@@ -148,7 +148,7 @@ func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waite
 	if err := m.coreOrEmpty().Check(ctx); err != nil {
 		return nil, 0, err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	return m.inspector().List(ctx, skip, show)
 }
@@ -168,7 +168,7 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 	if err := m.coreOrEmpty().Check(ctx); err != nil {
 		return false, err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	return m.inspector().Remove(ctx, acquisition)
 }

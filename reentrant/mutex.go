@@ -109,7 +109,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	}
 	w := m.wrap(shared)
 	defer w.finish()
-	bounded, cancel := session.Shortly(ctx)
+	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	for {
 		if h, has, err := w.Reenter(bounded); has {

@@ -181,7 +181,7 @@ func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.W
 	if err := s.check(ctx); err != nil {
 		return nil, 0, err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	return s.inspector().List(ctx, skip, show)
 }
@@ -202,7 +202,7 @@ func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (remov
 	if err := s.check(ctx); err != nil {
 		return false, err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	return s.inspector().Remove(ctx, acquisition)
 }
@@ -212,7 +212,7 @@ func runOperation[T any](ctx context.Context, s *Semaphore, call session.Operati
 	if err := s.check(ctx); err != nil {
 		return session.Answer[T]{}, err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	call.Name, call.AttemptTimeout, call.StopOnClose = s.keys.Name, settings.DefaultAttemptTimeout, true
 	return session.Do(ctx, s.family.session, call, send)

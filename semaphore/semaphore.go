@@ -103,7 +103,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 		return nil, err
 	}
 	defer w.session.EndRequest()
-	bounded, cancel := session.Shortly(ctx)
+	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	h, err := w.try(bounded)
 	return w.newHandle(ctx, h, err)

@@ -52,7 +52,7 @@ const maxParallelReleases = 64 // bounds the releases at a time: a client may ho
 func releaseAllOnce(ctx context.Context, all []*closeRelease) (failed []*closeRelease) {
 	briefly := min(500*time.Millisecond+time.Duration(len(all))*time.Millisecond, 2*time.Second)
 	end := time.Now().Add(briefly)
-	ctx, cancel := session.Within(ctx, end, "gave up after "+briefly.String())
+	ctx, cancel := session.WithDeadlineReason(ctx, end, "gave up after "+briefly.String())
 	defer cancel()
 	share := briefly / 2 * maxParallelReleases / time.Duration(max(len(all), maxParallelReleases))
 	slots := make(chan struct{}, maxParallelReleases)
@@ -91,7 +91,7 @@ func releaseAll(ctx context.Context, all []*closeRelease, until func(*Acquisitio
 			if c.err != nil && !time.Now().Before(end) {
 				return nil // its time is over, and its error is known
 			}
-			ctx, cancel := session.Within(ctx, end, trustEnded)
+			ctx, cancel := session.WithDeadlineReason(ctx, end, trustEnded)
 			defer cancel()
 			c.err = c.a.releaseForClose(ctx)
 			return nil

@@ -169,10 +169,10 @@ func (h *Hold) unlockInBackground() {
 // not that ctx was cancelled.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
-		return session.Beyond(ctx, a.Settings.AttemptTimeout())
+		return session.DetachedWithTimeout(ctx, a.Settings.AttemptTimeout())
 	}
-	outlasting, stop := session.Outlasting(ctx, a.endedBy)
-	within, cancel := session.Within(outlasting, a.retriesUntil(time.Now()), trustEnded)
+	outlasting, stop := session.WithoutOwnCancel(ctx, a.endedBy)
+	within, cancel := session.WithDeadlineReason(outlasting, a.retriesUntil(time.Now()), trustEnded)
 	return within, func() { cancel(); stop() }
 }
 

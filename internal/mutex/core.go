@@ -58,7 +58,7 @@ func (n *Core) Inspect(ctx context.Context) (lock.Info, error) {
 	if err := n.Check(ctx); err != nil {
 		return lock.Info{}, err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	answer, err := RunOperation(ctx, n, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
 		return lua.Inspect(ctx, rdb, n.Keys.Lock, n.Keys.Fence)
@@ -141,7 +141,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 	if err := n.Check(ctx); err != nil {
 		return "", err
 	}
-	ctx, cancel := session.Shortly(ctx)
+	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
 		answer, err := RunOperation(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {

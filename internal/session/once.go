@@ -8,7 +8,7 @@ type onceKey struct{}
 // attempt has failed. An attempt without an answer goes on for as long as it may.
 func Once(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	failed := func() { cancel(limit{why: "tried once"}) }
+	failed := func() { cancel(ownDeadline{why: "tried once"}) }
 	return context.WithValue(ctx, onceKey{}, failed), func() { cancel(nil) }
 }
 

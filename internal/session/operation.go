@@ -345,5 +345,5 @@ func (c Operation) opError(ctx context.Context, s *Session, kind, err error) err
 	if c.StopOnClose && s.IsClosing() {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
 	}
-	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: joined.Errors(Cause(ctx), ownTime(err))}
+	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: joined.Errors(Cause(ctx), hideTimeout(err))}
 }

@@ -320,7 +320,7 @@ func TestTimeOfAnAttemptIsNoDeadlineOfTheCaller(t *testing.T) {
 			<-dialling.Done()
 			return fmt.Errorf("dial: %w", dialling.Err())
 		})})
-		ctx, cancel := Within(t.Context(), time.Now().Add(5*time.Second), "gave up after 5s")
+		ctx, cancel := WithDeadlineReason(t.Context(), time.Now().Add(5*time.Second), "gave up after 5s")
 		defer cancel()
 		_, err := Do(ctx, s, Operation{Op: "inspect", Name: "x", AttemptTimeout: time.Second},
 			func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectReply, error) {
@@ -459,7 +459,7 @@ func TestOnlyAFirstAttemptThatNothingEndsStays(t *testing.T) {
 	forever := func(*testing.T) context.Context { return endless }
 	within := func(d time.Duration) func(t *testing.T) context.Context {
 		return func(t *testing.T) context.Context {
-			ctx, cancel := Within(endless, time.Now().Add(d), "that is enough")
+			ctx, cancel := WithDeadlineReason(endless, time.Now().Add(d), "that is enough")
 			t.Cleanup(cancel)
 			return ctx
 		}

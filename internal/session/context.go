@@ -22,27 +22,27 @@ func CheckContext(ctx context.Context) error {
 // them panics, as those of a typed nil do.
 func TouchContext(ctx context.Context) {
 	_, _ = ctx.Deadline()
-	_, _, _ = ctx.Done(), ctx.Err(), ctx.Value(touched{})
+	_, _, _ = ctx.Done(), ctx.Err(), ctx.Value(touchKey{})
 }
 
-// touched is a key that no context has.
-type touched struct{}
+// touchKey is a key that no context has.
+type touchKey struct{}
 
-// limit is the cause of an end that redlatch itself gives to a context, and what errors
+// ownDeadline is the cause of an end that redlatch itself gives to a context, and what errors
 // say instead of that end.
-type limit struct {
-	why    string
-	before error // why the caller's context has ended; nil if it has not
+type ownDeadline struct {
+	why         string
+	callerCause error // why the caller's context has ended; nil if it has not
 }
 
-func (l limit) Error() string { return l.why }
-func (l limit) Unwrap() error { return l.before }
+func (l ownDeadline) Error() string { return l.why }
+func (l ownDeadline) Unwrap() error { return l.callerCause }
 
-// Within returns a context that ends at that instant. Errors then say why, and do
+// WithDeadlineReason returns a context that ends at that instant. Errors then say why, and do
 // not match context.DeadlineExceeded: the caller has set no deadline.
-func Within(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
+func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
 	endless := ctx.Done() == nil
-	ctx, cancel := context.WithDeadlineCause(ctx, end, limit{why: why})
+	ctx, cancel := context.WithDeadlineCause(ctx, end, ownDeadline{why: why})
 	if endless {
 		ctx = lasting{ctx, end}
 	}
@@ -63,28 +63,28 @@ func lasts(ctx context.Context, d time.Duration) bool {
 	return ctx.Done() == nil
 }
 
-// Beyond returns a context for what is to be done within d though ctx has ended.
-func Beyond(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	cause := limit{why: "gave up after " + d.String() + ", of a context that had ended before: " + Cause(ctx).Error(), before: Cause(ctx)}
+// DetachedWithTimeout returns a context for what is to be done within d though ctx has ended.
+func DetachedWithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	cause := ownDeadline{why: "gave up after " + d.String() + ", of a context that had ended before: " + Cause(ctx).Error(), callerCause: Cause(ctx)}
 	return context.WithTimeoutCause(context.WithoutCancel(ctx), d, cause)
 }
 
-// Shortly bounds an operation that does not wait for a lock, where its caller sets no
+// WithDefaultTimeout bounds an operation that does not wait for a lock, where its caller sets no
 // end: it goes on trying to reach Redis for a few seconds.
-func Shortly(ctx context.Context) (context.Context, context.CancelFunc) {
-	return Within(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
+func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return WithDeadlineReason(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
 }
 
-// Outlasting returns a context that ends with ctx, and of whose end errors say what
+// WithoutOwnCancel returns a context that ends with ctx, and of whose end errors say what
 // they would of that of ctx. But where ctx ends because of the very call that uses it, which
 // isOwn finds out from the cause of ctx, the result goes on until the deadline of ctx.
 // Nobody can tell whether ctx would have been cancelled after that.
-func Outlasting(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
+func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
 	if ctx.Done() == nil {
 		return ctx, func() {}
 	}
 	outlasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	end := func(cause error) { cancel(limit{why: cause.Error(), before: cause}) }
+	end := func(cause error) { cancel(ownDeadline{why: cause.Error(), callerCause: cause}) }
 	stop := context.AfterFunc(ctx, func() {
 		if !isOwn(context.Cause(ctx)) {
 			end(Cause(ctx))
@@ -105,13 +105,13 @@ func Cause(ctx context.Context) error {
 	if err == nil || cause == nil {
 		return cause
 	}
-	if own, ok := cause.(limit); ok { //nolint:errorlint // one inside of a cause is of another call
+	if own, ok := cause.(ownDeadline); ok { //nolint:errorlint // one inside of a cause is of another call
 		return own
 	}
 	if errors.Is(cause, err) {
-		return &foreign{cause}
+		return &foreignCause{cause}
 	}
-	return joined.Errors(err, &foreign{cause})
+	return joined.Errors(err, &foreignCause{cause})
 }
 
 // CauseFor is Cause for a call that takes the lock of that name: where ctx ended because
@@ -124,19 +124,19 @@ func CauseFor(ctx context.Context, name string) error {
 	return Cause(ctx)
 }
 
-// foreign is the cause with which somebody else ended a context. An error of redlatch
+// foreignCause is the cause with which somebody else ended a context. An error of redlatch
 // inside of it says what happened to another call or lock: that one was lost, for
 // instance, and cancelled the context of its hold. It is shown, and errors.Is and
 // errors.As do not find it.
-type foreign struct{ cause error }
+type foreignCause struct{ cause error }
 
-func (f *foreign) Error() string { return joined.Line(f.cause.Error()) }
+func (f *foreignCause) Error() string { return joined.Line(f.cause.Error()) }
 
-func (f *foreign) Is(target error) bool {
-	return !slices.Contains(ofCalls, target) && errors.Is(f.cause, target)
+func (f *foreignCause) Is(target error) bool {
+	return !slices.Contains(operationErrors, target) && errors.Is(f.cause, target)
 }
 
-func (f *foreign) As(target any) bool {
+func (f *foreignCause) As(target any) bool {
 	switch target.(type) {
 	case **lockerr.OpError, **lockerr.NotAcquiredError, **lockerr.LostError, **lockerr.LimitError, **lockerr.ConfigError, *failedEarlier:
 		return false
@@ -144,17 +144,17 @@ func (f *foreign) As(target any) bool {
 	return errors.As(f.cause, target)
 }
 
-// ofCalls are the errors that say what became of one call.
-var ofCalls = []error{
+// operationErrors are the errors that say what became of one call.
+var operationErrors = []error{
 	lockerr.ErrNotAcquired, lockerr.ErrRemoved, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
 	lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig, ErrWindowExpired,
 }
 
-// ownTime hides from errors.Is that an attempt ran out of the time it was given
+// hideTimeout hides from errors.Is that an attempt ran out of the time it was given
 // here. That the caller's context has ended is said by Cause.
-func ownTime(err error) error {
+func hideTimeout(err error) error {
 	if isEndOfContext(err) {
-		return timed{err}
+		return hiddenTimeout{err}
 	}
 	return err
 }
@@ -163,14 +163,14 @@ func isEndOfContext(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-type timed struct{ err error }
+type hiddenTimeout struct{ err error }
 
-func (t timed) Error() string { return t.err.Error() }
+func (t hiddenTimeout) Error() string { return t.err.Error() }
 
 // Is matches what the error matches, but for the ends of contexts.
-func (t timed) Is(target error) bool {
+func (t hiddenTimeout) Is(target error) bool {
 	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(t.err, target)
 }
 
 // As finds what the error has inside.
-func (t timed) As(target any) bool { return errors.As(t.err, target) }
+func (t hiddenTimeout) As(target any) bool { return errors.As(t.err, target) }
