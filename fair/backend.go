@@ -19,7 +19,7 @@ type backend struct {
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.ID)
 	if err != nil {
-		if !session.IsOnce(ctx) {
+		if !session.IsSingleAttempt(ctx) {
 			k.CleanUp(a.ID, session.InFlight{})
 		}
 		return err

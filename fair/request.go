@@ -116,7 +116,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // releaseOrLeaveOnce sends one command of leave.
 func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
 	s := w.Session
-	return session.Do(ctx, s, w.NewOperation("unlock", true).Under(ctx),
+	return session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
 			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,

@@ -107,7 +107,7 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.request.Release(ctx, a.ID, 0)
 	if err != nil {
-		if !session.IsOnce(ctx) {
+		if !session.IsSingleAttempt(ctx) {
 			k.CleanUp(a.ID, session.InFlight{})
 		}
 		return err

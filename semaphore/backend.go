@@ -28,7 +28,7 @@ func (k *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acqu
 // the background. So no error of a later command hides that answer.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.ID)
-	if err != nil && !session.IsOnce(ctx) || answer.Value.More {
+	if err != nil && !session.IsSingleAttempt(ctx) || answer.Value.More {
 		k.CleanUp(a.ID, session.InFlight{})
 	}
 	if err != nil {

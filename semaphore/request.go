@@ -127,7 +127,7 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Beat
 // the lease ends. release is one command. If there is more to hand on, CleanUp does the rest.
 func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Operation{Op: opRelease, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
-	return session.Do(ctx, w.session, call.Under(ctx),
+	return session.Do(ctx, w.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
 				Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,

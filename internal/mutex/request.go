@@ -145,7 +145,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 // retried even if Redis refuses it, because a permission may come back before the lease ends.
 func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
-	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).Under(ctx),
+	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
 			return lua.Release(ctx, rdb, lua.ReleaseParams{
 				LockKey: w.Keys.Lock, QueueKey: w.Keys.Queue, Channel: w.Keys.Channel,
