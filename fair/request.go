@@ -23,7 +23,7 @@ type request struct {
 	ticket       int64 // 0 until it has one
 	queueState   lua.Place
 	queueStateAt lua.Time // when the client last learned of the place
-	pace         session.Pace
+	timeout      session.AdaptiveTimeout
 
 	droppingExpired bool // the last join found the lock free, and dead waiters to drop
 }
@@ -42,7 +42,7 @@ func (w *request) Spec(id string) queue.Spec[lua.Beat] {
 func (w *request) waitOperation() session.Operation {
 	call := w.NewOperation("lock", false)
 	call.MaxBackoff = w.Settings.Heartbeat / 3
-	call.Pace = &w.pace
+	call.Adaptive = &w.timeout
 	return call
 }
 

@@ -35,7 +35,7 @@ type request struct {
 	queueState   lua.Place
 	lastFailure  error // why Redis could not be asked lately; nil when it could
 	maybeApplied bool  // a request under an id that was given up may have taken effect
-	pace         session.Pace
+	timeout      session.AdaptiveTimeout
 }
 
 func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
@@ -64,7 +64,7 @@ func (w *request) waitOperation() session.Operation {
 	return session.Operation{
 		Op: opAcquire, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
 		MaxBackoff: w.settings.Heartbeat / 3, OnAttempt: func(err error) { w.lastFailure = err }, MaybeApplied: w.maybeApplied,
-		Pace: &w.pace,
+		Adaptive: &w.timeout,
 	}
 }
 

@@ -32,9 +32,9 @@ type Operation struct {
 	// that goes on after it. The first attempts get a part of it, or of the Window, so
 	// that a lost one leaves time for another. 0: the Window alone.
 	Share time.Duration
-	// Pace is what earlier calls of the same wait have learned of the link; nil: nothing is
+	// Adaptive is what earlier calls of the same wait have learned of the link; nil: nothing is
 	// learned. It is for one goroutine.
-	Pace *Pace
+	Adaptive *AdaptiveTimeout
 	// MaybeApplied says that an earlier request for the same may have taken effect.
 	MaybeApplied bool
 }
@@ -77,10 +77,10 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			first = out.Sent
 		}
 		since := out.Sent.Sub(first)
-		limit := c.timeoutFor(since, s.link.least())
+		limit := c.timeoutFor(since, s.latency.minTimeout())
 		valid := c.validFor(since, limit)
 		if valid <= 0 {
-			c.Pace.expired(c.Window)
+			c.Adaptive.onExpired(c.Window)
 			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
 		voidAfter := s.Now().Add(valid)
@@ -95,11 +95,11 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		}
 		if err == nil {
 			took := time.Since(out.Sent)
-			c.Pace.answered(took)
+			c.Adaptive.onAnswer(took)
 			if took < limit {
-				s.promptAnswer(took)
+				s.onPromptAnswer(took)
 			} else { // stayed for it
-				s.lateAnswer(nil, took)
+				s.onLateAnswer(nil, took)
 			}
 			return out, nil
 		}
@@ -138,7 +138,7 @@ func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
 	d, longest := c.AttemptTimeout, 4*c.AttemptTimeout
 	if share := max(c.Window, c.Share); share > 0 {
-		d, longest = min(d, max(share/4, since, c.Pace.least(), least)), share
+		d, longest = min(d, max(share/4, since, c.Adaptive.value(), least)), share
 	}
 	return max(d, min(known, longest))
 }
@@ -267,12 +267,12 @@ func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.
 	if stays {
 		a.Stay()
 	}
-	v, err = send(ctx, s.withText(a), voidAfter)
+	v, err = send(ctx, s.withEval(a), voidAfter)
 	how = unansweredAttempt{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
 	if how.abandoned != nil {
 		s.abandonedAttempts.add()
 		how.abandoned.OnEnd(func(err error) {
-			s.lateAnswer(err, time.Since(began))
+			s.onLateAnswer(err, time.Since(began))
 			s.abandonedAttempts.done()
 		})
 	}

@@ -204,10 +204,10 @@ func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now atomic.Int64
 		s := fresh(t, Config{Redis: slowServer(func() time.Duration { return time.Duration(now.Load()) })})
-		var pace Pace
+		var pace AdaptiveTimeout
 		ask := func(takes time.Duration) error {
 			now.Store(int64(takes))
-			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window, Pace: &pace}, isHeard)
+			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window, Adaptive: &pace}, isHeard)
 			return err
 		}
 		expired := 0
@@ -359,14 +359,14 @@ func TestALinkSlowerThanOneAttemptIsLearned(t *testing.T) {
 
 // A server that stood still for long, but only once, does not make later attempts longer.
 func TestOneSlowAnswerIsForgottenWithTheNextPromptOne(t *testing.T) {
-	var l link
-	require.Zero(t, l.least())
-	l.late(10 * time.Second)
-	require.Equal(t, 20*time.Second, l.least())
-	l.prompt(30 * time.Millisecond)
-	require.Equal(t, 60*time.Millisecond, l.least())
-	l.prompt(time.Second)
-	require.Equal(t, 60*time.Millisecond, l.least(), "a prompt answer never makes it longer")
+	var l latency
+	require.Zero(t, l.minTimeout())
+	l.onLateAnswer(10 * time.Second)
+	require.Equal(t, 20*time.Second, l.minTimeout())
+	l.onPromptAnswer(30 * time.Millisecond)
+	require.Equal(t, 60*time.Millisecond, l.minTimeout())
+	l.onPromptAnswer(time.Second)
+	require.Equal(t, 60*time.Millisecond, l.minTimeout(), "a prompt answer never makes it longer")
 }
 
 // A server lacks a script, and says so after the attempt was left behind. The next attempt sends
@@ -411,7 +411,7 @@ func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 		const limit, known = time.Second, 8 * time.Second
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return nil })})
 		require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
-		s.link.late(known / 2)
+		s.latency.onLateAnswer(known / 2)
 		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: time.Minute},
 			func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {
 				require.Equal(t, s.Now().Add(known), voidAfter)
@@ -520,6 +520,6 @@ func TestAnAnswerThatACallerStayedForTeaches(t *testing.T) {
 		require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
 		_, err := Do(context.Background(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit}, isHeard)
 		require.NoError(t, err)
-		require.Equal(t, 2*takes, s.link.least())
+		require.Equal(t, 2*takes, s.latency.minTimeout())
 	})
 }

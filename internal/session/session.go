@@ -52,8 +52,8 @@ type Session struct {
 
 	sender            *sender.Sender
 	abandonedAttempts tasks // those left behind run until go-redis returns
-	link              link
-	needsText         atomic.Bool // a server said too late that it lacks a script
+	latency           latency
+	needsEval         atomic.Bool // a server said too late that it lacks a script
 	cleanups          cleanupQueue
 	dropped           dropped
 	kept              [kinds]Renewer
