@@ -328,7 +328,7 @@ func (h *Hold) HandleCollected() {
 	if !lastOne {
 		becomes = "other holds keep its lock"
 	}
-	a.session.Dropped(becomes,
+	a.session.ReportLeak(becomes,
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
 }
 

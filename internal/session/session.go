@@ -55,7 +55,7 @@ type Session struct {
 	latency           latency
 	needsEval         atomic.Bool // a server said too late that it lacks a script
 	cleanups          cleanupQueue
-	dropped           dropped
+	leaks             leakReporter
 	kept              [kinds]Renewer
 
 	cluster atomic.Bool
@@ -183,7 +183,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	_ = s.abandonedAttempts.wait(bounded)
-	s.dropped.flush(s.Log)
+	s.leaks.flush(s.Log)
 	s.logLines.flush()
 	return err
 }

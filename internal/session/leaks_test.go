@@ -34,10 +34,10 @@ func (h *handler) Handle(context.Context, slog.Record) error {
 
 // lines contains every kind of log line, and how a program causes it.
 var lines = map[string]func(s *Session, server *redistest.Virtual){
-	"a dropped hold": func(s *Session, _ *redistest.Virtual) { s.Dropped("its lock is not renewed any more") },
+	"a dropped hold": func(s *Session, _ *redistest.Virtual) { s.ReportLeak("its lock is not renewed any more") },
 	"many dropped holds": func(s *Session, _ *redistest.Virtual) {
-		for range droppedOneByOne + 1 {
-			s.Dropped("its lock is not renewed any more")
+		for range maxLeakLogs + 1 {
+			s.ReportLeak("its lock is not renewed any more")
 		}
 	},
 	"a refused publish": func(s *Session, _ *redistest.Virtual) { s.PublishDenied("channel") },
@@ -115,12 +115,12 @@ func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &handler{Handler: slog.DiscardHandler, do: func() { time.Sleep(10 * time.Millisecond) }}
 		s := New(Config{Log: slog.New(h)})
-		for range droppedOneByOne + 1 {
-			s.Dropped("its lock is not renewed any more")
+		for range maxLeakLogs + 1 {
+			s.ReportLeak("its lock is not renewed any more")
 		}
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(context.Background()))
-		require.EqualValues(t, droppedOneByOne+1, h.lines.Load(), "one of them counts the others")
+		require.EqualValues(t, maxLeakLogs+1, h.lines.Load(), "one of them counts the others")
 	})
 }
 

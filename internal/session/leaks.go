@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// dropped reports holds whose handles became garbage. A program that forgets one often forgets
+// leakReporter reports holds whose handles became garbage. A program that forgets one often forgets
 // thousands. So the first few of a second are reported one by one, and the others together.
-type dropped struct {
+type leakReporter struct {
 	mu    sync.Mutex
 	n     int         // since the timer was started
 	timer *time.Timer // nil: the last second was quiet
 }
 
-const droppedOneByOne = 10
+const maxLeakLogs = 10
 
-// Dropped reports one hold, with what is known of it. It reports nothing if the client closes,
+// ReportLeak reports one hold, with what is known of it. It reports nothing if the client closes,
 // because the client releases the hold then.
-func (s *Session) Dropped(becomes string, attrs ...any) {
+func (s *Session) ReportLeak(becomes string, attrs ...any) {
 	if s.IsClosing() {
 		return
 	}
-	if s.dropped.count(s.Log) <= droppedOneByOne {
+	if s.leaks.count(s.Log) <= maxLeakLogs {
 		s.Log.Error("redlatch: a hold was dropped without Unlock; "+becomes, attrs...)
 	}
 }
 
 // count counts another hold, and returns the number of holds in this second.
-func (d *dropped) count(log *slog.Logger) int {
+func (d *leakReporter) count(log *slog.Logger) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer == nil {
@@ -39,14 +39,14 @@ func (d *dropped) count(log *slog.Logger) int {
 }
 
 // flush reports how many holds were not reported one by one.
-func (d *dropped) flush(log *slog.Logger) {
-	if more := d.reset() - droppedOneByOne; more > 0 {
+func (d *leakReporter) flush(log *slog.Logger) {
+	if more := d.reset() - maxLeakLogs; more > 0 {
 		log.Error("redlatch: more holds were dropped without Unlock within a second", slog.Int("holds", more))
 	}
 }
 
 // reset begins a new second, and returns the number of holds in the last one.
-func (d *dropped) reset() int {
+func (d *leakReporter) reset() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {
