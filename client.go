@@ -70,7 +70,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, About: cfg.description, KeepFence: cfg.keepFence}
+	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, Description: cfg.description, KeepFence: cfg.keepFence}
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
 		conf.Timeout = one.Options().ReadTimeout

@@ -29,7 +29,7 @@ type request struct {
 }
 
 func (w *request) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, About: w.Session.About}
+	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, About: w.Session.Description}
 }
 
 // Spec implements queue.Request.

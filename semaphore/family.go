@@ -36,7 +36,7 @@ func NewFamily(s *session.Session) *Family {
 		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
 		})
-	s.Keep(session.Permits, f.renew)
+	s.SetRenewer(session.Permits, f.renew)
 	return f
 }
 

@@ -43,7 +43,7 @@ func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
 }
 
 func (w *request) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, About: w.session.About}
+	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, About: w.session.Description}
 }
 
 func (w *request) heartbeat(id string) lua.PermitBeat {

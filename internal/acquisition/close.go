@@ -120,7 +120,7 @@ func (a *Acquisition) closeHolds() bool {
 		h.released = true
 		return errors.Is(h.cause, errReleased) // its Unlock has begun, so it needs no notice
 	})
-	a.notifyHolds(a.session.Closed())
+	a.notifyHolds(a.session.CauseOfClose())
 	a.open = nil
 	a.mu.Unlock()
 	if !keeps {

@@ -127,7 +127,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
 				Acquisition: id, Lease: lease, Holds: holds,
-				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.About,
+				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.Description,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)
@@ -214,7 +214,7 @@ func (w *Request) TrustExpired(sent time.Time) bool {
 func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	blocked := last.Holder != ""
 	if a := w.State.Holder(); a != nil && !blocked {
-		last.Holder, last.Description = a.ID, w.Session.About
+		last.Holder, last.Description = a.ID, w.Session.Description
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
 	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)

@@ -18,7 +18,7 @@ type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) (
 // waiter.
 type WaiterSet[B any] struct {
 	session *session.Session
-	kind    session.Kind
+	kind    session.LeaseKind
 	channel string
 	send    SendHeartbeats[B]
 
@@ -31,9 +31,9 @@ type WaiterSet[B any] struct {
 
 // NewWaiterSet makes the waiter set of one kind. channel is the client's own channel, on which messages
 // about its waiters arrive.
-func NewWaiterSet[B any](s *session.Session, kind session.Kind, channel string, beats SendHeartbeats[B]) *WaiterSet[B] {
+func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, beats SendHeartbeats[B]) *WaiterSet[B] {
 	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
-	s.Keep(kind, d.renew)
+	s.SetRenewer(kind, d.renew)
 	return d
 }
 
@@ -60,7 +60,7 @@ func (d *WaiterSet[B]) onMessage(acquisition string) {
 
 // onGap is called when messages may have been lost. Heartbeats then find out what the messages
 // said, for a hundred waiters in one command.
-func (d *WaiterSet[B]) onGap() { d.session.Hurry(d.kind) }
+func (d *WaiterSet[B]) onGap() { d.session.RenewNow(d.kind) }
 
 // acquireSub subscribes for another waiter.
 func (d *WaiterSet[B]) acquireSub() *wake.Subscription {

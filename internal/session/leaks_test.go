@@ -40,7 +40,7 @@ var lines = map[string]func(s *Session, server *redistest.Virtual){
 			s.ReportLeak("its lock is not renewed any more")
 		}
 	},
-	"a refused publish": func(s *Session, _ *redistest.Virtual) { s.PublishDenied("channel") },
+	"a refused publish": func(s *Session, _ *redistest.Virtual) { s.WarnPublishDenied("channel") },
 	"a panic":           func(s *Session, _ *redistest.Virtual) { _ = s.panicked("of a hook") },
 	"a wait for itself": func(s *Session, _ *redistest.Virtual) { s.Write(slog.LevelWarn, "redlatch: a long wait") },
 	"a refused subscription": func(s *Session, server *redistest.Virtual) {
@@ -132,19 +132,19 @@ func TestABlockedLogKeepsABoundedNumberOfLines(t *testing.T) {
 		s := New(Config{Log: slog.New(h)})
 		s.Write(slog.LevelWarn, "the first")
 		synctest.Wait()
-		for range 3 * mostLogLines {
+		for range 3 * maxLogLines {
 			s.Write(slog.LevelWarn, "another")
 		}
 		close(blocked)
 		synctest.Wait()
-		require.EqualValues(t, 1+mostLogLines, h.lines.Load())
+		require.EqualValues(t, 1+maxLogLines, h.lines.Load())
 	})
 }
 
 // A call does not wait until its log line is written.
 func TestALogHandlerThatBlocksKeepsNoCall(t *testing.T) {
 	calls := map[string]func(*Session){
-		"a refused publish": func(s *Session) { s.PublishDenied("channel") },
+		"a refused publish": func(s *Session) { s.WarnPublishDenied("channel") },
 		"a panic":           func(s *Session) { _ = s.panicked("of a hook") },
 	}
 	for name, call := range calls {

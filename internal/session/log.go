@@ -18,14 +18,14 @@ type logLines struct {
 	writing bool // a goroutine writes the queue
 }
 
-// mostLogLines bounds the lines that wait for a handler that does not return. Further lines are
+// maxLogLines bounds the lines that wait for a handler that does not return. Further lines are
 // dropped.
-const mostLogLines = 1000
+const maxLogLines = 1000
 
 func (l *logLines) add(write func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) == mostLogLines {
+	if len(l.queue) == maxLogLines {
 		return
 	}
 	l.unwritten.add()

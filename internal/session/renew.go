@@ -10,33 +10,33 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Kind is a kind of lease that the watchdog keeps alive. Each kind has its own command. Leases of
+// LeaseKind is a kind of lease that the watchdog keeps alive. Each kind has its own command. Leases of
 // one kind and slot share calls.
-type Kind int
+type LeaseKind int
 
 // The kinds of leases.
 const (
-	Holds         Kind = iota // locks that somebody has
-	FairWaiters               // places in the queues of fair mutexes
-	Permits                   // units of semaphores
-	PermitWaiters             // places in the queues of semaphores
-	kinds
+	Holds         LeaseKind = iota // locks that somebody has
+	FairWaiters                    // places in the queues of fair mutexes
+	Permits                        // units of semaphores
+	PermitWaiters                  // places in the queues of semaphores
+	leaseKindCount
 )
 
 // Group returns the watchdog's group of this kind in a slot.
-func (k Kind) Group(slot int) int { return int(k)*slots + slot }
+func (k LeaseKind) Group(slot int) int { return int(k)*slotCount + slot }
 
-const slots = 1 << 14
+const slotCount = 1 << 14
 
 // Renewer renews leases of one kind. It makes one attempt.
 type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error)
 
-// Keep sets how the leases of a kind are kept alive. It must be called before there are any.
-func (s *Session) Keep(k Kind, send Renewer) { s.kept[k] = send }
+// SetRenewer sets how the leases of a kind are kept alive. It must be called before there are any.
+func (s *Session) SetRenewer(k LeaseKind, send Renewer) { s.renewers[k] = send }
 
-// Hurry lets the watchdog renew all leases of a kind now, in batches.
-func (s *Session) Hurry(k Kind) {
-	s.Watchdog.Hurry(func(group int) bool { return Kind(group/slots) == k })
+// RenewNow lets the watchdog renew all leases of a kind now, in batches.
+func (s *Session) RenewNow(k LeaseKind) {
+	s.Watchdog.Hurry(func(group int) bool { return LeaseKind(group/slotCount) == k })
 }
 
 // renew sends renewals for the watchdog. It makes one attempt. The watchdog decides when to retry,
@@ -47,7 +47,7 @@ func (s *Session) Hurry(k Kind) {
 // the server refuses the first batch over several slots. Nothing is lost, because the watchdog soon
 // asks again, by slot.
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
-	send := s.kept[group/slots]
+	send := s.renewers[group/slotCount]
 	answers, err := send(ctx, s.Redis, batch)
 	_, code := lua.Classify(err)
 	if code == "NOSCRIPT" { // and ctx has ended; the watchdog hears answers that come late
@@ -69,25 +69,25 @@ func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdo
 	for i, r := range batch {
 		locks[i] = lua.Renewal{LockKey: r.Key, Acquisition: r.ID, Lease: r.Lease}
 	}
-	said, err := lua.Renew(ctx, rdb, locks)
+	result, err := lua.Renew(ctx, rdb, locks)
 	if err != nil {
 		return nil, err
 	}
-	return RenewAnswers(said)
+	return RenewAnswers(result)
 }
 
 // RenewAnswers converts the answers of a script for the watchdog. If all were refused, it returns
 // an error, for the log: the server takes no writes, or a permission is missing.
-func RenewAnswers(said []lua.RenewAnswer) ([]watchdog.Answer, error) {
-	answers := make([]watchdog.Answer, len(said))
+func RenewAnswers(result []lua.RenewAnswer) ([]watchdog.Answer, error) {
+	answers := make([]watchdog.Answer, len(result))
 	refused := 0
-	for i, a := range said {
+	for i, a := range result {
 		answers[i] = renewAnswers[a]
 		if a == lua.RenewRefused {
 			refused++
 		}
 	}
-	if refused == len(said) {
+	if refused == len(result) {
 		return nil, errRenewalRefused
 	}
 	return answers, nil

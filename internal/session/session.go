@@ -22,13 +22,13 @@ import (
 
 // Config is what a session is made of.
 type Config struct {
-	Redis     lua.Redis
-	Pipeline  sender.Pipeline // nil where commands may go to several servers
-	PubSub    wake.Redis
-	Timeout   time.Duration // how long go-redis waits for an answer; 0: nobody knows
-	Log       *slog.Logger  // the one of the Session returns at once; see logLines
-	About     string        // what this client's holders say of themselves
-	KeepFence time.Duration // how long an unused fence is kept; 0: for ever
+	Redis       lua.Redis
+	Pipeline    sender.Pipeline // nil where commands may go to several servers
+	PubSub      wake.Redis
+	Timeout     time.Duration // how long go-redis waits for an answer; 0: nobody knows
+	Log         *slog.Logger  // the one of the Session returns at once; see logLines
+	Description string        // what this client's holders say of themselves
+	KeepFence   time.Duration // how long an unused fence is kept; 0: for ever
 }
 
 // Session is shared by all locks of one client. Its methods may be called
@@ -40,13 +40,13 @@ type Session struct {
 	Watchdog *watchdog.Watchdog
 	Wakes    *wake.Hub
 
-	clock   serverClock
-	numbers atomic.Int64
-	closing context.Context // ends when the client begins to close
-	close   context.CancelFunc
-	begun   atomic.Bool
-	closed  error // the cause with which the contexts of this client's holds end
-	tasks   tasks
+	clock      serverClock
+	lastNumber atomic.Int64
+	closing    context.Context // ends when the client begins to close
+	close      context.CancelFunc
+	closeBegun atomic.Bool
+	closeCause error // the cause with which the contexts of this client's holds end
+	tasks      tasks
 
 	logLines logLines
 
@@ -56,7 +56,7 @@ type Session struct {
 	needsEval         atomic.Bool // a server said too late that it lacks a script
 	cleanups          cleanupQueue
 	leaks             leakReporter
-	kept              [kinds]Renewer
+	renewers          [leaseKindCount]Renewer
 
 	cluster atomic.Bool
 
@@ -74,10 +74,10 @@ func New(cfg Config) *Session {
 	s.Log = slog.New(logHandler{next, &s.logLines})
 	s.Wakes = wake.New(wake.Config{Redis: cfg.PubSub, Log: s.Log})
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.closed = &closedError{lockerr.ErrClosed}
+	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Panicked: s.panicked})
-	s.Keep(Holds, s.renewHolds)
+	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: s.Log})
 	return s
 }
@@ -85,7 +85,7 @@ func New(cfg Config) *Session {
 // NewAcquisitionID returns an id that was never used before and never will be.
 // Its form is Redisson's, whose Java clients take the number for a thread's.
 func (s *Session) NewAcquisitionID() string {
-	return s.ID + ":" + strconv.FormatInt(s.numbers.Add(1), 10)
+	return s.ID + ":" + strconv.FormatInt(s.lastNumber.Add(1), 10)
 }
 
 // Now guesses the server's clock; see serverClock.
@@ -99,33 +99,33 @@ func (s *Session) Cluster() bool { return s.cluster.Load() }
 // watched before.
 func (s *Session) FoundCluster() {
 	s.cluster.Store(true)
-	s.Watchdog.Regroup(func(name string, group int) int { return Kind(group / slots).Group(key.Slot(name)) })
+	s.Watchdog.Regroup(func(name string, group int) int { return LeaseKind(group / slotCount).Group(key.Slot(name)) })
 }
 
 // Closing is closed when the client begins to close.
 func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
 
 // IsClosing reports whether the client closes or has closed.
-func (s *Session) IsClosing() bool { return s.begun.Load() }
+func (s *Session) IsClosing() bool { return s.closeBegun.Load() }
 
 // BeginClose makes waiters give up and refuses new work. It reports whether
 // this call was the first.
 func (s *Session) BeginClose() (first bool) {
-	first = !s.begun.Swap(true)
+	first = !s.closeBegun.Swap(true)
 	s.close()
 	return first
 }
 
-// Closed is the cause with which the contexts of holds end when this client closes. Each
+// CauseOfClose is the cause with which the contexts of holds end when this client closes. Each
 // client has its own, which matches lockerr.ErrClosed: Close goes on when its context ends
 // because of it, and not when another client closes.
-func (s *Session) Closed() error { return s.closed }
+func (s *Session) CauseOfClose() error { return s.closeCause }
 
 // IsOwnClose reports whether a context that ended with that cause ended because this client
 // closes. A caller that cancels a context with an error around the cause has a reason of its own.
 func (s *Session) IsOwnClose(cause error) bool {
 	own, ok := cause.(*closedError) //nolint:errorlint // one inside of a cause is of somebody else
-	return ok && own == s.closed
+	return ok && own == s.closeCause
 }
 
 // closedError is compared by its address.
@@ -149,9 +149,9 @@ func (s *Session) BeginRequest() (open bool) {
 // EndRequest ends what BeginRequest began.
 func (s *Session) EndRequest() { s.tasks.done() }
 
-// PublishDenied notes that a release could not be told to those who wait. It is
+// WarnPublishDenied notes that a release could not be told to those who wait. It is
 // logged once in the client's life: locks are slower by it, not wrong.
-func (s *Session) PublishDenied(channel string) {
+func (s *Session) WarnPublishDenied(channel string) {
 	if s.publishDenied.CompareAndSwap(false, true) {
 		s.Write(slog.LevelWarn, "redlatch: redis does not let us publish releases; waiters poll", slog.String("channel", channel))
 	}
