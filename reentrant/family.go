@@ -15,7 +15,7 @@ type Family struct {
 	session  *session.Session
 	registry *mutex.Registry
 
-	idle atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
+	idleSubscribers atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
 
 	mu     sync.Mutex
 	queues map[string]*localQueue
@@ -63,14 +63,14 @@ func (f *Family) noteRelease(name, channel string, heard int64, roundTrip time.D
 	if heard > 0 && f.session.Wakes.Hears(channel) {
 		heard--
 	}
-	h := hearers{known: max(heard, 0), more: f.session.Cluster() || heard < 0, usual: f.idle.Load()}
+	h := subscriberCount{counted: max(heard, 0), mayBeMore: f.session.Cluster() || heard < 0, idle: f.idleSubscribers.Load()}
 	l := f.acquireRef(name) // not the one of the acquisition: an Unlock that is called again may come long after it
 	defer f.releaseRef(name, l)
 	idle, tried := l.noteRelease(h, roundTrip)
-	if idle || h.known < h.usual {
-		f.idle.Store(h.known)
+	if idle || h.counted < h.idle {
+		f.idleSubscribers.Store(h.counted)
 	}
-	if h.known > 0 || h.more || tried { // a subscriber that has gone may come again
+	if h.counted > 0 || h.mayBeMore || tried { // a subscriber that has gone may come again
 		f.linger(name, l)
 	}
 }

@@ -26,7 +26,7 @@ type localQueue struct {
 	localLocked bool               // somebody has the local lock
 	waiters     list.List          // of *waiter, for the local lock, in order of arrival
 	grants      int                // grants in a row since the lock last came from Redis
-	yield       yielding           // whether other clients go first
+	yield       yieldPolicy        // whether other clients go first
 	sub         *wake.Subscription // nil until somebody was refused
 }
 
@@ -163,18 +163,18 @@ func (l *localQueue) mayHandOff(turns int) bool {
 
 // noteRelease notes a release, after which other clients may go first. It reports whether its
 // subscribers count as idle, and whether new ones have had tries.
-func (l *localQueue) noteRelease(h hearers, roundTrip time.Duration) (idle, tried bool) {
+func (l *localQueue) noteRelease(h subscriberCount, roundTrip time.Duration) (idle, tried bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	idle = l.yield.released(time.Now(), h, roundTrip)
-	return idle, l.yield.series || l.yield.spent
+	idle = l.yield.noteRelease(time.Now(), h, roundTrip)
+	return idle, l.yield.trying || l.yield.exhausted
 }
 
 // noteOtherClient notes that another client has the lock.
 func (l *localQueue) noteOtherClient() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.yield.others = true
+	l.yield.otherHeld = true
 }
 
 // yieldFor returns for how long other clients go first from now on.

@@ -12,10 +12,10 @@ import (
 // a hold and whatever the client yields. A waiter of another client, if there is one,
 // gets the lock when the client yields for at least as long as it is away.
 type turns struct {
-	yielding
+	yieldPolicy
 	now    time.Time
 	hold   time.Duration
-	h      hearers
+	h      subscriberCount
 	waiter time.Duration // how far away; 0: there is none
 	flaps  time.Duration // one more subscriber is there, and then is not, for so long each; 0: there is none
 
@@ -25,7 +25,7 @@ type turns struct {
 	served int
 }
 
-func newTurns(h hearers) *turns {
+func newTurns(h subscriberCount) *turns {
 	return &turns{now: time.Unix(0, 0), hold: 300 * time.Microsecond, h: h}
 }
 
@@ -34,16 +34,16 @@ func (s *turns) play(releases int) {
 		s.now = s.now.Add(s.hold)
 		h := s.h
 		if s.flaps > 0 && s.now.UnixNano()/int64(s.flaps)%2 == 1 {
-			h.known++
+			h.counted++
 		}
-		s.idle = s.released(s.now, h, 0)
+		s.idle = s.noteRelease(s.now, h, 0)
 		if s.until.IsZero() {
 			continue
 		}
 		s.yields++
 		if s.waiter > 0 && s.length >= s.waiter {
 			s.served++
-			s.others = true
+			s.otherHeld = true
 			continue
 		}
 		s.cost += s.length
@@ -52,9 +52,9 @@ func (s *turns) play(releases int) {
 }
 
 var (
-	alone     = hearers{}
-	monitored = hearers{known: 1}
-	clustered = hearers{more: true}
+	alone     = subscriberCount{}
+	monitored = subscriberCount{counted: 1}
+	clustered = subscriberCount{mayBeMore: true}
 )
 
 func TestYielding_NobodyIsThere(t *testing.T) {
@@ -65,7 +65,7 @@ func TestYielding_NobodyIsThere(t *testing.T) {
 
 // A subscriber of all channels hears every release, and never comes.
 func TestYielding_ListenersThatNeverComeCostLittle(t *testing.T) {
-	for name, h := range map[string]hearers{"monitored": monitored, "clustered": clustered} {
+	for name, h := range map[string]subscriberCount{"monitored": monitored, "clustered": clustered} {
 		t.Run(name, func(t *testing.T) {
 			s := newTurns(h)
 			s.play(1000)
@@ -82,7 +82,7 @@ func TestYielding_ListenersThatNeverComeCostLittle(t *testing.T) {
 // A subscriber of all channels that reconnects again and again is new each time. It gets
 // one series of yields, and then probes, however fast it comes and goes.
 func TestYielding_ASubscriberThatComesAndGoesCostsLittle(t *testing.T) {
-	for _, h := range []hearers{alone, monitored, clustered} {
+	for _, h := range []subscriberCount{alone, monitored, clustered} {
 		for _, flaps := range []time.Duration{
 			time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, time.Second, time.Minute,
 		} {
@@ -107,7 +107,7 @@ func TestYielding_AWaiterBehindASubscriberThatComesAndGoesIsLetIn(t *testing.T) 
 	s := newTurns(alone)
 	s.flaps = 20 * time.Millisecond
 	s.play(50_000)
-	s.h, s.waiter = hearers{known: 1}, time.Millisecond
+	s.h, s.waiter = subscriberCount{counted: 1}, time.Millisecond
 	s.play(500)
 	require.Positive(t, s.served)
 	served := s.served
@@ -118,12 +118,12 @@ func TestYielding_AWaiterBehindASubscriberThatComesAndGoesIsLetIn(t *testing.T) 
 // Another client that was seen with the lock is worth a series again: the next new
 // subscriber is as likely to come.
 func TestYielding_AfterAnotherClientNewSubscribersGetTries(t *testing.T) {
-	s := newTurns(hearers{known: 1})
+	s := newTurns(subscriberCount{counted: 1})
 	s.play(1000)
 	require.True(t, s.idle)
-	s.others = true
+	s.otherHeld = true
 	s.play(1000)
-	s.h.known++
+	s.h.counted++
 	s.yields = 0
 	s.play(triesForNew)
 	require.Equal(t, triesForNew, s.yields)
@@ -136,22 +136,22 @@ func TestYielding_ListenersThatAreKnownGetNoTries(t *testing.T) {
 	require.Equal(t, triesForNew+1, s.yields, "the tries, and the first probe")
 	require.True(t, s.idle)
 
-	s = newTurns(hearers{known: 1, usual: 1})
+	s = newTurns(subscriberCount{counted: 1, idle: 1})
 	s.play(100)
 	require.Equal(t, 1, s.yields, "a probe")
 }
 
 func TestYielding_WaitersAreLetIn(t *testing.T) {
 	cases := map[string]struct {
-		h      hearers
+		h      subscriberCount
 		waiter time.Duration
 		within int // releases
 	}{
-		"single server, near":         {hearers{known: 1}, time.Millisecond, 1},
-		"single server, far":          {hearers{known: 1}, 30 * time.Millisecond, 6},
-		"single server, at the end":   {hearers{known: 1}, 90 * time.Millisecond, 8},
-		"monitored, near":             {hearers{known: 2, usual: 1}, time.Millisecond, 1},
-		"monitored, far":              {hearers{known: 2, usual: 1}, 30 * time.Millisecond, 6},
+		"single server, near":         {subscriberCount{counted: 1}, time.Millisecond, 1},
+		"single server, far":          {subscriberCount{counted: 1}, 30 * time.Millisecond, 6},
+		"single server, at the end":   {subscriberCount{counted: 1}, 90 * time.Millisecond, 8},
+		"monitored, near":             {subscriberCount{counted: 2, idle: 1}, time.Millisecond, 1},
+		"monitored, far":              {subscriberCount{counted: 2, idle: 1}, 30 * time.Millisecond, 6},
 		"cluster, near":               {clustered, time.Millisecond, 500},
 		"cluster, in the same region": {clustered, 4 * time.Millisecond, 4 * 500},
 		"cluster, far":                {clustered, 16 * time.Millisecond, 16 * 500},
@@ -160,7 +160,7 @@ func TestYielding_WaitersAreLetIn(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := c.h
-			before.known = c.h.usual
+			before.counted = c.h.idle
 			s := newTurns(before)
 			s.play(5000) // nobody was there for long
 			s.h, s.waiter = c.h, c.waiter
@@ -187,7 +187,7 @@ func TestYielding_NobodyComesAnyMore(t *testing.T) {
 
 // The yield is not longer than a waiter needs for long: the lock is idle meanwhile.
 func TestYielding_GetsShorterWhileItHelps(t *testing.T) {
-	s := newTurns(hearers{known: 1})
+	s := newTurns(subscriberCount{counted: 1})
 	s.waiter = 30 * time.Millisecond
 	s.play(50)
 	s.waiter = time.Millisecond
@@ -198,7 +198,7 @@ func TestYielding_GetsShorterWhileItHelps(t *testing.T) {
 // A command that took long by chance does not make the pauses long.
 func TestYielding_ASlowReleaseIsNoMeasure(t *testing.T) {
 	s := newTurns(clustered)
-	s.released(s.now, s.h, time.Second)
+	s.noteRelease(s.now, s.h, time.Second)
 	require.LessOrEqual(t, s.length, longestYield/8)
-	require.LessOrEqual(t, s.next.Sub(s.now), 2*time.Second)
+	require.LessOrEqual(t, s.nextProbe.Sub(s.now), 2*time.Second)
 }

@@ -2,7 +2,7 @@ package reentrant
 
 import "time"
 
-// yielding decides how long a client that has released a lock waits before it asks for it again, so
+// yieldPolicy decides how long a client that has released a lock waits before it asks for it again, so
 // that a waiter of another client can get it. Without a yield the releasing client would nearly
 // always win, because the other one must first receive the message of the release.
 //
@@ -21,16 +21,16 @@ import "time"
 //     hundred of the time.
 //
 // It has no clock of its own, and is guarded by localQueue.mu.
-type yielding struct {
-	until  time.Time     // other clients go first until then
-	length time.Duration // of the last yield; 0 if nothing is known
-	tries  int           // how many more yields may be in vain
-	others bool          // another client had the lock since the last release
-	heard  int64         // how many subscribers received the last release
-	series bool          // the tries are for new subscribers
-	spent  bool          // such a series was in vain, and no other client was seen since
-	probes uint          // how many probes there were
-	next   time.Time     // the next probe is not before
+type yieldPolicy struct {
+	until       time.Time     // other clients go first until then
+	length      time.Duration // of the last yield; 0 if nothing is known
+	tries       int           // how many more yields may be in vain
+	otherHeld   bool          // another client had the lock since the last release
+	subscribers int64         // how many subscribers received the last release
+	trying      bool          // the tries are for new subscribers
+	exhausted   bool          // such a series was in vain, and no other client was seen since
+	probes      uint          // how many probes there were
+	nextProbe   time.Time     // the next probe is not before
 }
 
 const (
@@ -43,43 +43,43 @@ const (
 	probePause = 150 // times the shortest yield
 )
 
-// hearers is who may have received a release, without the client itself.
-type hearers struct {
-	known int64 // subscribers that Redis counted
-	more  bool  // there may be others: a node of a cluster counts its own subscribers only
-	usual int64 // so many receive the releases of any lock, and do not want it
+// subscriberCount is who may have received a release, without the client itself.
+type subscriberCount struct {
+	counted   int64 // subscribers that Redis counted
+	mayBeMore bool  // there may be others: a node of a cluster counts its own subscribers only
+	idle      int64 // so many receive the releases of any lock, and do not want it
 }
 
-// released is called at each release, which took roundTrip. It reports whether the subscribers that
+// noteRelease is called at each release, which took roundTrip. It reports whether the subscribers that
 // received it count as idle, which means that they do not want the lock.
-func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (idle bool) {
+func (y *yieldPolicy) noteRelease(now time.Time, h subscriberCount, roundTrip time.Duration) (idle bool) {
 	// A waiter needs a message and a command, each about as long as our own command.
 	least := min(max(2*roundTrip, shortestYield), longestYield/8)
-	inVain, more := !y.until.IsZero(), h.known > max(y.heard, h.usual)
+	inVain, more := !y.until.IsZero(), h.counted > max(y.subscribers, h.idle)
 	switch {
-	case y.others:
-		y.length, y.tries, y.series, y.spent = y.length/2, triesAfterOther, false, false
-	case more && !y.series && !y.spent:
+	case y.otherHeld:
+		y.length, y.tries, y.trying, y.exhausted = y.length/2, triesAfterOther, false, false
+	case more && !y.trying && !y.exhausted:
 		if y.tries == 0 {
 			y.length = 0
 		}
-		y.tries, y.series = triesForNew, true
+		y.tries, y.trying = triesForNew, true
 	case inVain:
 		y.length *= 2
 	}
-	y.others, y.heard, y.until = false, h.known, time.Time{}
+	y.otherHeld, y.subscribers, y.until = false, h.counted, time.Time{}
 	switch {
-	case h.known <= 0 && !h.more:
+	case h.counted <= 0 && !h.mayBeMore:
 		return false // nobody is there to get it
 	case y.tries > 0:
 		y.tries--
-		y.spent = y.series && y.tries == 0
-		y.series = y.series && !y.spent
+		y.exhausted = y.trying && y.tries == 0
+		y.trying = y.trying && !y.exhausted
 		y.length = min(max(y.length, least), longestYield)
-	case now.Before(y.next):
+	case now.Before(y.nextProbe):
 		return true
 	default:
-		y.next = now.Add(probePause * least)
+		y.nextProbe = now.Add(probePause * least)
 		y.length = y.probe(least)
 		idle = true
 	}
@@ -90,7 +90,7 @@ func (y *yielding) released(now time.Time, h hearers, roundTrip time.Duration) (
 // probe returns how long the next probe is. Each fourth is four times as long as the three before
 // it. Each fourth of those is four times as long again, and each fourth of those is the longest
 // yield. The average is nearly four times the shortest.
-func (y *yielding) probe(least time.Duration) time.Duration {
+func (y *yieldPolicy) probe(least time.Duration) time.Duration {
 	y.probes++
 	switch {
 	case y.probes%64 == 0:
