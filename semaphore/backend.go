@@ -49,5 +49,5 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
 	}
-	k.family.ended(a)
+	k.family.removePermit(a)
 }

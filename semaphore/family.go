@@ -19,19 +19,19 @@ type Family struct {
 	waiters *queue.WaiterSet[lua.PermitBeat]
 
 	mu   sync.Mutex
-	held map[string]permit // by acquisition; includes lost ones that nobody asked about yet
+	held map[string]heldPermit // by acquisition; includes lost ones that nobody asked about yet
 
 	lastStamp lua.Time // of a resize; guarded by mu
 }
 
-type permit struct {
+type heldPermit struct {
 	*acquisition.Acquisition
 	units int
 }
 
 // NewFamily makes the family of one client.
 func NewFamily(s *session.Session) *Family {
-	f := &Family{session: s, held: make(map[string]permit)}
+	f := &Family{session: s, held: make(map[string]heldPermit)}
 	f.waiters = queue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
@@ -60,24 +60,24 @@ func (f *Family) Held() []*acquisition.Acquisition {
 	return all
 }
 
-// granted notes a permit. It is called with the units, before the watchdog asks for them, and again
+// addPermit notes a permit. It is called with the units, before the watchdog asks for them, and again
 // as soon as the client has the acquisition.
-func (f *Family) granted(id string, p permit) {
+func (f *Family) addPermit(id string, p heldPermit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[id] = p
 }
 
-// stamp returns the stamp of a new resize. It is the server's clock, as far as the client knows it,
+// nextStamp returns the stamp of a new resize. It is the server's clock, as far as the client knows it,
 // but later than every earlier stamp of this client, and later than after.
-func (f *Family) stamp(after lua.Time) lua.Time {
+func (f *Family) nextStamp(after lua.Time) lua.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastStamp = max(f.session.Now(), f.lastStamp+1, after+1)
 	return f.lastStamp
 }
 
-func (f *Family) ended(a *acquisition.Acquisition) {
+func (f *Family) removePermit(a *acquisition.Acquisition) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.held, a.ID)
@@ -96,9 +96,9 @@ func (f *Family) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.R
 		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
 	}
 	f.mu.Unlock()
-	said, err := lua.RenewPermits(ctx, rdb, f.session.KeepFence, batch)
+	result, err := lua.RenewPermits(ctx, rdb, f.session.KeepFence, batch)
 	if err != nil {
 		return nil, err
 	}
-	return session.RenewAnswers(said)
+	return session.RenewAnswers(result)
 }

@@ -24,11 +24,11 @@ type Permit struct {
 }
 
 // Name returns the name of the semaphore.
-func (p *Permit) Name() string { return p.held().Name() }
+func (p *Permit) Name() string { return p.holdOrNil().Name() }
 
 // ID returns the id under which Redis knows this permit: <client id>:<n>. Inspect shows it, and
 // ForceRelease takes it.
-func (p *Permit) ID() string { return p.held().Acquisition() }
+func (p *Permit) ID() string { return p.holdOrNil().Acquisition() }
 
 // Units returns how many units the permit has.
 func (p *Permit) Units() int {
@@ -38,8 +38,8 @@ func (p *Permit) Units() int {
 	return p.units
 }
 
-// held returns the hold behind the permit; a nil hold is one that is not held.
-func (p *Permit) held() *lock.Hold {
+// holdOrNil returns the hold behind the permit; a nil hold is one that is not held.
+func (p *Permit) holdOrNil() *lock.Hold {
 	if p == nil {
 		return nil
 	}
@@ -50,22 +50,22 @@ func (p *Permit) held() *lock.Hold {
 // the end of trust in the permit, whether Redis answers or not. So it is before the server gives
 // the units away. Closing the client closes the channel too. It stops nobody's work; see Context
 // for that.
-func (p *Permit) Lost() <-chan struct{} { return p.held().Lost() }
+func (p *Permit) Lost() <-chan struct{} { return p.holdOrNil().Lost() }
 
 // TrustedUntil returns the time when trust in the lease ends, unless the watchdog renews the lease
 // before. It is always earlier than the end of the lease in Redis. It is zero once Release, or
 // closing the client, has begun.
-func (p *Permit) TrustedUntil() time.Time { return p.held().TrustedUntil() }
+func (p *Permit) TrustedUntil() time.Time { return p.holdOrNil().TrustedUntil() }
 
 // Trusted reports whether the permit can be relied on at this moment, by the monotonic clock and by
 // the wall clock. It asks nobody.
-func (p *Permit) Trusted() bool { return p.held().Trusted() }
+func (p *Permit) Trusted() bool { return p.holdOrNil().Trusted() }
 
 // Context returns a context for the work under the permit. It has the values of the context that
 // the permit was acquired with, but not its deadline or its cancel, because those bound the wait.
 // The context ends when the permit does. context.Cause is then a *lockerr.LostError,
 // lockerr.ErrClosed, or an error that says that the permit was released.
-func (p *Permit) Context() context.Context { return p.held().Context() }
+func (p *Permit) Context() context.Context { return p.holdOrNil().Context() }
 
 // Release gives all units of the permit back. They go to the first waiters that now fit.
 //
@@ -89,7 +89,7 @@ func (p *Permit) Context() context.Context { return p.held().Context() }
 // that are left follows in the background. It first stops the renewal. It waits for a renewal that
 // is in flight, but not for one that hangs.
 func (p *Permit) Release(ctx context.Context) error {
-	if p.held() == nil {
+	if p.holdOrNil() == nil {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}
 	}
 	return p.hold.Unlock(ctx)

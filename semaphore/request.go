@@ -38,7 +38,7 @@ type request struct {
 	timeout      session.AdaptiveTimeout
 }
 
-func (s *Semaphore) luaKeys() lua.SemaphoreKeys {
+func (s *Semaphore) scriptKeys() lua.SemaphoreKeys {
 	return lua.SemaphoreKeys{Permits: s.keys.Permits, Holders: s.keys.Holders, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
@@ -47,7 +47,7 @@ func (w *request) waiter(id string) lua.Waiter {
 }
 
 func (w *request) heartbeat(id string) lua.PermitBeat {
-	return lua.PermitBeat{Keys: w.luaKeys(), Waiter: w.waiter(id), Limit: w.limit}
+	return lua.PermitBeat{Keys: w.scriptKeys(), Waiter: w.waiter(id), Limit: w.limit}
 }
 
 // slot groups commands: by hash slot in a cluster, all together elsewhere.
@@ -84,7 +84,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	answer, err := session.Do(ctx, w.session, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
-				Keys: w.luaKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
+				Keys: w.scriptKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
 			if err == nil {
@@ -130,7 +130,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 	return session.Do(ctx, w.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
-				Keys: w.luaKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
+				Keys: w.scriptKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
 			})
 		})
 }
@@ -153,12 +153,12 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
 func (w *request) startHold(g queue.Grant) *acquisition.Hold {
-	w.family.granted(g.ID, permit{units: w.units})
+	w.family.addPermit(g.ID, heldPermit{units: w.units})
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
 		Name: w.keys.Name, ReleaseOp: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
 	}, w.callSite)
-	w.family.granted(g.ID, permit{h.A, w.units})
+	w.family.addPermit(g.ID, heldPermit{h.A, w.units})
 	return h
 }
 

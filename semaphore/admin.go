@@ -39,7 +39,7 @@ type Holder struct {
 func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	const show = 500
 	answer, err := runOperation(ctx, s, session.Operation{Op: "inspect"}, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectPermitsReply, error) {
-		return lua.InspectPermits(ctx, rdb, s.luaKeys(), show)
+		return lua.InspectPermits(ctx, rdb, s.scriptKeys(), show)
 	})
 	if err != nil {
 		return Info{}, err
@@ -84,7 +84,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	stamp := s.family.stamp(0)
+	stamp := s.family.nextStamp(0)
 	for call := (session.Operation{Op: "resize"}); ; {
 		answer, err := s.resize(ctx, call, limit, stamp)
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		}
 		if answer.Value.Status != lua.Superseded {
 			if answer.Value.More {
-				s.later(func(ctx context.Context) (more bool, err error) {
+				s.continueInBackground(func(ctx context.Context) (more bool, err error) {
 					answer, err := s.resize(ctx, session.Operation{Op: "resize", RetryRefused: true}, limit, stamp)
 					return answer.Value.More, err // or another Resize took over
 				})
@@ -101,7 +101,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		}
 		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
 		call.MaybeApplied = call.MaybeApplied || answer.InFlight.Any()
-		stamp = s.family.stamp(answer.Value.Stamp)
+		stamp = s.family.nextStamp(answer.Value.Stamp)
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit in
 	ss := s.family.session
 	return runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{
-			Keys: s.luaKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
+			Keys: s.scriptKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
 			Keep: ss.KeepFence, Clients: key.ClientPrefix,
 		})
 		if err == nil {
@@ -137,28 +137,28 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 	}
 	send := func(ctx context.Context, call session.Operation) (reply, error) {
 		answer, err := runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (reply, error) {
-			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.luaKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
+			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.scriptKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
 			return reply{had, more}, err
 		})
 		return answer.Value, err
 	}
-	said, err := send(ctx, session.Operation{Op: "force release"})
+	result, err := send(ctx, session.Operation{Op: "force release"})
 	if err != nil {
 		return 0, err
 	}
-	if said.more {
-		s.later(func(ctx context.Context) (more bool, err error) {
-			said, err := send(ctx, session.Operation{Op: "force release", RetryRefused: true})
-			return said.more, err
+	if result.more {
+		s.continueInBackground(func(ctx context.Context) (more bool, err error) {
+			result, err := send(ctx, session.Operation{Op: "force release", RetryRefused: true})
+			return result.more, err
 		})
 	}
-	return said.units, nil
+	return result.units, nil
 }
 
-// later goes on in the background if one command did not serve all waiters that it could. The
+// continueInBackground goes on in the background if one command did not serve all waiters that it could. The
 // answer of the first command stands, whatever becomes of the others. If nothing is answered for
 // the time of a heartbeat, waiters serve themselves by their heartbeats.
-func (s *Semaphore) later(next func(ctx context.Context) (more bool, err error)) {
+func (s *Semaphore) continueInBackground(next func(ctx context.Context) (more bool, err error)) {
 	s.family.session.CleanUp(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, settings.DefaultAttemptTimeout)
 		defer cancel()
