@@ -21,5 +21,5 @@ import (
 // If ctx already re-enters locks, the returned context does not. So work that must not share the
 // locks of its starter also begins with WithOwner.
 func WithOwner(ctx context.Context) context.Context {
-	return owner.With(ctx, owner.New())
+	return owner.NewContext(ctx, owner.New())
 }

@@ -37,7 +37,7 @@ func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := owner.With(context.Background(), owner.New())
+		ctx := owner.NewContext(context.Background(), owner.New())
 		res := make(chan error, 1)
 		go func() { _, err := m.Lock(ctx); res <- err }()
 		synctest.Wait()

@@ -155,7 +155,7 @@ func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
 		return nil, err
 	}
 	ss := s.family.session
-	by, ended := owner.From(ctx), ctx.Err() != nil // before anything is counted: they may panic
+	by, ended := owner.FromContext(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
 	case !ss.BeginRequest():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: s.keys.Name}

@@ -60,7 +60,7 @@ func (a *Acquisition) endedBy(cause error) bool {
 		return ok
 	}
 	isOuter := a.Permit || by.owner != a.Owner // two locks of one WithOwner are not nested
-	return by.owner != nil && isOuter && a.Owner.Has(by.owner)
+	return by.owner != nil && isOuter && a.Owner.Includes(by.owner)
 }
 
 // newHold adds an open hold. The caller holds a.mu, or a is not shared yet.
@@ -73,7 +73,7 @@ func (a *Acquisition) newHold(site CallSite) *Hold {
 // Derive returns a child of parent that re-enters the lock. The child ends when the hold does, with
 // a cause. It needs no goroutine.
 func (h *Hold) Derive(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(owner.Below(parent, h.A.Owner))
+	ctx, cancel := context.WithCancelCause(owner.ContextFor(parent, h.A.Owner))
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
 	if h.cause == nil {

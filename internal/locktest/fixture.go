@@ -129,7 +129,7 @@ func pending[T any](f *fixture, c <-chan T, what string) {
 }
 
 // newChain starts a call chain, as redlatch.WithOwner does.
-func newChain() context.Context { return owner.With(context.Background(), owner.New()) }
+func newChain() context.Context { return owner.NewContext(context.Background(), owner.New()) }
 
 // process is a client with connections of its own, as a separate process would have. Its methods
 // use the lock of the fixture.

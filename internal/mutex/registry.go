@@ -93,7 +93,7 @@ func (r *LockState) HeldBy(o *owner.Owner) *acquisition.Acquisition {
 	defer r.mu.Unlock()
 	var nearest *acquisition.Acquisition
 	for _, a := range r.held {
-		if o.Has(a.Owner) && (nearest == nil || a.Owner.Has(nearest.Owner)) {
+		if o.Includes(a.Owner) && (nearest == nil || a.Owner.Includes(nearest.Owner)) {
 			nearest = a
 		}
 	}

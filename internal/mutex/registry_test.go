@@ -14,10 +14,10 @@ import (
 // An acquisition that is being released is still in the lock state when the next one has the lock
 // already.
 func TestTheNearerOfTwoAcquisitionsIsReentered(t *testing.T) {
-	outer := owner.Of(context.Background())
-	inner := owner.Of(owner.With(context.Background(), outer))
-	beside := owner.Of(owner.With(context.Background(), outer))
-	deep := owner.Of(owner.With(context.Background(), inner))
+	outer := owner.ForAcquire(context.Background())
+	inner := owner.ForAcquire(owner.NewContext(context.Background(), outer))
+	beside := owner.ForAcquire(owner.NewContext(context.Background(), outer))
+	deep := owner.ForAcquire(owner.NewContext(context.Background(), inner))
 	by := func(o *owner.Owner) *acquisition.Acquisition {
 		return &acquisition.Acquisition{Grant: acquisition.Grant{Owner: o}}
 	}

@@ -42,7 +42,7 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 		return nil, err
 	}
 	s := n.Registry.Session
-	by, ended := owner.Of(ctx), ctx.Err() != nil // before anything is counted: they may panic
+	by, ended := owner.ForAcquire(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
 	case !s.BeginRequest():
 		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}

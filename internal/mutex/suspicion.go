@@ -34,7 +34,7 @@ func (s *Suspicion) Check() {
 		return
 	}
 	hint := "if the holder waits for this call, pass on the context of its hold: Hold.Context, or the one that Do gives"
-	if s.request.Owner.Sibling(holder.Owner) {
+	if s.request.Owner.IsSibling(holder.Owner) {
 		hint = "both calls got the same context; " + hint
 	}
 	s.request.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",

@@ -19,39 +19,39 @@ type contextKey struct{}
 // New returns an owner of a whole call chain. It has no parent.
 func New() *Owner { return &Owner{chain: true} }
 
-// Of returns the owner for a lock that is acquired with ctx: the owner of the call chain, if
+// ForAcquire returns the owner for a lock that is acquired with ctx: the owner of the call chain, if
 // ctx has one, or else a new owner below the path of ctx.
-func Of(ctx context.Context) *Owner {
-	path := From(ctx)
+func ForAcquire(ctx context.Context) *Owner {
+	path := FromContext(ctx)
 	if path != nil && path.chain {
 		return path
 	}
 	return &Owner{parent: path}
 }
 
-// With returns a context whose path begins with o.
-func With(ctx context.Context, o *Owner) context.Context {
+// NewContext returns a context whose path begins with o.
+func NewContext(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, contextKey{}, o)
 }
 
-// Below returns a context whose path contains o. If the path of ctx contains o already, Below
+// ContextFor returns a context whose path contains o. If the path of ctx contains o already, Below
 // returns ctx. Then o may be an outer owner that was re-entered, and the locks between stay on the
 // path.
-func Below(ctx context.Context, o *Owner) context.Context {
-	if o == nil || From(ctx).Has(o) {
+func ContextFor(ctx context.Context, o *Owner) context.Context {
+	if o == nil || FromContext(ctx).Includes(o) {
 		return ctx
 	}
-	return With(ctx, o)
+	return NewContext(ctx, o)
 }
 
-// From returns the innermost owner of the path of ctx, or nil.
-func From(ctx context.Context) *Owner {
+// FromContext returns the innermost owner of the path of ctx, or nil.
+func FromContext(ctx context.Context) *Owner {
 	o, _ := ctx.Value(contextKey{}).(*Owner)
 	return o
 }
 
-// Has reports whether other is on the path that begins with o. o may be nil.
-func (o *Owner) Has(other *Owner) bool {
+// Includes reports whether other is on the path that begins with o. o may be nil.
+func (o *Owner) Includes(other *Owner) bool {
 	for ; o != nil; o = o.parent {
 		if o == other {
 			return true
@@ -60,8 +60,8 @@ func (o *Owner) Has(other *Owner) bool {
 	return false
 }
 
-// Sibling reports whether o and other were made for locks acquired under the same hold. Neither of
+// IsSibling reports whether o and other were made for locks acquired under the same hold. Neither of
 // them re-enters the lock of the other.
-func (o *Owner) Sibling(other *Owner) bool {
+func (o *Owner) IsSibling(other *Owner) bool {
 	return o != other && o.parent != nil && o.parent == other.parent
 }

@@ -194,7 +194,7 @@ func (a *Actor) owned(ctx context.Context) context.Context {
 	if a.Bare {
 		return ctx
 	}
-	return owner.With(ctx, a.chain.owner)
+	return owner.NewContext(ctx, a.chain.owner)
 }
 
 // instant is longer than the difference between stamps of one instant in a bubble.
