@@ -60,7 +60,7 @@ func (f *Family) releaseRef(name string, l *localQueue) {
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
 func (f *Family) noteRelease(name, channel string, heard int64, roundTrip time.Duration) {
-	if heard > 0 && f.session.Wakes.Hears(channel) {
+	if heard > 0 && f.session.Wakes.IsSubscribed(channel) {
 		heard--
 	}
 	h := subscriberCount{counted: max(heard, 0), mayBeMore: f.session.Cluster() || heard < 0, idle: f.idleSubscribers.Load()}

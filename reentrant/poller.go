@@ -24,7 +24,7 @@ type poller struct {
 	wakes       *wake.Subscription // nil until the first refusal
 	woken       bool               // a wake-up ended the last sleep
 	lastHolder  string             // the holder at the last refusal
-	flood       wake.Flood         // wake-ups in a row after which the same holder still had the lock
+	throttle    wake.Throttle      // wake-ups in a row after which the same holder still had the lock
 }
 
 func (p *poller) stop() {
@@ -95,10 +95,10 @@ func (p *poller) sleepTime(remaining time.Duration) time.Duration {
 // the lock: somebody floods the channel.
 func (p *poller) throttlePause(holder string) time.Duration {
 	if holder != p.lastHolder || !p.woken {
-		p.lastHolder, p.flood = holder, wake.Flood{}
+		p.lastHolder, p.throttle = holder, wake.Throttle{}
 		return 0
 	}
-	return p.flood.Pause()
+	return p.throttle.Pause()
 }
 
 // sleep waits for a wake-up, or for d.

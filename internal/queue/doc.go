@@ -20,7 +20,7 @@
 // publish may forge it. So the waiter asks Redis, and only the answer counts. The client trusts a
 // grant from the moment before it asked. A lost message costs one heartbeat at most. After a lost
 // subscription is back, the client sends the heartbeats of all its waiters immediately, in batches.
-// If many hints prove false, the waiter reacts later to the next one (wake.Flood).
+// If many hints prove false, the waiter reacts later to the next one (wake.Throttle).
 //
 // The waiter repeats an unanswered attempt to ask after a quarter of the heartbeat, or of the lease
 // if that is shorter (session.Operation.Share). The grant that it is to take over ends when the rest of

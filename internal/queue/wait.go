@@ -127,9 +127,9 @@ func (w *waiter[B]) onFalseHint() {
 	const quiet = time.Second
 	now := time.Now()
 	if now.Sub(w.hintsFrom) > quiet {
-		w.flood = wake.Flood{}
+		w.throttle = wake.Throttle{}
 	}
-	w.hintsFrom = now.Add(w.flood.Pause())
+	w.hintsFrom = now.Add(w.throttle.Pause())
 }
 
 // watchesLeaseEnd reports whether this waiter has to ask when the holder's lease ends, or the first lease of

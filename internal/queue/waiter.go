@@ -32,7 +32,7 @@ type waiter[B any] struct {
 	lease     *watchdog.Lease    // the heartbeat; nil until queued
 	sub       *wake.Subscription // nil until queued
 	liveSub   *wake.Subscription // was live before a place was asked for; nil: none
-	flood     wake.Flood         // hints that proved false
+	throttle  wake.Throttle      // hints that proved false
 	hintsFrom time.Time          // hints do not count before
 
 	// Guarded by WaiterSet.mu.

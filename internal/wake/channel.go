@@ -6,12 +6,12 @@ import "time"
 type state int
 
 const (
-	wanted  state = iota // the server has not been asked on this connection
-	queued               // its batch was refused; a smaller one will be tried
-	asked                // its SUBSCRIBE is in flight
-	live                 // confirmed
-	denied               // refused by itself
-	leaving              // its UNSUBSCRIBE is in flight
+	unsent        state = iota // the server has not been asked on this connection
+	queued                     // its batch was refused; a smaller one will be tried
+	subscribing                // its SUBSCRIBE is in flight
+	subscribed                 // confirmed
+	denied                     // refused by itself
+	unsubscribing              // its UNSUBSCRIBE is in flight
 )
 
 // channel is one pub/sub channel, with its waiters. Guarded by Hub.mu.
@@ -29,12 +29,12 @@ type channel struct {
 	settled chan struct{}
 }
 
-func (c *channel) join(s *Subscription) {
+func (c *channel) addSub(s *Subscription) {
 	s.channel, s.index = c, len(c.subs)
 	c.subs = append(c.subs, s)
 }
 
-func (c *channel) part(s *Subscription) {
+func (c *channel) removeSub(s *Subscription) {
 	last := len(c.subs) - 1
 	c.subs[s.index] = c.subs[last]
 	c.subs[s.index].index = s.index
@@ -52,16 +52,16 @@ func (c *channel) wake() {
 // listeners returns the subscriptions that want the text of messages.
 func (c *channel) listeners() (all []*Subscription) {
 	for _, s := range c.subs {
-		if s.hear != nil {
+		if s.onMessage != nil {
 			all = append(all, s)
 		}
 	}
 	return all
 }
 
-// tell wakes all waiters, and ends their calls of Ready. It wakes them first, so that Ready takes
+// wakeAndSettle wakes all waiters, and ends their calls of Ready. It wakes them first, so that Ready takes
 // the wake-up: a caller of Ready asks Redis anyway.
-func (c *channel) tell() {
+func (c *channel) wakeAndSettle() {
 	c.wake()
 	c.settle()
 }

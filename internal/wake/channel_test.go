@@ -16,19 +16,19 @@ func TestHears(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(deny("denied"))
 		s.live("b")
-		require.False(t, s.hub.Hears("a"))
+		require.False(t, s.hub.IsSubscribed("a"))
 		a := s.hub.Subscribe("a")
-		require.False(t, s.hub.Hears("a"), "not yet")
+		require.False(t, s.hub.IsSubscribed("a"), "not yet")
 		require.NoError(t, a.Ready(t.Context()))
-		require.True(t, s.hub.Hears("a"))
+		require.True(t, s.hub.IsSubscribed("a"))
 		a.Close()
-		require.True(t, s.hub.Hears("a"), "it lingers")
+		require.True(t, s.hub.IsSubscribed("a"), "it lingers")
 		s.sleep(3 * time.Second)
-		require.False(t, s.hub.Hears("a"))
+		require.False(t, s.hub.IsSubscribed("a"))
 
 		denied := s.hub.Subscribe("denied")
 		require.NoError(t, denied.Ready(t.Context()))
-		require.False(t, s.hub.Hears("denied"))
+		require.False(t, s.hub.IsSubscribed("denied"))
 	})
 }
 
@@ -315,9 +315,9 @@ func requireEmpty(t *testing.T, h *Hub) {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := &h.reg
+	r := &h.state
 	require.Empty(t, r.channels)
-	require.Empty(t, r.wanted)
+	require.Empty(t, r.unsent)
 	require.Empty(t, r.denied)
 	require.Empty(t, r.unused)
 	require.Empty(t, r.refusals)

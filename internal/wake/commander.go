@@ -16,11 +16,11 @@ var (
 func (h *Hub) run() {
 	pause := backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}
 	for h.awaitWork() {
-		err := h.runLink()
+		err := h.runConnection()
 		if errors.Is(err, errIdle) {
 			continue
 		}
-		if h.lose(err) {
+		if h.disconnected(err) {
 			pause.reset()
 		}
 		h.writeLog()
@@ -33,26 +33,26 @@ func (h *Hub) run() {
 func (h *Hub) awaitWork() bool {
 	for {
 		h.mu.Lock()
-		work, closed := len(h.reg.channels) > 0, h.reg.closed
+		work, closed := len(h.state.channels) > 0, h.state.closed
 		h.mu.Unlock()
 		if work || closed {
 			return !closed
 		}
 		select {
-		case <-h.kick:
+		case <-h.commanderWake:
 		case <-h.ctx.Done():
 		}
 	}
 }
 
-// runLink serves one connection until that ends, and returns why it ended.
-func (h *Hub) runLink() error {
-	l, err := h.newLink()
+// runConnection serves one connection until that ends, and returns why it ended.
+func (h *Hub) runConnection() error {
+	l, err := h.newConnection()
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	h.update(func(r *registry, _ time.Time) bool { r.begin(); return false })
+	h.update(func(r *hubState, _ time.Time) bool { r.onConnecting(); return false })
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -65,13 +65,13 @@ func (h *Hub) runLink() error {
 			if err := l.send(cmd); err != nil {
 				return err
 			}
-			h.update(func(r *registry, now time.Time) bool { r.sent(cmd, now); return false })
+			h.update(func(r *hubState, now time.Time) bool { r.sent(cmd, now); return false })
 			continue
 		}
 		h.writeLog()
 		timer.Reset(wait)
 		select {
-		case <-h.kick:
+		case <-h.commanderWake:
 		case <-timer.C:
 		case <-l.ended:
 			return l.err
@@ -87,20 +87,20 @@ func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if err := h.reg.verdict(now); err != nil {
+	if err := h.state.connectionError(now); err != nil {
 		return nil, 0, err
 	}
-	if cmd := h.reg.next(now); cmd != nil {
+	if cmd := h.state.next(now); cmd != nil {
 		return cmd, 0, nil
 	}
-	return nil, h.reg.untilNext(now), nil
+	return nil, h.state.untilNext(now), nil
 }
 
-// lose records the end of a connection, after its reader has ended. It reports whether the
+// disconnected records the end of a connection, after its reader has ended. It reports whether the
 // connection had been a good one.
-func (h *Hub) lose(err error) (good bool) {
-	h.update(func(r *registry, now time.Time) bool {
-		good = r.lost(err, now)
+func (h *Hub) disconnected(err error) (good bool) {
+	h.update(func(r *hubState, now time.Time) bool {
+		good = r.onDisconnect(err, now)
 		return false
 	})
 	return good

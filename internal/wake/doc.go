@@ -18,11 +18,11 @@
 // # States of a channel
 //
 //	         SUBSCRIBE sent        confirmed          nobody waits, Linger over
-//	wanted ────────────────▶ asked ─────────▶ live ─────────────▶ leaving ──▶ (forgotten)
+//	unsent ─────────────▶ subscribing ────▶ subscribed ────────▶ unsubscribing ──▶ (forgotten)
 //	  ▲                       │ ▲                                    │
 //	  │      refused in a     │ │ its turn     refused alone         │ wanted again,
 //	  │      batch: queued ◀──┴─┘              ────────▶ denied      │ confirmed
-//	  ├── connection lost (asked, queued, live, leaving) ────────────┤
+//	  ├── connection lost (not for unsent and denied) ───────────────┤
 //	  └──────────────────────────────────────────────────────────────┘
 //
 // # Goroutines

@@ -11,26 +11,26 @@ import (
 type Hub struct {
 	cfg Config
 
-	// kick notifies the commander that there may be something to do. One slot is enough, because
+	// commanderWake notifies the commander that there may be something to do. One slot is enough, because
 	// the commander checks everything each time.
-	kick chan struct{}
+	commanderWake chan struct{}
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	done   sync.WaitGroup // the commander, and the writer of its log
 
-	mu  sync.Mutex // never held during I/O
-	reg registry
-	log journal
+	mu    sync.Mutex // never held during I/O
+	state hubState
+	log   troubleLog
 }
 
 // New makes a hub. It does no I/O and starts no goroutine; the first Subscribe
 // does. cfg.Redis must not be nil.
 func New(cfg Config) *Hub {
 	cfg = cfg.withDefaults()
-	h := &Hub{cfg: cfg, kick: make(chan struct{}, 1), log: newJournal()}
+	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), log: newTroubleLog()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.reg = newRegistry(cfg, &h.log)
+	h.state = newHubState(cfg, &h.log)
 	return h
 }
 
@@ -49,32 +49,32 @@ func (h *Hub) Subscribe(channel string) *Subscription {
 // missed is called when the channel is confirmed anew, because messages may have been lost before.
 // It must not block either. It is not called for the first confirmation, which Ready waits for.
 func (h *Hub) Listen(channel string, hear func(payload string), missed func()) *Subscription {
-	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), hear: hear, missed: missed}, channel)
+	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), onMessage: hear, onGap: missed}, channel)
 }
 
 func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.reg.closed {
+	if h.state.closed {
 		return s
 	}
-	if !h.reg.started {
-		h.reg.started = true
+	if !h.state.started {
+		h.state.started = true
 		h.done.Go(h.run)
 	}
-	if h.reg.add(channel, s) {
-		h.nudge()
+	if h.state.add(channel, s) {
+		h.wakeCommander()
 	}
 	return s
 }
 
-// Hears reports whether a message to the channel would reach this hub now, even if nobody waits for
+// IsSubscribed reports whether a message to the channel would reach this hub now, even if nobody waits for
 // it any more.
-func (h *Hub) Hears(channel string) bool {
+func (h *Hub) IsSubscribed(channel string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := h.reg.channels[channel]
-	return c != nil && (c.state == live || c.state == leaving)
+	c := h.state.channels[channel]
+	return c != nil && (c.state == subscribed || c.state == unsubscribing)
 }
 
 // Close ends the connection and the goroutines, and waits for them. It wakes every waiter one last
@@ -83,26 +83,26 @@ func (h *Hub) Hears(channel string) bool {
 // returns immediately. Calling it again is fine.
 func (h *Hub) Close() {
 	h.mu.Lock()
-	h.reg.close()
+	h.state.close()
 	h.mu.Unlock()
 	h.cancel()
 	h.done.Wait()
 }
 
-// nudge never blocks.
-func (h *Hub) nudge() {
+// wakeCommander never blocks.
+func (h *Hub) wakeCommander() {
 	select {
-	case h.kick <- struct{}{}:
+	case h.commanderWake <- struct{}{}:
 	default:
 	}
 }
 
 // update changes the registry, and wakes the commander if there is something to do.
-func (h *Hub) update(change func(r *registry, now time.Time) (look bool)) {
+func (h *Hub) update(change func(r *hubState, now time.Time) (look bool)) {
 	h.mu.Lock()
-	look := change(&h.reg, time.Now())
+	look := change(&h.state, time.Now())
 	h.mu.Unlock()
 	if look {
-		h.nudge()
+		h.wakeCommander()
 	}
 }

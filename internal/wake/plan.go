@@ -20,37 +20,37 @@ const (
 	answerPings = 3
 )
 
-// verdict returns an error if the present connection has to end.
-func (r *registry) verdict(now time.Time) error {
-	if r.asked == nil {
-		if len(r.channels) > 0 || now.Sub(r.deserted) < r.cfg.Idle {
+// connectionError returns an error if the present connection has to end.
+func (r *hubState) connectionError(now time.Time) error {
+	if r.inFlight == nil {
+		if len(r.channels) > 0 || now.Sub(r.emptySince) < r.cfg.Idle {
 			return nil
 		}
 		// Decided and recorded under one lock, so that the next channel gets a new connection.
-		r.linked = false
+		r.connected = false
 		return errIdle
 	}
 	if now.Sub(r.quietSince()) >= r.cfg.Ping {
 		return errSilent
 	}
-	if now.Sub(r.asked.sent) >= answerPings*r.cfg.Ping {
+	if now.Sub(r.inFlight.sent) >= answerPings*r.cfg.Ping {
 		return errUnanswered
 	}
 	return nil
 }
 
 // quietSince returns the start of the silence that an answer has to end.
-func (r *registry) quietSince() time.Time {
-	if r.asked.sent.After(r.lastHeard) {
-		return r.asked.sent
+func (r *hubState) quietSince() time.Time {
+	if r.inFlight.sent.After(r.lastFrame) {
+		return r.inFlight.sent
 	}
-	return r.lastHeard
+	return r.lastFrame
 }
 
 // next returns the command to send now, which is in flight from then on. It returns nil if there is
 // none, or if one is in flight already.
-func (r *registry) next(now time.Time) *command {
-	if r.asked != nil {
+func (r *hubState) next(now time.Time) *command {
+	if r.inFlight != nil {
 		return nil
 	}
 	if due(r.recheckAt, now) {
@@ -65,33 +65,33 @@ func (r *registry) next(now time.Time) *command {
 		cmd.verb, cmd.channels = unsubscribe, old
 	} else if batch := r.batch(); len(batch) > 0 {
 		cmd.verb, cmd.channels = subscribe, batch
-	} else if now.Sub(r.lastHeard) >= r.cfg.Ping {
+	} else if now.Sub(r.lastFrame) >= r.cfg.Ping {
 		r.pings++
 		cmd.verb, cmd.nonce = ping, "redlatch-"+strconv.Itoa(r.pings)
 	} else {
 		return nil
 	}
 	cmd.left = len(cmd.channels)
-	r.asked = cmd
+	r.inFlight = cmd
 	return cmd
 }
 
 // sent records when cmd was written, because connecting does not count as silence.
-func (r *registry) sent(cmd *command, now time.Time) { cmd.sent = now }
+func (r *hubState) sent(cmd *command, now time.Time) { cmd.sent = now }
 
 // untilNext returns how long there is nothing to do if no frame comes.
-func (r *registry) untilNext(now time.Time) time.Duration {
-	if r.asked != nil {
-		return min(r.quietSince().Add(r.cfg.Ping).Sub(now), r.asked.sent.Add(answerPings*r.cfg.Ping).Sub(now))
+func (r *hubState) untilNext(now time.Time) time.Duration {
+	if r.inFlight != nil {
+		return min(r.quietSince().Add(r.cfg.Ping).Sub(now), r.inFlight.sent.Add(answerPings*r.cfg.Ping).Sub(now))
 	}
-	wait := r.lastHeard.Add(r.cfg.Ping).Sub(now)
+	wait := r.lastFrame.Add(r.cfg.Ping).Sub(now)
 	for _, at := range []time.Time{r.sweepAt, r.recheckAt} {
 		if !at.IsZero() {
 			wait = min(wait, at.Sub(now))
 		}
 	}
 	if len(r.channels) == 0 {
-		wait = min(wait, r.deserted.Add(r.cfg.Idle).Sub(now))
+		wait = min(wait, r.emptySince.Add(r.cfg.Idle).Sub(now))
 	}
 	return wait
 }
@@ -99,7 +99,7 @@ func (r *registry) untilNext(now time.Time) time.Duration {
 // sweep picks the channels that have been unused for long enough. It runs once per Linger, and not
 // exactly when each channel is due. So many channels leave in one command, and the sweep does not
 // keep a busy hub busy.
-func (r *registry) sweep(now time.Time) (old []*channel) {
+func (r *hubState) sweep(now time.Time) (old []*channel) {
 	if !due(r.sweepAt, now) {
 		return nil
 	}
@@ -109,8 +109,8 @@ func (r *registry) sweep(now time.Time) (old []*channel) {
 			continue
 		}
 		switch c.state {
-		case live:
-			c.state = leaving
+		case subscribed:
+			c.state = unsubscribing
 			delete(r.unused, c)
 			old = append(old, c)
 		case denied:
@@ -129,10 +129,10 @@ func (r *registry) sweep(now time.Time) (old []*channel) {
 
 // batch picks the channels to subscribe to next. It alternates between wanted channels and parts of
 // refused batches, so that neither delays the other.
-func (r *registry) batch() []*channel {
-	if len(r.wanted) > 0 && (!r.freshLast || len(r.refusals) == 0) {
+func (r *hubState) batch() []*channel {
+	if len(r.unsent) > 0 && (!r.freshLast || len(r.refusals) == 0) {
 		r.freshLast = true
-		return r.fresh()
+		return r.unsentBatch()
 	}
 	r.freshLast = false
 	for len(r.refusals) > 0 {
@@ -140,32 +140,32 @@ func (r *registry) batch() []*channel {
 		r.refusals = r.refusals[1:]
 		part = slices.DeleteFunc(part, func(c *channel) bool { return c.state != queued })
 		if len(part) > 0 {
-			return ask(part)
+			return markSubscribing(part)
 		}
 	}
 	return nil
 }
 
-func (r *registry) fresh() (batch []*channel) {
-	for c := range r.wanted {
-		delete(r.wanted, c)
+func (r *hubState) unsentBatch() (batch []*channel) {
+	for c := range r.unsent {
+		delete(r.unsent, c)
 		if batch = append(batch, c); len(batch) == batchSize {
 			break
 		}
 	}
-	return ask(batch)
+	return markSubscribing(batch)
 }
 
-func ask(batch []*channel) []*channel {
+func markSubscribing(batch []*channel) []*channel {
 	for _, c := range batch {
-		c.state = asked
+		c.state = subscribing
 	}
 	return batch
 }
 
 // recheck lets the hub try up to n refused channels again, as a batch of their own that cannot
 // spoil others.
-func (r *registry) recheck(n int) {
+func (r *hubState) recheck(n int) {
 	var part []*channel
 	for c := range r.denied {
 		if len(part) == min(n, batchSize) {

@@ -42,7 +42,7 @@ func requireNothingLeft(t *testing.T, ops *redis.Client, h *Hub) {
 		names, err := ops.PubSubChannels(t.Context(), "*").Result()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		return err == nil && len(names) == 0 && len(h.reg.channels) == 0
+		return err == nil && len(names) == 0 && len(h.state.channels) == 0
 	}, "everything is unsubscribed")
 	requireEmpty(t, h)
 }
@@ -118,7 +118,7 @@ func TestReal_AnsweredPingsKeepTheConnection(t *testing.T) {
 			eventually(t, func() bool {
 				h.mu.Lock()
 				defer h.mu.Unlock()
-				return h.reg.pings >= 5 // of one connection; an unanswered one ends it
+				return h.state.pings >= 5 // of one connection; an unanswered one ends it
 			}, "pings are answered")
 		})
 	}

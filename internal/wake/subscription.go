@@ -9,10 +9,10 @@ import (
 // waiters of a channel take one each, and share one SUBSCRIBE. Its methods may be called
 // concurrently.
 type Subscription struct {
-	hub    *Hub
-	wakes  chan struct{}        // capacity 1: wake-ups merge
-	hear   func(payload string) // gets the text of messages; nil if they have no meaning
-	missed func()               // see Hub.Listen; nil if hear is nil
+	hub       *Hub
+	wakes     chan struct{}        // capacity 1: wake-ups merge
+	onMessage func(payload string) // gets the text of messages; nil if they have no meaning
+	onGap     func()               // see Hub.Listen; nil if hear is nil
 
 	// Guarded by hub.mu.
 	channel *channel // nil once closed
@@ -40,12 +40,12 @@ func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) er
 	if settled != nil {
 		// No confirmation within Ping means that the connection is in doubt. A waiter for a lock
 		// should then poll.
-		patience := time.NewTimer(s.hub.cfg.Ping)
-		defer patience.Stop()
+		timeout := time.NewTimer(s.hub.cfg.Ping)
+		defer timeout.Stop()
 		select {
 		case <-settled:
 		case <-news:
-		case <-patience.C:
+		case <-timeout.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -61,7 +61,7 @@ func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) er
 func (s *Subscription) settled() <-chan struct{} {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	if s.channel == nil || s.hub.reg.isSettled(s.channel) {
+	if s.channel == nil || s.hub.state.isSettled(s.channel) {
 		return nil
 	}
 	return s.channel.awaitSettled()
@@ -72,13 +72,13 @@ func (s *Subscription) settled() <-chan struct{} {
 func (s *Subscription) Live() bool {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	return s.channel != nil && s.channel.state == live
+	return s.channel != nil && s.channel.state == subscribed
 }
 
 // Close ends the interest. It never blocks and does no I/O. After the last subscription of a
 // channel, the hub unsubscribes after Config.Linger. Closing again is fine, also after the hub.
 func (s *Subscription) Close() {
-	s.hub.update(func(r *registry, now time.Time) bool {
+	s.hub.update(func(r *hubState, now time.Time) bool {
 		return r.remove(s, now)
 	})
 }

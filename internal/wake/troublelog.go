@@ -19,20 +19,20 @@ type entry struct {
 	attrs []slog.Attr
 }
 
-// journal logs each cause once in the hub's life, and its end once. A fault that comes and goes for
+// troubleLog logs each cause once in the hub's life, and its end once. A fault that comes and goes for
 // hours is for metrics, and not for a log that others have to read. Entries are added under Hub.mu
 // and written outside of it, because a log handler may do I/O.
-type journal struct {
+type troubleLog struct {
 	begun, over map[cause]bool
 	entries     []entry
 	writing     bool // a goroutine writes them
 }
 
-func newJournal() journal {
-	return journal{begun: map[cause]bool{}, over: map[cause]bool{}}
+func newTroubleLog() troubleLog {
+	return troubleLog{begun: map[cause]bool{}, over: map[cause]bool{}}
 }
 
-func (j *journal) trouble(c cause, attrs ...slog.Attr) {
+func (j *troubleLog) trouble(c cause, attrs ...slog.Attr) {
 	if j.begun[c] {
 		return
 	}
@@ -40,7 +40,7 @@ func (j *journal) trouble(c cause, attrs ...slog.Attr) {
 	j.entries = append(j.entries, entry{slog.LevelWarn, "redlatch: " + string(c), attrs})
 }
 
-func (j *journal) recovered(c cause, attrs ...slog.Attr) {
+func (j *troubleLog) recovered(c cause, attrs ...slog.Attr) {
 	if j.over[c] {
 		return
 	}

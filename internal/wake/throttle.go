@@ -2,13 +2,13 @@ package wake
 
 import "time"
 
-// Flood counts wake-ups in a row that proved false. Anybody may publish on a channel. A flood of
+// Throttle counts wake-ups in a row that proved false. Anybody may publish on a channel. A flood of
 // messages must not make a waiter flood Redis with commands. The zero value has counted none.
-type Flood struct{ n int }
+type Throttle struct{ n int }
 
 // Pause counts another false wake-up. It returns for how long further ones do not count: not at all
 // after the first few, and then longer each time.
-func (f *Flood) Pause() time.Duration {
+func (f *Throttle) Pause() time.Duration {
 	const few, most = 2, 100 * time.Millisecond
 	f.n++
 	if f.n <= few {
