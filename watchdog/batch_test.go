@@ -105,7 +105,7 @@ func TestRegroupedLeasesAreAskedByTheirNewGroups(t *testing.T) {
 				wrong++
 			}
 		}
-		require.LessOrEqual(t, wrong, callsLane)
+		require.LessOrEqual(t, wrong, callsPerBucket)
 	})
 }
 

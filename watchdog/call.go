@@ -11,10 +11,10 @@ import (
 // call is one renewal in flight. At most one names a given lease. But a call that was given up may
 // still run beside its successor.
 type call struct {
-	lane    *lane
+	bucket  *bucket
 	leases  []*Lease
 	batch   []Request
-	sent    stamp
+	sent    clockReading
 	timeout time.Duration
 	slow    int64 // when it no longer counts as prompt
 	end     int64 // when it is given up
@@ -23,29 +23,29 @@ type call struct {
 }
 
 // start sends a batch.
-func (w *Watchdog) start(ln *lane, leases []*Lease, now stamp) {
+func (w *Watchdog) start(ln *bucket, leases []*Lease, now clockReading) {
 	c := w.newCall(ln, leases, now)
 	w.work.Go(func() { w.run(c) })
 }
 
 // newCall notes a batch as in flight. The instant of sending is that of the loop, before the
 // goroutine of the call even runs: a little early is the safe side.
-func (w *Watchdog) newCall(ln *lane, leases []*Lease, now stamp) *call {
+func (w *Watchdog) newCall(ln *bucket, leases []*Lease, now clockReading) *call {
 	c := &call{
-		lane: ln, leases: leases, sent: now, prompt: true,
+		bucket: ln, leases: leases, sent: now, prompt: true,
 		batch: make([]Request, len(leases)),
-		slow:  later(now.mono, slow),
+		slow:  instantAfter(now.mono, slow),
 	}
 	longest, least, tries := int64(0), never, leases[0].tries
 	for i, l := range leases {
-		c.batch[i] = l.request(now.mono)
-		l.state = asked
+		c.batch[i] = l.renewal(now.mono)
+		l.state = inCall
 		l.calls++
 		longest, least = max(longest, l.trust.mono), min(least, l.trust.mono)
 		tries = min(tries, l.tries)
 	}
 	c.timeout = max(timeout(ln.every, time.Duration(longest-now.mono)), slowTimeout(ln.every, time.Duration(least-now.mono), tries))
-	c.end = later(now.mono, c.timeout+grace)
+	c.end = instantAfter(now.mono, c.timeout+grace)
 	w.calls[c] = struct{}{}
 	w.prompt++
 	ln.calls++
@@ -75,7 +75,7 @@ func slowTimeout(every, trust time.Duration, tries uint8) time.Duration {
 
 // run makes the call, unless nobody wants it any more, and hands in the answers.
 func (w *Watchdog) run(c *call) {
-	if !w.stillWanted(c) {
+	if !w.dropStopped(c) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, c.timeout)
@@ -87,28 +87,28 @@ func (w *Watchdog) run(c *call) {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("watchdog: Renew panicked: %v\n%s", p, debug.Stack())
 		}
-		w.report(c, err, w.settle(c, answers, err))
+		w.report(c, err, w.applyAnswers(c, answers, err))
 	}()
-	answers, err = w.renew(ctx, c.lane.group, c.batch)
+	answers, err = w.renew(ctx, c.bucket.group, c.batch)
 }
 
-// stillWanted checks the leases again at the moment of sending, and leaves out those that were
+// dropStopped checks the leases again at the moment of sending, and leaves out those that were
 // stopped since the batch was made. The wait in [Lease.Stop] alone is not enough: it has an end,
-// and on a busy machine this goroutine can begin after it. stillWanted reports whether there is
+// and on a busy machine this goroutine can begin after it. dropStopped reports whether there is
 // anything left to send.
-func (w *Watchdog) stillWanted(c *call) bool {
+func (w *Watchdog) dropStopped(c *call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c.givenUp || w.closed {
 		for _, l := range c.leases {
-			l.returned()
+			l.callReturned()
 		}
 		return false
 	}
 	kept := 0
 	for i, l := range c.leases {
-		if l.state != asked {
-			l.returned()
+		if l.state != inCall {
+			l.callReturned()
 			continue
 		}
 		c.leases[kept], c.batch[kept] = l, c.batch[i]
@@ -116,17 +116,17 @@ func (w *Watchdog) stillWanted(c *call) bool {
 	}
 	c.leases, c.batch = c.leases[:kept], c.batch[:kept]
 	if kept == 0 {
-		w.leave(c)
+		w.removeCall(c)
 	}
 	return kept > 0
 }
 
-// returned notes that a call which named l no longer does.
-func (l *Lease) returned() {
+// callReturned notes that a call which named l no longer does.
+func (l *Lease) callReturned() {
 	l.calls--
-	if l.calls == 0 && l.quiet != nil {
-		close(l.quiet)
-		l.quiet = nil
+	if l.calls == 0 && l.noCalls != nil {
+		close(l.noCalls)
+		l.noCalls = nil
 	}
 }
 
@@ -139,16 +139,16 @@ const (
 	recovered
 )
 
-// settle notes the answers of a call.
-func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
+// applyAnswers notes the answers of a call.
+func (w *Watchdog) applyAnswers(c *call, answers []Answer, err error) change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
 	for _, l := range c.leases {
-		l.returned()
+		l.callReturned()
 	}
 	if c.givenUp || w.closed {
-		c.late(answers)
+		c.applyLateAnswers(answers)
 		return noChange
 	}
 	for i, l := range c.leases {
@@ -156,15 +156,15 @@ func (w *Watchdog) settle(c *call, answers []Answer, err error) change {
 		if i < len(answers) {
 			a = answers[i]
 		}
-		w.answer(c, i, l, a, now.mono)
+		w.applyAnswer(c, i, l, a, now.mono)
 	}
-	w.leave(c)
-	return c.lane.heard(err != nil || len(answers) == 0)
+	w.removeCall(c)
+	return c.bucket.noteResult(err != nil || len(answers) == 0)
 }
 
-// late notes the answers of a call that had been given up. A slow server extends leases too, and
+// applyLateAnswers notes the answers of a call that had been given up. A slow server extends leases too, and
 // trust counts from the sending. Only Renewed counts. The heap is left alone, see [Lease.Confirm].
-func (c *call) late(answers []Answer) {
+func (c *call) applyLateAnswers(answers []Answer) {
 	for i, a := range answers {
 		if l, lease := c.leases[i], c.batch[i].Lease; a == Renewed && lease > 0 && l.state.watched() {
 			l.prove(c.sent, lease)
@@ -172,9 +172,9 @@ func (c *call) late(answers []Answer) {
 	}
 }
 
-// answer notes what a call said of its i-th lease.
-func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
-	if l.state != asked {
+// applyAnswer notes what a call said of its i-th lease.
+func (w *Watchdog) applyAnswer(c *call, i int, l *Lease, a Answer, now int64) {
+	if l.state != inCall {
 		return // stopped or lost meanwhile: too late for any answer
 	}
 	l.state = idle
@@ -185,19 +185,19 @@ func (w *Watchdog) answer(c *call, i int, l *Lease, a Answer, now int64) {
 		return
 	case Renewed, Held:
 		l.tries = 0
-		l.next = later(c.sent.mono, delay(c.lane.every))
+		l.next = instantAfter(c.sent.mono, delay(c.bucket.every))
 		if lease := c.batch[i].Lease; a == Renewed && lease > 0 {
 			l.prove(c.sent, lease)
 		}
 		if overdue := time.Duration(c.sent.wall - l.trust.wall); overdue < 0 {
-			l.hurry(w.offset) // suspended on the way: sent before, heard after
+			l.renewByWallClock(w.offset) // suspended on the way: sent before, heard after
 		} else {
 			// The server still has it, so the clock may merely have been set. Ask
 			// again soon, then ever less often.
-			l.next = min(l.next, later(now, max(look, overdue)))
+			l.next = min(l.next, instantAfter(now, max(clockInterval, overdue)))
 		}
 	default:
-		l.next = later(now, backoff(pace(c.lane.every, time.Duration(l.trust.mono-now)), int(l.tries)))
+		l.next = instantAfter(now, backoff(retryInterval(c.bucket.every, time.Duration(l.trust.mono-now)), int(l.tries)))
 		l.tries = min(l.tries+1, 100)
 	}
 	w.replace(l)
@@ -216,34 +216,34 @@ func (w *Watchdog) giveUp(now int64) {
 		}
 		c.givenUp = true
 		for i, l := range c.leases {
-			w.answer(c, i, l, Unknown, now)
+			w.applyAnswer(c, i, l, Unknown, now)
 		}
-		w.leave(c)
-		if ch := c.lane.heard(true); ch != noChange {
+		w.removeCall(c)
+		if ch := c.bucket.noteResult(true); ch != noChange {
 			// Not from here: a log handler may block.
 			w.work.Go(func() { w.report(c, errNoReturn, ch) })
 		}
 	}
 }
 
-// leave gives the places of c back and lets the loop use them.
-func (w *Watchdog) leave(c *call) {
+// removeCall gives the places of c back and lets the loop use them.
+func (w *Watchdog) removeCall(c *call) {
 	delete(w.calls, c)
 	if c.prompt {
 		c.prompt = false
 		w.prompt--
 	}
-	c.lane.calls--
-	w.enqueue(c.lane)
-	if len(w.line) > 0 {
-		w.nudge(0)
+	c.bucket.calls--
+	w.enqueue(c.bucket)
+	if len(w.dueBuckets) > 0 {
+		w.wakeLoop(0)
 	}
-	w.nudge(w.order.first())
+	w.wakeLoop(w.byDue.first())
 }
 
-// heard notes whether calls fail in ln, and says when that changed. So an outage is one line in the
+// noteResult notes whether calls fail in ln, and says when that changed. So an outage is one line in the
 // log, and not one for each batch and attempt.
-func (ln *lane) heard(failed bool) change {
+func (ln *bucket) noteResult(failed bool) change {
 	if failed == ln.failing {
 		return noChange
 	}
@@ -259,7 +259,7 @@ var errNoReturn = fmt.Errorf("watchdog: Renew did not return: %w", context.Deadl
 
 // report logs what changed.
 func (w *Watchdog) report(c *call, err error, ch change) {
-	group, leases := slog.Int("group", c.lane.group), slog.Int("leases", len(c.leases))
+	group, leases := slog.Int("group", c.bucket.group), slog.Int("leases", len(c.leases))
 	switch ch {
 	case beganToFail:
 		w.log.Warn("watchdog: renewals began to fail", group, leases, slog.Any("error", err))

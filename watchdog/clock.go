@@ -13,27 +13,27 @@ import (
 // never is an instant that does not come.
 const never int64 = math.MaxInt64
 
-// later returns at + d, or never if that would overflow: a lease or a maximum hold of "for ever"
+// instantAfter returns at + d, or never if that would overflow: a lease or a maximum hold of "for ever"
 // must not wrap around into the past.
-func later(at int64, d time.Duration) int64 {
+func instantAfter(at int64, d time.Duration) int64 {
 	if d > 0 && at > never-int64(d) {
 		return never
 	}
 	return at + int64(d)
 }
 
-// stamp is one instant on both clocks. The wall reading has the wall clock's steps
+// clockReading is one instant on both clocks. The wall reading has the wall clock's steps
 // back added to it, so that stamps from before and after a step can be compared.
-type stamp struct{ mono, wall int64 }
+type clockReading struct{ mono, wall int64 }
 
 // add moves both clocks by d.
-func (s stamp) add(d time.Duration) stamp {
-	return stamp{later(s.mono, d), later(s.wall, d)}
+func (s clockReading) add(d time.Duration) clockReading {
+	return clockReading{instantAfter(s.mono, d), instantAfter(s.wall, d)}
 }
 
 // offset grows when the wall clock steps forward or the machine was suspended. It
 // shrinks by less than a jump.
-func (s stamp) offset() int64 { return s.wall - s.mono }
+func (s clockReading) offset() int64 { return s.wall - s.mono }
 
 // stepBack is a step back of the wall clock that was noticed.
 type stepBack struct {
@@ -44,24 +44,24 @@ type stepBack struct {
 
 // now reads both clocks and notices a step back of the wall clock. The caller holds
 // w.mu, so no other reading is newer than this one and makes it look like a step back.
-func (w *Watchdog) now() stamp {
+func (w *Watchdog) now() clockReading {
 	t := time.Now()
-	s := stamp{int64(t.Sub(w.base)), w.wall(t) + w.back}
+	s := clockReading{int64(t.Sub(w.base)), w.wall(t) + w.back}
 	if by := w.offset - s.offset(); by >= jump {
 		w.back += by
 		s.wall += by
 		const kept = 8 // more than happen during one command
-		w.steps = append(w.steps[max(0, len(w.steps)-kept+1):], stepBack{w.seen, s.mono, w.offset, by})
+		w.steps = append(w.steps[max(0, len(w.steps)-kept+1):], stepBack{w.lastReading, s.mono, w.offset, by})
 	}
-	w.seen = s.mono
+	w.lastReading = s.mono
 	return s
 }
 
 // at turns a past instant into a stamp. It leaves out the steps back that came later.
 // The caller holds w.mu.
-func (w *Watchdog) at(t time.Time) stamp {
+func (w *Watchdog) at(t time.Time) clockReading {
 	w.now()
-	s := stamp{int64(t.Sub(w.base)), w.wall(t) + w.back}
+	s := clockReading{int64(t.Sub(w.base)), w.wall(t) + w.back}
 	for _, step := range slices.Backward(w.steps) {
 		if s.mono < step.from || s.mono < step.to && s.offset()-step.offset >= jump {
 			s.wall -= step.by
@@ -87,10 +87,10 @@ func delay(every time.Duration) time.Duration {
 	return every - rand.N(every/coalesce+1)
 }
 
-// pace returns the time that decides when to repeat: the interval, or what is left of trust if that
+// retryInterval returns the time that decides when to repeat: the interval, or what is left of trust if that
 // is less. It is no less than an eighth of the interval, so that an outage does not end in a storm
 // of renewals.
-func pace(every, left time.Duration) time.Duration {
+func retryInterval(every, left time.Duration) time.Duration {
 	return max(min(every, left), every/8)
 }
 

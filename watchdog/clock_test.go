@@ -54,7 +54,7 @@ func TestWallClockJumpIsUntrustedUntilAsked(t *testing.T) {
 		asked := srv.count()
 		wall.step(time.Hour)
 		require.False(t, l.Trusted(), "at once")
-		sleep(look)
+		sleep(clockInterval)
 		require.Equal(t, asked+1, srv.count(), "asked at once, not at the interval")
 		require.True(t, l.Trusted())
 		sleep(lease)
@@ -72,7 +72,7 @@ func TestSuspendIsHeardFromTheServer(t *testing.T) {
 		wall.step(time.Hour)
 		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Gone, b), nil })
 		require.False(t, l.Trusted())
-		sleep(look)
+		sleep(clockInterval)
 		require.Equal(t, []Reason{GoneOnServer}, n.heard())
 	})
 }
@@ -116,7 +116,7 @@ func TestWallClockStepBackHasNoEffect(t *testing.T) {
 		asked := srv.count()
 		wall.step(-time.Hour)
 		require.True(t, l.Trusted())
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		require.Equal(t, asked, srv.count())
 		w.Watch(spec("b", &m))
 		until := l.TrustedUntil()
@@ -133,13 +133,13 @@ func TestWallClockStepBackHasNoEffect(t *testing.T) {
 func TestSuspendAfterAStepBackIsSeen(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		l := w.Watch(spec("a", nil))
-		sleep(look)
+		sleep(clockInterval)
 		wall.step(-time.Hour)
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		asked := srv.count()
 		wall.step(time.Hour / 2)
 		require.False(t, l.Trusted(), "at once")
-		sleep(look)
+		sleep(clockInterval)
 		require.Equal(t, asked+1, srv.count())
 		require.True(t, l.Trusted(), "the server has it")
 	})
@@ -154,7 +154,7 @@ func TestStepBackAndSuspendDuringACall(t *testing.T) {
 		l := w.Watch(spec("a", nil))
 		afterRenewal(t, srv)
 		wall.step(-time.Hour)
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		wall.step(time.Hour / 2)
 		sleep(2 * time.Second)
 		require.Equal(t, 2, srv.count(), "asked again at once")
@@ -175,12 +175,12 @@ func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
 				w.Watch(spec("other", nil))
 				s := spec("a", nil)
 				for _, by := range events {
-					sleep(2 * look)
+					sleep(2 * clockInterval)
 					wall.step(by)
 				}
 				l := w.Watch(s)
 				require.False(t, l.Trusted())
-				sleep(look)
+				sleep(clockInterval)
 				require.True(t, l.Trusted(), "asked")
 			})
 		})
@@ -191,12 +191,12 @@ func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
 func TestGrantBetweenAStepBackAndItsNotice(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, _ *fake, wall *steps) {
 		w.Watch(spec("other", nil))
-		sleep(look + time.Millisecond)
+		sleep(clockInterval + time.Millisecond)
 		wall.step(-time.Hour)
 		time.Sleep(time.Millisecond)
 		s := spec("a", nil)
 		s.Renew = false
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		require.True(t, w.Watch(s).Trusted())
 	})
 }
@@ -217,16 +217,16 @@ func TestALeaseThatASuspendCutShortIsToldOfSoon(t *testing.T) {
 			return all(Gone, b), nil
 		})
 		l := w.Watch(s)
-		sleep(look)
+		sleep(clockInterval)
 		wall.step(-asleep)
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		wall.step(asleep)
 		sleep(time.Until(end.Add(-s.Margin - time.Nanosecond)))
 		require.True(t, l.Trusted())
 		sleep(time.Nanosecond)
 		require.False(t, l.Trusted())
 		asked := srv.count()
-		sleep(s.Margin + 2*look)
+		sleep(s.Margin + 2*clockInterval)
 		require.Equal(t, []Reason{GoneOnServer}, n.heard())
 		require.Less(t, srv.count(), asked+5)
 	})
@@ -252,22 +252,22 @@ func TestClockSetRightAgainAsksLeasesTakenMeanwhile(t *testing.T) {
 		w.Watch(spec("old", nil))
 		sleep(3 * every)
 		l := w.Watch(spec("a", nil))
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		wall.step(time.Hour)
 		require.False(t, l.Trusted())
-		sleep(look)
+		sleep(clockInterval)
 		require.True(t, l.Trusted())
 	})
 }
 
 // The command was sent before the machine slept, and watched after it woke.
 func TestSuspendBetweenGrantAndWatch(t *testing.T) {
-	for name, meanwhile := range map[string]time.Duration{"not noticed yet": 0, "noticed": 2 * look} {
+	for name, meanwhile := range map[string]time.Duration{"not noticed yet": 0, "noticed": 2 * clockInterval} {
 		t.Run(name, func(t *testing.T) {
 			wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 				if meanwhile > 0 {
 					w.Watch(spec("other", nil))
-					sleep(look)
+					sleep(clockInterval)
 				}
 				s := spec("a", nil)
 				sleep(time.Millisecond)
@@ -353,7 +353,7 @@ func TestJumpAsksEveryLease(t *testing.T) {
 		}
 		sleep(every / 4)
 		wall.step(time.Hour)
-		sleep(look)
+		sleep(clockInterval)
 		for _, l := range leases {
 			require.True(t, l.Trusted())
 		}
@@ -377,7 +377,7 @@ func TestPlacesArePassedOn(t *testing.T) {
 		sleep(every / 4)
 		srv.set(hang)
 		wall.step(time.Hour)
-		sleep(look + 2*slow)
+		sleep(clockInterval + 2*slow)
 		require.Equal(t, 3*callsPrompt, srv.count())
 		for i, a := range srv.since(0) {
 			require.Equal(t, time.Duration(i/callsPrompt)*slow, a.at.Sub(srv.since(0)[0].at))
@@ -388,7 +388,7 @@ func TestPlacesArePassedOn(t *testing.T) {
 func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		w.size = 1
-		for range 5 * callsLane {
+		for range 5 * callsPerBucket {
 			w.Watch(spec("a", nil))
 		}
 		sleep(every / 4)
@@ -397,10 +397,10 @@ func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 			return yes(b), nil
 		})
 		wall.step(time.Hour)
-		sleep(look + slow)
-		require.Equal(t, 5*callsLane, srv.count())
+		sleep(clockInterval + slow)
+		require.Equal(t, 5*callsPerBucket, srv.count())
 		for i, a := range srv.since(0) {
-			require.Equal(t, time.Duration(i/callsLane)*time.Millisecond, a.at.Sub(srv.since(0)[0].at))
+			require.Equal(t, time.Duration(i/callsPerBucket)*time.Millisecond, a.at.Sub(srv.since(0)[0].at))
 		}
 	})
 }
@@ -416,7 +416,7 @@ func TestLeasesAskedTogetherSpreadAgain(t *testing.T) {
 		}
 		sleep(every / 4)
 		wall.step(time.Hour)
-		sleep(look + every)
+		sleep(clockInterval + every)
 		asked := srv.since(0)
 		require.Less(t, asked[n-1].at.Sub(asked[0].at), slow, "together")
 		require.Greater(t, asked[2*n-1].at.Sub(asked[n].at), every/20)

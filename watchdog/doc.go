@@ -14,7 +14,7 @@
 //	│                                             │
 //	└──────── renewed · held · unknown ───────────┘
 //
-//	any of them ── gone, or trust over ──> lost ──> told    Ended is called
+//	any of them ── gone, or trust over ──> lost ──> notified  Ended is called
 //	any of them, or lost ── Stop, Close ──> stopped         Ended never is
 //
 // # Trust

@@ -92,7 +92,7 @@ func TestStopWithoutACallDoesNotBlock(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		sleep(lease)
 		require.Zero(t, srv.count())
-		require.Empty(t, w.lanes, "empty lanes go")
+		require.Empty(t, w.buckets, "empty lanes go")
 	})
 }
 
@@ -191,7 +191,7 @@ func TestStopThatComesBeforeEndedWins(t *testing.T) {
 		l.state = lost // as in lose, whose goroutine has not run yet
 		w.mu.Unlock()
 		require.True(t, l.Stop(bg))
-		w.tell(l)
+		w.notify(l)
 		require.Empty(t, n.heard())
 	})
 }
@@ -355,7 +355,7 @@ func TestCallThatBeginsAfterItWasGivenUpIsNotSent(t *testing.T) {
 		for srv.count() == 0 {
 			sleep(time.Second)
 		}
-		require.Equal(t, asked, leases[0].state, "in the next call")
+		require.Equal(t, inCall, leases[0].state, "in the next call")
 		again := srv.count()
 		w.run(c)
 		require.Equal(t, again, srv.count())
@@ -369,7 +369,7 @@ func notBegun(w *Watchdog, leases []*Lease) *call {
 	for _, l := range leases {
 		l.state = waiting
 	}
-	return w.newCall(leases[0].lane, leases, w.now())
+	return w.newCall(leases[0].bucket, leases, w.now())
 }
 
 func TestCloseBeforeEndedBeganSilencesIt(t *testing.T) {
@@ -395,7 +395,7 @@ func TestLoopSleepsWhenNothingIsWatched(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		l := w.Watch(spec("a", nil))
 		l.Stop(bg)
-		sleep(2 * look)
+		sleep(2 * clockInterval)
 		require.EqualValues(t, never, sleepsUntil(w))
 		w.Watch(spec("b", nil))
 		sleep(every)
@@ -407,14 +407,14 @@ func TestLoopSleepsWhenNothingIsWatched(t *testing.T) {
 func TestWatchWakesTheLoopOnlyForWhatIsDueEarlier(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
 		w.Watch(spec("a", nil))
-		sleep(look / 2) // another pass now would sleep until later
+		sleep(clockInterval / 2) // another pass now would sleep until later
 		w.Watch(spec("b", nil)).Stop(bg)
 		sleep(0)
-		require.Equal(t, look, sleepsUntil(w), "what it slept for before")
+		require.Equal(t, clockInterval, sleepsUntil(w), "what it slept for before")
 		s := spec("c", nil)
 		s.Every = 10 * time.Millisecond
 		w.Watch(s)
-		require.LessOrEqual(t, sleepsUntil(w), look/2+s.Every)
+		require.LessOrEqual(t, sleepsUntil(w), clockInterval/2+s.Every)
 	})
 }
 

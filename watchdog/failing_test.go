@@ -133,7 +133,7 @@ func TestOneHangingGroupTakesAFewPlaces(t *testing.T) {
 			w.Watch(s)
 		}
 		sleep(lease)
-		require.Equal(t, callsLane, most)
+		require.Equal(t, callsPerBucket, most)
 		require.Equal(t, 2500, w.Len(), "those of the other group")
 	})
 }

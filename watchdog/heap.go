@@ -6,7 +6,7 @@ package watchdog
 // container/heap would do the same through two interface values a step; this is on the path of
 // every uncontended lock and unlock. The instant lies beside the pointer, so that comparing does
 // not fetch the lease itself.
-type heap[T interface{ placed(int) }] []slot[T]
+type heap[T interface{ setIndex(int) }] []slot[T]
 
 type slot[T any] struct {
 	at int64
@@ -87,5 +87,5 @@ func (h heap[T]) down(i int) bool {
 
 func (h heap[T]) put(i int, s slot[T]) {
 	h[i] = s
-	s.of.placed(i)
+	s.of.setIndex(i)
 }

@@ -12,7 +12,7 @@ type item struct {
 	i  int
 }
 
-func (it *item) placed(i int) { it.i = i }
+func (it *item) setIndex(i int) { it.i = i }
 
 func TestHeapAgainstASortedSlice(t *testing.T) {
 	t.Parallel()

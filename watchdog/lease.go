@@ -64,21 +64,21 @@ type Spec struct {
 type state uint8
 
 const (
-	idle    state = iota // asked for when next is due
-	waiting              // due, in its lane's line for a call
-	asked                // in a call in flight
-	lost                 // over, Ended not called yet
-	told                 // over, Ended called
-	stopped              // over, and nobody is notified
+	idle     state = iota // asked for when next is due
+	waiting               // due, waits in its bucket for a call
+	inCall                // in a call in flight
+	lost                  // over, Ended not called yet
+	notified              // over, Ended called
+	stopped               // over, and nobody is notified
 )
 
 // watched reports whether the watchdog still does anything for the lease.
-func (s state) watched() bool { return s <= asked }
+func (s state) watched() bool { return s <= inCall }
 
 // Lease is one lease watched. Its methods may be called from any goroutine.
 type Lease struct {
-	w    *Watchdog
-	lane *lane
+	w      *Watchdog
+	bucket *bucket
 
 	// Fixed by Watch.
 	key, id string
@@ -88,11 +88,11 @@ type Lease struct {
 
 	// Guarded by w.mu.
 	lease     time.Duration
-	trust     stamp
+	trust     clockReading
 	next      int64         // when it is to be asked for
-	quiet     chan struct{} // closed when calls is 0; made by Stop when needed
+	noCalls   chan struct{} // closed when calls is 0; made by Stop when needed
 	calls     int32         // calls that name it and have not returned; includes those given up
-	place     int32         // in its lane's heap
+	index     int32         // in its bucket's heap
 	state     state
 	tries     uint8 // attempts without answer since the last answer
 	renew     bool  // fixed by Watch; else it is only looked at
@@ -100,7 +100,7 @@ type Lease struct {
 	reason    Reason
 }
 
-func (l *Lease) placed(i int) { l.place = int32(i) }
+func (l *Lease) setIndex(i int) { l.index = int32(i) }
 
 // due returns when the loop must look at l: for the next renewal or the end of trust. While a
 // renewal is in flight, only the end of trust counts.
@@ -118,8 +118,8 @@ func (l *Lease) maxHoldOver(now int64) bool { return l.extended() && now >= l.ma
 // at.
 func (l *Lease) extended() bool { return l.renew && !l.abandoned }
 
-// request returns what to ask for now.
-func (l *Lease) request(now int64) Request {
+// renewal returns what to ask for now.
+func (l *Lease) renewal(now int64) Request {
 	r := Request{Key: l.key, ID: l.id}
 	if l.extended() && now < l.maxHold {
 		r.Lease = l.lease
@@ -131,15 +131,15 @@ func (l *Lease) request(now int64) Request {
 // answers may overtake one another. At the same instant the later proof counts, because the wall
 // clock may have been set in between. A proof that changed nothing would make the watchdog ask
 // again immediately, for ever.
-func (l *Lease) prove(sent stamp, lease time.Duration) {
+func (l *Lease) prove(sent clockReading, lease time.Duration) {
 	if t := sent.add(lease - l.margin); t.mono >= l.trust.mono {
 		l.trust = t
 	}
 }
 
-// hurry makes l due no later than the wall clock calls its trust over. If the clocks are in step,
+// renewByWallClock makes l due no later than the wall clock calls its trust over. If the clocks are in step,
 // that is far behind the next renewal.
-func (l *Lease) hurry(offset int64) {
+func (l *Lease) renewByWallClock(offset int64) {
 	l.next = min(l.next, l.trust.wall-offset)
 }
 
@@ -158,14 +158,14 @@ func (l *Lease) Stop(ctx context.Context) bool {
 	if l.state.watched() {
 		l.w.drop(l)
 	}
-	if l.state != told {
+	if l.state != notified {
 		l.state = stopped
 	}
 	kept := l.state == stopped
-	if l.calls > 0 && l.quiet == nil {
-		l.quiet = make(chan struct{})
+	if l.calls > 0 && l.noCalls == nil {
+		l.noCalls = make(chan struct{})
 	}
-	calls, quiet := l.calls, l.quiet
+	calls, quiet := l.calls, l.noCalls
 	l.w.mu.Unlock()
 
 	if calls > 0 {

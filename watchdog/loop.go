@@ -32,8 +32,8 @@ func (w *Watchdog) pass() (time.Duration, bool) {
 	now := w.now()
 	w.compareClocks(now)
 	w.giveUp(now.mono)
-	for w.order.first() <= now.mono {
-		w.collect(w.order[0].of, now.mono)
+	for w.byDue.first() <= now.mono {
+		w.collect(w.byDue[0].of, now.mono)
 	}
 	w.dispatch(now)
 	w.sweep(now.mono)
@@ -45,22 +45,22 @@ func (w *Watchdog) pass() (time.Duration, bool) {
 // suspended, or a clock was set. It makes every lease due at the time when its trust is over by the
 // wall clock. It ends none, because only the answer says whether the time of the lease went by or
 // only that of the clock.
-func (w *Watchdog) compareClocks(now stamp) {
+func (w *Watchdog) compareClocks(now clockReading) {
 	offset := now.offset()
 	if offset-w.offset < jump {
 		return // kept, so that small steps add up
 	}
 	w.offset = offset
-	for _, ln := range w.lanes {
+	for _, ln := range w.buckets {
 		for _, l := range ln.all() {
-			l.hurry(offset)
+			l.renewByWallClock(offset)
 			w.replace(l)
 		}
 	}
 }
 
 // collect ends the leases without trust in ln and puts those that are due in line.
-func (w *Watchdog) collect(ln *lane, now int64) {
+func (w *Watchdog) collect(ln *bucket, now int64) {
 	for ln.leases.first() <= now {
 		l := ln.leases[0].of
 		switch {
@@ -72,7 +72,7 @@ func (w *Watchdog) collect(ln *lane, now int64) {
 			continue
 		case l.state == idle && l.next <= now:
 			l.state = waiting
-			ln.line = append(ln.line, l)
+			ln.dueLeases = append(ln.dueLeases, l)
 		}
 		ln.leases.fix(0, l.due())
 	}
@@ -81,20 +81,20 @@ func (w *Watchdog) collect(ln *lane, now int64) {
 }
 
 // enqueue puts ln in line for a call if it has any to make and a place for it.
-func (w *Watchdog) enqueue(ln *lane) {
-	if !ln.lined && len(ln.line) > 0 && ln.calls < callsLane {
-		ln.lined = true
-		w.line = append(w.line, ln)
+func (w *Watchdog) enqueue(ln *bucket) {
+	if !ln.queued && len(ln.dueLeases) > 0 && ln.calls < callsPerBucket {
+		ln.queued = true
+		w.dueBuckets = append(w.dueBuckets, ln)
 	}
 }
 
-// dispatch starts calls while there are places: one for each lane in turn.
-func (w *Watchdog) dispatch(now stamp) {
-	for w.prompt < callsPrompt && len(w.line) > 0 {
-		ln := w.line[0]
-		w.line = w.line[1:]
-		ln.lined = false
-		if batch := ln.take(now.mono, w.size); len(batch) > 0 {
+// dispatch starts calls while there are places: one for each bucket in turn.
+func (w *Watchdog) dispatch(now clockReading) {
+	for w.prompt < callsPrompt && len(w.dueBuckets) > 0 {
+		ln := w.dueBuckets[0]
+		w.dueBuckets = w.dueBuckets[1:]
+		ln.queued = false
+		if batch := ln.nextBatch(now.mono, w.size); len(batch) > 0 {
 			w.start(ln, batch, now)
 		}
 		w.reorder(ln)
@@ -107,18 +107,18 @@ func (w *Watchdog) dispatch(now stamp) {
 func (w *Watchdog) lose(l *Lease, r Reason) {
 	w.drop(l)
 	l.state, l.reason = lost, r
-	go w.tell(l)
+	go w.notify(l)
 }
 
-// tell calls Ended, unless Stop or Close came first. This is decided here, not in lose, so that
+// notify calls Ended, unless Stop or Close came first. This is decided here, not in lose, so that
 // Stop has as long as possible.
-func (w *Watchdog) tell(l *Lease) {
+func (w *Watchdog) notify(l *Lease) {
 	w.mu.Lock()
 	if w.closed || l.state != lost {
 		w.mu.Unlock()
 		return
 	}
-	l.state = told
+	l.state = notified
 	w.mu.Unlock()
 	if l.ended != nil {
 		l.ended(l.reason)
@@ -131,24 +131,24 @@ func (w *Watchdog) sweep(now int64) {
 	if now < w.sweepAt && w.leases > 0 {
 		return
 	}
-	w.sweepAt = later(now, look)
-	for key, ln := range w.lanes {
-		if len(ln.leases) == 0 && ln.calls == 0 && !ln.lined {
-			w.order.remove(ln.place)
-			delete(w.lanes, key)
+	w.sweepAt = instantAfter(now, clockInterval)
+	for key, ln := range w.buckets {
+		if len(ln.leases) == 0 && ln.calls == 0 && !ln.queued {
+			w.byDue.remove(ln.index)
+			delete(w.buckets, key)
 		}
 	}
 }
 
 // nextDue returns when the loop must pass again.
 func (w *Watchdog) nextDue(now int64) int64 {
-	due := w.order.first()
+	due := w.byDue.first()
 	if w.leases > 0 {
-		due = min(due, later(now, look))
+		due = min(due, instantAfter(now, clockInterval))
 	}
 	for c := range w.calls {
 		due = min(due, c.end)
-		if c.prompt && len(w.line) > 0 {
+		if c.prompt && len(w.dueBuckets) > 0 {
 			due = min(due, c.slow)
 		}
 	}

@@ -261,7 +261,7 @@ func (x *world) suspend(t *rapid.T) {
 // within that second it sees only the difference.
 func (x *world) letNotice() {
 	x.w.Watch(Spec{Lease: odd, Every: time.Hour, Sent: time.Now()})
-	time.Sleep(look + odd)
+	time.Sleep(clockInterval + odd)
 	synctest.Wait()
 }
 

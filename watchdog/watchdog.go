@@ -14,9 +14,9 @@ const (
 	// a
 	// few connections, and too few to exhaust a pool.
 	callsPrompt = 8
-	// callsLane bounds the calls in flight for one lane, so that one that hangs leaves places to the
+	// callsPerBucket bounds the calls in flight for one lane, so that one that hangs leaves places to the
 	// others.
-	callsLane = 4
+	callsPerBucket = 4
 	// slow is when a call no longer counts as prompt and gives its place to another. If a node of a
 	// cluster hangs, that is thousands of groups.
 	slow = 100 * time.Millisecond
@@ -24,8 +24,8 @@ const (
 	timeoutMin = 10 * time.Millisecond
 	// grace is how long after the end of its context a call may take to return, before it is given up.
 	grace = 10 * time.Millisecond
-	// look is how often the loop compares the clocks while leases exist.
-	look = time.Second
+	// clockInterval is how often the loop compares the clocks while leases exist.
+	clockInterval = time.Second
 	// jump is the least step of the wall clock that counts: below it is slewing.
 	jump = int64(10 * time.Millisecond)
 	// coalesce is the part of an interval that a lease may be asked for early.
@@ -57,21 +57,21 @@ type Watchdog struct {
 	work   sync.WaitGroup // the loop and the calls, not Ended
 	wake   chan struct{}  // notifies the loop that something is due earlier
 
-	mu      sync.Mutex // never held while calling out or waiting
-	closed  bool
-	running bool // the loop
-	leases  int
-	wakeAt  int64      // what the loop sleeps for
-	sweepAt int64      // when to drop empty lanes next
-	offset  int64      // wall clock less monotonic, as last noticed
-	back    int64      // sum of the steps back of the wall clock
-	steps   []stepBack // the last few
-	seen    int64      // when the clocks were read last
-	lanes   map[laneKey]*lane
-	order   heap[*lane] // by what is due first in each
-	line    []*lane     // with leases in line and places left, round robin
-	calls   map[*call]struct{}
-	prompt  int // of calls
+	mu          sync.Mutex // never held while calling out or waiting
+	closed      bool
+	running     bool // the loop
+	leases      int
+	wakeAt      int64      // what the loop sleeps for
+	sweepAt     int64      // when to drop empty buckets next
+	offset      int64      // wall clock less monotonic, as last noticed
+	back        int64      // sum of the steps back of the wall clock
+	steps       []stepBack // the last few
+	lastReading int64      // when the clocks were read last
+	buckets     map[bucketKey]*bucket
+	byDue       heap[*bucket] // by what is due first in each
+	dueBuckets  []*bucket     // with due leases and calls left, round robin
+	calls       map[*call]struct{}
+	prompt      int // of calls
 }
 
 // New makes a watchdog. It starts no goroutine before the first Watch. It
@@ -81,15 +81,15 @@ func New(cfg Config) *Watchdog {
 		panic("watchdog: New without Renew")
 	}
 	w := &Watchdog{
-		renew:  cfg.Renew,
-		log:    cfg.Log,
-		size:   cfg.BatchSize,
-		base:   time.Now(),
-		wall:   wallClock,
-		wake:   make(chan struct{}, 1),
-		wakeAt: never,
-		lanes:  make(map[laneKey]*lane),
-		calls:  make(map[*call]struct{}),
+		renew:   cfg.Renew,
+		log:     cfg.Log,
+		size:    cfg.BatchSize,
+		base:    time.Now(),
+		wall:    wallClock,
+		wake:    make(chan struct{}, 1),
+		wakeAt:  never,
+		buckets: make(map[bucketKey]*bucket),
+		calls:   make(map[*call]struct{}),
 	}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
@@ -110,7 +110,7 @@ func New(cfg Config) *Watchdog {
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.closed = true
-	for _, ln := range w.lanes {
+	for _, ln := range w.buckets {
 		for len(ln.leases) > 0 {
 			l := ln.leases[len(ln.leases)-1].of
 			w.drop(l)
@@ -152,30 +152,30 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 		w: w, key: s.Key, id: s.ID,
 		lease: s.Lease, margin: s.Margin, renew: s.Renew, ended: s.Ended,
 		trust:   sent.add(s.Lease - s.Margin),
-		next:    later(sent.mono, firstDelay(s.Every)),
+		next:    instantAfter(sent.mono, firstDelay(s.Every)),
 		maxHold: never,
 	}
 	if s.MaxHold > 0 {
-		l.maxHold = later(sent.mono, s.MaxHold)
+		l.maxHold = instantAfter(sent.mono, s.MaxHold)
 	}
 	if w.closed {
 		l.state = stopped
 		return l
 	}
-	l.hurry(w.offset) // the clocks may have parted since Sent
-	w.add(l, laneKey{s.Group, s.Every})
+	l.renewByWallClock(w.offset) // the clocks may have parted since Sent
+	w.add(l, bucketKey{s.Group, s.Every})
 	return l
 }
 
-// add takes l into its lane and wakes the loop if l is due before all else.
-func (w *Watchdog) add(l *Lease, key laneKey) {
-	ln := w.lanes[key]
+// add takes l into its bucket and wakes the loop if l is due before all else.
+func (w *Watchdog) add(l *Lease, key bucketKey) {
+	ln := w.buckets[key]
 	if ln == nil {
-		ln = &lane{laneKey: key}
-		w.lanes[key] = ln
-		w.order.push(never, ln)
+		ln = &bucket{bucketKey: key}
+		w.buckets[key] = ln
+		w.byDue.push(never, ln)
 	}
-	l.lane = ln
+	l.bucket = ln
 	ln.leases.push(l.due(), l)
 	w.leases++
 	w.reorder(ln)
@@ -184,32 +184,32 @@ func (w *Watchdog) add(l *Lease, key laneKey) {
 		w.work.Go(w.loop)
 		return
 	}
-	w.nudge(ln.leases.first())
+	w.wakeLoop(ln.leases.first())
 }
 
-// drop takes l out of its lane. It does not wake the loop. If the loop sleeps for a stale instant,
+// drop takes l out of its bucket. It does not wake the loop. If the loop sleeps for a stale instant,
 // it then finds nothing and sleeps again.
 func (w *Watchdog) drop(l *Lease) {
-	l.lane.leases.remove(int(l.place))
+	l.bucket.leases.remove(int(l.index))
 	w.leases--
-	w.reorder(l.lane)
+	w.reorder(l.bucket)
 }
 
 // replace moves l to where it belongs by what is due.
 func (w *Watchdog) replace(l *Lease) {
-	l.lane.leases.fix(int(l.place), l.due())
-	w.reorder(l.lane)
+	l.bucket.leases.fix(int(l.index), l.due())
+	w.reorder(l.bucket)
 }
 
 // reorder moves ln to where it belongs by what is due first in it.
-func (w *Watchdog) reorder(ln *lane) {
-	if first := ln.leases.first(); w.order[ln.place].at != first {
-		w.order.fix(ln.place, first)
+func (w *Watchdog) reorder(ln *bucket) {
+	if first := ln.leases.first(); w.byDue[ln.index].at != first {
+		w.byDue.fix(ln.index, first)
 	}
 }
 
-// nudge wakes the loop if it sleeps for longer than until at.
-func (w *Watchdog) nudge(at int64) {
+// wakeLoop wakes the loop if it sleeps for longer than until at.
+func (w *Watchdog) wakeLoop(at int64) {
 	if at >= w.wakeAt {
 		return
 	}

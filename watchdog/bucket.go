@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// laneKey says which leases share a lane: those that may share a call and have the same interval.
+// bucketKey says which leases share a bucket: those that may share a call and have the same interval.
 // The interval is part of the key because the time limit of a call follows from it. Among mixed
 // leases the shortest would cut the time of all, and the longest would keep the shortest from its
 // retries.
-type laneKey struct {
+type bucketKey struct {
 	group int
 	every time.Duration
 }
 
-// lane holds leases that may share one call.
-type lane struct {
-	laneKey
-	leases  heap[*Lease] // by what is due
-	line    []*Lease     // due, in order; skips those stopped meanwhile
-	calls   int          // in flight, without those given up
-	place   int          // in the watchdog's heap
-	lined   bool         // in the watchdog's line
-	failing bool         // the last call failed as a whole; reported once
+// bucket holds leases that may share one call.
+type bucket struct {
+	bucketKey
+	leases    heap[*Lease] // by what is due
+	dueLeases []*Lease     // due, in order; skips those stopped meanwhile
+	calls     int          // in flight, without those given up
+	index     int          // in the watchdog's heap
+	queued    bool         // in Watchdog.dueBuckets
+	failing   bool         // the last call failed as a whole; reported once
 }
 
-func (ln *lane) placed(i int) { ln.place = i }
+func (ln *bucket) setIndex(i int) { ln.index = i }
 
-// take picks the next batch: first the leases in line, then, if there is room, those that will be
+// nextBatch picks the next batch: first the leases in line, then, if there is room, those that will be
 // due soon. To ask early without room would make more calls, not fewer.
-func (ln *lane) take(now int64, size int) []*Lease {
+func (ln *bucket) nextBatch(now int64, size int) []*Lease {
 	var batch []*Lease
-	for len(ln.line) > 0 && len(batch) < size {
-		if l := ln.line[0]; l.state == waiting {
+	for len(ln.dueLeases) > 0 && len(batch) < size {
+		if l := ln.dueLeases[0]; l.state == waiting {
 			batch = append(batch, l)
 		}
-		ln.line = ln.line[1:]
+		ln.dueLeases = ln.dueLeases[1:]
 	}
-	if len(ln.line) == 0 {
-		ln.line = nil // let go of the array
+	if len(ln.dueLeases) == 0 {
+		ln.dueLeases = nil // let go of the array
 	}
-	soon := later(now, ln.every/coalesce)
+	soon := instantAfter(now, ln.every/coalesce)
 	for len(batch) > 0 && len(batch) < size && ln.leases.first() <= soon {
 		l := ln.leases[0].of
 		if l.state != idle {
@@ -54,7 +54,7 @@ func (ln *lane) take(now int64, size int) []*Lease {
 }
 
 // all returns a copy, because the heap moves when a lease is due at another time.
-func (ln *lane) all() []*Lease {
+func (ln *bucket) all() []*Lease {
 	leases := make([]*Lease, len(ln.leases))
 	for i, s := range ln.leases {
 		leases[i] = s.of
@@ -68,7 +68,7 @@ func (w *Watchdog) Hurry(is func(group int) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now().mono
-	for _, ln := range w.lanes {
+	for _, ln := range w.buckets {
 		if !is(ln.group) {
 			continue
 		}
@@ -76,7 +76,7 @@ func (w *Watchdog) Hurry(is func(group int) bool) {
 			l.next = min(l.next, now)
 			w.replace(l)
 		}
-		w.nudge(ln.leases.first())
+		w.wakeLoop(ln.leases.first())
 	}
 }
 
@@ -85,24 +85,24 @@ func (w *Watchdog) Hurry(is func(group int) bool) {
 func (w *Watchdog) Regroup(of func(key string, group int) int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	moved := map[*Lease]laneKey{}
-	for _, ln := range w.lanes {
+	moved := map[*Lease]bucketKey{}
+	for _, ln := range w.buckets {
 		for _, s := range ln.leases {
 			if group := of(s.of.key, ln.group); group != ln.group {
-				moved[s.of] = laneKey{group, ln.every}
+				moved[s.of] = bucketKey{group, ln.every}
 			}
 		}
 	}
 	for l, to := range moved {
 		w.move(l, to)
 	}
-	for _, ln := range w.lanes {
-		ln.line = slices.DeleteFunc(ln.line, func(l *Lease) bool { return l.lane != ln })
+	for _, ln := range w.buckets {
+		ln.dueLeases = slices.DeleteFunc(ln.dueLeases, func(l *Lease) bool { return l.bucket != ln })
 	}
 }
 
-// move puts l into another lane. If it waited for a call, it is due there at once.
-func (w *Watchdog) move(l *Lease, to laneKey) {
+// move puts l into another bucket. If it waited for a call, it is due there at once.
+func (w *Watchdog) move(l *Lease, to bucketKey) {
 	w.drop(l)
 	if l.state == waiting {
 		l.state = idle
