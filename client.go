@@ -25,14 +25,14 @@ import (
 // Methods may be called concurrently. If New did not make the Client, for instance if it is nil,
 // every use of its locks returns a *lockerr.ConfigError.
 type Client struct {
-	session  *session.Session
-	registry *mutex.Registry
-	mutexes  *reentrant.Family
-	fair     *fair.Family
-	permits  *semaphore.Family
-	defaults settings.Lock
-	prefix   string
-	closed   chan struct{}
+	session    *session.Session
+	registry   *mutex.Registry
+	mutexes    *reentrant.Family
+	fair       *fair.Family
+	semaphores *semaphore.Family
+	defaults   settings.Lock
+	prefix     string
+	closed     chan struct{}
 }
 
 // New makes a client on a go-redis client, with the settings of rdb for addresses, credentials, TLS
@@ -70,7 +70,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, Description: cfg.description, KeepFence: cfg.keepFence}
+	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
 		conf.Timeout = one.Options().ReadTimeout
@@ -81,7 +81,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	}
 	book := mutex.NewRegistry(s)
 	return &Client{
-		session: s, registry: book, mutexes: reentrant.NewFamily(book), fair: fair.NewFamily(book), permits: semaphore.NewFamily(s),
+		session: s, registry: book, mutexes: reentrant.NewFamily(book), fair: fair.NewFamily(book), semaphores: semaphore.NewFamily(s),
 		defaults: cfg.lock, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
@@ -130,10 +130,10 @@ func isNil(rdb redis.UniversalClient) bool {
 // "redisson_lock_token:", as the keys of fences do. It must not begin like the keys of queues and
 // semaphores either, for instance with "redlatch:queue:".
 func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
-	if !c.isMade() {
+	if !c.isValid() {
 		return new(reentrant.Mutex)
 	}
-	return c.mutexes.Mutex(c.prefix+name, c.with(options))
+	return c.mutexes.Mutex(c.prefix+name, c.lockSettings(options))
 }
 
 // FairMutex returns the mutex of a name that is granted in order of arrival, across all processes.
@@ -141,10 +141,10 @@ func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
 // re-enters both. Waiters of the plain mutex have no place in the queue, and come after all waiters
 // in it. Package fair says when to use which. Names and options are as for Mutex.
 func (c *Client) FairMutex(name string, options ...LockOption) *fair.Mutex {
-	if !c.isMade() {
+	if !c.isValid() {
 		return new(fair.Mutex)
 	}
-	return c.fair.Mutex(c.prefix+name, c.with(options))
+	return c.fair.Mutex(c.prefix+name, c.lockSettings(options))
 }
 
 // Semaphore returns the semaphore of a name. At most limit units of its permits live at once,
@@ -152,18 +152,18 @@ func (c *Client) FairMutex(name string, options ...LockOption) *fair.Mutex {
 // semaphore.Semaphore.Resize for changing it. A semaphore has nothing in common with a mutex of the
 // same name. Names and options are as for Mutex.
 func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semaphore.Semaphore {
-	if !c.isMade() {
+	if !c.isValid() {
 		return new(semaphore.Semaphore)
 	}
-	return c.permits.Semaphore(c.prefix+name, limit, c.with(options))
+	return c.semaphores.Semaphore(c.prefix+name, limit, c.lockSettings(options))
 }
 
-// isMade reports whether New made the client. Every use of a lock of any other client returns an
+// isValid reports whether New made the client. Every use of a lock of any other client returns an
 // error, as for a bad name.
-func (c *Client) isMade() bool { return c != nil && c.session != nil }
+func (c *Client) isValid() bool { return c != nil && c.session != nil }
 
-// with returns the client's settings, overridden by those of one lock.
-func (c *Client) with(options []LockOption) settings.Lock {
+// lockSettings returns the client's settings, overridden by those of one lock.
+func (c *Client) lockSettings(options []LockOption) settings.Lock {
 	set := c.defaults
 	for _, option := range options {
 		if option == nil {
@@ -187,7 +187,7 @@ func (c *Client) with(options []LockOption) settings.Lock {
 // context of a hold. It does not wait for notices that are running, and waits only an instant for
 // the log handler.
 func (c *Client) Close(ctx context.Context) error {
-	if !c.isMade() {
+	if !c.isValid() {
 		return settings.ErrNoClient
 	}
 	if err := session.CheckContext(ctx); err != nil {
@@ -200,7 +200,7 @@ func (c *Client) Close(ctx context.Context) error {
 	defer close(c.closed)
 	ctx, cancel := session.WithoutOwnCancel(ctx, c.session.IsOwnClose) // it may be that of a hold, which Close ends
 	defer cancel()
-	held := append(c.registry.Held(), c.permits.Held()...) // the session closes: nothing new comes
+	held := append(c.registry.Held(), c.semaphores.Held()...) // the session closes: nothing new comes
 	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))
 }
 

@@ -7,7 +7,7 @@ func NamesInUse(c *Client) int { return c.registry.Len() }
 func FairWaiting(c *Client) int { return c.fair.Waiting() }
 
 // PermitsInUse is the number of permits that the client has or waits for.
-func PermitsInUse(c *Client) int { return c.permits.Len() }
+func PermitsInUse(c *Client) int { return c.semaphores.Len() }
 
 // InCluster reports whether the client takes its server for a cluster.
 func InCluster(c *Client) bool { return c.session.Cluster() }

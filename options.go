@@ -24,19 +24,19 @@ type LockOption interface {
 }
 
 type config struct {
-	lock        settings.Lock
-	prefix      string
-	log         *slog.Logger
-	description string
-	keepFence   time.Duration
+	lock           settings.Lock
+	prefix         string
+	log            *slog.Logger
+	description    string
+	fenceRetention time.Duration
 }
 
 func defaultConfig() config {
 	return config{
-		lock:        settings.Default,
-		log:         slog.Default(),
-		description: describeProcess(),
-		keepFence:   time.Hour,
+		lock:           settings.Default,
+		log:            slog.Default(),
+		description:    describeProcess(),
+		fenceRetention: time.Hour,
 	}
 }
 
@@ -62,8 +62,8 @@ func (c *config) check() error {
 	switch {
 	case c.log == nil:
 		return &lockerr.ConfigError{What: "logger", Value: c.log, Why: "must not be nil"}
-	case c.keepFence != 0 && c.keepFence < minRetention || c.keepFence%time.Millisecond != 0:
-		return &lockerr.ConfigError{What: "fence retention", Value: c.keepFence, Why: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
+	case c.fenceRetention != 0 && c.fenceRetention < minRetention || c.fenceRetention%time.Millisecond != 0:
+		return &lockerr.ConfigError{What: "fence retention", Value: c.fenceRetention, Why: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
 	}
 	set := c.lock // checked as it is: an interval that was not set follows the lease of each lock
 	return set.Complete()
@@ -95,7 +95,7 @@ func WithLease(d time.Duration) LockOption {
 // lease. Defaults to a third of the lease, so that two renewals may fail before trust
 // ends.
 func WithRenewal(every time.Duration) LockOption {
-	return lockOption(func(s *settings.Lock) { s.Every, s.Third = every, false })
+	return lockOption(func(s *settings.Lock) { s.RenewInterval, s.DefaultInterval = every, false })
 }
 
 // WithoutRenewal ends a hold with its lease: the watchdog only checks whether the lock is still
@@ -118,7 +118,7 @@ func WithMaxHold(d time.Duration) LockOption {
 // client holds the lock, its waiters do not ask: the renewals of that hold do (WithRenewal).
 // So they learn of a ForceRelease at its next renewal. At least 10 ms. Defaults to 2 s.
 func WithPoll(d time.Duration) LockOption {
-	return lockOption(func(s *settings.Lock) { s.Poll = d })
+	return lockOption(func(s *settings.Lock) { s.PollInterval = d })
 }
 
 // WithTurns sets how many grants of a plain mutex in a row may go to one client before
@@ -208,5 +208,5 @@ func WithDescription(text string) Option {
 //
 // At least 1 s, in whole milliseconds. Defaults to an hour.
 func WithFenceRetention(d time.Duration) Option {
-	return option(func(c *config) { c.keepFence = d })
+	return option(func(c *config) { c.fenceRetention = d })
 }

@@ -28,7 +28,7 @@ func NewFamily(b *mutex.Registry) *Family {
 }
 
 func (f *Family) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Beat, take bool) ([]lua.BeatReply, error) {
-	return lua.Beats(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
+	return lua.Beats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // Waiting returns how many goroutines of the client wait, or are about to.

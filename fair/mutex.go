@@ -193,7 +193,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 			return lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
 				Keys:     mutex.FairKeys(m.core.Keys),
 				Expected: target, Channel: m.core.Keys.Channel,
-				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+				KeepFence: s.FenceRetention, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 }

@@ -58,7 +58,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, rdb, lua.JoinParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, KeepFence: s.KeepFence, Clients: key.ClientPrefix,
+				VoidAfter: voidAfter, KeepFence: s.FenceRetention, Clients: key.ClientPrefix,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)
@@ -120,7 +120,7 @@ func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.An
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
 			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
-				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+				KeepFence: s.FenceRetention, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 }

@@ -55,13 +55,13 @@ func (h *Hold) Acquisition() string { return h.grant().ID }
 func (h *Hold) Fence() int64 { return h.grant().Fence }
 
 func (h *Hold) grant() *acquisition.Grant {
-	if !h.isMade() {
+	if !h.isValid() {
 		return &acquisition.Grant{}
 	}
 	return &h.inner.A.Grant
 }
 
-func (h *Hold) isMade() bool { return h != nil && h.inner != nil }
+func (h *Hold) isValid() bool { return h != nil && h.inner != nil }
 
 // notHeld is the context of a hold that no lock made.
 var notHeld = func() context.Context {
@@ -74,7 +74,7 @@ var notHeld = func() context.Context {
 // the end of trust in the hold, whether Redis answers or not. Closing the client closes the channel
 // too. It stops nobody's work; see Context for that.
 func (h *Hold) Lost() <-chan struct{} {
-	if !h.isMade() {
+	if !h.isValid() {
 		return notHeld.Done()
 	}
 	return h.inner.Lost()
@@ -85,7 +85,7 @@ func (h *Hold) Lost() <-chan struct{} {
 // before the last successful command was sent, less a margin. It is zero once Unlock, or closing
 // the client, has begun.
 func (h *Hold) TrustedUntil() time.Time {
-	if !h.isMade() {
+	if !h.isValid() {
 		return time.Time{}
 	}
 	return h.inner.TrustedUntil()
@@ -95,7 +95,7 @@ func (h *Hold) TrustedUntil() time.Time {
 // the wall clock. Unlike the monotonic clock, the wall clock goes on while a machine is suspended.
 // Trusted is false once Unlock, or closing the client, has begun, even if other holds of the owner
 // remain. It asks nobody.
-func (h *Hold) Trusted() bool { return h.isMade() && h.inner.Trusted() }
+func (h *Hold) Trusted() bool { return h.isValid() && h.inner.Trusted() }
 
 // Context returns a context for the work under the lock. It has the values of the context that the
 // lock was acquired with, but not its deadline or its cancel, because those bound the wait. It
@@ -105,7 +105,7 @@ func (h *Hold) Trusted() bool { return h.isMade() && h.inner.Trusted() }
 // The context ends when the hold does. context.Cause is then a *lockerr.LostError,
 // lockerr.ErrClosed, or an error that says that the hold was released.
 func (h *Hold) Context() context.Context {
-	if !h.isMade() {
+	if !h.isValid() {
 		return notHeld
 	}
 	h.once.Do(func() {
@@ -145,7 +145,7 @@ type keepAlive struct {
 // Unlock costs one round trip. It first stops the renewal. It waits for a renewal that is in
 // flight, but not for one that hangs.
 func (h *Hold) Unlock(ctx context.Context) error {
-	if !h.isMade() {
+	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}
 	}
 	defer runtime.KeepAlive(h)

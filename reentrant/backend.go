@@ -61,7 +61,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: k.request.Keys.Lock, FenceKey: k.request.Keys.Fence,
 				From: from.ID, To: id,
-				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.request.Session.KeepFence,
+				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.request.Session.FenceRetention,
 			})
 			if err == nil {
 				err = k.request.Session.CheckReply(r.Status, r.Now)

@@ -83,7 +83,7 @@ func (p *poller) awaitSubscribed(ctx context.Context, refused lua.AcquireReply) 
 // message announces it. It is never longer than the poll bound, because messages may be lost.
 // Chance keeps clients from asking all together.
 func (p *poller) sleepTime(remaining time.Duration) time.Duration {
-	poll := p.request.Settings.Poll
+	poll := p.request.Settings.PollInterval
 	d := poll - rand.N(poll/5+1)
 	if remaining >= 0 {
 		d = min(d, remaining+time.Millisecond)

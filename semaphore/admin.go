@@ -111,7 +111,7 @@ func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit in
 	return runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{
 			Keys: s.scriptKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
-			Keep: ss.KeepFence, Clients: key.ClientPrefix,
+			Keep: ss.FenceRetention, Clients: key.ClientPrefix,
 		})
 		if err == nil {
 			err = ss.CheckReply(r.Status, r.Now)
@@ -137,7 +137,7 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 	}
 	send := func(ctx context.Context, call session.Operation) (reply, error) {
 		answer, err := runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (reply, error) {
-			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.scriptKeys(), id, s.family.session.KeepFence, key.ClientPrefix)
+			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.scriptKeys(), id, s.family.session.FenceRetention, key.ClientPrefix)
 			return reply{had, more}, err
 		})
 		return answer.Value, err

@@ -84,7 +84,7 @@ func (f *Family) removePermit(a *acquisition.Acquisition) {
 }
 
 func (f *Family) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
-	return lua.BeatPermits(ctx, rdb, f.session.KeepFence, key.ClientPrefix, take, batch)
+	return lua.BeatPermits(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // renew extends permits for the watchdog. It sends once.
@@ -96,7 +96,7 @@ func (f *Family) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.R
 		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
 	}
 	f.mu.Unlock()
-	result, err := lua.RenewPermits(ctx, rdb, f.session.KeepFence, batch)
+	result, err := lua.RenewPermits(ctx, rdb, f.session.FenceRetention, batch)
 	if err != nil {
 		return nil, err
 	}

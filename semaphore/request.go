@@ -85,7 +85,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
 				Keys: w.scriptKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.KeepFence, Clients: key.ClientPrefix,
+				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.FenceRetention, Clients: key.ClientPrefix,
 			})
 			if err == nil {
 				err = w.session.CheckReply(r.Status, r.Now)
@@ -130,7 +130,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 	return session.Do(ctx, w.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
-				Keys: w.scriptKeys(), Waiter: w.waiter(id), Keep: w.session.KeepFence, Clients: key.ClientPrefix,
+				Keys: w.scriptKeys(), Waiter: w.waiter(id), Keep: w.session.FenceRetention, Clients: key.ClientPrefix,
 			})
 		})
 }

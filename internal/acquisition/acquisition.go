@@ -101,7 +101,7 @@ func Start(s *session.Session, k Backend, g Grant, site CallSite) *Hold {
 	st := g.Settings
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
 		Key: g.Key, ID: g.ID, Group: g.Slot,
-		Lease: st.Lease, Margin: st.Margin(), Every: st.Every, Renew: st.Renew, MaxHold: st.MaxHold,
+		Lease: st.Lease, Margin: st.Margin(), Every: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxHold,
 		Sent:  g.Sent,
 		Ended: func(r watchdog.Reason) { a.expire(a.lossReason(r)) },
 	})

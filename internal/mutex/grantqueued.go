@@ -28,7 +28,7 @@ func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call
 		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
 			return lua.Leave(ctx, rdb, lua.LeaveParams{
 				Keys: FairKeys(k), Waiter: nobody, Channel: k.Channel,
-				KeepFence: s.KeepFence, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+				KeepFence: s.FenceRetention, Clients: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 		more = err == nil && answer.Value.More

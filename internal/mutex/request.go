@@ -127,7 +127,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
 				Acquisition: id, Lease: lease, Holds: holds,
-				VoidAfter: voidAfter, KeepFence: s.KeepFence, About: s.Description,
+				VoidAfter: voidAfter, KeepFence: s.FenceRetention, About: s.Description,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)

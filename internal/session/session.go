@@ -22,13 +22,13 @@ import (
 
 // Config is what a session is made of.
 type Config struct {
-	Redis       lua.Redis
-	Pipeline    sender.Pipeline // nil where commands may go to several servers
-	PubSub      wake.Redis
-	Timeout     time.Duration // how long go-redis waits for an answer; 0: nobody knows
-	Log         *slog.Logger  // the one of the Session returns at once; see logLines
-	Description string        // what this client's holders say of themselves
-	KeepFence   time.Duration // how long an unused fence is kept; 0: for ever
+	Redis          lua.Redis
+	Pipeline       sender.Pipeline // nil where commands may go to several servers
+	PubSub         wake.Redis
+	Timeout        time.Duration // how long go-redis waits for an answer; 0: nobody knows
+	Log            *slog.Logger  // the one of the Session returns at once; see logLines
+	Description    string        // what this client's holders say of themselves
+	FenceRetention time.Duration // how long an unused fence is kept; 0: for ever
 }
 
 // Session is shared by all locks of one client. Its methods may be called

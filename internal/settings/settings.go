@@ -19,14 +19,14 @@ const minInterval = 10 * time.Millisecond
 
 // Lock contains the settings of one lock.
 type Lock struct {
-	Lease          time.Duration // how long Redis keeps the lock without a renewal
-	Every          time.Duration // between renewals, or between checks when Renew is off
-	Third          bool          // Every is a third of the lease, because it was not set
-	Renew          bool          // the watchdog extends the lease
-	MaxHold        time.Duration // the watchdog stops extending the lease after it; 0: never
-	Poll           time.Duration // a plain waiter asks again at least this often
-	MaxLocalGrants int           // grants in a row to one client while others may wait
-	Suspect        time.Duration // a wait of this length logs the self-deadlock warning; 0: never
+	Lease           time.Duration // how long Redis keeps the lock without a renewal
+	RenewInterval   time.Duration // between renewals, or between checks when Renew is off
+	DefaultInterval bool          // Every is a third of the lease, because it was not set
+	Renew           bool          // the watchdog extends the lease
+	MaxHold         time.Duration // the watchdog stops extending the lease after it; 0: never
+	PollInterval    time.Duration // a plain waiter asks again at least this often
+	MaxLocalGrants  int           // grants in a row to one client while others may wait
+	Suspect         time.Duration // a wait of this length logs the self-deadlock warning; 0: never
 
 	Err error // an error from before there were settings; Complete returns it
 
@@ -49,12 +49,12 @@ type Waiting struct {
 
 // Default contains the settings of a lock without options.
 var Default = Lock{
-	Lease:          30 * time.Second,
-	Third:          true,
-	Renew:          true,
-	Poll:           2 * time.Second,
-	MaxLocalGrants: 8,
-	Suspect:        10 * time.Second,
+	Lease:           30 * time.Second,
+	DefaultInterval: true,
+	Renew:           true,
+	PollInterval:    2 * time.Second,
+	MaxLocalGrants:  8,
+	Suspect:         10 * time.Second,
 
 	Heartbeat: 5 * time.Second,
 }
@@ -71,8 +71,8 @@ func (s *Lock) Complete() error {
 	if s.Err != nil {
 		return s.Err
 	}
-	if s.Third {
-		s.Every = s.Lease / 3
+	if s.DefaultInterval {
+		s.RenewInterval = s.Lease / 3
 	}
 	for _, check := range []struct {
 		ok    bool
@@ -83,10 +83,10 @@ func (s *Lock) Complete() error {
 		{s.Lease >= MinLease, "lease", s.Lease, "must be at least " + MinLease.String()},
 		{s.Lease%time.Millisecond == 0, "lease", s.Lease, "must be whole milliseconds, the unit of Redis"},
 		{s.Lease <= maxLease, "lease", s.Lease, "must not be longer than " + maxLease.String()},
-		{s.Every >= minInterval, "renewal interval", s.Every, "must be at least " + minInterval.String()},
-		{s.Every <= s.Lease/2, "renewal interval", s.Every, "must be at most half the lease of " + s.Lease.String() + ", so that one failed renewal can be made good"},
+		{s.RenewInterval >= minInterval, "renewal interval", s.RenewInterval, "must be at least " + minInterval.String()},
+		{s.RenewInterval <= s.Lease/2, "renewal interval", s.RenewInterval, "must be at most half the lease of " + s.Lease.String() + ", so that one failed renewal can be made good"},
 		{s.MaxHold == 0 || s.MaxHold >= MinLease, "maximum hold time", s.MaxHold, "must be 0 or at least " + MinLease.String()},
-		{s.Poll >= minInterval, "poll bound", s.Poll, "must be at least " + minInterval.String()},
+		{s.PollInterval >= minInterval, "poll bound", s.PollInterval, "must be at least " + minInterval.String()},
 		{s.MaxLocalGrants >= 1, "turns in a row", s.MaxLocalGrants, "must be at least 1"},
 		{s.Heartbeat >= MinLease, "heartbeat", s.Heartbeat, "must be at least " + MinLease.String()},
 		{s.Heartbeat%time.Millisecond == 0, "heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis"},
