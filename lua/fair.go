@@ -82,7 +82,7 @@ type Place struct {
 	Declared int
 }
 
-func (r *reply) place(i int) Place {
+func (r *reply) queueState(i int) Place {
 	return Place{
 		Position: int(r.int(i)), Length: int(r.int(i + 1)), Remaining: r.millis(i + 2),
 		Holder: r.text(i + 3), About: r.text(i + 4), Fence: r.int(i + 5),
@@ -125,9 +125,9 @@ func Join(ctx context.Context, rdb Redis, p JoinParams) (JoinReply, error) {
 	case 1:
 		out = JoinReply{Status: Granted, Fence: r.int(1), Now: r.time(2)}
 	case 2:
-		out = JoinReply{Status: Queued, Place: r.place(1), Ticket: r.int(7), Now: r.time(8)}
+		out = JoinReply{Status: Queued, Place: r.queueState(1), Ticket: r.int(7), Now: r.time(8)}
 	case 0:
-		out = JoinReply{Status: Busy, Place: r.place(1), Now: r.time(7)}
+		out = JoinReply{Status: Busy, Place: r.queueState(1), Now: r.time(7)}
 	case -2:
 		out = JoinReply{Status: Void, Now: r.time(1)}
 	default:
@@ -159,13 +159,13 @@ func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients stri
 		return nil, nil
 	}
 	keys := make([]string, 0, 4*len(batch))
-	args := append(make([]any, 0, 3+len(batch)), keepFence.Milliseconds(), clients, flag(take))
+	args := append(make([]any, 0, 3+len(batch)), keepFence.Milliseconds(), clients, boolArg(take))
 	for _, b := range batch {
 		keys = append(keys, b.Keys.all()...)
 		args = append(args, b.Waiter.member())
 	}
 	v, err := beatScript.run(ctx, rdb, keys, args...)
-	return readBeats(beatScript, v, err, len(batch), func(one *reply) int64 { return one.int(1) }, (*reply).place)
+	return readBeats(beatScript, v, err, len(batch), func(one *reply) int64 { return one.int(1) }, (*reply).queueState)
 }
 
 // readBeats reads how each waiter of a batch stands. A grant has a fence, or none,
@@ -226,7 +226,7 @@ type LeaveReply struct {
 // Leave gives back the lock, which goes to the next waiter, or the place in the
 // queue. One round trip.
 func Leave(ctx context.Context, rdb Redis, p LeaveParams) (LeaveReply, error) {
-	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.KeepFence.Milliseconds(), p.Clients, flag(p.Cluster))
+	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.KeepFence.Milliseconds(), p.Clients, boolArg(p.Cluster))
 	r := readReply(leaveScript, v, err)
 	out := LeaveReply{Heard: r.int(1), More: r.int(2) == 1}
 	switch r.int(0) {
@@ -255,9 +255,9 @@ type ForceReleaseFairParams struct {
 // ForceReleaseFair ends a lock whoever has it, and gives it to the next waiter.
 // One round trip.
 func ForceReleaseFair(ctx context.Context, rdb Redis, p ForceReleaseFairParams) (ForceReleaseReply, error) {
-	v, err := forceFairScript.run(ctx, rdb, p.Keys.all(), p.Expected, p.Channel, p.KeepFence.Milliseconds(), p.Clients, flag(p.Cluster))
+	v, err := forceFairScript.run(ctx, rdb, p.Keys.all(), p.Expected, p.Channel, p.KeepFence.Milliseconds(), p.Clients, boolArg(p.Cluster))
 	r := readReply(forceFairScript, v, err)
-	out := r.forced()
+	out := r.forceReleaseReply()
 	switch out.Status {
 	case Freed:
 		out.More = r.int(2) == 1

@@ -55,7 +55,7 @@ func Classify(err error) (Fault, string) {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return Unanswered, ""
 	case errors.As(err, &answer):
-		return classifyAnswer(withoutPlace(answer.Error()))
+		return classifyAnswer(trimScriptLocation(answer.Error()))
 	}
 	return Unanswered, ""
 }
@@ -91,15 +91,15 @@ func classifyAnswer(text string) (Fault, string) {
 
 const unauthenticated = "Protocol error: unauthenticated"
 
-// explained says what a server means that speaks of the protocol, and wants a password.
-func explained(err error) error {
+// explainAuth says what a server means that speaks of the protocol, and wants a password.
+func explainAuth(err error) error {
 	if redis.HasErrorPrefix(err, unauthenticated) {
 		return fmt.Errorf("NOAUTH authentication required, and the client has no password: %w", err)
 	}
 	return err
 }
 
-// raised matches what Redis 6.2 puts before an error that ended a script.
-var raised = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@user_script: ?\d+: )+-?`)
+// scriptErrorPrefix matches what Redis 6.2 puts before an error that ended a script.
+var scriptErrorPrefix = regexp.MustCompile(`^(ERR Error running script \(call to \w+\): )?(@user_script: ?\d+: )+-?`)
 
-func withoutPlace(text string) string { return raised.ReplaceAllString(text, "") }
+func trimScriptLocation(text string) string { return scriptErrorPrefix.ReplaceAllString(text, "") }

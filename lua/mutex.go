@@ -106,7 +106,7 @@ type ReleaseReply struct {
 
 // Release gives back one hold, or the lock with the last one. One round trip.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
-	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, flag(p.Cluster))
+	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {
@@ -122,7 +122,7 @@ func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, err
 	return out, r.err
 }
 
-func flag(on bool) int {
+func boolArg(on bool) int {
 	if on {
 		return 1
 	}
@@ -195,11 +195,11 @@ func Renew(ctx context.Context, rdb Redis, batch []Renewal) ([]RenewAnswer, erro
 		args = append(args, l.Acquisition, l.Lease.Milliseconds())
 	}
 	v, err := renewScript.run(ctx, rdb, keys, args...)
-	return readRenewed(renewScript, v, err, len(batch))
+	return readRenewals(renewScript, v, err, len(batch))
 }
 
-// readRenewed reads one answer for each of n.
-func readRenewed(script *script, v any, err error, n int) ([]RenewAnswer, error) {
+// readRenewals reads one answer for each of n.
+func readRenewals(script *script, v any, err error, n int) ([]RenewAnswer, error) {
 	r := readReply(script, v, err)
 	if r.err == nil && len(r.fields) != n {
 		r.unexpected()
@@ -247,15 +247,15 @@ type ForceReleaseReply struct {
 
 // ForceRelease ends a lock whoever has it. One round trip.
 func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceReleaseReply, error) {
-	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Expected, p.Channel, flag(p.Cluster))
+	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Expected, p.Channel, boolArg(p.Cluster))
 	r := readReply(forceReleaseScript, v, err)
-	out := r.forced()
+	out := r.forceReleaseReply()
 	out.Queue = out.Status == Freed && r.int(2) == 1
 	return out, r.err
 }
 
-// forced reads what both kinds of mutex answer.
-func (r *reply) forced() ForceReleaseReply {
+// forceReleaseReply reads what both kinds of mutex answer.
+func (r *reply) forceReleaseReply() ForceReleaseReply {
 	switch r.int(0) {
 	case 1:
 		return ForceReleaseReply{Status: Freed, Holder: r.text(1)}

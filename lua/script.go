@@ -65,7 +65,7 @@ func send(ctx context.Context, rdb Redis, verb, script string, keys []string, ar
 	all = append(all, args...)
 	cmd := newNoRetryCmd(ctx, all)
 	if err := rdb.Process(ctx, cmd); err != nil {
-		return nil, explained(err)
+		return nil, explainAuth(err)
 	}
 	return cmd.Result()
 }
@@ -77,13 +77,13 @@ func Runs(cmd []string) string {
 	if len(cmd) < 2 || !strings.EqualFold(cmd[0], "EVALSHA") && !strings.EqualFold(cmd[0], "EVAL") {
 		return ""
 	}
-	return names()[cmd[1]]
+	return scriptNames()[cmd[1]]
 }
 
 // Texts are all scripts as they are sent, in no order: what to SCRIPT LOAD on a
 // server that is to know them before the first command.
 func Texts() (texts []string) {
-	for text := range names() {
+	for text := range scriptNames() {
 		if strings.Contains(text, "\n") { // and not a hash
 			texts = append(texts, text)
 		}
@@ -91,8 +91,8 @@ func Texts() (texts []string) {
 	return texts
 }
 
-// names has every script by its text and by its hash.
-var names = sync.OnceValue(func() map[string]string {
+// scriptNames has every script by its text and by its hash.
+var scriptNames = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
 	for _, dir := range []string{"mutex", "fair", "semaphore"} {
 		files, err := sources.ReadDir(dir)

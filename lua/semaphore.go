@@ -26,8 +26,8 @@ type SemaphoreKeys struct{ Permits, Holders, Queue, Alive string }
 
 func (k SemaphoreKeys) all() []string { return []string{k.Permits, k.Holders, k.Queue, k.Alive} }
 
-// room reads a place in the queue of a semaphore.
-func (r *reply) room(i int) Place {
+// permitQueueState reads a place in the queue of a semaphore.
+func (r *reply) permitQueueState(i int) Place {
 	return Place{
 		Position: int(r.int(i)), Length: int(r.int(i + 1)), Free: int(r.int(i + 2)),
 		Limit: int(r.int(i + 3)), Remaining: r.millis(i + 4),
@@ -63,9 +63,9 @@ func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (Joi
 	case 1:
 		out = JoinReply{Status: Granted, Now: r.time(1)}
 	case 2:
-		out = JoinReply{Status: Queued, Place: r.room(1), Ticket: r.int(6), Now: r.time(7)}
+		out = JoinReply{Status: Queued, Place: r.permitQueueState(1), Ticket: r.int(6), Now: r.time(7)}
 	case 0:
-		out = JoinReply{Status: Busy, Place: r.room(1), Now: r.time(6)}
+		out = JoinReply{Status: Busy, Place: r.permitQueueState(1), Now: r.time(6)}
 	case -2:
 		out = JoinReply{Status: Void, Now: r.time(1)}
 	case -3:
@@ -94,13 +94,13 @@ func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients str
 		return nil, nil
 	}
 	keys := make([]string, 0, 4*len(batch))
-	args := append(make([]any, 0, 3+2*len(batch)), keep.Milliseconds(), clients, flag(take))
+	args := append(make([]any, 0, 3+2*len(batch)), keep.Milliseconds(), clients, boolArg(take))
 	for _, b := range batch {
 		keys = append(keys, b.Keys.all()...)
 		args = append(args, b.Waiter.member(), b.Limit)
 	}
 	v, err := beatPermitsScript.run(ctx, rdb, keys, args...)
-	return readBeats(beatPermitsScript, v, err, len(batch), func(*reply) int64 { return 0 }, (*reply).room)
+	return readBeats(beatPermitsScript, v, err, len(batch), func(*reply) int64 { return 0 }, (*reply).permitQueueState)
 }
 
 // ReleasePermitsParams are the arguments of [ReleasePermits].
@@ -160,7 +160,7 @@ func RenewPermits(ctx context.Context, rdb Redis, keep time.Duration, batch []Pe
 		args = append(args, p.Acquisition, p.Units, p.Lease.Milliseconds())
 	}
 	v, err := renewPermitsScript.run(ctx, rdb, keys, args...)
-	return readRenewed(renewPermitsScript, v, err, len(batch))
+	return readRenewals(renewPermitsScript, v, err, len(batch))
 }
 
 // ResizeParams are the arguments of [Resize].
@@ -250,7 +250,7 @@ func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int
 		if !known {
 			at = len(out.Held)
 			found[id] = at
-			since, units, about := readSaid(r.text(i + 3))
+			since, units, about := readDescription(r.text(i + 3))
 			out.Held = append(out.Held, HeldPermit{Acquisition: id, Units: units, Left: r.millis(i + 2), Since: since, About: about})
 			told[id] = units > 0
 		}
@@ -261,8 +261,8 @@ func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int
 	return out, r.err
 }
 
-// readSaid reads a description as it is stored.
-func readSaid(stored string) (since Time, units int, about string) {
+// readDescription reads a description as it is stored.
+func readDescription(stored string) (since Time, units int, about string) {
 	part := strings.SplitN(stored, " ", 3)
 	if len(part) < 3 {
 		return 0, 0, ""

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns foreign text as one line. Line breaks, other control characters, and characters
+// OneLine returns foreign text as one line. Line breaks, other control characters, and characters
 // that nobody sees are shown as in a Go string.
-func Line(text string) string {
+func OneLine(text string) string {
 	var b strings.Builder
 	for len(text) > 0 {
 		r, size := utf8.DecodeRuneInString(text)
@@ -25,9 +25,9 @@ func Line(text string) string {
 	return b.String()
 }
 
-// IsUnseen reports whether nobody sees a character, such as a mark of direction or a joiner.
+// IsInvisible reports whether nobody sees a character, such as a mark of direction or a joiner.
 // unicode.IsPrint is true for some of these.
-func IsUnseen(r rune) bool {
+func IsInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == brailleBlank
 }
 
@@ -49,14 +49,14 @@ func Errors(errs ...error) error {
 	case 1:
 		return all[0]
 	}
-	return &list{all}
+	return &joinedError{all}
 }
 
-type list struct{ errs []error }
+type joinedError struct{ errs []error }
 
 // Error shows the first few errors, and how many others there are: a client that closes may fail to
 // release very many locks.
-func (l *list) Error() string {
+func (l *joinedError) Error() string {
 	const most = 5
 	var b strings.Builder
 	for i, err := range l.errs {
@@ -67,10 +67,10 @@ func (l *list) Error() string {
 		case i > 0:
 			b.WriteString("; ")
 		}
-		b.WriteString(Line(err.Error()))
+		b.WriteString(OneLine(err.Error()))
 	}
 	return b.String()
 }
 
 // Unwrap lets errors.Is and errors.As find all of the errors.
-func (l *list) Unwrap() []error { return l.errs }
+func (l *joinedError) Unwrap() []error { return l.errs }

@@ -27,7 +27,7 @@ func TestForeignTextIsOneLine(t *testing.T) {
 		"": "", `plain "quoted" \ text, 日本語 🔒 �`: `plain "quoted" \ text, 日本語 🔒 ` + "\uFFFD",
 		"a\nb\r\n\tc": `a\nb\r\n\tc`, "\x00\x1b[2J\x7f": `\x00\x1b[2J\x7f`, "no utf-8 \xff": `no utf-8 \xff`, "next\u0085\u2028\u202e": `next\u0085\u2028\u202e`,
 	} {
-		require.Equal(t, line, joined.Line(text))
+		require.Equal(t, line, joined.OneLine(text))
 	}
 	require.EqualError(t, joined.Errors(errors.New("a\nb"), errors.Join(io.EOF, io.ErrNoProgress)),
 		`a\nb; EOF\nmultiple Read calls return no data or error`)

@@ -49,7 +49,7 @@ type Semaphore struct {
 
 const (
 	fencePrefix = "redisson_lock_token"
-	ourPrefix   = "redlatch:" // of everything that is not Redisson's layout
+	ownPrefix   = "redlatch:" // of everything that is not Redisson's layout
 
 	// ClientPrefix, followed by a client's id, is the channel on which the client is notified of its
 	// waiters. The id is not secret: queues, errors and logs contain it. So a message is only a
@@ -61,10 +61,10 @@ const (
 func ForSemaphore(name string) Semaphore {
 	return Semaphore{
 		Name:    name,
-		Permits: ours("permits", name),
-		Holders: ours("holders", name),
-		Queue:   ours("permits-queue", name),
-		Alive:   ours("permits-alive", name),
+		Permits: ownKey("permits", name),
+		Holders: ownKey("holders", name),
+		Queue:   ownKey("permits-queue", name),
+		Alive:   ownKey("permits-alive", name),
 		Slot:    Slot(name),
 	}
 }
@@ -73,46 +73,46 @@ func ForSemaphore(name string) Semaphore {
 func ForMutex(name string) Mutex {
 	return Mutex{
 		Lock:    name,
-		Fence:   redissons(fencePrefix, name),
-		Channel: redissons("redisson_lock__channel", name),
+		Fence:   redissonKey(fencePrefix, name),
+		Channel: redissonKey("redisson_lock__channel", name),
 		Slot:    Slot(name),
-		Queue:   ours("queue", name),
-		Alive:   ours("alive", name),
+		Queue:   ownKey("queue", name),
+		Alive:   ownKey("alive", name),
 	}
 }
 
-// redissons follows Redisson's rule: it adds braces around a name that has none, so that the
+// redissonKey follows Redisson's rule: it adds braces around a name that has none, so that the
 // derived key shares the slot of the name. The names x and {x} therefore share their fence and
 // their channel. docs/keyspace.md says why that is harmless.
-func redissons(prefix, name string) string {
+func redissonKey(prefix, name string) string {
 	if strings.Contains(name, "{") {
 		return prefix + ":" + name
 	}
 	return prefix + ":{" + name + "}"
 }
 
-// ours builds a key of our own, in the slot of the name. No two names share such a key: a name with
+// ownKey builds a key of our own, in the slot of the name. No two names share such a key: a name with
 // braces comes after two colons, and a name without braces comes in braces after one colon.
-func ours(kind, name string) string {
+func ownKey(kind, name string) string {
 	if strings.Contains(name, "{") {
-		return ourPrefix + kind + "::" + name
+		return ownPrefix + kind + "::" + name
 	}
-	return ourPrefix + kind + ":{" + name + "}"
+	return ownPrefix + kind + ":{" + name + "}"
 }
 
 // CheckName accepts a name if all its keys fall into one slot, and if it can be shown in a terminal
-// and a log. Spaces, colons and visible letters of every script are fine; badText says what is not.
+// and a log. Spaces, colons and visible letters of every script are fine; textProblem says what is not.
 // Braces must form exactly one non-empty tag, because otherwise derived keys would fall into other
 // slots than the lock. The error is a *lockerr.ConfigError.
-func CheckName(name string) error { return check("lock name", name, badName(name)) }
+func CheckName(name string) error { return check("lock name", name, nameProblem(name)) }
 
 // CheckPrefix accepts a prefix of names. Its braces, if any, must form a complete tag. If names
 // could close a brace that the prefix opens, one service could share fences with another.
-func CheckPrefix(prefix string) error { return check("prefix", prefix, badName(prefix+"x")) }
+func CheckPrefix(prefix string) error { return check("prefix", prefix, nameProblem(prefix+"x")) }
 
 // CheckDescription accepts text that can be shown in a terminal and a log.
 func CheckDescription(text string) error {
-	why := badText(text)
+	why := textProblem(text)
 	if len(text) > MaxDescriptionLen {
 		why = "must not be longer than 256 bytes"
 	}
@@ -126,17 +126,17 @@ func check(what, value, why string) error {
 	return &lockerr.ConfigError{What: what, Value: value, Why: why}
 }
 
-// badText says what is wrong with text that would not be shown as it is stored: bytes that are not
+// textProblem says what is wrong with text that would not be shown as it is stored: bytes that are not
 // UTF-8, control characters, and characters that nobody sees, such as joiners and marks of
 // direction. With them, two names could look alike, and a text could control the terminal that
 // shows it.
-func badText(text string) string {
+func textProblem(text string) string {
 	switch {
 	case !utf8.ValidString(text):
 		return "must be valid UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "must not contain control characters"
-	case strings.ContainsFunc(text, joined.IsUnseen):
+	case strings.ContainsFunc(text, joined.IsInvisible):
 		return "must not contain characters that cannot be seen"
 	}
 	return ""
@@ -150,36 +150,36 @@ func IsAcquisition(field string) bool {
 	return err == nil && len(id) == 36 && uuid.Validate(id) == nil
 }
 
-func badName(name string) string {
+func nameProblem(name string) string {
 	switch {
 	case name == "":
 		return "must not be empty"
 	case len(name) > MaxNameLen:
 		return "must not be longer than 512 bytes"
-	case badText(name) != "":
-		return badText(name)
+	case textProblem(name) != "":
+		return textProblem(name)
 	case strings.HasPrefix(name, fencePrefix+":"):
 		return "is the key of another lock's fence"
-	case hasOurPrefix(name):
+	case hasOwnPrefix(name):
 		return "is the key of another lock's queue, or of a semaphore"
-	case !goodBraces(name):
+	case !bracesFormTag(name):
 		return "braces must form exactly one non-empty {tag}"
 	}
 	return ""
 }
 
-// hasOurPrefix reports whether a name has the form of one of our own keys. Other names may begin
-// with ourPrefix, because a program may use a prefix like it.
-func hasOurPrefix(name string) bool {
+// hasOwnPrefix reports whether a name has the form of one of our own keys. Other names may begin
+// with ownPrefix, because a program may use a prefix like it.
+func hasOwnPrefix(name string) bool {
 	for _, kind := range []string{"queue", "alive", "permits", "holders", "permits-queue", "permits-alive"} {
-		if strings.HasPrefix(name, ourPrefix+kind+":") {
+		if strings.HasPrefix(name, ownPrefix+kind+":") {
 			return true
 		}
 	}
 	return false
 }
 
-func goodBraces(name string) bool {
+func bracesFormTag(name string) bool {
 	if !strings.ContainsAny(name, "{}") {
 		return true
 	}

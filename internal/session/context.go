@@ -130,7 +130,7 @@ func CauseFor(ctx context.Context, name string) error {
 // errors.As do not find it.
 type foreignCause struct{ cause error }
 
-func (f *foreignCause) Error() string { return joined.Line(f.cause.Error()) }
+func (f *foreignCause) Error() string { return joined.OneLine(f.cause.Error()) }
 
 func (f *foreignCause) Is(target error) bool {
 	return !slices.Contains(operationErrors, target) && errors.Is(f.cause, target)
