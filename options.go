@@ -137,7 +137,7 @@ func WithTurns(n int) LockOption {
 // one owner of the whole call chain ([WithOwner]). The client also logs goroutines that
 // wait for each other. 0 turns the warning off; otherwise at least 10 ms. Defaults to 10 s.
 func WithSelfWaitWarning(after time.Duration) LockOption {
-	return lockOption(func(s *settings.Lock) { s.Suspect = after })
+	return lockOption(func(s *settings.Lock) { s.SelfDeadlockAfter = after })
 }
 
 // WithHeartbeat sets how long a waiter in a queue counts as alive after its last

@@ -82,7 +82,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			return w.NewHandle(ctx, h, err)
 		}
 		h, err := w.contend(ctx)
-		if errors.Is(err, mutex.ErrOwnChain) {
+		if errors.Is(err, mutex.ErrOwnerHolds) {
 			continue
 		}
 		return w.NewHandle(ctx, h, err)

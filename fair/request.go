@@ -159,17 +159,17 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // contend joins the queue, and waits in it until the lock comes or ctx ends. The lock may also come
-// by another call of the chain. Its errors are for users, except ErrOwnChain: the chain has the
+// by another call of the chain. Its errors are for users, except ErrOwnerHolds: the chain has the
 // lock, or had it a moment ago.
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
-	suspect := w.Suspect()
-	defer suspect.Stop()
+	warning := w.NewSelfDeadlockWarning()
+	defer warning.Stop()
 	own, stop := w.State.NotifyOnGrant(w.Owner)
 	defer stop()
 	if w.State.HeldBy(w.Owner) != nil {
-		return nil, mutex.ErrOwnChain
+		return nil, mutex.ErrOwnerHolds
 	}
-	suspect.Begin()
+	warning.Start()
 	var entered *acquisition.Hold
 	var failed error
 	enter := func() (has bool) {
@@ -177,7 +177,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 		return has
 	}
 	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.WaitOptions{
-		OnChange: w.notify, Interrupt: own, EndsWait: enter, Suspect: suspect.C, Check: suspect.Check,
+		OnChange: w.notify, Interrupt: own, EndsWait: enter, WarnTimer: warning.C, Warn: warning.Check,
 	})
 	switch {
 	case err == nil:

@@ -44,7 +44,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 
 			w.queue.passLocalLock()
 			cancel()
-			g, err := w.awaitHandoff(ctx, wait, w.Suspect())
+			g, err := w.awaitHandoff(ctx, wait, w.NewSelfDeadlockWarning())
 			if err == nil {
 				given++
 				require.True(t, g.localLock)

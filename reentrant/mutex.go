@@ -64,17 +64,17 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	}
 	w := m.wrap(shared)
 	defer w.finish()
-	suspect := w.Suspect()
-	defer suspect.Stop()
+	warning := w.NewSelfDeadlockWarning()
+	defer warning.Stop()
 	for {
 		if h, has, err := w.Reenter(ctx); has {
 			return w.NewHandle(ctx, h, err)
 		}
 		wait, localLock := w.queue.lockOrEnqueue(w)
 		if wait != nil {
-			g, err := w.awaitHandoff(ctx, wait, suspect)
+			g, err := w.awaitHandoff(ctx, wait, warning)
 			switch {
-			case errors.Is(err, mutex.ErrOwnChain):
+			case errors.Is(err, mutex.ErrOwnerHolds):
 				continue
 			case err == nil && g.hold != nil && !g.hold.Trusted():
 				_ = g.hold.Unlock(ctx) // it took too long to get here; anew
@@ -85,8 +85,8 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			localLock = g.localLock
 		}
 		if localLock {
-			h, err := w.contend(ctx, suspect)
-			if errors.Is(err, mutex.ErrOwnChain) {
+			h, err := w.contend(ctx, warning)
+			if errors.Is(err, mutex.ErrOwnerHolds) {
 				continue
 			}
 			return w.NewHandle(ctx, h, err)
@@ -116,7 +116,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 			return w.NewHandle(ctx, h, err)
 		}
 		h, err := w.try(bounded, w.queue.tryLock())
-		if errors.Is(err, mutex.ErrOwnChain) {
+		if errors.Is(err, mutex.ErrOwnerHolds) {
 			continue
 		}
 		return w.NewHandle(ctx, h, err)

@@ -18,7 +18,7 @@ import (
 // may be lost, late, doubled or forged.
 type poller struct {
 	request     *request
-	suspect     *mutex.Suspicion
+	warning     *mutex.SelfDeadlockWarning
 	granted     <-chan struct{} // its own chain has got the lock
 	unsubscribe func()
 	wakes       *wake.Subscription // nil until the first refusal
@@ -49,7 +49,7 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 		p.granted, p.unsubscribe = p.request.State.NotifyOnGrant(p.request.Owner)
 	}
 	if p.request.State.HeldBy(p.request.Owner) != nil {
-		return mutex.ErrOwnChain
+		return mutex.ErrOwnerHolds
 	}
 	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.request.Session.ID) {
 		p.request.queue.noteOtherClient()
@@ -103,7 +103,7 @@ func (p *poller) throttlePause(holder string) time.Duration {
 
 // sleep waits for a wake-up, or for d.
 func (p *poller) sleep(ctx context.Context, d time.Duration, wakes <-chan struct{}, refused lua.AcquireReply) error {
-	p.suspect.Begin()
+	p.warning.Start()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	p.woken = false
@@ -116,10 +116,10 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, wakes <-chan struct
 			return nil
 		case <-p.granted:
 			if p.request.State.HeldBy(p.request.Owner) != nil {
-				return mutex.ErrOwnChain
+				return mutex.ErrOwnerHolds
 			}
-		case <-p.suspect.C:
-			p.suspect.Check()
+		case <-p.warning.C:
+			p.warning.Check()
 		case <-ctx.Done():
 			return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
 		case <-p.request.Session.Closing():

@@ -138,6 +138,8 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) { return w.try(ctx, true) })
 	})
 	t.Run("Lock", func(t *testing.T) {
-		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) { return w.contend(ctx, w.Suspect()) })
+		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) {
+			return w.contend(ctx, w.NewSelfDeadlockWarning())
+		})
 	})
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // awaitHandoff waits in the client's own queue for the local lock, or for a handoff of the lock.
-func (w *request) awaitHandoff(ctx context.Context, wait *waiter, suspect *mutex.Suspicion) (handoff, error) {
-	suspect.Begin()
+func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (handoff, error) {
+	warning.Start()
 	own, stop := w.State.NotifyOnGrant(w.Owner)
 	defer stop()
 	got := false
@@ -26,7 +26,7 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, suspect *mutex
 	}()
 	for {
 		if w.queue.HeldBy(w.Owner) != nil && w.queue.withdraw(wait) {
-			return handoff{}, mutex.ErrOwnChain
+			return handoff{}, mutex.ErrOwnerHolds
 		}
 		select {
 		case g := <-wait.handoff:
@@ -34,8 +34,8 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, suspect *mutex
 			return g, nil
 		case <-own:
 			continue
-		case <-suspect.C:
-			suspect.Check()
+		case <-warning.C:
+			warning.Check()
 			continue
 		case <-ctx.Done():
 		case <-w.Session.Closing():
@@ -56,7 +56,7 @@ func (w *request) returnHandoff(g handoff) {
 
 // try asks Redis once for the lock. If someone waits in the queue of the lock, try hands the lock
 // on and asks once more, because the waiters may all be dead. If a grant came too late to be
-// trusted, that is no refusal, and try asks again. ErrOwnChain says that the chain has got the lock
+// trusted, that is no refusal, and try asks again. ErrOwnerHolds says that the chain has got the lock
 // meanwhile.
 func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
 	has := false
@@ -83,7 +83,7 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 			handedOn = true
 			w.GrantQueued(ctx, "lock")
 		case w.State.HeldBy(w.Owner) != nil:
-			return nil, mutex.ErrOwnChain
+			return nil, mutex.ErrOwnerHolds
 		default:
 			refused := w.notAcquired(answer.Value)
 			return nil, &refused
@@ -101,8 +101,8 @@ func (w *request) passLocalLockUnless(has *bool, localLock bool) {
 
 // contend asks Redis for the lock, with the local lock held, until it gets it or ctx ends. Each attempt has a
 // fresh id, because what an earlier one got, or may yet get, can have ended.
-func (w *request) contend(ctx context.Context, suspect *mutex.Suspicion) (*acquisition.Hold, error) {
-	p := poller{request: w, suspect: suspect}
+func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
+	p := poller{request: w, warning: warning}
 	defer p.stop()
 	has := false
 	defer w.passLocalLockUnless(&has, true)

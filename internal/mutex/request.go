@@ -16,9 +16,9 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// ErrOwnChain ends the wait of a Lock whose own chain has got the lock by another call meanwhile.
+// ErrOwnerHolds ends the wait of a Lock whose own chain has got the lock by another call meanwhile.
 // The Lock must re-enter, because it would otherwise wait for itself.
-var ErrOwnChain = errors.New("the chain has the lock")
+var ErrOwnerHolds = errors.New("the chain has the lock")
 
 // Request is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
 // lock.

@@ -34,8 +34,8 @@ type WaitOptions struct {
 	Interrupt <-chan struct{}
 	EndsWait  func() bool
 	// Check is called when Suspect fires.
-	Suspect <-chan time.Time
-	Check   func()
+	WarnTimer <-chan time.Time
+	Warn      func()
 
 	requeued bool
 }
@@ -165,8 +165,8 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 		return false, nil
 	case <-due:
 		return true, nil
-	case <-o.Suspect:
-		o.Check()
+	case <-o.WarnTimer:
+		o.Warn()
 		return false, nil
 	case <-o.Interrupt:
 		if o.EndsWait() {

@@ -19,14 +19,14 @@ const minInterval = 10 * time.Millisecond
 
 // Lock contains the settings of one lock.
 type Lock struct {
-	Lease           time.Duration // how long Redis keeps the lock without a renewal
-	RenewInterval   time.Duration // between renewals, or between checks when Renew is off
-	DefaultInterval bool          // Every is a third of the lease, because it was not set
-	Renew           bool          // the watchdog extends the lease
-	MaxHold         time.Duration // the watchdog stops extending the lease after it; 0: never
-	PollInterval    time.Duration // a plain waiter asks again at least this often
-	MaxLocalGrants  int           // grants in a row to one client while others may wait
-	Suspect         time.Duration // a wait of this length logs the self-deadlock warning; 0: never
+	Lease             time.Duration // how long Redis keeps the lock without a renewal
+	RenewInterval     time.Duration // between renewals, or between checks when Renew is off
+	DefaultInterval   bool          // Every is a third of the lease, because it was not set
+	Renew             bool          // the watchdog extends the lease
+	MaxHold           time.Duration // the watchdog stops extending the lease after it; 0: never
+	PollInterval      time.Duration // a plain waiter asks again at least this often
+	MaxLocalGrants    int           // grants in a row to one client while others may wait
+	SelfDeadlockAfter time.Duration // a wait of this length logs the self-deadlock warning; 0: never
 
 	Err error // an error from before there were settings; Complete returns it
 
@@ -49,12 +49,12 @@ type Waiting struct {
 
 // Default contains the settings of a lock without options.
 var Default = Lock{
-	Lease:           30 * time.Second,
-	DefaultInterval: true,
-	Renew:           true,
-	PollInterval:    2 * time.Second,
-	MaxLocalGrants:  8,
-	Suspect:         10 * time.Second,
+	Lease:             30 * time.Second,
+	DefaultInterval:   true,
+	Renew:             true,
+	PollInterval:      2 * time.Second,
+	MaxLocalGrants:    8,
+	SelfDeadlockAfter: 10 * time.Second,
 
 	Heartbeat: 5 * time.Second,
 }
@@ -91,7 +91,7 @@ func (s *Lock) Complete() error {
 		{s.Heartbeat >= MinLease, "heartbeat", s.Heartbeat, "must be at least " + MinLease.String()},
 		{s.Heartbeat%time.Millisecond == 0, "heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis"},
 		{s.Heartbeat <= maxHeartbeat, "heartbeat", s.Heartbeat, "must not be longer than " + maxHeartbeat.String()},
-		{s.Suspect == 0 || s.Suspect >= minInterval, "self-wait warning", s.Suspect, "must be 0 or at least " + minInterval.String()},
+		{s.SelfDeadlockAfter == 0 || s.SelfDeadlockAfter >= minInterval, "self-wait warning", s.SelfDeadlockAfter, "must be 0 or at least " + minInterval.String()},
 	} {
 		if !check.ok {
 			return &lockerr.ConfigError{What: check.what, Value: check.value, Why: check.why}

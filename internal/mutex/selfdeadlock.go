@@ -5,21 +5,23 @@ import (
 	"time"
 )
 
-// Suspicion logs the self-deadlock warning, once, for a long wait on a lock that this client has.
+// SelfDeadlockWarning logs the self-deadlock warning, once, for a long wait on a lock that this client has.
 // Usually the program did not pass on the context of the hold. It then waits for itself, and would
 // do so in silence. Each wait has one Suspicion, wherever in the client it waits.
-type Suspicion struct {
+type SelfDeadlockWarning struct {
 	C       <-chan time.Time // fires when it is time to check
 	timer   *time.Timer
 	request *Request
 }
 
-// Suspect returns the self-deadlock warning of a wait that has not begun.
-func (w *Request) Suspect() *Suspicion { return &Suspicion{request: w} }
+// NewSelfDeadlockWarning returns the self-deadlock warning of a wait that has not begun.
+func (w *Request) NewSelfDeadlockWarning() *SelfDeadlockWarning {
+	return &SelfDeadlockWarning{request: w}
+}
 
-// Begin starts the timer, if it was not started before.
-func (s *Suspicion) Begin() {
-	if after := s.request.Settings.Suspect; s.timer == nil && after > 0 {
+// Start starts the timer, if it was not started before.
+func (s *SelfDeadlockWarning) Start() {
+	if after := s.request.Settings.SelfDeadlockAfter; s.timer == nil && after > 0 {
 		s.timer = time.NewTimer(after)
 		s.C = s.timer.C
 	}
@@ -27,10 +29,10 @@ func (s *Suspicion) Begin() {
 
 // Check is called when C fires. It logs the warning. If this client does not hold the lock now, it
 // restarts the timer instead.
-func (s *Suspicion) Check() {
+func (s *SelfDeadlockWarning) Check() {
 	holder := s.request.State.Holder()
 	if holder == nil {
-		s.timer.Reset(s.request.Settings.Suspect)
+		s.timer.Reset(s.request.Settings.SelfDeadlockAfter)
 		return
 	}
 	hint := "if the holder waits for this call, pass on the context of its hold: Hold.Context, or the one that Do gives"
@@ -38,12 +40,12 @@ func (s *Suspicion) Check() {
 		hint = "both calls got the same context; " + hint
 	}
 	s.request.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
-		slog.String("hint", hint), slog.String("lock", s.request.Keys.Lock), slog.Duration("waited", s.request.Settings.Suspect),
+		slog.String("hint", hint), slog.String("lock", s.request.Keys.Lock), slog.Duration("waited", s.request.Settings.SelfDeadlockAfter),
 		slog.String("waiting_at", s.request.CallSite.String()), slog.String("held_since", holder.OldestCallSite().String()))
 }
 
 // Stop stops the timer.
-func (s *Suspicion) Stop() {
+func (s *SelfDeadlockWarning) Stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
