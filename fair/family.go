@@ -17,7 +17,7 @@ type Family struct {
 	waiters  *queue.WaiterSet[lua.Beat]
 }
 
-// NewFamily makes the family of one client. The client has one book for all its mutexes.
+// NewFamily makes the family of one client. The client has one registry for all its mutexes.
 func NewFamily(b *mutex.Registry) *Family {
 	f := &Family{session: b.Session, registry: b}
 	f.waiters = queue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,

@@ -140,7 +140,7 @@ active proctype Client()
 	:: n < TRIES && now <= LAST ->
 		atomic { guess(t); until[n] = t + LIMIT; sent[n] = true }; /* session/operation.go runAttempt */
 		if
-		:: atomic { granted[n] -> /* lua/flight.go once: what was answered has no copies */
+		:: atomic { granted[n] -> /* lua/noretry.go noRetryCmd: what was answered has no copies */
 			sent[n] = false; held = true; fence = fenceOf[n] }; break
 		/* unanswered: Do leaves it behind, with a timer for what is left of it */
 		:: atomic { guess(t); over[n] = until[n] - t + now; left[n] = true; n++ }

@@ -160,7 +160,7 @@ end:	do
 	:: atomic { TRUSTED(c) -> a = id[c]; sent = now }; /* loop.go start */
 		atomic { renew(a, ours) };
 		if
-		:: atomic { state[c] == live && id[c] == a -> /* call.go answer */
+		:: atomic { state[c] == live && id[c] == a -> /* call.go applyAnswer */
 			if
 			:: ours && sent + LEASE - MARGIN > trust[c] -> trust[c] = sent + LEASE - MARGIN /* Lease.prove */
 			:: ours && sent + LEASE - MARGIN <= trust[c] -> skip

@@ -21,7 +21,7 @@ type backend struct {
 }
 
 // Release hands the lock to the next waiter of this client. If there is none, or enough of them had
-// the lock in a row, Leave frees it.
+// the lock in a row, Release frees it.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	if k.hasLocalLock.Load() && !k.request.Session.IsClosing() && k.queue.mayHandOff(k.request.Settings.MaxLocalGrants) {
 		if w := k.queue.next(); w != nil {
@@ -38,8 +38,8 @@ func (k *backend) OnLost(*acquisition.Acquisition) {
 	}
 }
 
-// OnEnded forgets the acquisition and passes the local lock on, unless the turn went on with the lock.
-// Copies of its acquire that are still in flight may yet be granted. Ended gives back what they
+// OnEnded forgets the acquisition and passes the local lock on, unless the local lock went on with the lock.
+// Copies of its acquire that are still in flight may yet be granted. OnEnded releases what they
 // get.
 func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
@@ -52,7 +52,7 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	k.family.releaseRef(k.request.Keys.Lock, k.queue)
 }
 
-// handOff hands the lock to w, with one command. Whatever the result is, w gets at least the turn,
+// handOff hands the lock to w, with one command. Whatever the result is, w gets at least the local lock,
 // and asks by itself.
 func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.request.NewAcquisitionID()

@@ -20,7 +20,7 @@
 // and which owner it belongs to. Local time is used for one thing only: to stop trusting a lease
 // before it can have ended.
 //
-// In one client, the goroutine that has the turn may ask Redis for the lock. One lock, step by
+// In one client, the goroutine that has the local lock may ask Redis for the lock. One lock, step by
 // step:
 //
 //	Lock ── the context descends from a hold of it ────▶ re-enter: one command
@@ -32,8 +32,8 @@
 //	           │  ▲
 //	        refused └─ wake-up, poll, end of the holder's lease
 //
-//	Unlock ─▶ stop renewal ─▶ somebody here waits: transfer, one command, the
-//	          lock and the turn are theirs; else, or after some grants in a row:
+//	Unlock ─▶ stop renewal ─▶ somebody here waits: handoff, one command, the
+//	          lock and the local lock are theirs; else, or after some grants in a row:
 //	          release, notify waiters everywhere, or give the lock to the queue of
 //	          the fair mutex, pass the local lock
 package reentrant

@@ -21,7 +21,7 @@ type Family struct {
 	queues map[string]*localQueue
 }
 
-// NewFamily makes the family of one client. The client has one book for all its mutexes.
+// NewFamily makes the family of one client. The client has one registry for all its mutexes.
 func NewFamily(b *mutex.Registry) *Family {
 	return &Family{session: b.Session, registry: b, queues: make(map[string]*localQueue)}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// A waiter gives up in the very moment in which it is given the turn. Which of
+// A waiter gives up in the very moment in which it gets the local lock. Which of
 // the two it sees first is chance, so it is played often: whatever it makes of
-// it, the turn goes on, and the next Lock gets the lock.
+// it, the local lock goes on, and the next Lock gets the lock.
 func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 	const rounds = 30 // all of them by the same choice: once in a billion runs
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // localQueue is what one client knows of one lock while it uses it.
 //
-// The goroutines of a client queue here, in order, for the turn: the right to ask Redis for the
+// The goroutines of a client queue here, in order, for the local lock: the right to ask Redis for the
 // lock and, with it, the lock. However many wait, only one of them talks to Redis, and Unlock hands
 // the lock to the next with one command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
 type localQueue struct {

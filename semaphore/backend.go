@@ -44,7 +44,7 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 func (k *backend) OnLost(*acquisition.Acquisition) {}
 
 // OnEnded forgets the permit. Copies of its command that are still in flight may yet be granted or
-// queued. Ended gives back what they get.
+// queued. OnEnded releases what they get.
 func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
