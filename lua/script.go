@@ -108,22 +108,24 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 	return known
 })
 
-// assemble puts the includes named by the script's header before its body and
-// drops the comments, which the server has no use for.
+// assemble puts the includes of a script where it names them, and drops the
+// comments, which the server has no use for.
 func assemble(name string) (string, error) {
 	text, err := sources.ReadFile(name)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	for _, include := range includesOf(string(text)) {
-		part, err := sources.ReadFile(path.Join("include", include+".lua"))
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", name, err)
+	for line := range strings.Lines(string(text)) {
+		for _, include := range includesOf(line) {
+			part, err := sources.ReadFile(path.Join("include", include+".lua"))
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", name, err)
+			}
+			writeCode(&b, string(part))
 		}
-		writeCode(&b, string(part))
+		writeCode(&b, line)
 	}
-	writeCode(&b, string(text))
 	return b.String(), nil
 }
 
