@@ -333,6 +333,21 @@ func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
 	}
 }
 
+// The server makes every function of a script anew in each call, so the common case comes before those
+// that it does not need.
+func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
+	for name, common := range map[string]string{
+		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif mine == 1 and not is_queue then\n",
+	} {
+		body, err := assemble(name + ".lua")
+		require.NoError(t, err)
+		before, after, found := strings.Cut(body, common)
+		require.True(t, found, name)
+		require.LessOrEqual(t, strings.Count(before, "\nlocal function "), 8, name)
+		require.Greater(t, strings.Count(after, "\nlocal function "), 10, name)
+	}
+}
+
 func TestAnIncludeThatIsMissingIsAnError(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "c"}, includesOf("-- x: y.\n-- include a b\n-- include c\ncode\n"))
 	require.Empty(t, includesOf("-- x: y.\n"))

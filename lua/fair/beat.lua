@@ -39,7 +39,7 @@ local locks = {}
 
 local function read(at)
   local fields, stored = redis.pcall('HGETALL', KEYS[at + 1]), redis.pcall('GET', KEYS[at + 2])
-  local _, unreadable = queue_length(at)
+  local length, unreadable = queue_length(at)
   local refused = refusal(fields) or refusal(stored) or unreadable
   if refused then
     return {refused = refused}
@@ -47,7 +47,7 @@ local function read(at)
   local holder, holds, about = holder_of(fields)
   local fence = last_fence(stored)
   refused = not holds and not_mutex() or not fence and bad_fence()
-  return {refused = refused, holder = holder, about = about, fence = fence}
+  return {refused = refused, holder = holder, about = about, fence = fence, length = length}
 end
 
 -- Notes that a waiter lives: all of them, before anybody is taken for dead or granted.
@@ -65,17 +65,22 @@ local function note(at, member)
   return queue_note(at, member, heartbeat_ms, now_ms, lock)
 end
 
--- Drops the dead, and gives the lock, if it is free, to the first that lives.
+-- Drops the dead, and gives the lock, if it is free, to the first that lives. Length and ranks
+-- of before hold unless somebody left the queue by that.
 local function judge(at)
   local lock = locks[KEYS[at + 1]]
+  local free, left = not lock.holder, budget.left
   lock.judged = true
-  if queue_bury(at, now_ms, lock.grace_ms) or lock.more or lock.holder then
-    return
+  local more = queue_bury(at, now_ms, lock.grace_ms) or lock.more
+  if free and not more then
+    local grant
+    grant, lock.refused = grant_next(at, now_us, lock.grace_ms, keep_ms, prefix)
+    if grant then
+      lock.holder, lock.about, lock.fence = grant.acquisition, grant.about, grant.fence
+    end
   end
-  local grant
-  grant, lock.refused = grant_next(at, now_us, lock.grace_ms, keep_ms, prefix)
-  if grant then
-    lock.holder, lock.about, lock.fence = grant.acquisition, grant.about, grant.fence
+  if free or budget.left < left then
+    lock.length = nil
   end
 end
 
@@ -85,14 +90,17 @@ local function place(at, member)
   if lock.refused then
     return {-1}
   end
-  local ttl_ms = lock.holder and redis.call('PTTL', KEYS[at + 1]) or 0
   if lock.holder == acquisition then
     if take then
       redis.call('PEXPIRE', KEYS[at + 1], lease_ms)
     end
     return {1, lock.fence}
   end
-  local rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
+  local ttl_ms = lock.holder and redis.call('PTTL', KEYS[at + 1]) or 0
+  local rank, length = lock.ranks[member], lock.length
+  if not length then
+    rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
+  end
   if not rank then
     return {0}
   end

@@ -27,9 +27,7 @@
 -- Twice       a copy finds its own acquisition or its own place; after both are gone it
 --             queues what nobody waits for, for a heartbeat, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal holder_of not_mutex last_fence bad_fence take_fence keep_grant
--- include write_grant queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
--- include queue_beat queue_join queue_tell grant_next
+-- include server_time_us refusal last_fence bad_fence take_fence write_grant queue_waiter
 
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
@@ -39,8 +37,25 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
+-- Most often nobody has the lock, and nobody stands in its queue.
+local acquisition, _, _, lease_ms, about = queue_waiter(member)
+local present = redis.pcall('EXISTS', KEYS[1], KEYS[3], KEYS[4])
+if present == 0 then
+  local fence, refused = take_fence(0, now_us, keep_ms)
+  refused = refused or write_grant(0, acquisition, about, lease_ms)
+  return refused or {1, fence, now_us}
+end
+
+-- The server makes each function anew in each call, so the other cases have theirs from here on.
+-- include budget holder_of not_mutex keep_grant queue_length queue_clip queue_grace queue_remove queue_bury
+-- include queue_head queue_beat queue_join queue_tell grant_next
+
 local fields, stored = redis.pcall('HGETALL', KEYS[1]), redis.pcall('GET', KEYS[2])
-local _, unreadable = queue_length(0)
+-- Where only the lock is there, nobody stands in the queue, and nothing of it needs to be read.
+local alone, unreadable = present == 1 and #fields > 0, nil
+if not alone then
+  _, unreadable = queue_length(0)
+end
 local refused = refusal(fields) or refusal(stored) or unreadable
 if refused then
   return refused
@@ -49,7 +64,6 @@ local holder, holds, holder_about = holder_of(fields)
 if not holds then
   return not_mutex()
 end
-local acquisition, _, _, lease_ms, about = queue_waiter(member)
 local fence = last_fence(stored)
 if not fence then
   return bad_fence()
@@ -60,11 +74,13 @@ if holder == acquisition then
 end
 
 local now_ms = math.floor(now_us / 1000)
-local grace_ms, more = queue_grace(0, now_ms)
-more = queue_bury(0, now_ms, grace_ms) or more
-local ttl_ms = redis.call('PTTL', KEYS[1])
+local grace_ms, more = 0, false
+if not alone then
+  grace_ms, more = queue_grace(0, now_ms)
+  more = queue_bury(0, now_ms, grace_ms) or more
+end
+local ttl_ms = holder and redis.call('PTTL', KEYS[1]) or 0
 if not holder then
-  ttl_ms = 0
   local first
   if not more then
     first, _, more = queue_head(0, now_ms, grace_ms)
@@ -87,13 +103,17 @@ if not holder then
   end
 end
 
+local rank, length = false, 0
 if ticket >= 0 then
-  ticket, refused = queue_join(0, member, ticket, now_us)
+  ticket, refused = queue_join(0, member, ticket, now_us, alone)
   if refused then
     return refused
   end
+  rank, length = 0, 1
 end
-local rank, length = redis.call('ZRANK', KEYS[3], member), redis.call('ZCARD', KEYS[3])
+if not alone then
+  rank, length = redis.call('ZRANK', KEYS[3], member), redis.call('ZCARD', KEYS[3])
+end
 if rank then
   return {2, rank + 1, length, ttl_ms, holder or '', holder_about, fence, ticket, now_us}
 end

@@ -23,9 +23,7 @@
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused last_fence bad_fence take_fence
--- include write_grant queue_waiter queue_length queue_clip queue_grace queue_remove queue_bury queue_head
--- include queue_tell grant_next tell_free pass_on
+-- include refusal is_other_type has_queue queue_waiter tell_free
 
 local member, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local in_cluster = tonumber(ARGV[5])
@@ -35,22 +33,37 @@ local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
 if is_other_type(mine) then
   mine = 0
 end
-local length, unreadable = queue_length(0)
 local refused = refusal(mine)
-local queued = mine == 0 and not unreadable and redis.call('ZSCORE', KEYS[3], member)
 if mine == 1 then
   refused = refusal(redis.pcall('DEL', KEYS[1]))
-elseif queued then
-  refused = refused or queue_remove(0, {member})
 end
 if refused then
   return refused
 end
 
--- The lock is free by now; what goes wrong from here must not make that an error.
+-- The lock is free by now; what goes wrong from here must not make that an error. Most often
+-- nobody stands in the queue.
 local heard, more = 0, 0
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  heard, more = pass_on(0, mine == 1, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
+local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
+if mine == 1 and not is_queue then
+  heard = tell_free(channel, in_cluster)
+  return {1, heard, 0}
+end
+
+-- The server makes each function anew in each call, so the other cases have theirs from here on.
+-- include budget server_time_us writes_refused last_fence bad_fence take_fence write_grant queue_clip queue_grace
+-- include queue_remove queue_bury queue_head queue_tell grant_next pass_on
+
+is_queue = is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
+local queued = mine == 0 and is_queue and redis.call('ZSCORE', KEYS[3], member)
+if queued then
+  refused = queue_remove(0, {member})
+  if refused then
+    return refused
+  end
+end
+if mine == 1 or redis.call('EXISTS', KEYS[1]) == 0 then
+  heard, more = pass_on(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
 end
 if mine == 1 then
   return {1, heard, more}

@@ -7,8 +7,11 @@
 -- become one heartbeat from now, of the dead too. And whether there are more of
 -- those than the budget allows.
 local function queue_grace(at, now_ms)
-  local grace_ms = tonumber(redis.call('ZSCORE', KEYS[at + 4], 'grace') or 0)
   local last = redis.call('ZRANGE', KEYS[at + 4], -2, -1, 'WITHSCORES')
+  -- Only where there are more than two may the grace be another than these.
+  local grace_ms = last[#last - 1] == 'grace' and last[#last] or last[1] == 'grace' and last[2]
+    or #last == 4 and redis.call('ZSCORE', KEYS[at + 4], 'grace') or 0
+  grace_ms = tonumber(grace_ms)
   local freshest = last[#last - 1] == 'grace' and 1 or #last - 1
   local _, _, heartbeat_ms = queue_waiter(last[freshest] or '')
   local end_ms = tonumber(last[freshest + 1] or 0)

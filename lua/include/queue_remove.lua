@@ -2,9 +2,11 @@
 -- nothing is left. The refusal if there is one.
 local function queue_remove(at, members)
   local refused = refusal(redis.pcall('ZREM', KEYS[at + 3], unpack(members)))
-    or refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members)))
-  if not refused and redis.call('ZCARD', KEYS[at + 3]) == 0 then
-    redis.call('ZREM', KEYS[at + 4], 'grace')
+  if refused then
+    return refused
   end
-  return refused
+  if redis.call('ZCARD', KEYS[at + 3]) == 0 then
+    members[#members + 1] = 'grace'
+  end
+  return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members)))
 end

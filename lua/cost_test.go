@@ -1,0 +1,144 @@
+package lua_test
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// priced is a server on which commands are counted. Its calls have the defaults of the library: a
+// fence that is kept for an hour.
+type priced struct {
+	t   *testing.T
+	rdb *redis.Client
+}
+
+func (p priced) join(who string, try bool) lua.Status {
+	r, err := lua.Join(p.t.Context(), p.rdb, lua.JoinParams{
+		Keys: fairKeys, Waiter: waiter(who), Try: try, VoidAfter: never, KeepFence: hour, Clients: key.ClientPrefix,
+	})
+	require.NoError(p.t, err)
+	return r.Status
+}
+
+func (p priced) leave(who string) lua.Status {
+	r, err := lua.Leave(p.t.Context(), p.rdb, lua.LeaveParams{
+		Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, KeepFence: hour, Clients: key.ClientPrefix,
+	})
+	require.NoError(p.t, err)
+	return r.Status
+}
+
+func (p priced) beat(who string, take bool) lua.Status {
+	r, err := lua.Beats(p.t.Context(), p.rdb, hour, key.ClientPrefix, take, []lua.Beat{{Keys: fairKeys, Waiter: waiter(who)}})
+	require.NoError(p.t, err)
+	return r[0].Status
+}
+
+func (p priced) acquire(who string, units int, try bool) lua.Status {
+	r, err := take(p.t.Context(), p.rdb, who, permitCall{units: units, keep: hour, about: "host-1", try: try})
+	require.NoError(p.t, err)
+	return r.Status
+}
+
+func (p priced) release(who string, units int) lua.Status {
+	r, err := lua.ReleasePermits(p.t.Context(), p.rdb, lua.ReleasePermitsParams{
+		Keys: semaphoreKeys, Waiter: permitWaiter(who, permitCall{units: units, about: "host-1"}), Keep: hour, Clients: key.ClientPrefix,
+	})
+	require.NoError(p.t, err)
+	return r.Status
+}
+
+func (p priced) beatPermits(who string, units int, take bool) lua.Status {
+	w := permitWaiter(who, permitCall{units: units, about: "host-1"})
+	r, err := lua.BeatPermits(p.t.Context(), p.rdb, hour, key.ClientPrefix, take, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+	require.NoError(p.t, err)
+	return r[0].Status
+}
+
+// commands is how many commands the server has run since the last CONFIG RESETSTAT, those inside
+// scripts included, but for those of the test and of a connection that begins.
+func (p priced) commands() (n int) {
+	info, err := p.rdb.Info(p.t.Context(), "commandstats").Result()
+	require.NoError(p.t, err)
+	lines := bufio.NewScanner(strings.NewReader(info))
+	for lines.Scan() {
+		name, calls, is := strings.Cut(strings.TrimPrefix(lines.Text(), "cmdstat_"), ":calls=")
+		command, _, _ := strings.Cut(name, "|")
+		switch command {
+		case "config", "info", "hello", "client", "ping":
+			continue
+		}
+		if is {
+			var count int
+			_, err := fmt.Sscan(calls[:strings.Index(calls, ",")], &count)
+			require.NoError(p.t, err)
+			n += count
+		}
+	}
+	return n
+}
+
+// The common cases of the scripts take this many Redis commands, the script itself included. More
+// is a loss for every user; less is good, and goes into the table.
+func TestTheCommonCasesTakeFewCommands(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		given    func(p priced)
+		does     func(p priced) []lua.Status
+		want     []lua.Status
+		commands int
+	}{
+		{
+			"fair: lock and unlock", func(priced) {},
+			func(p priced) []lua.Status { return []lua.Status{p.join("a:1", false), p.leave("a:1")} },
+			[]lua.Status{lua.Granted, lua.Freed}, 12,
+		},
+		{
+			"fair: try a lock that is held", func(p priced) { p.join("a:1", false) },
+			func(p priced) []lua.Status { return []lua.Status{p.join("b:1", true)} },
+			[]lua.Status{lua.Busy}, 6,
+		},
+		{
+			"fair: the first that waits", func(p priced) { p.join("a:1", false) },
+			func(p priced) []lua.Status { return []lua.Status{p.join("b:1", false)} },
+			[]lua.Status{lua.Queued}, 10,
+		},
+		{
+			"fair: a heartbeat of one waiter", func(p priced) { p.join("a:1", false); p.join("b:1", false) },
+			func(p priced) []lua.Status { return []lua.Status{p.beat("b:1", false)} },
+			[]lua.Status{lua.Queued}, 15,
+		},
+		{
+			"fair: a heartbeat of one of two waiters", func(p priced) { p.join("a:1", false); p.join("b:1", false); p.join("c:1", false) },
+			func(p priced) []lua.Status { return []lua.Status{p.beat("b:1", false)} },
+			[]lua.Status{lua.Queued}, 16,
+		},
+		{
+			"fair: unlock and hand over", func(p priced) { p.join("a:1", false); p.join("b:1", false) },
+			func(p priced) []lua.Status { return []lua.Status{p.leave("a:1"), p.beat("b:1", true)} },
+			[]lua.Status{lua.Freed, lua.Granted}, 18 + 7,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := priced{t, dial(t, startServer(t).addr, 3, func(o *redis.Options) { o.PoolSize, o.ReadTimeout = 1, time.Minute })}
+			for range 2 { // by the first the server learns the scripts
+				require.NoError(t, p.rdb.FlushAll(t.Context()).Err())
+				c.given(p)
+				require.NoError(t, p.rdb.ConfigResetStat(t.Context()).Err())
+				require.Equal(t, c.want, c.does(p))
+			}
+			require.Equal(t, c.commands, p.commands())
+		})
+	}
+}
