@@ -128,6 +128,36 @@ func TestTheCommonCasesTakeFewCommands(t *testing.T) {
 			func(p priced) []lua.Status { return []lua.Status{p.leave("a:1"), p.beat("b:1", true)} },
 			[]lua.Status{lua.Freed, lua.Granted}, 18 + 7,
 		},
+		{
+			"semaphore: acquire and release", func(p priced) { p.acquire("a:1", 1, false); p.release("a:1", 1) },
+			func(p priced) []lua.Status { return []lua.Status{p.acquire("a:2", 1, false), p.release("a:2", 1)} },
+			[]lua.Status{lua.Granted, lua.Freed}, 15,
+		},
+		{
+			"semaphore: acquire and release beside another", func(p priced) { p.acquire("a:1", 1, false) },
+			func(p priced) []lua.Status { return []lua.Status{p.acquire("b:2", 1, false), p.release("b:2", 1)} },
+			[]lua.Status{lua.Granted, lua.Freed}, 12 + 10,
+		},
+		{
+			"semaphore: try what is in use", func(p priced) { p.acquire("a:1", 8, false) },
+			func(p priced) []lua.Status { return []lua.Status{p.acquire("b:1", 1, true)} },
+			[]lua.Status{lua.Busy}, 7,
+		},
+		{
+			"semaphore: the first that waits", func(p priced) { p.acquire("a:1", 8, false) },
+			func(p priced) []lua.Status { return []lua.Status{p.acquire("b:1", 1, false)} },
+			[]lua.Status{lua.Queued}, 11,
+		},
+		{
+			"semaphore: a heartbeat of one waiter", func(p priced) { p.acquire("a:1", 8, false); p.acquire("b:1", 1, false) },
+			func(p priced) []lua.Status { return []lua.Status{p.beatPermits("b:1", 1, false)} },
+			[]lua.Status{lua.Queued}, 20,
+		},
+		{
+			"semaphore: release and hand over", func(p priced) { p.acquire("a:1", 8, false); p.acquire("b:1", 1, false) },
+			func(p priced) []lua.Status { return []lua.Status{p.release("a:1", 8), p.beatPermits("b:1", 1, true)} },
+			[]lua.Status{lua.Freed, lua.Granted}, 22 + 10,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

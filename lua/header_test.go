@@ -338,6 +338,8 @@ func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
 func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 	for name, common := range map[string]string{
 		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif mine == 1 and not is_queue then\n",
+		"semaphore/acquire": "\nif alone and limit == said and not entries[1] and units <= limit then\n",
+		"semaphore/release": "\nif units > 0 and entries and not entries[3] and not is_queue then\n",
 	} {
 		body, err := assemble(name + ".lua")
 		require.NoError(t, err)
@@ -443,7 +445,7 @@ var (
 		"EXISTS", "HGET", "PERSIST", "ZCOUNT", "ZADD", "ZREM", "ZSCORE", "ZCARD", "ZRANK", "ZRANGE", "ZRANGEBYSCORE"}
 	allowedFunctions = []string{
 		"redis.call", "redis.pcall", "redis.error_reply", "tonumber", "type", "math.max", "math.min", "math.floor",
-		"string.gsub", "string.sub", "string.match", "string.format", "unpack",
+		"string.gsub", "string.sub", "string.match", "string.format", "table.concat", "unpack",
 	}
 	keyless = []string{"TIME", "PUBLISH", "SPUBLISH"}
 )

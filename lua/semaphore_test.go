@@ -356,6 +356,46 @@ func TestDescriptionsGoWithTheirPermits(t *testing.T) {
 	})
 }
 
+// A release drops permits that are over, and their descriptions, also where nobody waits.
+func TestAReleaseDropsPermitsThatAreOver(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		for _, units := range []int{1, 2} {
+			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+			mustTake(t, b, "a:1", permitCall{units: units})
+			mustTake(t, b, "b:1", permitCall{})
+			end := serverTime(t, b.rdb).UnixMilli() - 1 + int64(units-1)<<42
+			member := fmt.Sprintf("a:1#%d", units)
+			require.NoError(t, b.rdb.ZAddXX(t.Context(), semaphoreKeys.Permits, redis.Z{Score: float64(end), Member: member}).Err())
+			require.Equal(t, lua.Freed, giveBack(t, b, "b:1").Status)
+			require.Equal(t, []string{"declared", "limit"}, b.rdb.ZRange(t.Context(), semaphoreKeys.Permits, 0, -1).Val())
+			require.Zero(t, b.rdb.Exists(t.Context(), semaphoreKeys.Holders).Val())
+		}
+	})
+}
+
+// Members that no script wrote neither count as permits nor hide those that do.
+func TestForeignMembersOfThePermitsCountForNothing(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		for _, score := range []float64{-5, 5, 1 << 30} {
+			for _, foreign := range []int{1, 6} {
+				require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+				require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 7}))
+				for i := range foreign {
+					member := redis.Z{Score: score, Member: fmt.Sprintf("foreign %d", i)}
+					require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Permits, member).Err())
+				}
+				require.Equal(t, lua.Busy, mustTake(t, b, "b:1", permitCall{units: 2, try: true}))
+				require.Equal(t, lua.Granted, mustTake(t, b, "b:1", permitCall{}))
+				require.Equal(t, lua.Busy, mustTake(t, b, "c:1", permitCall{try: true}))
+				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
+				require.Equal(t, 1, inspectPermits(t, b).InUse)
+				require.Equal(t, lua.Freed, giveBack(t, b, "b:1").Status)
+				require.Equal(t, lua.Granted, mustTake(t, b, "c:1", permitCall{units: 8}))
+			}
+		}
+	})
+}
+
 // A key of another type is a refusal with nothing changed, and a permit that stood
 // there is gone. The description is for people: what stands in its place does not
 // matter.

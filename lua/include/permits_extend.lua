@@ -5,8 +5,11 @@
 local function permits_extend(at, acquisition, units, now_ms, lease_ms, keep_ms)
   local left, weight, ends = units, 1, {}
   for level = 0, 30 do
+    if left == 0 then
+      break
+    end
     if left % 2 == 1 then
-      local from, entry = level * 4398046511104, string.format('%s#%.0f', acquisition, weight)
+      local from, entry = level * 4398046511104, string.format('%s#%d', acquisition, weight)
       if tonumber(redis.call('ZSCORE', KEYS[at + 1], entry) or 0) <= from + now_ms then
         return false
       end

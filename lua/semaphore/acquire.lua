@@ -31,9 +31,7 @@
 -- Twice       a copy finds its own permit or its own place; after both are gone it takes, or
 --             queues for, what nobody waits for, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_next permits_extend permits_drop permits_write queue_waiter queue_length queue_clip
--- include queue_grace queue_remove queue_bury queue_head queue_beat queue_join queue_tell permits_serve
+-- include server_time_us refusal queue_waiter permits_lowest permits_keep permits_drop permits_write
 
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local said, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -43,14 +41,33 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
-local length, refused = queue_length(0)
-if refused then
-  return refused
+-- Most often nobody stands in the queue, and nobody has a permit.
+local acquisition, units, _, lease_ms, about = queue_waiter(member)
+local alone = redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
+local limit, entries = permits_lowest(0)
+if alone and limit == said and not entries[1] and units <= limit then
+  local refused = permits_write(0, acquisition, units, about, now_us, lease_ms, keep_ms)
+  return refused or {1, now_us}
 end
-local limit
-limit, refused = permits_limit(0, said, keep_ms)
-if refused then
-  return refused
+
+-- The server makes each function anew in each call, so the other cases have theirs from here on.
+-- include budget is_other_type writes_refused permits_limit permits_sweep permits_look permits_next permits_extend
+-- include queue_length queue_clip queue_grace queue_remove queue_bury queue_head queue_beat queue_join queue_tell
+-- include permits_serve
+
+local length, refused = 0
+if not alone then
+  length, refused = queue_length(0)
+  if refused then
+    return refused
+  end
+end
+if not limit then
+  entries = nil
+  limit, refused = permits_limit(0, said, keep_ms)
+  if refused then
+    return refused
+  end
 end
 if limit ~= said then
   local declared = tonumber(redis.call('ZSCORE', KEYS[1], 'declared') or 0)
@@ -59,7 +76,6 @@ if limit ~= said then
   end
 end
 local now_ms = math.floor(now_us / 1000)
-local acquisition, units, _, lease_ms, about = queue_waiter(member)
 local has
 has, refused = permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms)
 if refused or has then
@@ -69,7 +85,7 @@ if units > limit then
   return writes_refused(0) or {-4, limit, now_us}
 end
 
-local in_use, next_ms = permits_look(0, now_ms, 200)
+local in_use, next_ms = permits_look(0, now_ms, 200, entries)
 local free, more, head_ms = limit - in_use, false, false
 if length > 0 then
   local grace_ms
@@ -83,11 +99,13 @@ if length > 0 then
   more = queue_bury(0, now_ms, grace_ms) or more
   if not more then
     free, more, head_ms, refused = permits_serve(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
+  end
+  if free < limit - in_use then
+    if permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms) then
+      return {1, now_us}
+    end
     local _
     _, next_ms = permits_look(0, now_ms, 0)
-  end
-  if permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms) then
-    return {1, now_us}
   end
   next_ms = permits_next(next_ms, more, head_ms)
   length = redis.call('ZCARD', KEYS[3])
@@ -101,13 +119,13 @@ if ticket < 0 then
   return {0, length + 1, length, free, limit, next_ms, now_us}
 end
 if length == 0 then
-  ticket, refused = queue_join(0, member, ticket, now_us)
+  ticket, refused = queue_join(0, member, ticket, now_us, alone)
   if refused then
     return refused
   end
   length = 1
 end
-local rank = redis.call('ZRANK', KEYS[3], member)
+local rank = alone and 0 or redis.call('ZRANK', KEYS[3], member)
 if not rank then
   return refused
 end

@@ -43,8 +43,8 @@ local semaphores = {}
 local function note(at, member, said)
   local known = semaphores[KEYS[at + 1]]
   if not known then
-    local _, unreadable = queue_length(at)
-    known = {refused = unreadable or refusal(redis.pcall('ZCARD', KEYS[at + 1]))}
+    local length, unreadable = queue_length(at)
+    known = {refused = unreadable or refusal(redis.pcall('ZCARD', KEYS[at + 1])), length = length}
     semaphores[KEYS[at + 1]] = known
   end
   if known.refused then
@@ -64,9 +64,11 @@ local function note(at, member, said)
   return known.refused and {-1}
 end
 
+-- Drops the dead and what is over, and serves the queue. Length and ranks of before hold, unless
+-- somebody left the queue by that, which takes from the budget where any is left.
 local function serve(at)
   local known = semaphores[KEYS[at + 1]]
-  local limit, grace_ms = known.limit, known.grace_ms
+  local limit, grace_ms, left = known.limit, known.grace_ms, budget.left
   local in_use, next_ms = permits_look(at, now_ms, 200)
   local free, head_ms = limit - in_use, nil
   local more = queue_bury(at, now_ms, grace_ms) or known.more
@@ -78,15 +80,19 @@ local function serve(at)
     _, next_ms = permits_look(at, now_ms, 0)
   end
   known.served, known.free, known.next_ms = true, free, permits_next(next_ms, more, head_ms)
+  known.changed = budget.left < left or left < 1
 end
 
 local function place(at, member)
   local acquisition, units, _, lease_ms = queue_waiter(member)
   local known = semaphores[KEYS[at + 1]]
-  if permits_extend(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms) then
+  if known.changed and permits_extend(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms) then
     return {1}
   end
-  local rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
+  local rank, length = known.ranks[member], known.length
+  if known.changed then
+    rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
+  end
   if not rank then
     return known.refused and {-1} or {0}
   end

@@ -19,7 +19,7 @@
 -- Twice       a copy finds nothing.
 -- Cost        one round trip, O(log n).
 -- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_drop permits_write queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include permits_look permits_drop permits_write queue_waiter has_queue queue_clip queue_grace queue_remove
 -- include queue_bury queue_head queue_tell permits_serve permits_pass
 
 local acquisition, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -33,7 +33,8 @@ end
 if refused then
   return refused
 end
-local more = permits_pass(0, now_us, limit, keep_ms, prefix)
+local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
+local more = permits_pass(0, now_us, limit, is_queue, keep_ms, prefix)
 if units > 0 then
   return {1, units, more}
 end

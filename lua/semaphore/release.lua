@@ -20,33 +20,50 @@
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; what is free it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_drop permits_write queue_waiter queue_length queue_clip queue_grace queue_remove
--- include queue_bury queue_head queue_tell permits_serve permits_pass
+-- include server_time_us refusal is_other_type writes_refused permits_limit permits_lowest permits_drop
+-- include queue_waiter has_queue
 
 local member, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local now_us = server_time_us()
 local acquisition, wants = queue_waiter(member)
-local limit, refused = permits_limit(0)
-local units = 0
+local limit, entries = permits_lowest(0)
+local units, refused = 0, nil
+if not limit then
+  entries = nil
+  limit, refused = permits_limit(0)
+end
 if is_other_type(refused) then
   return writes_refused(0) or {0, 0}
 end
 if not refused then
-  units, refused = permits_drop(0, acquisition, wants, math.floor(now_us / 1000))
-end
-local _, unreadable = queue_length(0)
-local queued = units == 0 and not unreadable and redis.call('ZSCORE', KEYS[3], member)
-if queued then
-  refused = refused or queue_remove(0, {member})
+  units, refused = permits_drop(0, acquisition, wants, math.floor(now_us / 1000), entries)
 end
 if refused then
   return refused
 end
 
--- The units are free by now; what goes wrong from here must not make that an error.
-local more = permits_pass(0, now_us, limit, keep_ms, prefix)
+-- The units are free by now; what goes wrong from here must not make that an error. Most often
+-- nobody else has a permit, and nobody stands in the queue.
+local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
+if units > 0 and entries and not entries[3] and not is_queue then
+  return {1, 0}
+end
+
+-- The server makes each function anew in each call, so the other cases have theirs from here on.
+-- include budget permits_keep permits_sweep permits_look permits_write queue_clip queue_grace queue_remove
+-- include queue_bury queue_head queue_tell permits_serve permits_pass
+
+local queued = units == 0 and is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
+  and redis.call('ZSCORE', KEYS[3], member)
+if queued then
+  refused = queue_remove(0, {member})
+  if refused then
+    return refused
+  end
+  is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
+end
+local more = permits_pass(0, now_us, limit, is_queue, keep_ms, prefix)
 if units > 0 then
   return {1, more}
 end

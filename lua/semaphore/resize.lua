@@ -26,7 +26,7 @@
 --             its end has passed.
 -- Cost        one round trip, O(log n).
 -- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_drop permits_write queue_waiter queue_length queue_clip queue_grace queue_remove
+-- include permits_look permits_drop permits_write queue_waiter has_queue queue_clip queue_grace queue_remove
 -- include queue_bury queue_head queue_tell permits_serve permits_pass
 
 local limit, said, void_after_us = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -55,5 +55,6 @@ refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', said, 
 if refused then
   return refused
 end
-local more = permits_pass(0, now_us, limit, keep_ms, prefix)
+local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
+local more = permits_pass(0, now_us, limit, is_queue, keep_ms, prefix)
 return {1, before, more, now_us}
