@@ -335,6 +335,7 @@ func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
 		},
 		"a permit beside is released": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
 			outer := mustLock(s.t, background, s.locks.Mutex("outer"))
+			keepHandle(s.t, outer)
 			other, err := s.locks.Semaphore("unharmed", 2).Acquire(outer.Context(), 1)
 			require.NoError(s.t, err)
 			mine, err := s.locks.Semaphore("mine", 2).Acquire(outer.Context(), 1)
@@ -345,7 +346,8 @@ func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
 		"another client closes": func(s *scene, begin func(func(context.Context) error, context.Context)) func() {
 			other := newScene(s.t, s.proxy, s.direct, s.direct)
 			held := mustLock(s.t, background, other.locks.Mutex("unharmed"))
-			s.lock(background)
+			keepHandle(s.t, held)
+			keepHandle(s.t, s.lock(background))
 			begin(s.locks.Close, held.Context())
 			return func() { require.NoError(s.t, other.locks.Close(background)) }
 		},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,10 @@ func mustLock(t testing.TB, ctx context.Context, m *reentrant.Mutex) *lock.Hold 
 	require.NoError(t, err)
 	return h
 }
+
+// keepHandle keeps a handle until the test ends. The garbage collector must not find one that a
+// bubble dropped: its cleanup would close channels of the bubble from outside, which ends the process.
+func keepHandle(t testing.TB, h *lock.Hold) { t.Cleanup(func() { runtime.KeepAlive(h) }) }
 
 func isClosed(c <-chan struct{}) bool {
 	select {
