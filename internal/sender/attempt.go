@@ -37,12 +37,14 @@ var ErrUnanswered = errors.New("no answer in time")
 // Process sends cmd. It returns when the command is answered, or is left behind: then the
 // error is ErrUnanswered, and cmd belongs to the sender.
 func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
+	// First of all: a context may panic, and must not do so in a worker, nor when the command
+	// was written.
+	deadline, ok := ctx.Deadline()
 	if a.stays && a.sender.beginDirect() {
 		return a.direct(ctx, cmd)
 	}
 	c := &command{Context: ctx, cmd: cmd, end: a.end, answered: make(chan struct{}), abandoned: make(chan struct{})}
-	// Here, for a context may panic, and a worker must not.
-	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
+	if ok && deadline.Before(c.end) {
 		c.end = deadline
 	}
 	done := ctx.Done()
@@ -70,6 +72,9 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 // direct sends in the goroutine of the caller, which saves the switch to a worker and back.
 func (a *Attempt) direct(ctx context.Context, cmd redis.Cmder) (err error) {
 	defer a.sender.endDirect()
+	if ctx.Done() == nil { // it may be of any type: go-redis asks it for values only
+		ctx = context.WithoutCancel(ctx)
+	}
 	err = a.sender.sendOne(ctx, cmd)
 	a.unsent = err != nil && !wasWritten(cmd)
 	return err
