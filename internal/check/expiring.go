@@ -26,6 +26,8 @@ func Expiring(ops []history.Op, lease time.Duration) (out []history.Op) {
 			op.Return += lease.Nanoseconds()
 		case op.Kind == history.Release && op.Outcome == history.Unknown:
 			op.Kind = history.Free
+		case op.Outcome == history.Removed: // it got nothing
+			op.Outcome = history.Nothing
 		}
 		out = append(out, op)
 	}

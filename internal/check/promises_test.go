@@ -20,8 +20,11 @@ func TestCountsAreThoseOfTheHolder(t *testing.T) {
 }
 
 func TestNobodyIsTakenOutOfAQueue(t *testing.T) {
-	require.NoError(t, check.Removed([]history.Op{told("a", acquire, 1, 2, refused)}))
-	require.Error(t, check.Removed([]history.Op{told("a", acquire, 1, 2, history.Removed)}))
+	removed := told("a", acquire, 1, 2, history.Removed)
+	require.NoError(t, check.Removed([]history.Op{told("a", acquire, 1, 2, refused)}, 0))
+	require.NoError(t, check.Removed([]history.Op{removed}, 1))
+	require.Error(t, check.Removed([]history.Op{removed}, 0))
+	require.Error(t, check.Removed([]history.Op{removed, removed}, 1))
 }
 
 // client sets the client of an operation, and names its acquisition after its owner.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/alicebob/miniredis/v2"
@@ -18,6 +19,16 @@ import (
 type Virtual struct {
 	*Proxy
 	Server *miniredis.Miniredis
+
+	denied  atomic.Bool // PUBLISH is
+	refused atomic.Int64
+}
+
+// DenyPublish begins or ends a time in which PUBLISH is denied to everybody, in scripts too. It
+// returns how often the server has denied it so far. It needs KeepLua.
+func (v *Virtual) DenyPublish(denied bool) (refused int64) {
+	v.denied.Store(denied)
+	return v.refused.Load()
 }
 
 // Bubble makes a server for the testing/synctest bubble that it is called in. The server ends with

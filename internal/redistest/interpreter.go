@@ -31,6 +31,11 @@ func (v *Virtual) KeepLua(before func(), loaded ...string) {
 		k.loaded[s.name] = s.proto
 	}
 	k.srv.SetPreHook(func(peer *server.Peer, cmd string, args ...string) (done bool) {
+		if cmd == "PUBLISH" && v.denied.Load() {
+			v.refused.Add(1)
+			peer.WriteError("NOPERM User app has no permissions to access one of the channels used as arguments")
+			return true
+		}
 		if cmd != "EVAL" && cmd != "EVALSHA" || len(args) < 2 {
 			return false
 		}

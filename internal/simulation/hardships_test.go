@@ -17,6 +17,7 @@ type hardship struct {
 	differ       bool            // clients have different settings
 	names        []string        // names of locks that clients use at the same time
 	prefixes     []string        // of clients
+	delays       []int           // of links, in hundredths of the lease or the heartbeat, whichever is shorter
 	hoards       []int           // number of locks that a client holds besides
 	pauses       []time.Duration // of holders and waiters
 	patience     []time.Duration // of an Unlock, before it is called again
@@ -57,8 +58,8 @@ var nothingExpires = hardship{
 	patience:   ms(0, 20, 400),
 	counts:     true,
 	fewest:     1,
-	actions:    slices.Concat([]string{"duplicate but grants", "fail after", "garble"}, onTheWire),
-	events:     slices.Concat([]string{"close", "cut off", "late messages", "stale replica"}, toLinks),
+	actions:    slices.Concat([]string{"duplicate but grants", "fail after", "garble", "deny"}, hookFaults, onTheWire),
+	events:     slices.Concat([]string{"close", "cut off", "late messages", "stale replica", "deny publish"}, toLinks),
 	waits:      ms(5, 300, 1500),
 	longest:    time.Minute, // half a lease: a waiter that waits for the end of a lease has missed a poll
 }
@@ -101,7 +102,8 @@ var keysVanish = hardship{
 	pauses:     ms(1, 100, 400, 1200),
 	fewest:     1,
 	actions:    slices.Concat(onTheWire, late),
-	events:     slices.Concat([]string{"delete", "delete", "force release", "flush", "clock forward", "clock back", "close"}, toLinks),
+	turns:      ms(50, 300),
+	events:     slices.Concat([]string{"delete", "delete", "force release", "remove waiter", "flush", "clock forward", "clock back", "close"}, toLinks),
 	waits:      ms(100, 300, 900, 1100, 5000),
 	steps:      ms(100, 300, 900, 1100, 5000),
 	longest:    2 * time.Minute,
@@ -119,17 +121,19 @@ var heartbeatsEnd = hardship{
 	fewest:     1,
 	skips:      3,
 	actions:    []string{"lose reply", "lose reply", "delay reply", "cut reply", "hold back"},
-	events:     []string{"late messages", "late messages", "forge", "die", "cut off", "black hole", "kill subscriber"},
+	events:     []string{"late messages", "late messages", "forge", "remove waiter", "die", "cut off", "black hole", "kill subscriber"},
 	waits:      ms(600, 1200, 2500),
 	longest:    2 * time.Minute,
 }
 
 // optionsDiffer gives every client a lease, heartbeat and retention of its own. They may be any
-// legal ones.
+// legal ones. Some links are slow: a round trip takes nearly as long as a renewal interval, or as
+// the time between two heartbeat commands.
 var optionsDiffer = hardship{
 	lease: ms(200, 600, 3000), every: ms(0), expires: true, differ: true,
 	heartbeats: ms(100, 400, 5000, 5000),
 	keeps:      ms(0, 1000, 1000),
+	delays:     []int{0, 0, 0, 10, 25, 34, 40},
 	pauses:     ms(1, 100, 400, 1200, 3000),
 	turns:      ms(50, 300, 1200),
 	actions:    onTheWire,
@@ -213,9 +217,14 @@ func (h hardship) filled() hardship {
 	h.patience = append(h.patience, unlessSet(h.patience, 0)...)
 	h.names = append(h.names, unlessSet(h.names, name)...)
 	h.prefixes = append(h.prefixes, unlessSet(h.prefixes, "")...)
+	h.delays = append(h.delays, unlessSet(h.delays, 0)...)
 	h.hoards = append(h.hoards, unlessSet(h.hoards, 0)...)
 	h.instants = append(h.instants, unlessSet(h.instants, ms(0, 1, 50, 200, 450, 900)...)...)
 	return h
+}
+
+func without(all []string, what string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == what })
 }
 
 // forgets reports whether Redis may drop keys as soon as nobody uses them.

@@ -82,7 +82,7 @@ func (o outcome) keptApart() error {
 	}
 	excused := func(op history.Op) bool { return o.disturbed[op.Client] }
 	err := errors.Join(
-		check.Removed(o.history.Ops),
+		check.Removed(o.history.Ops, o.removed),
 		check.Order(of(fairKind), excused),
 		check.Overtaken(of(fairKind, plainKind), o.turns, excused))
 	if o.late {

@@ -34,6 +34,8 @@ type primitive struct {
 	keys    []string // keys that may vanish, with the key of the holder first
 	// force ends a hold, as operators do. false: nobody can say that it did.
 	force func(ctx context.Context, m *machine, acquisition string) bool
+	// queue is what operators do; nil if there is no queue.
+	queue func(m *machine) queue
 	// idle checks that all units can be acquired again when nobody holds anything. It uses a client
 	// that did nothing before. If it is nil, only keys can show that.
 	idle func(ctx context.Context, w *world, c *redlatch.Client, name string) error
@@ -89,6 +91,7 @@ var inOrder = primitive{
 		holder, _ := m.client.FairMutex(name).ForceRelease(ctx, "")
 		return holder != ""
 	},
+	queue:    func(m *machine) queue { return m.client.FairMutex(name) },
 	stays:    isFence,
 	outlives: outlivesAQueue,
 	linearizable: func(ops []history.Op) error {

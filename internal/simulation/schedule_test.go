@@ -41,7 +41,9 @@ type settings struct {
 	lease, every, heartbeat time.Duration // every: 0 for the default
 	keep                    time.Duration // of fences and permits; 0 for the default
 	prefix                  string
-	hoard                   int // number of locks that it holds besides, with names of its own
+	delay                   time.Duration // of each command, or of each reply
+	late                    bool          // the reply
+	hoard                   int           // number of locks that it holds besides, with names of its own
 }
 
 // goroutine does its steps with the lock of one name. Its siblings do theirs while it has that
@@ -166,7 +168,7 @@ func (s schedule) disturbable() *rapid.Generator[int] {
 }
 
 func (h hardship) drawSettings(t *rapid.T) settings {
-	return settings{
+	s := settings{
 		lease:     rapid.SampledFrom(h.lease).Draw(t, "lease"),
 		every:     rapid.SampledFrom(h.every).Draw(t, "renewal"),
 		heartbeat: rapid.SampledFrom(h.heartbeats).Draw(t, "heartbeat"),
@@ -174,6 +176,19 @@ func (h hardship) drawSettings(t *rapid.T) settings {
 		prefix:    rapid.SampledFrom(h.prefixes).Draw(t, "prefix"),
 		hoard:     rapid.SampledFrom(h.hoards).Draw(t, "hoard"),
 	}
+	if part := rapid.SampledFrom(h.delays).Draw(t, "delay"); part > 0 {
+		s.delay, s.late = min(s.lease, s.heartbeat)*time.Duration(part)/100, rapid.Bool().Draw(t, "late replies")
+	}
+	return s
+}
+
+// delayed is the rule of a slow link.
+func (s settings) delayed() redistest.Rule {
+	rule := redistest.Rule{Match: scripts, Action: redistest.DelayRequest(s.delay)}
+	if s.late {
+		rule.Action = redistest.DelayReply(s.delay)
+	}
+	return rule
 }
 
 func drawGoroutine(t *rapid.T, p primitive, h hardship, label string) goroutine {
@@ -267,7 +282,7 @@ func (p primitive) most() int { return p.one() * p.units }
 func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 	verbs := []workload.Verb{
 		workload.Acquire, workload.Acquire, workload.Acquire, workload.Cancel, workload.Try,
-		workload.Unlock, workload.Unlock, workload.UnlockFirst, workload.UnlockLate, workload.Sleep, workload.Sleep, workload.Work,
+		workload.Unlock, workload.UnlockWithin, workload.UnlockFirst, workload.UnlockLate, workload.Sleep, workload.Sleep, workload.Work,
 	}
 	if len(p.resizes) > 0 {
 		verbs = append(verbs, workload.Resize, workload.Resize)
@@ -277,7 +292,7 @@ func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 	switch s.Verb {
 	case workload.Resize:
 		s.Units = rapid.SampledFrom(p.resizes).Draw(t, "limit")
-	case workload.Cancel, workload.Sleep, workload.Work:
+	case workload.Cancel, workload.Sleep, workload.Work, workload.UnlockWithin:
 		s.For = pause.Draw(t, "for")
 	case workload.Acquire: // sometimes without a limit, because nobody may wait for ever
 		if rapid.Bool().Draw(t, "limited") {
@@ -333,7 +348,7 @@ func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
 	switch e.what {
 	case "clock back", "clock forward":
 		e.link, e.wait = nobody, rapid.SampledFrom(h.steps).Draw(t, "step")
-	case "forge", "standstill":
+	case "forge", "standstill", "deny publish":
 		e.link = nobody
 	}
 	return e
@@ -376,8 +391,13 @@ func (p primitive) grant(cmd []string) bool {
 	return slices.ContainsFunc(p.grants, func(kind string) bool { return p.commands[kind](cmd) })
 }
 
-func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault {
+func (f wireFault) inject(p primitive, m *machine) fault {
 	match := p.match(f.command)
+	if f.isOfHook() {
+		hook := &hookFault{wireFault: f, match: match}
+		m.rdb.AddHook(hook)
+		return hook
+	}
 	rule := redistest.Rule{Skip: f.skip, Times: f.times, Match: match}
 	action := f.action
 	if f.command == "subscribe" {
@@ -407,6 +427,8 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 		rule.Action = redistest.Refuse("LOADING Redis is loading the dataset in memory")
 	case "refuse oom":
 		rule.Action = redistest.Refuse("OOM command not allowed when used memory > 'maxmemory'.")
+	case "deny":
+		rule.Action = redistest.Refuse("NOPERM User app has no permissions to access one of the keys used as arguments")
 	case "fail after":
 		rule.Action = redistest.FailAfter("ERR the proxy lost its mind")
 	case "garble":
@@ -422,5 +444,5 @@ func (f wireFault) inject(p primitive, link *redistest.Virtual) *redistest.Fault
 	default:
 		panic(f.action)
 	}
-	return link.Inject(rule)
+	return m.link.Inject(rule)
 }

@@ -25,6 +25,7 @@ var permits = primitive{
 		units, _ := m.client.Semaphore(name, limit).ForceRelease(ctx, acquisition)
 		return units > 0
 	},
+	queue: func(m *machine) queue { return m.client.Semaphore(name, limit) },
 	stays: func(which string, names []string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return which == key.ForSemaphore(name).Permits })
 	},

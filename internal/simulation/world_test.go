@@ -36,11 +36,13 @@ type world struct {
 	offset                atomic.Int64              // of the server's clock
 	standing              atomic.Pointer[time.Time] // the server stands still until then
 	stood                 atomic.Bool               // and a script has waited for it
+	removed               atomic.Int64              // number of waiters that an operator may have removed
 	machines              []*machine
-	faults                []*redistest.Fault // as in s.faults
-	bites                 map[string]int     // of events
-	mu                    sync.Mutex         // guards bites and the fields below, up to back
-	overran               error              // a Close that took too long
+	faults                []fault        // as in s.faults
+	delays                []fault        // of slow links
+	bites                 map[string]int // of events
+	mu                    sync.Mutex     // guards bites and the fields below, up to back
+	overran               error          // a Close that took too long
 	deaths                []check.Death
 	stoodFrom, stoodUntil int64         // the time when the server stood still
 	stuck                 time.Duration // how much longer Redis keeps the holds of crashed clients, because the clock was set back
@@ -51,6 +53,13 @@ type world struct {
 
 	recorder           *history.Recorder
 	checked, unchecked map[string]*check.Memory // by name
+}
+
+// fault is a fault of a schedule that is active. It counts how often it really bit.
+type fault interface {
+	Bites() int
+	Disarm()
+	Release() []any
 }
 
 // machine is one client and its link.
@@ -88,11 +97,14 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 		w.machines = append(w.machines, w.machine(p, link, plan))
 	}
 	for _, f := range s.faults {
-		w.faults = append(w.faults, f.inject(p, w.machines[f.link].link))
+		w.faults = append(w.faults, f.inject(p, w.machines[f.link]))
 	}
 	for c, m := range w.machines {
 		if s.jitter {
 			m.link.Inject(redistest.Rule{Match: eachThird(), Action: redistest.DelayReply(30 * time.Millisecond)})
+		}
+		if m.plan.delay > 0 {
+			w.delays = append(w.delays, m.link.Inject(m.plan.delayed()))
 		}
 		if s.slow { // behind the other rules, because the first rule that takes a command has it
 			delay := 200*time.Microsecond + time.Duration(c)*37*time.Microsecond
@@ -278,6 +290,12 @@ func (w *world) happen(e event) {
 		bite = m.link.Delayed() > before
 	case "forge":
 		bite = w.forge()
+	case "remove waiter":
+		bite = w.removeWaiter(m)
+	case "deny publish":
+		w.server.DenyPublish(true)
+		time.Sleep(e.wait)
+		bite = w.server.DenyPublish(false) > 0
 	case "standstill":
 		until := time.Now().Add(e.wait)
 		w.stoodFrom = w.recorder.Now()
@@ -398,6 +416,28 @@ func (w *world) forceRelease(m *machine) (bite bool) {
 	return w.p.force(ctx, m, holder)
 }
 
+// removeWaiter is an operator who removes a waiter from the queue.
+func (w *world) removeWaiter(m *machine) (bite bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	q := w.p.queue(m)
+	waiters, _, err := q.Queue(ctx, 0, 100)
+	if err != nil || len(waiters) == 0 {
+		return false
+	}
+	removed, err := q.RemoveWaiter(ctx, waiters[len(waiters)/2].Acquisition)
+	if removed || err != nil { // it may have happened
+		w.removed.Add(1)
+	}
+	return removed
+}
+
+// queue is what operators do to the queue of a lock.
+type queue interface {
+	Queue(ctx context.Context, skip, show int) ([]lock.Waiter, int, error)
+	RemoveWaiter(ctx context.Context, acquisition string) (bool, error)
+}
+
 // forge does what strangers can do who may publish, and see who listens. It notifies waiters of
 // grants and removals, and of locks that are free.
 func (w *world) forge() (bite bool) {
@@ -502,13 +542,19 @@ func (w *world) late() bool {
 
 // hit reports whether a fault or an event affected a link.
 func (w *world) hit(link int) bool {
+	if w.machines[link].plan.delay > 0 {
+		return true
+	}
 	return w.befell(link, func(wireFault) bool { return true }, func(event) bool { return true })
 }
 
 // hitCommands reports whether a fault or an event affected the commands on a link, and not only the
 // messages. A client that gets no messages learns from its heartbeats, and loses no place.
 func (w *world) hitCommands(link int) bool {
-	onlyMessages := []string{"kill subscriber", "deafen", "late messages", "forge"}
+	if c := w.machines[link].plan; c.delay > c.heartbeat/4 {
+		return true
+	}
+	onlyMessages := []string{"kill subscriber", "deafen", "late messages", "forge", "deny publish"}
 	return w.befell(link, func(f wireFault) bool { return f.command != "subscribe" },
 		func(e event) bool { return !slices.Contains(onlyMessages, e.what) })
 }
@@ -520,7 +566,7 @@ func (w *world) befell(link int, counts func(wireFault) bool, also func(event) b
 		}
 	}
 	return slices.ContainsFunc(w.s.events, func(e event) bool {
-		return e.link == link && also(e) || slices.Contains([]string{"flush", "clock forward", "clock back"}, e.what)
+		return also(e) && (e.link == link || slices.Contains([]string{"flush", "clock forward", "clock back", "deny publish"}, e.what))
 	})
 }
 
@@ -534,7 +580,7 @@ func (w *world) settle() {
 		m.link.Up()
 		m.squander()
 	}
-	for _, f := range w.faults {
+	for _, f := range slices.Concat(w.faults, w.delays) {
 		f.Disarm()
 	}
 	// The time limit of a call counts twice: for commands sent before the end of the faults, and for
@@ -545,16 +591,23 @@ func (w *world) settle() {
 	if w.s.expires || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.over.Load() }) {
 		rest += w.p.outlives(w.s) + w.stretched
 	}
+	if w.removed.Load() > 0 {
+		rest += 61 * time.Minute // Redis remembers for an hour whom an operator has removed
+	}
 	time.Sleep(rest)
 	if w.skewed.Load() { // the clock of miniredis stands still between settings
 		w.server.Server.SetTime(time.Now().Add(max(0, time.Duration(w.offset.Load()))))
 	}
 }
 
-// misled returns an error if a holder was notified of a loss although nothing can end by itself.
+// misled returns an error if a call returned long after its context, or if a holder was notified of
+// a loss although nothing can end by itself.
 func (w *world) misled() error {
 	for _, m := range w.machines {
 		for _, a := range m.actors {
+			if err := a.Late(); err != nil {
+				return err
+			}
 			if acquisition, misled := a.Misled(); misled && !w.s.expires && !m.over.Load() {
 				return fmt.Errorf("actor %d was told of the loss of %s, which nothing can have ended", a.Client, acquisition)
 			}
@@ -579,7 +632,7 @@ func (w *world) outcomes() (outcomes []outcome) {
 	for _, name := range w.names() {
 		o := outcome{
 			history: parts[name], lease: w.s.lease(), heartbeat: w.s.heartbeat(), disturbed: w.disturbed((*world).hit), displaced: w.disturbed((*world).hitCommands),
-			deleted: w.bites["delete"]+w.bites["force release"] > 0, late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
+			deleted: w.bites["delete"]+w.bites["force release"] > 0, removed: int(w.removed.Load()), late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
 		}
 		isCount := func(op history.Op) bool { return op.Kind == history.Count }
 		o.counts = slices.DeleteFunc(slices.Clone(o.history.Ops), func(op history.Op) bool { return !isCount(op) })

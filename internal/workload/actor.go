@@ -44,8 +44,9 @@ type Actor struct {
 	doubt  bool // the chain may have more than its answers show
 	chains int
 	holds  []held
-	over   bool // the client has closed
-	again  int  // number of Unlocks that were called again
+	over   bool  // the client has closed
+	late   error // the first call that returned long after its context had ended
+	again  int   // number of Unlocks that were called again
 	// seen keeps every handle. In virtual time, the garbage collector would otherwise clean up outside
 	// the bubble.
 	seen []Hold
@@ -141,6 +142,8 @@ func (a *Actor) do(ctx context.Context, s Step) {
 		dead, cancel := context.WithCancel(ctx)
 		cancel()
 		a.unlock(dead, last)
+	case UnlockWithin:
+		a.unlockWithin(ctx, last, s.For)
 	case Work:
 		a.work(ctx, s.For)
 	case Count:
@@ -168,7 +171,9 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	}
 	a.sample()
 	a.call = a.Recorder.Begin(op)
+	returned := a.expectReturn(bounded, s.Verb)
 	hold, err := take(bounded)
+	returned()
 	op = a.call.End(func(op *history.Op) {
 		if err != nil {
 			a.fail(op, err)
@@ -258,19 +263,41 @@ func (a *Actor) resize(ctx context.Context, limit int) {
 	})
 }
 
-// unlock unlocks, as one operation. With patience, each call gives up after that time, and unlock
-// calls it again after a pause of the same length, up to three times. If the hold counts as
-// released by then, that says no more than the failure did.
+// unlock unlocks. With patience, each call gives up after that time.
 func (a *Actor) unlock(ctx context.Context, i int) {
+	hold := a.holds[i].hold
+	a.unlockBy(ctx, i, func() error {
+		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
+		defer cancel()
+		defer a.expectReturn(bounded, Unlock)()
+		return hold.Unlock(bounded)
+	})
+}
+
+// unlockWithin unlocks with the context of the hold itself. That context ends when the unlock
+// begins, so the time limit below it is the only end.
+func (a *Actor) unlockWithin(ctx context.Context, i int, limit time.Duration) {
+	hold := a.holds[i].hold
+	a.unlockBy(ctx, i, func() error {
+		own, cancel := context.WithTimeout(hold.(Nesting).Context(), limit)
+		defer cancel()
+		if own.Err() == nil { // the first time
+			watched, stop := context.WithTimeout(context.WithoutCancel(own), limit)
+			defer stop()
+			defer a.expectReturn(watched, UnlockWithin)()
+		}
+		return hold.Unlock(own)
+	})
+}
+
+// unlockBy unlocks, as one operation. With patience, it calls an unlock that failed again after a
+// pause, up to three times. If the hold counts as released by then, that says no more than the
+// failure did.
+func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) {
 	a.sample()
 	h := a.holds[i]
 	a.holds = slices.Delete(a.holds, i, i+1)
 	call := a.Recorder.Begin(a.release(h))
-	unlock := func() error {
-		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
-		defer cancel()
-		return h.hold.Unlock(bounded)
-	}
 	err := unlock()
 	for tries := 0; a.Patience > 0 && failed(err) && tries < 3; tries++ {
 		wait(ctx, a.Patience)
@@ -293,6 +320,31 @@ func (a *Actor) unlock(ctx context.Context, i int) {
 	})
 	a.doubt = a.doubt || err != nil
 }
+
+// expectReturn watches a call that must end with ctx. The result is for the time when it has
+// returned.
+func (a *Actor) expectReturn(ctx context.Context, what Verb) (returned func()) {
+	if ctx.Err() != nil {
+		return func() {} // an Unlock then has the time of one command
+	}
+	ended := make(chan time.Time, 1)
+	stop := context.AfterFunc(ctx, func() { ended <- time.Now() })
+	return func() {
+		if stop() {
+			return
+		}
+		if late := time.Since(<-ended); late > moment && a.late == nil {
+			a.late = fmt.Errorf("actor %d: %v returned %v after the end of its context", a.Client, Step{Verb: what}, late)
+		}
+	}
+}
+
+// moment is how long after the end of its context a call may return.
+const moment = 100 * time.Millisecond
+
+// Late returns an error about the first call that returned long after its context had ended. It is
+// for virtual time, where nothing else takes time.
+func (a *Actor) Late() error { return a.late }
 
 // failed reports whether the error of an Unlock means that it may be called again.
 func failed(err error) bool {

@@ -9,18 +9,19 @@ import (
 type Verb uint8
 
 const (
-	Acquire     Verb = iota + 1 // wait at most For; 0: for ever. Re-enter if held
-	Cancel                      // like Acquire, but cancelled after For
-	Try                         // do not wait
-	Unlock                      // the newest hold
-	UnlockFirst                 // the oldest hold
-	UnlockLate                  // the newest hold, with a context that is over
-	UnlockAll                   // every hold
-	Sleep                       // holding or not
-	Work                        // read the resource, think for For, write it
-	Resize                      // to Units, for a lock that has them
-	Count                       // rest for For, and compare the holds that Redis counts
-	FanOut                      // take the lock, and run the siblings with the context of the hold
+	Acquire      Verb = iota + 1 // wait at most For; 0: for ever. Re-enter if held
+	Cancel                       // like Acquire, but cancelled after For
+	Try                          // do not wait
+	Unlock                       // the newest hold
+	UnlockFirst                  // the oldest hold
+	UnlockLate                   // the newest hold, with a context that is over
+	UnlockWithin                 // the newest hold, with its own context, for at most For
+	UnlockAll                    // every hold
+	Sleep                        // holding or not
+	Work                         // read the resource, think for For, write it
+	Resize                       // to Units, for a lock that has them
+	Count                        // rest for For, and compare the holds that Redis counts
+	FanOut                       // take the lock, and run the siblings with the context of the hold
 )
 
 // Step is one step of a plan.
@@ -31,7 +32,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock all", "sleep", "work", "resize", "count", "fan out"}
+	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock within", "unlock all", "sleep", "work", "resize", "count", "fan out"}
 	text := names[s.Verb]
 	if s.Units != 0 {
 		text += fmt.Sprintf(" %d", s.Units)
