@@ -56,69 +56,6 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-var testHelpers = []string{
-	"internal/redistest", "internal/locktest", "internal/archtest",
-	// The fault suite: what clients did, and how to judge it.
-	"internal/history", "internal/check", "internal/workload",
-}
-
-// may lists the packages of this module that a package may import. A package that is not listed may
-// import anything but test helpers.
-var may = map[string][]string{
-	"lockerr":              {"internal/joined"},
-	"watchdog":             {},
-	"lua":                  {},
-	"internal/owner":       {},
-	"internal/joined":      {},
-	"internal/wake":        {},
-	"internal/sender":      {},
-	"internal/key":         {"lockerr", "internal/joined"},
-	"internal/settings":    {"lockerr"},
-	"internal/session":     {"lockerr", "internal/joined", "lua", "watchdog", "internal/key", "internal/sender", "internal/wake"},
-	"internal/acquisition": {"lockerr", "internal/joined", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
-	"lock":                 {"lockerr", "internal/joined", "internal/acquisition"},
-	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
-	// Waiting in a queue, for the fair mutex and the semaphore.
-	"internal/queue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/wake"},
-	"reentrant":      {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/wake"},
-	"fair":           {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/queue", "internal/session", "internal/settings"},
-	"semaphore":      {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/queue", "internal/session", "internal/settings"},
-	".":              {"lockerr", "internal/joined", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
-}
-
-func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
-	for _, p := range packages(t) {
-		allowed, listed := may[short(p.ImportPath)]
-		for _, imported := range p.Imports {
-			if !strings.HasPrefix(imported, module) {
-				continue
-			}
-			name := short(imported)
-			if listed {
-				require.Contains(t, allowed, name, "%s imports %s", short(p.ImportPath), name)
-			}
-			if !slices.Contains(testHelpers, short(p.ImportPath)) {
-				require.NotContains(t, testHelpers, name, "%s imports a test helper", short(p.ImportPath))
-			}
-			require.False(t, strings.HasPrefix(short(p.ImportPath), "examples/") && strings.HasPrefix(name, "internal/"),
-				"%s: an example uses what users cannot", short(p.ImportPath))
-		}
-	}
-}
-
-func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/sender", "internal/wake", "internal/redistest", "internal/locktest", "internal/check"}
-	for _, p := range packages(t) {
-		name := short(p.ImportPath)
-		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {
-			continue
-		}
-		for _, imported := range p.Imports {
-			require.False(t, strings.HasPrefix(imported, "github.com/redis/"), "%s imports %s", name, imported)
-		}
-	}
-}
-
 // sources visits the Go files of the library, without tests.
 func sources(t *testing.T, visit func(path string, file *ast.File, set *token.FileSet)) {
 	t.Helper()
