@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/redlatch/redlatch/internal/joined"
-	"github.com/redlatch/redlatch/lockerr"
 )
 
 // Do acquires a lock, runs fn under it, and releases it, also if fn panics or ends its goroutine.
@@ -16,22 +15,11 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 		return err
 	}
 	defer func() {
-		// Deferred, so that it also runs if fn panics.
-		if unlockErr := h.unlockAfterDo(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
+		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, Unlock returns
+		// that loss, which fn may have returned too.
+		if unlockErr := h.Unlock(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
 			err = joined.Errors(err, unlockErr)
 		}
 	}()
 	return fn(keepAlive{h.inner.Derive(ctx), h})
-}
-
-// unlockAfterDo releases the hold of a Do. It reports a loss during the body, even if the body has
-// succeeded. If the lock was already lost at the release, that is the same fact, and finish does
-// not report it twice.
-func (h *Hold) unlockAfterDo(ctx context.Context) error {
-	lost := h.inner.LostErr()
-	err := h.Unlock(ctx)
-	if lost != nil && errors.Is(err, lockerr.ErrLost) {
-		return lost
-	}
-	return err
 }

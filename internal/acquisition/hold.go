@@ -97,16 +97,6 @@ func (h *Hold) Lost() <-chan struct{} {
 	return h.lost
 }
 
-// LostErr returns the error of a lost hold, or nil.
-func (h *Hold) LostErr() error {
-	h.A.mu.Lock()
-	defer h.A.mu.Unlock()
-	if h.A.lostErr == nil {
-		return nil
-	}
-	return h.A.lostErr
-}
-
 // Unlock releases the hold, and with the last hold the lock.
 func (h *Hold) Unlock(ctx context.Context) error {
 	if err := session.CheckContext(ctx); err != nil {
