@@ -88,7 +88,7 @@ func (p *poller) sleepTime(remaining time.Duration) time.Duration {
 	if remaining >= 0 {
 		d = min(d, remaining+time.Millisecond)
 	}
-	return max(d, time.Millisecond)
+	return d
 }
 
 // throttlePause returns a pause before wake-ups count again, if they keep coming while the same holder keeps

@@ -1,0 +1,191 @@
+package reentrant
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// A waiter asks when the holder's lease ends, because no message says so, and within the poll bound.
+func TestAWaiterSleepsToTheEndOfTheLeaseWithinThePollBound(t *testing.T) {
+	const poll = time.Second
+	p := poller{request: &request{Request: &mutex.Request{Settings: &settings.Lock{PollInterval: poll}}}}
+	for remaining, sleeps := range map[time.Duration]time.Duration{
+		0: time.Millisecond, 1: time.Millisecond + 1, 500 * time.Millisecond: 501 * time.Millisecond,
+	} {
+		require.Equal(t, sleeps, p.sleepTime(remaining))
+	}
+	for range 1000 {
+		for _, remaining := range []time.Duration{-1, time.Hour} {
+			d := p.sleepTime(remaining)
+			require.LessOrEqual(t, d, poll)
+			require.GreaterOrEqual(t, d, poll*4/5)
+		}
+	}
+}
+
+// Wake-ups that keep coming while one client has the lock are a flood. They count more rarely.
+func TestOnlyWakeUpsUnderTheSameHolderAreAFlood(t *testing.T) {
+	var p poller
+	flood := func() (pause time.Duration) {
+		for range 1000 {
+			p.woken = true
+			pause = p.throttlePause("a:1")
+		}
+		return pause
+	}
+	require.Positive(t, flood())
+	require.Zero(t, p.throttlePause("b:1"), "the lock went on")
+	require.Equal(t, "b:1", p.lastHolder)
+	require.Positive(t, flood())
+	p.woken = false
+	require.Zero(t, p.throttlePause("a:1"), "the waiter woke by itself")
+	p.woken = true
+	require.Zero(t, p.throttlePause("a:1"), "the count begins anew")
+}
+
+func TestTheGrantsInARowAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		l := f.acquireRef("x")
+		defer f.releaseRef("x", l)
+		l.localLocked = true
+		require.True(t, l.mayHandOff(1))
+		require.False(t, l.mayHandOff(0))
+		a := &acquisition.Acquisition{}
+		for n := 1; n <= 3; n++ {
+			l.countGrant(a)
+			require.True(t, l.mayHandOff(n+1))
+			require.False(t, l.mayHandOff(n))
+		}
+		l.passLocalLock()
+		require.True(t, l.mayHandOff(1), "the next grant comes from Redis")
+		require.True(t, l.tryLock(), "nobody waited")
+	})
+}
+
+func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		l := f.acquireRef("x")
+		defer f.releaseRef("x", l)
+		require.Zero(t, l.yieldFor())
+		idle, tried := l.noteRelease(subscriberCount{}, 0)
+		require.False(t, idle)
+		require.False(t, tried)
+		for range 8 {
+			idle, tried = l.noteRelease(monitored, 0)
+			require.False(t, idle)
+			require.True(t, tried)
+		}
+		require.Equal(t, 100*time.Millisecond, l.yieldFor())
+		time.Sleep(60 * time.Millisecond)
+		require.Equal(t, 40*time.Millisecond, l.yieldFor())
+		l.noteOtherClient()
+		_, tried = l.noteRelease(monitored, 0)
+		require.False(t, tried, "the yields are for the other client")
+	})
+}
+
+// inUse reports whether the client keeps what it knows of a name.
+func (f *Family) inUse(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.queues[name] != nil
+}
+
+// What is known of a name is kept for the longest yield after its last release.
+func TestANameIsKeptForTheLongestYield(t *testing.T) {
+	for name, c := range map[string]struct {
+		cluster bool
+		heard   int64
+		kept    bool
+	}{
+		"nobody heard":              {false, 0, false},
+		"somebody heard":            {false, 1, true},
+		"nobody heard on this node": {true, 0, true},
+		"the publish was denied":    {false, -1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFamily(t, redistest.Bubble(t).Client(), c.cluster)
+				f.noteRelease("x", "channel", c.heard, 0)
+				require.Equal(t, c.kept, f.inUse("x"))
+				time.Sleep(60 * time.Millisecond)
+				f.noteRelease("x", "channel", c.heard, 0)
+				time.Sleep(100*time.Millisecond - 1)
+				synctest.Wait()
+				require.Equal(t, c.kept, f.inUse("x"))
+				time.Sleep(1)
+				synctest.Wait()
+				require.False(t, f.inUse("x"))
+			})
+		})
+	}
+}
+
+// A subscriber that had its yields and never came is idle, for all names. There are fewer of them
+// once fewer hear a release.
+func TestIdleSubscribersAreKnownToAllNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		for range 8 {
+			f.noteRelease("x", "channel", 3, 0)
+			require.Zero(t, f.idleSubscribers.Load())
+		}
+		f.noteRelease("x", "channel", 3, 0)
+		require.Equal(t, int64(3), f.idleSubscribers.Load())
+		f.noteRelease("y", "channel", 4, 0)
+		require.Equal(t, int64(3), f.idleSubscribers.Load(), "the fourth may be a waiter")
+		f.noteRelease("z", "channel", 1, 0)
+		require.Equal(t, int64(1), f.idleSubscribers.Load())
+		time.Sleep(time.Second)
+	})
+}
+
+// Somebody waits in the queue, and the lock cannot be handed on: a permission is missing. TryLock
+// tries that once, and does not wait.
+func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		f := newFamily(t, v.Client(), false)
+		m := f.Mutex("x", settings.Default)
+		h, err := m.Lock(t.Context()) // the client knows the clock
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+		k, member := key.ForMutex("x"), fmt.Sprintf("%s:1 1 60000 30000 other", "22222222-2222-2222-2222-222222222222")
+		rdb := v.Client()
+		require.NoError(t, rdb.ZAdd(t.Context(), k.Queue, redis.Z{Score: float64(time.Now().UnixMicro()), Member: member}).Err())
+		require.NoError(t, rdb.ZAdd(t.Context(), k.Alive, redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: member}).Err())
+		v.Inject(redistest.Rule{
+			Match:  func(cmd []string) bool { return lua.Runs(cmd) != "" && lua.Runs(cmd) != "mutex/acquire" },
+			Action: redistest.Refuse("NOPERM no"),
+		})
+		v.Record()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = m.TryLock(ctx)
+		require.ErrorIs(t, err, lockerr.ErrNotAcquired)
+		require.NoError(t, ctx.Err())
+		asked := 0
+		for _, cmd := range v.Recorded() {
+			if lua.Runs(cmd) == "mutex/acquire" {
+				asked++
+			}
+		}
+		require.Equal(t, 2, asked)
+	})
+}
