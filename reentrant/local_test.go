@@ -50,11 +50,77 @@ func TestOnlyWakeUpsUnderTheSameHolderAreAFlood(t *testing.T) {
 	require.Positive(t, flood())
 	require.Zero(t, p.throttlePause("b:1"), "the lock went on")
 	require.Equal(t, "b:1", p.lastHolder)
+	for _, pause := range []time.Duration{0, 0, time.Millisecond} { // two may come by chance
+		require.Equal(t, pause, p.throttlePause("b:1"))
+	}
 	require.Positive(t, flood())
 	p.woken = false
 	require.Zero(t, p.throttlePause("a:1"), "the waiter woke by itself")
 	p.woken = true
 	require.Zero(t, p.throttlePause("a:1"), "the count begins anew")
+}
+
+// polling makes the poller of a Lock that has the local lock.
+func polling(t *testing.T, f *Family) *poller {
+	t.Helper()
+	m := f.Mutex("x", settings.Default)
+	shared, err := m.core.NewRequest(t.Context())
+	require.NoError(t, err)
+	w := m.wrap(shared)
+	p := &poller{request: w, warning: w.NewSelfDeadlockWarning()}
+	t.Cleanup(func() { p.stop(); p.warning.Stop(); w.finish() })
+	return p
+}
+
+func TestAPollerSleepsUntilAWakeUpOrTheTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := polling(t, newFamily(t, redistest.Bubble(t).Client(), false))
+		wakes := make(chan struct{}, 1)
+		for _, woken := range []bool{true, false, true, true, false} {
+			begun, slept := time.Now(), time.Second
+			if woken {
+				wakes <- struct{}{}
+				slept = 0
+			}
+			require.NoError(t, p.sleep(t.Context(), time.Second, wakes, lua.AcquireReply{}))
+			require.Equal(t, woken, p.woken)
+			require.Equal(t, slept, time.Since(begun))
+		}
+	})
+}
+
+func TestAPollerYieldsUntilTheEndOfTheYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := polling(t, newFamily(t, redistest.Bubble(t).Client(), false))
+		for _, left := range []time.Duration{-time.Second, 0, 1, time.Millisecond} {
+			begun := time.Now()
+			p.request.queue.yield.until = begun.Add(left)
+			require.NoError(t, p.yield(t.Context()))
+			require.Equal(t, max(0, left), time.Since(begun))
+		}
+		p.request.queue.yield.until = time.Now().Add(time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, p.yield(ctx), context.Canceled)
+	})
+}
+
+// The holder may be a goroutine of this client, or nobody any more.
+func TestOnlyAnotherClientIsNotedAsTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for holder, other := range map[string]bool{"": false, f.session.ID + ":7": false, "22222222-2222-2222-2222-222222222222:7": true} {
+			p := polling(t, f)
+			p.request.queue.yield.otherHeld = false
+			err := p.wait(ctx, lua.AcquireReply{Holder: holder, Remaining: time.Second})
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, lockerr.ErrNotAcquired)
+			require.Equal(t, holder, p.lastHolder)
+			require.Equal(t, other, p.request.queue.yield.otherHeld)
+		}
+	})
 }
 
 func TestTheGrantsInARowAreCounted(t *testing.T) {
