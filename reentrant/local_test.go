@@ -203,6 +203,43 @@ func TestANameIsKeptForTheLongestYield(t *testing.T) {
 	}
 }
 
+// The client hears its own releases while it listens. It does not count itself.
+func TestAClientDoesNotCountItselfAmongThoseThatHeard(t *testing.T) {
+	for heard, kept := range map[int64]bool{0: false, 1: false, 2: true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFamily(t, redistest.Bubble(t).Client(), false)
+			f.idleSubscribers.Store(1) // nobody gets tries
+			l := f.acquireRef("x")
+			require.NoError(t, l.subscription(f.session.Wakes, "channel").Ready(t.Context()))
+			f.noteRelease("y", "channel", heard, 0)
+			require.Equal(t, kept, f.inUse("y"))
+			time.Sleep(time.Second)
+			f.releaseRef("x", l)
+		})
+	}
+}
+
+func TestTheLastUserOfANameEndsItsSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		l := f.acquireRef("x")
+		require.Same(t, l, f.acquireRef("x"))
+		sub := l.subscription(f.session.Wakes, "channel")
+		require.NoError(t, sub.Ready(t.Context()))
+		require.Same(t, sub, l.subscription(f.session.Wakes, "channel"))
+		f.releaseRef("x", l)
+		time.Sleep(time.Second)
+		require.True(t, f.inUse("x"))
+		require.Equal(t, 1, f.registry.Len())
+		require.True(t, f.session.Wakes.IsSubscribed("channel"))
+		f.releaseRef("x", l)
+		time.Sleep(time.Hour) // the channel itself is kept for a while
+		require.False(t, f.inUse("x"))
+		require.Zero(t, f.registry.Len())
+		require.False(t, f.session.Wakes.IsSubscribed("channel"))
+	})
+}
+
 // A subscriber that had its yields and never came is idle, for all names. There are fewer of them
 // once fewer hear a release.
 func TestIdleSubscribersAreKnownToAllNames(t *testing.T) {
