@@ -23,6 +23,9 @@ func waiter(who string) lua.Waiter {
 func showPlace(p lua.Place) string {
 	s := fmt.Sprintf("%d of %d", p.Position, p.Length)
 	if p.Holder == "" {
+		if p.Remaining != 0 {
+			s += ", ask in " + p.Remaining.String()
+		}
 		return s + ", free"
 	}
 	return s + strings.TrimRight(fmt.Sprintf(", held by %s for %s%s %s", p.Holder, hours(p.Remaining), showFence(p.Fence, 0), p.About), " ")
@@ -218,6 +221,12 @@ func TestJoinGrantsOnlyWhoseTurnItIs(t *testing.T) {
 		{"fence that cannot be counted up, others wait", with([]string{"SET @F 9007199254740991"}, bcQueued), join("d:1"), "BADFENCE",
 			"fence forever 9007199254740991" + bcWait},
 		{"fence is no number", []string{"SET @F x"}, join("a:1"), "BADFENCE", "fence forever x"},
+		{"fence is no number, held", []string{"HSET @L a:1 1", "SET @F x"}, join("b:1"), "BADFENCE", "lock forever a:1:1; fence forever x"},
+		{"fence is no number, and it has the lock", []string{"HSET @L a:1 1", "SET @F x"}, join("a:1"), "BADFENCE", "lock forever a:1:1; fence forever x"},
+		{"held, heartbeats of another type", with(heldFair, []string{"SET @A x"}), join("b:1"), "WRONGTYPE", stillHeld + "; alive forever x"},
+		{"held, queue of another type", with(heldFair, []string{"SET @Q x"}), join("b:1"), "WRONGTYPE", stillHeld + "; queue forever x"},
+		{"a description without a holder is nobody's", with(free, []string{"HSET @L redlatch:about host-1"}), join("a:1"), "granted 5000000000000001",
+			"lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
 	})
 }
 
@@ -266,7 +275,25 @@ func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
 		{"fence that cannot be counted up", with([]string{"SET @F 9007199254740991"}, bcQueued), beat("b:1"), "BADFENCE",
 			"fence forever 9007199254740991; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
 		{"queue of another type", []string{"SET @Q x"}, beat("b:1"), "WRONGTYPE", "queue forever x"},
+		{"heartbeats of another type", with(heldFair, []string{"SET @A x"}), beat("b:1"), "WRONGTYPE", stillHeld + "; alive forever x"},
+		{"an end that is long over is no note of an operator", with(heldFair, []string{"ZADD @A 0 b:1/w"}), beat("b:1"), "gone",
+			stillHeld + "; alive forever b:1=over"},
+		{"a heartbeat of no time is over at once", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/none", "ZADD @A +1h b:1/w +1h c:1/none"}),
+			beatWithoutTime("c:1"), "gone", stillHeld + "; queue 1h b:1=5; alive 1h b:1=1h"},
 	})
+}
+
+// beatWithoutTime is of a waiter whose heartbeat lasts no time.
+func beatWithoutTime(who string) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		w := waiter(who)
+		w.Heartbeat = 0
+		r, err := lua.Beats(ctx, rdb, 0, "c", true, []lua.Beat{{Keys: fairKeys, Waiter: w}})
+		if err != nil {
+			return "", err
+		}
+		return statusNames[r[0].Status], nil
+	}
 }
 
 func TestLeaveHandsOnWhatWasItsOwn(t *testing.T) {
@@ -294,6 +321,8 @@ func TestLeaveHandsOnWhatWasItsOwn(t *testing.T) {
 		{"fence that cannot be counted up: free all the same", with([]string{"HSET @L a:1 1", "SET @F x"}, bcQueued), leave("a:1"), "freed, heard by 0",
 			"fence forever x" + bcWait},
 		{"lock of another type", []string{"SET @L x"}, leave("a:1"), "gone, heard by 0", "lock forever x"},
+		{"heartbeats of another type: free all the same", with(heldFair, []string{"ZADD @Q 5 b:1/w", "SET @A x"}), leave("a:1"), "freed, heard by 0",
+			seededOnly + "; queue forever b:1=5; alive forever x"},
 	})
 }
 
@@ -321,6 +350,7 @@ func TestRemoveTakesAWaiterOutAndLeavesANote(t *testing.T) {
 			stillHeld + "; alive forever b:1=note"},
 		{"the holder is no waiter", with(heldFair, bcQueued), removeWaiter("a:1"), "false", stillHeld + bcWait},
 		{"nobody", nil, removeWaiter("a:1"), "false", ""},
+		{"an end that is long over is no note", []string{"ZADD @A 0 a:1/w"}, removeWaiter("a:1"), "false", "alive forever a:1=over"},
 		{"queue of another type", []string{"SET @Q x"}, removeWaiter("a:1"), "WRONGTYPE", "queue forever x"},
 	})
 }
@@ -468,6 +498,28 @@ func TestOneClientHearsOfAGrant(t *testing.T) {
 			"b: b:1", "c: c:1", names.Channel + ": 0",
 			"c: c:2", names.Channel + ": 0", names.Channel + ": end",
 		}, heard)
+	})
+}
+
+// Those who wait without a queue hear of a lock that somebody freed, and of no other.
+func TestNobodyHearsOfALockThatNobodyFreed(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		sub := b.rdb.Subscribe(ctx, names.Channel)
+		defer sub.Close()
+		_, err := sub.Receive(ctx)
+		require.NoError(t, err)
+		b.play(t, row{call: forceFair(""), reply: "nobody"}, row{call: leave("x:1"), reply: "gone, heard by 0"})
+		require.NoError(t, b.rdb.Publish(ctx, names.Channel, "nobody freed it").Err())
+		prepare(t, b.rdb, with(heldFair, []string{"ZADD @Q 5 b:1/w", "SET @A x"})...)
+		b.play(t, row{call: leave("a:1"), reply: "freed, heard by 1"})
+		prepare(t, b.rdb, heldFair...)
+		b.play(t, row{call: forceFair("a:1"), reply: "freed a:1"})
+		for _, want := range []string{"nobody freed it", "0", "0"} {
+			m, err := sub.ReceiveMessage(ctx)
+			require.NoError(t, err)
+			require.Equal(t, want, m.Payload)
+		}
 	})
 }
 
