@@ -518,6 +518,143 @@ func TestWithoutMemoryNoPermitIsGrantedAndAllAreGivenBack(t *testing.T) {
 	require.Equal(t, 3, inspectPermits(t, b).InUse)
 }
 
+// Without memory a request changes nothing of a semaphore, whoever waits, and whether or not its
+// limit is known.
+func TestWithoutMemoryARequestChangesNothingOfASemaphore(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	rdb := dial(t, s.addr, 3, nil)
+	for name, c := range map[string]struct {
+		waits, lost bool
+		call        permitCall
+	}{
+		"full, nobody waits":                 {},
+		"full, somebody waits":               {waits: true},
+		"the limit was lost, somebody waits": {waits: true, lost: true, call: permitCall{try: true}},
+		"likewise, for a place":              {waits: true, lost: true},
+		"the limit was lost, nobody waits":   {lost: true},
+	} {
+		prepare(t, rdb, "CONFIG SET maxmemory 0", "FLUSHALL")
+		_, err := take(t.Context(), rdb, "a:1", permitCall{units: 8})
+		require.NoError(t, err)
+		if c.waits {
+			_, err = take(t.Context(), rdb, "b:1", permitCall{})
+			require.NoError(t, err)
+		}
+		if c.lost {
+			prepare(t, rdb, "DEL "+semaphoreKeys.Permits)
+		}
+		stored := content(t, rdb)
+		prepare(t, rdb, "CONFIG SET maxmemory 1")
+		_, err = take(t.Context(), rdb, "d:1", c.call)
+		fault, code := lua.Classify(err)
+		require.Equal(t, "OOM", code, "%s: %v", name, err)
+		require.Equal(t, lua.Refused, fault)
+		require.Equal(t, stored, content(t, rdb), name)
+	}
+}
+
+// Very many dead waiters stand before the living, and the first of them would not fit: whoever
+// asks is told to ask again at once, and not at the end of somebody's lease.
+func TestWhoStandsBehindVeryManyDeadAsksAgainAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())
+		waits := permitCall{units: 2}
+		for name, call := range map[string]func() lua.Place{
+			"acquire": func() lua.Place {
+				r, err := take(ctx, b.rdb, "b:1", waits)
+				require.NoError(t, err)
+				return r.Place
+			},
+			"try": func() lua.Place {
+				r, err := take(ctx, b.rdb, "t:1", permitCall{units: 2, try: true})
+				require.NoError(t, err)
+				return r.Place
+			},
+			"beat": func() lua.Place {
+				r, err := lua.BeatPermits(ctx, b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", waits), Limit: 8}})
+				require.NoError(t, err)
+				return r[0].Place
+			},
+		} {
+			require.NoError(t, b.rdb.FlushAll(ctx).Err())
+			require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 7}))
+			require.Equal(t, lua.Queued, mustTake(t, b, "b:1", waits))
+			dead := make([]redis.Z, 1100)
+			for i := range dead {
+				dead[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 2 3600000 3600000", i)}
+			}
+			require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Queue, dead...).Err())
+			require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Alive, append(dead, redis.Z{Score: now - 1, Member: "grace"})...).Err())
+			for range 2 {
+				require.Zero(t, call().Remaining, name)
+			}
+			require.Positive(t, call().Remaining, name)
+		}
+	})
+}
+
+// A beat drops what is over, as every command does.
+func TestABeatDropsPermitsThatAreOver(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		mustTake(t, b, "a:1", permitCall{units: 8})
+		mustTake(t, b, "b:1", permitCall{units: 8})
+		over := redis.Z{Score: float64(serverTime(t, b.rdb).UnixMilli() - 1), Member: "c:1#1"}
+		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Permits, over).Err())
+		beat := lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 8}), Limit: 8}
+		_, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{beat})
+		require.NoError(t, err)
+		require.Equal(t, []string{"declared", "limit", "a:1#8"}, b.rdb.ZRange(t.Context(), semaphoreKeys.Permits, 0, -1).Val())
+	})
+}
+
+// Whoever waits behind others that are served asks again when the first lease of those ends.
+func TestAWaiterAsksAgainWhenALeaseGivenBeforeItEnds(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		last := permitWaiter("c:1", permitCall{units: 8})
+		for name, call := range map[string]func() lua.Place{
+			"acquire": func() lua.Place {
+				r, err := take(t.Context(), b.rdb, "c:1", permitCall{units: 8})
+				require.NoError(t, err)
+				return r.Place
+			},
+			"beat": func() lua.Place {
+				r, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: last, Limit: 8}})
+				require.NoError(t, err)
+				return r[0].Place
+			},
+		} {
+			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+			mustTake(t, b, "a:1", permitCall{units: 8, lease: 3 * hour})
+			mustTake(t, b, "b:1", permitCall{lease: hour / 4})
+			mustTake(t, b, "c:1", permitCall{units: 8})
+			require.NoError(t, b.rdb.ZRem(t.Context(), semaphoreKeys.Permits, "a:1#8").Err())
+			p := call()
+			require.Equal(t, 1, p.Position, name)
+			require.Equal(t, 7, p.Free, name)
+			require.InDelta(t, (hour / 4).Minutes(), p.Remaining.Minutes(), 1, name)
+		}
+	})
+}
+
+// A beat of one without a heartbeat to speak of finds that it is not in the queue any more.
+func TestABeatOfNoTimeHasNoPlace(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		mustTake(t, b, "a:1", permitCall{units: 8})
+		mustTake(t, b, "b:1", permitCall{})
+		w := permitWaiter("c:1", permitCall{})
+		w.Heartbeat = 0
+		member := "c:1 1 0 7200000"
+		soon := float64(serverTime(t, b.rdb).Add(hour).UnixMilli())
+		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Queue, redis.Z{Score: 7, Member: member}).Err())
+		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Alive, redis.Z{Score: soon, Member: member}).Err())
+		r, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+		require.NoError(t, err)
+		require.Equal(t, lua.Gone, r[0].Status)
+		require.Equal(t, 1, inspectPermits(t, b).Waiting)
+	})
+}
+
 // Of waiters that beat in one command none is dropped because another's beat came
 // first in it; and what is free goes to them in their order.
 func TestBeatsOfABatchAreNotedBeforeAnybodyIsTakenForDead(t *testing.T) {
