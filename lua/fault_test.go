@@ -2,6 +2,7 @@ package lua_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -61,6 +62,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{answered("ERR upstream failure"), lua.Failed, "ERR"},
 		{answered("ERR value is not an integer or out of range script: 0a1b, on @user_script:9."), lua.Failed, "ERR"},
 		{answered("ERR Unknown Redis command called from script script: 0a1b, on @user_script:1."), lua.Failed, "ERR"},
+		{answered("NOPROTO unsupported protocol version"), lua.Refused, "NOPROTO"},
 		{answered("DENIED Redis is running in protected mode"), lua.Refused, "DENIED"},
 		{answered(""), lua.Failed, ""},
 
@@ -89,6 +91,10 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{context.Canceled, lua.Unanswered, ""},
 		{context.DeadlineExceeded, lua.Unanswered, ""},
 		{errors.New("never heard of"), lua.Unanswered, ""},
+		{&tls.CertificateVerificationError{Err: errors.New("signed by nobody")}, lua.NotRun, ""},
+		// A hook may tell of two: the call ended, and the answer is of an earlier one.
+		{errors.Join(context.Canceled, answered("OOM command not allowed")), lua.Unanswered, ""},
+		{errors.Join(context.DeadlineExceeded, answered("OOM command not allowed")), lua.Unanswered, ""},
 		{&lua.ReplyError{Script: "x", Reply: 1}, lua.Failed, "REPLY"},
 	} {
 		fault, code := lua.Classify(c.err)

@@ -66,6 +66,10 @@ func ask(t *testing.T, value any) map[string]error {
 	note("release permits", p.Status, err, lua.Freed, lua.Left, lua.Gone)
 	z, err := lua.Resize(ctx, f, lua.ResizeParams{})
 	note("resize", z.Status, err, lua.Freed, lua.Superseded, lua.Void)
+	d, err := lua.Find(ctx, f, "q", "a", "a:1", "", 10)
+	if errs["find"] = err; err == nil {
+		require.Contains(t, []lua.Status{lua.Queued, lua.Gone}, d.Status, "%#v", value)
+	}
 	_, _, errs["force permits"] = lua.ForceReleasePermits(ctx, f, lua.SemaphoreKeys{}, "a:1", 0, "c")
 	_, errs["inspect permits"] = lua.InspectPermits(ctx, f, lua.SemaphoreKeys{}, 10)
 	return errs
@@ -137,6 +141,7 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 		reply []any
 		want  any
 	}{
+		{acquire, list(-3, 12), lua.AcquireReply{Status: lua.Behind, Remaining: -time.Millisecond, Now: 12}},
 		{acquire, list(1, 11, 12), lua.AcquireReply{Status: lua.Granted, Fence: 11, Now: 12}},
 		{acquire, list(0, 11, "a:1", "about", 14), lua.AcquireReply{
 			Status: lua.Busy, Remaining: 11 * time.Millisecond, Holder: "a:1", About: "about", Now: 14,
@@ -341,4 +346,12 @@ func (d *decoder) value(depth int) any {
 		return list
 	}
 	return nil
+}
+
+// Numbers in the queue are decimal, also where they begin with a 0.
+func TestWaitersAreReadAsTheScriptsReadThem(t *testing.T) {
+	t.Parallel()
+	r, err := lua.Find(t.Context(), fake{[]any{int64(1), "b:1 010 020 030 me"}}, "q", "a", "b:1", "", 10)
+	require.NoError(t, err)
+	require.Equal(t, lua.Waiter{Acquisition: "b:1", Units: 10, Heartbeat: 20 * time.Millisecond, Lease: 30 * time.Millisecond, About: "me"}, r.Waiter)
 }
