@@ -33,10 +33,8 @@ func (l *AbandonedCommand) OnEnd(f func(err error)) {
 func (l *AbandonedCommand) End(err error) {
 	l.mu.Lock()
 	l.done, l.err = true, err
-	then := l.callbacks
-	l.callbacks = nil
 	l.mu.Unlock()
-	for _, f := range then {
+	for _, f := range l.callbacks { // nobody adds one any more
 		f(err)
 	}
 }

@@ -33,9 +33,7 @@ func (c *command) answer(err error) {
 	c.err = err
 	if c.state.CompareAndSwap(stateWaiting, stateAnswered) {
 		close(c.answered)
-		return
-	}
-	if c.isAbandoned() {
+	} else if c.isAbandoned() {
 		c.outcome.End(err)
 	}
 }

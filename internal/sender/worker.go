@@ -45,9 +45,6 @@ func (w *worker) awaitCommand(idle *time.Timer) bool {
 
 // exited answers what a worker leaves behind that was ended in the middle.
 func (w *worker) exited() {
-	if len(w.batch) == 0 {
-		return
-	}
 	for _, c := range w.batch {
 		c.answer(ErrGoexit)
 	}
@@ -62,7 +59,6 @@ func (w *worker) send() {
 		w.sendPipeline()
 	}
 	clear(w.batch)
-	w.batch = w.batch[:0]
 }
 
 // sendPipeline sends several. Each one has an answer or an error of its own. go-redis, where it
