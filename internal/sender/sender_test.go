@@ -140,6 +140,9 @@ func TestCommandsThatWaitGoTogether(t *testing.T) {
 			ask(fmt.Sprint("later", i))
 		}
 		require.Len(t, srv.arrived(), sendingAtOnce)
+		s.mu.Lock()
+		require.True(t, s.slowTimerSet, "so each of them sets no timer of its own")
+		s.mu.Unlock()
 		all.Wait()
 		require.Len(t, srv.arrived(), sendingAtOnce+1)
 		require.Len(t, srv.arrived()[sendingAtOnce], 10)
@@ -162,6 +165,46 @@ func TestCommandsDoNotWaitForSlowAnswers(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, s.send(t.Context(), "good", time.Minute))
 		require.LessOrEqual(t, time.Since(began), slowAfter)
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// A command waits for slow answers to others as long as one of them counts, each time. An answer
+// counts from when its own pipeline was sent, not from when its worker sent another one.
+func TestASlowAnswerCountsForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &server{}
+		s := start(t, srv, true)
+		srv.does = func(cmd redis.Cmder) {
+			switch cmd.Name() {
+			case "dead":
+				time.Sleep(time.Hour)
+			case "quick":
+				time.Sleep(slowAfter - time.Millisecond)
+			}
+		}
+		occupy := func(name string, times int) {
+			for range times {
+				go func() { _ = s.send(t.Context(), name, time.Minute) }()
+				synctest.Wait()
+			}
+		}
+		waits := func() time.Duration {
+			began := time.Now()
+			require.NoError(t, s.send(t.Context(), "good", time.Minute))
+			return time.Since(began)
+		}
+		for range 3 {
+			occupy("dead", sendingAtOnce)
+			require.Equal(t, slowAfter, waits())
+			require.Zero(t, waits(), "none of them counts any more")
+		}
+		occupy("quick", sendingAtOnce)
+		time.Sleep(time.Millisecond)
+		require.Equal(t, slowAfter-2*time.Millisecond, waits(), "until the quick ones are answered")
+		occupy("dead", sendingAtOnce)
+		time.Sleep(2 * time.Millisecond) // it is time to look for slow ones, and there are none
+		require.Equal(t, slowAfter, waits())
 		time.Sleep(2 * time.Hour)
 	})
 }
@@ -207,10 +250,11 @@ func TestACallerLeaves(t *testing.T) {
 		limit time.Duration
 		leave func(cancel func(), stop chan struct{})
 		after time.Duration
+		why   error
 	}{
-		"its time is over":     {limit: time.Second, after: time.Second},
-		"its context ends":     {limit: time.Hour, after: time.Minute, leave: func(cancel func(), _ chan struct{}) { cancel() }},
-		"the client is closed": {limit: time.Hour, after: time.Minute, leave: func(_ func(), stop chan struct{}) { close(stop) }},
+		"its time is over":     {limit: time.Second, after: time.Second, why: context.DeadlineExceeded},
+		"its context ends":     {limit: time.Hour, after: time.Minute, leave: func(cancel func(), _ chan struct{}) { cancel() }, why: context.Canceled},
+		"the client is closed": {limit: time.Hour, after: time.Minute, leave: func(_ func(), stop chan struct{}) { close(stop) }, why: context.DeadlineExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -230,13 +274,20 @@ func TestACallerLeaves(t *testing.T) {
 				srv.mu.Lock()
 				sentWith := srv.ctx[0]
 				srv.mu.Unlock()
-				require.Error(t, sentWith.Err(), "go-redis is told, for what it may be waiting for")
+				select {
+				case <-sentWith.Done(): // go-redis is told, for what it may be waiting for
+				default:
+					require.Fail(t, "go-redis is not told")
+				}
+				require.Equal(t, c.why, sentWith.Err())
 				ended := make(chan error, 2)
 				a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
 				time.Sleep(3 * time.Hour)
 				require.NoError(t, <-ended, "it was answered late")
-				a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
-				require.NoError(t, <-ended)
+				for range 2 {
+					a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
+					require.NoError(t, <-ended)
+				}
 			})
 		})
 	}
@@ -307,6 +358,178 @@ func TestAHookThatDoesNotReturnIsAnError(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What a hook ends counts as sent no longer, and what waited for it is sent. All others count.
+func TestAnEndedWorkerMakesRoomForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const short = slowAfter / 4
+		srv := &server{does: func(cmd redis.Cmder) {
+			switch time.Sleep(short); cmd.Name() {
+			case "bad":
+				runtime.Goexit()
+			case "busy":
+				time.Sleep(2 * short)
+			}
+		}}
+		s := start(t, srv, true)
+		var all sync.WaitGroup
+		ask := func(name string, takes time.Duration) {
+			all.Go(func() {
+				began := time.Now()
+				err := s.send(t.Context(), name, time.Minute)
+				require.Equal(t, name == "bad", errors.Is(err, ErrGoexit))
+				require.Equal(t, takes, time.Since(began), name)
+			})
+			synctest.Wait()
+		}
+		for range sendingAtOnce {
+			ask("bad", short)
+		}
+		ask("waits for the bad ones", 2*short)
+		all.Wait()
+		for range sendingAtOnce - 1 {
+			ask("busy", 3*short)
+		}
+		ask("bad", short)
+		time.Sleep(short)
+		synctest.Wait()
+		ask("takes its place", short)
+		ask("finds no place", 2*short)
+		all.Wait()
+	})
+}
+
+// Only one worker at a time comes for what waits: it takes everything. One that goes on by itself
+// was not called, and the one that was called still comes.
+func TestOneWorkerComesForAllThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &server{takes: func() time.Duration { return slowAfter / 2 }}
+		s := start(t, srv, true)
+		calls := func(n int) (workers int) {
+			s.mu.Lock()
+			for range n {
+				s.queue = append(s.queue, &command{
+					Context: t.Context(), cmd: newCommand("x"), end: time.Now().Add(time.Minute),
+					answered: make(chan struct{}), abandoned: make(chan struct{}),
+				})
+				s.callWorker()
+			}
+			s.mu.Unlock()
+			time.Sleep(slowAfter)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.idle)
+		}
+		require.Equal(t, 1, calls(10))
+		require.Len(t, srv.arrived(), 1)
+		require.Len(t, srv.arrived()[0], 10)
+
+		go func() { _ = s.send(t.Context(), "y", time.Minute) }()
+		synctest.Wait()
+		s.mu.Lock()
+		s.workerComing = true
+		s.mu.Unlock()
+		time.Sleep(slowAfter)
+		s.mu.Lock()
+		require.True(t, s.workerComing)
+		s.workerComing = false
+		s.mu.Unlock()
+	})
+}
+
+// An attempt tells whether its last command was written, if that failed: by whom it was sent does
+// not matter, nor what became of the commands before.
+func TestAnAttemptTellsWhetherItsLastCommandWasWritten(t *testing.T) {
+	failure := errors.New("no connection")
+	for name, c := range map[string]struct{ stays, batches bool }{
+		"by its caller": {true, true}, "by a worker": {false, false}, "by a worker with pipelines": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var written, fails bool
+				s := start(t, &server{}, c.batches)
+				s.cfg.Redis = processFunc(func(_ context.Context, cmd redis.Cmder) error {
+					if written {
+						_ = cmd.Args()
+					}
+					if fails {
+						return failure
+					}
+					return nil
+				})
+				a := s.Attempt(time.Minute, nil)
+				defer a.End()
+				if c.stays {
+					a.Stay()
+				}
+				for _, now := range []struct{ written, fails, unsent bool }{
+					{false, true, true}, {true, true, false}, {false, true, true}, {true, false, false},
+				} {
+					written, fails = now.written, now.fails
+					err := a.Process(t.Context(), newCommand("x"))
+					require.Equal(t, now.fails, errors.Is(err, failure))
+					require.Equal(t, now.unsent, a.Unsent())
+				}
+			})
+		})
+	}
+}
+
+type processFunc func(ctx context.Context, cmd redis.Cmder) error
+
+func (f processFunc) Process(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd) }
+
+// picky is a context whose methods, but Value, must not be called when sent is true.
+type picky struct {
+	context.Context
+	t    *testing.T
+	sent *bool
+}
+
+func (c picky) Done() <-chan struct{} {
+	require.False(c.t, *c.sent)
+	return c.Context.Done()
+}
+
+func (c picky) Err() error {
+	require.False(c.t, *c.sent)
+	return c.Context.Err()
+}
+
+func (c picky) Deadline() (time.Time, bool) {
+	require.False(c.t, *c.sent)
+	return c.Context.Deadline()
+}
+
+// A caller that stays may have a context of any type. While its command is sent, a context that
+// nothing ends is asked for values only. Any other one is sent along, so that it can end the command.
+func TestAContextThatNothingEndsIsAskedForValuesOnly(t *testing.T) {
+	type key struct{}
+	var sent bool
+	var with context.Context
+	s := start(t, &server{}, true)
+	s.cfg.Redis = processFunc(func(ctx context.Context, _ redis.Cmder) error {
+		sent, with = true, ctx
+		_, bounded := ctx.Deadline()
+		require.Equal(t, ctx.Done() != nil, bounded)
+		require.NoError(t, ctx.Err())
+		require.Equal(t, "trace", ctx.Value(key{}))
+		return nil
+	})
+	stay := func(ctx context.Context) {
+		a := s.Attempt(time.Minute, nil)
+		defer a.End()
+		a.Stay()
+		sent = false
+		require.NoError(t, a.Process(ctx, newCommand("x")))
+	}
+	endless := context.WithValue(context.Background(), key{}, "trace")
+	stay(picky{endless, t, &sent})
+	ending, cancel := context.WithTimeout(endless, time.Minute)
+	stay(ending)
+	cancel()
+	require.ErrorIs(t, with.Err(), context.Canceled)
 }
 
 // Each command of a pipeline has its own error. One that got no reply has that of the
@@ -392,6 +615,14 @@ func TestNoWorkerIsLeft(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, idle())
 		busy()
+		srv.takes = func() time.Duration { return 2 * idleFor }
+		busy()
+		time.Sleep(idleFor / 2)
+		require.Equal(t, 20, idle(), "they wait as long after a slow answer")
+		time.Sleep(idleFor)
+		require.Zero(t, idle())
+		srv.takes = nil
+		busy()
 		s.Close()
 		synctest.Wait()
 		require.Zero(t, idle())
@@ -453,6 +684,24 @@ func TestACallerThatStaysSendsByItself(t *testing.T) {
 			require.NoError(t, stay("again"))
 		})
 	}
+}
+
+// A caller that stays lets a worker send if a worker sends, or is about to.
+func TestACallerThatStaysLeavesTheSendingToAWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, &server{takes: func() time.Duration { return time.Millisecond }}, true)
+		go func() { _ = s.send(t.Context(), "x", time.Minute) }()
+		synctest.Wait()
+		require.False(t, s.beginDirect(), "a worker sends")
+		time.Sleep(time.Second)
+		require.True(t, s.beginDirect())
+		s.endDirect()
+
+		s.mu.Lock()
+		s.queue = append(s.queue, new(command))
+		s.mu.Unlock()
+		require.False(t, s.beginDirect(), "a command waits for a worker")
+	})
 }
 
 // A hook that panics, or fails, in the goroutine of a caller harms nobody after it.
