@@ -88,9 +88,7 @@ func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (contex
 	stop := context.AfterFunc(ctx, func() {
 		if !isOwn(context.Cause(ctx)) {
 			end(Cause(ctx))
-			return
-		}
-		if deadline, ok := ctx.Deadline(); ok {
+		} else if deadline, ok := ctx.Deadline(); ok {
 			timer := time.AfterFunc(time.Until(deadline), func() { end(context.DeadlineExceeded) })
 			context.AfterFunc(outlasting, func() { timer.Stop() })
 		}
@@ -101,10 +99,11 @@ func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (contex
 // Cause is why ctx ended, in a form that matches both ctx.Err() and the cause
 // given by whoever ended it; see foreign for what it does not match. Nil while ctx lives.
 func Cause(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || cause == nil {
-		return cause
+	err := ctx.Err()
+	if err == nil {
+		return nil
 	}
+	cause := context.Cause(ctx)
 	if own, ok := cause.(ownDeadline); ok { //nolint:errorlint // one inside of a cause is of another call
 		return own
 	}

@@ -2,8 +2,10 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,3 +26,177 @@ func TestTheWindowOfAnotherCallIsNotOver(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, ErrWindowExpired)
 }
+
+// asked is a context that notes which of its methods were called.
+type asked struct {
+	context.Context
+	methods map[string]bool
+}
+
+func (c asked) Deadline() (time.Time, bool) {
+	c.methods["Deadline"] = true
+	return c.Context.Deadline()
+}
+
+func (c asked) Done() <-chan struct{} {
+	c.methods["Done"] = true
+	return c.Context.Done()
+}
+
+func (c asked) Err() error {
+	c.methods["Err"] = true
+	return c.Context.Err()
+}
+
+func (c asked) Value(key any) any {
+	c.methods["Value"] = true
+	return c.Context.Value(key)
+}
+
+// A context that is missing is refused. One with a method that panics panics at once.
+func TestAContextIsTriedOut(t *testing.T) {
+	require.NoError(t, CheckContext(t.Context()))
+	var wrong *lockerr.ConfigError
+	require.ErrorAs(t, CheckContext(nil), &wrong) //nolint:staticcheck // that is the test
+	require.Equal(t, "context", wrong.What)
+
+	c := asked{t.Context(), map[string]bool{}}
+	TouchContext(c)
+	require.Len(t, c.methods, 4)
+}
+
+// A context that ends by a limit of the library says which, and not that the caller set a deadline.
+func TestOwnLimitsSayWhatTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, cancel := WithDefaultTimeout(context.Background())
+		defer cancel()
+		require.NoError(t, Cause(ctx))
+		require.True(t, lasts(ctx, 5*time.Second), "and no longer")
+		require.False(t, lasts(ctx, 5*time.Second+1))
+		require.True(t, lasts(context.Background(), time.Hour))
+		require.False(t, lasts(t.Context(), time.Second))
+		<-ctx.Done()
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.EqualError(t, Cause(ctx), "gave up after 5s")
+		require.NotErrorIs(t, Cause(ctx), context.DeadlineExceeded)
+
+		ended, end := context.WithCancel(t.Context())
+		end()
+		ctx, cancel = DetachedWithTimeout(ended, time.Second)
+		defer cancel()
+		require.NoError(t, ctx.Err())
+		<-ctx.Done()
+		require.EqualError(t, Cause(ctx), "gave up after 1s, of a context that had ended before: context canceled")
+		require.ErrorIs(t, Cause(ctx), context.Canceled)
+		require.NotErrorIs(t, Cause(ctx), context.DeadlineExceeded)
+	})
+}
+
+// Where a call ends its own context, what it does goes on until the deadline. All other ends count.
+func TestAContextOutlastsOnlyItsOwnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own, others := errors.New("own"), errors.New("of others")
+		isOwn := func(cause error) bool { return errors.Is(cause, own) }
+		ending := func(cause error, limit time.Duration) (ctx context.Context, done func()) {
+			parent, stop := t.Context(), func() {}
+			if limit > 0 {
+				parent, stop = context.WithTimeout(parent, limit)
+			}
+			parent, end := context.WithCancelCause(parent)
+			ctx, cancel := WithoutOwnCancel(parent, isOwn)
+			synctest.Wait()
+			require.NoError(t, ctx.Err())
+			end(cause)
+			synctest.Wait()
+			return ctx, func() { stop(); cancel() }
+		}
+
+		ctx, done := ending(others, time.Minute)
+		require.ErrorIs(t, Cause(ctx), others)
+		require.ErrorIs(t, Cause(ctx), context.Canceled)
+		require.EqualError(t, Cause(ctx), "context canceled; of others")
+		done()
+
+		began := time.Now()
+		ctx, done = ending(own, time.Minute)
+		require.NoError(t, ctx.Err())
+		<-ctx.Done()
+		require.Equal(t, time.Minute, time.Since(began))
+		require.ErrorIs(t, Cause(ctx), context.DeadlineExceeded)
+		done()
+
+		ctx, done = ending(own, 0)
+		time.Sleep(time.Hour)
+		require.NoError(t, ctx.Err())
+		done()
+		require.Error(t, ctx.Err())
+
+		ctx, done = WithoutOwnCancel(context.Background(), isOwn)
+		require.Equal(t, context.Background(), ctx)
+		done()
+	})
+}
+
+// A call learns that the very lock that it takes was lost. The loss of another one is shown, but it
+// does not match.
+func TestTheCauseOfACallNamesItsOwnLock(t *testing.T) {
+	lost := &lockerr.LostError{Name: "x", Reason: "why"}
+	for cause, matches := range map[error]map[string]bool{
+		lost:                          {"x": true, "y": false},
+		fmt.Errorf("a job: %w", lost): {"x": true, "y": false},
+		errors.New("something else"):  {"x": false, "": false},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		require.NoError(t, CauseFor(ctx, "x"))
+		cancel(cause)
+		for name, is := range matches {
+			err := CauseFor(ctx, name)
+			require.Equal(t, is, errors.Is(err, lockerr.ErrLost))
+			require.Equal(t, is, errors.As(err, new(*lockerr.LostError)))
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	}
+}
+
+// What an error of the library inside of a cause says is of another call. It is shown, and nothing
+// finds it. Errors of others are found.
+func TestACauseOfAnotherCallIsShownOnly(t *testing.T) {
+	end := func(cause error) error {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		return Cause(ctx)
+	}
+	for cause, target := range map[error]any{
+		&lockerr.OpError{Kind: lockerr.ErrRefused}:    new(*lockerr.OpError),
+		&lockerr.NotAcquiredError{Name: "x"}:          new(*lockerr.NotAcquiredError),
+		&lockerr.LostError{Name: "x"}:                 new(*lockerr.LostError),
+		&lockerr.LimitError{Name: "x"}:                new(*lockerr.LimitError),
+		&lockerr.ConfigError{What: "x", Value: 1}:     new(*lockerr.ConfigError),
+		failedEarlier{errors.New("it failed before")}: new(failedEarlier),
+	} {
+		require.ErrorAs(t, cause, target)
+		err := end(fmt.Errorf("a job: %w", cause))
+		require.False(t, errors.As(err, target), "%T", cause)
+		require.ErrorContains(t, err, "a job: ")
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	for _, kind := range operationErrors {
+		require.NotErrorIs(t, end(fmt.Errorf("a job: %w", kind)), kind)
+	}
+	foreign := fmt.Errorf("a job\nwith lines: %w", numbered(7))
+	require.ErrorIs(t, end(foreign), foreign)
+	require.ErrorContains(t, end(foreign), `a job\nwith lines`)
+	var number numbered
+	require.ErrorAs(t, end(foreign), &number)
+	require.EqualValues(t, 7, number)
+
+	both := fmt.Errorf("a job: %w", context.Canceled)
+	require.EqualError(t, end(both), "a job: context canceled")
+	require.ErrorIs(t, end(both), both)
+	require.NotErrorIs(t, end(fmt.Errorf("%w: %w", context.Canceled, lockerr.ErrLost)), lockerr.ErrLost)
+}
+
+type numbered int
+
+func (numbered) Error() string { return "an error with a number" }

@@ -294,8 +294,7 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isHeard)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.False(t, ended.Load())
-		s.BeginClose()
-		require.NoError(t, s.FinishClose(context.Background()))
+		require.Equal(t, closeGrace/2, finish(t, s))
 		require.True(t, ended.Load())
 	})
 }
@@ -512,7 +511,8 @@ func TestOnlyAFirstAttemptThatNothingEndsStays(t *testing.T) {
 // An answer that a caller stayed for teaches how slow the link is, as a late one does.
 func TestAnAnswerThatACallerStayedForTeaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const limit, takes = 500 * time.Millisecond, 1500 * time.Millisecond
+		const limit = 500 * time.Millisecond
+		takes := 3 * limit
 		s := fresh(t, Config{Timeout: 2 * time.Second, Redis: processFunc(func(context.Context, redis.Cmder) error {
 			time.Sleep(takes)
 			return nil
@@ -521,5 +521,15 @@ func TestAnAnswerThatACallerStayedForTeaches(t *testing.T) {
 		_, err := Do(context.Background(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit}, isHeard)
 		require.NoError(t, err)
 		require.Equal(t, 2*takes, s.latency.minTimeout())
+
+		s.latency.onLateAnswer(0)
+		takes = limit
+		_, err = Do(context.Background(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit}, isHeard)
+		require.NoError(t, err)
+		require.Equal(t, 2*takes, s.latency.minTimeout(), "one that took the whole limit")
+		takes = limit / 5
+		_, err = Do(context.Background(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit}, isHeard)
+		require.NoError(t, err)
+		require.Equal(t, 2*takes, s.latency.minTimeout(), "a prompt one")
 	})
 }
