@@ -21,7 +21,6 @@ func (c Operation) ForContext(ctx context.Context) Operation {
 	if !ok {
 		return c
 	}
-	c.RetryRefused = false
 	tell := c.OnAttempt
 	c.OnAttempt = func(err error) {
 		if tell != nil {
