@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 // desk is a waiter set with a server for messages. The test answers the heartbeats.
 type desk struct {
 	*WaiterSet[string]
+	v     *redistest.Virtual
 	rdb   *redis.Client
 	beat  func(id string) lua.BeatReply // nil: queued
 	fails error                         // of all heartbeats
@@ -33,7 +35,7 @@ var atTheDoor = lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}
 func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		d := &desk{rdb: v.Client()}
+		d := &desk{v: v, rdb: v.Client()}
 		s := session.New(session.Config{Redis: d.rdb, PubSub: d.rdb})
 		d.WaiterSet = NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) (replies []lua.BeatReply, err error) {
 			for _, id := range batch {
@@ -482,5 +484,89 @@ func TestHeartbeatsAnswerEachWaiter(t *testing.T) {
 		a.stop()
 		b.stop()
 		require.Equal(t, watchdog.Held, b.apply(lua.BeatReply{Status: lua.Queued}, time.Now()))
+	})
+}
+
+// The first waiter is the one with the lowest ticket, and not the one that joined first here.
+func TestTheFirstWaiterHasTheLowestTicket(t *testing.T) {
+	atDesk(t, func(t *testing.T, d *desk) {
+		late, early := &visitor{ticket: 2}, &visitor{ticket: 1}
+		ended := make(chan error, 2)
+		for _, c := range []*visitor{late, early} {
+			go func() {
+				_, err := c.wait(t, d, time.Second, WaitOptions{})
+				ended <- err
+			}()
+			synctest.Wait()
+		}
+		require.True(t, d.isFirst(d.find(early.ids[0])))
+		require.False(t, d.isFirst(d.find(late.ids[0])))
+		<-ended
+		<-ended
+	})
+}
+
+// A waiter asks after its join, unless the client listened already before that: a message may have
+// been missed. It does not wait for the subscription if a message came before the answer of the join.
+func TestAWaiterAsksIfItMayHaveMissedAMessage(t *testing.T) {
+	const late, join = 100 * time.Millisecond, 60 * time.Millisecond
+	atDesk(t, func(t *testing.T, d *desk) {
+		d.v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: redistest.DelayReply(late)})
+		var all []*visitor
+		ended := make(chan error, 4)
+		enter := func(hint bool) *visitor {
+			c := &visitor{}
+			c.joins = func(_ int, id string) (session.Answer[lua.JoinReply], error) {
+				a := c.queued(atTheDoor)
+				if hint {
+					d.onMessage(id)
+				} else {
+					time.Sleep(join)
+				}
+				return a, nil
+			}
+			all = append(all, c)
+			go func() {
+				_, err := c.wait(t, d, time.Second, WaitOptions{})
+				ended <- err
+			}()
+			synctest.Wait()
+			return c
+		}
+		first := enter(false) // subscribes when it has joined
+		hinted := enter(true)
+		time.Sleep(2 * late)
+		after := enter(false) // joins while it listens
+		for range all {
+			require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+		}
+		require.Equal(t, []time.Duration{0}, hinted.claim)
+		require.Len(t, first.claim, 1)
+		require.GreaterOrEqual(t, first.claim[0], late)
+		require.Empty(t, after.claim)
+	})
+}
+
+// A waiter that was about to join when the client did not listen yet asks, though it listens now.
+func TestAWaiterThatJoinedBeforeTheClientListenedAsks(t *testing.T) {
+	const late = 100 * time.Millisecond
+	atDesk(t, func(t *testing.T, d *desk) {
+		d.v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: redistest.DelayReply(late)})
+		ended := make(chan error, 2)
+		slow := &visitor{}
+		slow.joins = func(int, string) (session.Answer[lua.JoinReply], error) {
+			a := slow.queued(atTheDoor)
+			time.Sleep(2 * late)
+			return a, nil
+		}
+		for _, c := range []*visitor{{}, slow} {
+			go func() {
+				_, err := c.wait(t, d, time.Second, WaitOptions{})
+				ended <- err
+			}()
+		}
+		<-ended
+		<-ended
+		require.Equal(t, []time.Duration{2 * late}, slow.claim)
 	})
 }
