@@ -53,6 +53,7 @@ func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 		require.Empty(t, d.ranks)
 		require.Zero(t, d.subRefs)
 		require.Nil(t, d.sub)
+		require.Zero(t, s.Watchdog.Len(), "no heartbeat goes on")
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(t.Context()))
 		time.Sleep(15 * time.Second)
@@ -452,6 +453,7 @@ func TestAGapHasAllHeartbeatsSent(t *testing.T) {
 		require.Len(t, d.beats, 2)
 		<-ended
 		<-ended
+		d.fails = io.EOF // nothing is sent for a waiter that has left
 		answers, err := d.renew(t.Context(), nil, []watchdog.Request{{ID: "left"}})
 		require.NoError(t, err)
 		require.Equal(t, []watchdog.Answer{watchdog.Held}, answers)

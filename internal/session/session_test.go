@@ -313,10 +313,12 @@ func TestLeasesOfOneKindAreRenewedAtOnce(t *testing.T) {
 		}
 		s.RenewNow(FairWaiters)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, map[LeaseKind]int{FairWaiters: 1}, renewed)
 		s.FoundCluster()
 		s.RenewNow(PermitWaiters)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, map[LeaseKind]int{FairWaiters: 1, PermitWaiters: 1}, renewed)
 		finish(t, s)
 	})
