@@ -1,0 +1,96 @@
+package redlatch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// wrapping is the usual form of a client with tracing.
+type wrapping struct{ redis.UniversalClient }
+
+func wrapped(rdb redis.UniversalClient, times int) redis.UniversalClient {
+	for range times {
+		rdb = wrapping{rdb}
+	}
+	return rdb
+}
+
+// New looks into ten wrappers, and not for ever.
+func TestAClusterIsFoundInTenWrappers(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer func() { require.NoError(t, cluster.Close()) }()
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer func() { require.NoError(t, one.Close()) }()
+	for times, found := range map[int]bool{0: true, 1: true, 10: true, 11: false} {
+		require.Equal(t, found, wraps[*redis.ClusterClient](wrapped(cluster, times)), times)
+		require.False(t, wraps[*redis.ClusterClient](wrapped(one, times)))
+	}
+}
+
+// Only a plain client may be sent pipelines, and says how long it waits for an answer.
+func TestWhatAPlainClientSaysIsUsed(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: 7 * time.Second})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	plain, err := New(rdb)
+	require.NoError(t, err)
+	require.NotNil(t, plain.session.Pipeline)
+	require.Equal(t, 7*time.Second, plain.session.Timeout)
+	hidden, err := New(wrapping{rdb})
+	require.NoError(t, err)
+	require.Nil(t, hidden.session.Pipeline)
+	require.Zero(t, hidden.session.Timeout)
+	for _, c := range []*Client{plain, hidden} {
+		require.False(t, InCluster(c))
+		require.NoError(t, c.Close(context.Background()))
+	}
+}
+
+func TestAProcessIsDescribedByItsHostAndID(t *testing.T) {
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("%s pid %d", host, os.Getpid()), defaultConfig().description)
+}
+
+func TestTheLimitsOfTheFenceRetention(t *testing.T) {
+	for d, ok := range map[time.Duration]bool{
+		0: true, time.Second: true, time.Second + time.Millisecond: true,
+		1: false, 999 * time.Millisecond: false, time.Second + 1: false, -time.Second: false,
+	} {
+		c := defaultConfig()
+		WithFenceRetention(d).applyClient(&c)
+		require.Equal(t, ok, c.check() == nil, d)
+	}
+}
+
+// The notice of a lock overrides that of its client, also if it is none.
+func TestAWaitNoticeCanBeTakenBack(t *testing.T) {
+	var s settings.Lock
+	var told lock.Waiting
+	WithWaitNotice(func(w lock.Waiting) { told = w }).applyLock(&s)
+	s.Notice(settings.Waiting{Name: "orders", Position: 2})
+	require.Equal(t, lock.Waiting{Name: "orders", Position: 2}, told)
+	WithWaitNotice(nil).applyLock(&s)
+	require.Nil(t, s.Notice)
+}
+
+// A repeated Close waits for the first one, or for the end of its context.
+func TestARepeatedCloseWaitsForTheFirst(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	c := &Client{closed: make(chan struct{})}
+	require.ErrorIs(t, c.awaitClosed(ended), context.Canceled)
+	time.AfterFunc(0, func() { close(c.closed) })
+	require.NoError(t, c.awaitClosed(context.Background()))
+	for range 100 { // a select between two that are ready draws one
+		require.NoError(t, c.awaitClosed(ended))
+	}
+}
