@@ -3,6 +3,7 @@ package fair_test
 import (
 	"context"
 	"regexp"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,11 +72,14 @@ func TestAnIDIsGivenUpWhenItsPlaceMayHaveEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v := redistest.Bubble(t)
 				m := open(t, v).FairMutex("orders", redlatch.WithHeartbeat(time.Second))
+				var mu sync.Mutex
 				ids := map[string]bool{}
 				v.Inject(redistest.Rule{Action: redistest.Swallow(), Match: func(cmd []string) bool {
 					if lua.Runs(cmd) != "fair/join" {
 						return false
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					for _, arg := range cmd {
 						if id := anID.FindString(arg); id != "" {
 							ids[id] = true
@@ -87,6 +91,8 @@ func TestAnIDIsGivenUpWhenItsPlaceMayHaveEnded(t *testing.T) {
 				defer cancel()
 				require.Error(t, c.ask(ctx, m))
 				require.Error(t, ctx.Err(), "it went on until its context ended")
+				mu.Lock()
+				defer mu.Unlock()
 				require.Equal(t, c.more, len(ids) > 1, ids)
 			})
 		})
