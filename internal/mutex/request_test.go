@@ -191,11 +191,13 @@ func TestACleanUpGoesOnWhileThereMayBeSomething(t *testing.T) {
 				return io.ErrNoProgress
 			})
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			require.Equal(t, stands, last)
 		}
 		calls := 0
 		w.CleanUpGrant(session.InFlight{}, func(context.Context) error { calls++; return nil })
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 1, calls)
 		w.Close()
 	})
