@@ -155,7 +155,6 @@ func TestClosingNotifiesTheHoldsThatNobodyUnlocks(t *testing.T) {
 		require.True(t, isClosed(inner.Lost()))
 		require.True(t, isClosed(orphan))
 		require.ErrorIs(t, context.Cause(ctx), lockerr.ErrClosed)
-		require.NoError(t, h.LostErr())
 		require.False(t, h.Trusted())
 		require.True(t, h.TrustedUntil().IsZero())
 		require.False(t, h.A.IsLive())
@@ -210,7 +209,7 @@ func TestClosingEndsALostLock(t *testing.T) {
 		b.told(1, 0)
 		require.NoError(t, h.A.Close(context.Background()))
 		b.told(1, 1)
-		require.ErrorIs(t, h.LostErr(), lockerr.ErrLost)
+		require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrLost)
 		require.Empty(t, b.commands)
 	})
 }

@@ -51,7 +51,6 @@ func requireLoss(s *scene, reason string) {
 	two, three := s.reenter(one.A), s.reenter(one.A)
 	s.unlock(three)
 	before := len(b.commands)
-	require.NoError(s.t, one.LostErr())
 	ctx := one.Derive(context.Background())
 	<-one.Lost()
 	synctest.Wait()
@@ -60,7 +59,6 @@ func requireLoss(s *scene, reason string) {
 	var lost *lockerr.LostError
 	require.ErrorAs(s.t, context.Cause(ctx), &lost)
 	require.Equal(s.t, reason, lost.Reason)
-	require.Equal(s.t, error(lost), one.LostErr())
 	require.Equal(s.t, error(lost), context.Cause(two.Derive(context.Background())))
 	require.False(s.t, one.Trusted())
 	require.False(s.t, one.TrustedUntil().IsZero(), "nobody unlocked it")
