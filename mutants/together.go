@@ -43,7 +43,7 @@ func (p *product) together(sample []change) (files map[string]string, numbers ma
 		}
 		if path.Ext(name) == ".lua" {
 			for _, c := range changes {
-				numbers[c.identity()] = len(numbers) + 1
+				number(numbers, &c)
 				texts[numbers[c.identity()]] = c.apply(string(src))
 			}
 			continue
@@ -97,8 +97,10 @@ func withBodies(name, src string, changes []change, numbers map[string]int) (str
 			if c.start < from || c.end > to {
 				continue
 			}
-			numbers[c.identity()] = len(numbers) + 1
-			fmt.Fprintf(&b, "\nif chosenMutant == %d {\n%s%s%s\n", numbers[c.identity()], src[from:c.start], c.text, src[c.end:to])
+			if !number(numbers, &c) {
+				continue
+			}
+			fmt.Fprintf(&b, "\nif chosenMutant == %d {\n%s%s%s%s\n", numbers[c.identity()], ownParameters(fn), src[from:c.start], c.text, src[c.end:to])
 			if fn.Type.Results == nil {
 				b.WriteString("return\n")
 			}
@@ -107,6 +109,33 @@ func withBodies(name, src string, changes []change, numbers map[string]int) (str
 	}
 	b.WriteString(src[done:])
 	return b.String(), nil
+}
+
+// number gives a change a number of its own, and reports false if it had one.
+func number(numbers map[string]int, c *change) bool {
+	if _, has := numbers[c.identity()]; has {
+		return false
+	}
+	numbers[c.identity()] = len(numbers) + 1
+	return true
+}
+
+// ownParameters declares the parameters of a function anew, for a body in a block. Without that, a
+// body that begins with ctx, cancel := ... would declare another ctx, which it may not use.
+func ownParameters(fn *ast.FuncDecl) string {
+	var b strings.Builder
+	fields := fn.Type.Params.List
+	if fn.Recv != nil {
+		fields = slices.Concat(fn.Recv.List, fields)
+	}
+	for _, field := range fields {
+		for _, name := range field.Names {
+			if name.Name != "_" {
+				fmt.Fprintf(&b, "%[1]s := %[1]s; _ = %[1]s\n", name.Name)
+			}
+		}
+	}
+	return b.String()
 }
 
 // bearsBodies reports whether a function may have several bodies, each in a block of its own. It

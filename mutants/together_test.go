@@ -29,6 +29,22 @@ func TestAFunctionBearsItsChangedBodies(t *testing.T) {
 	require.Len(t, numbers, 4)
 }
 
+// In a block, := would declare another ctx. Without its last use, the tree would not compile.
+func TestABodyDeclaresItsParametersAnew(t *testing.T) {
+	text, numbers := bodies(t, "package p\n\nfunc (r *R) f(_ int, ctx C) {\n\tctx, cancel := with(ctx)\n\tdefer cancel()\n\tr.stop(ctx)\n}\n")
+	require.NotEmpty(t, numbers)
+	require.Equal(t, len(numbers), strings.Count(text, "{\nr := r; _ = r\nctx := ctx; _ = ctx\n"))
+}
+
+func TestAChangeHasOneNumber(t *testing.T) {
+	changes, err := goChanges("p/f.go", "package p\n\nfunc f() {\n\tg()\n}\n")
+	require.NoError(t, err)
+	numbers := map[string]int{}
+	require.True(t, number(numbers, &changes[0]))
+	require.False(t, number(numbers, &changes[0]))
+	require.Len(t, numbers, 1)
+}
+
 // In these functions, a body in a block of its own would have another meaning.
 func TestSomeFunctionsBearNoBodies(t *testing.T) {
 	for name, src := range map[string]string{
