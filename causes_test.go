@@ -152,7 +152,7 @@ func TestAnOldFaultIsNotToldLater(t *testing.T) {
 // A re-entry has none of the doubts that a Lock had before its grant.
 func TestAReentryInheritsNoDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t, redlatch.WithLease(200*time.Millisecond), redlatch.WithRenewal(20*time.Millisecond))
+		s := inBubble(t, redlatch.WithLease(200*time.Millisecond), redlatch.WithRenewInterval(20*time.Millisecond))
 		s.unlock(s.lock(context.Background()))
 		lost := s.proxy.Inject(redistest.Rule{Match: anAcquire, Action: redistest.Swallow()})
 		time.AfterFunc(600*time.Millisecond, lost.Disarm)

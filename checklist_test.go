@@ -41,7 +41,7 @@ const (
 func patientClient(t testing.TB, rdb redis.UniversalClient, options ...redlatch.Option) *redlatch.Client {
 	t.Helper()
 	quiet := []redlatch.Option{
-		redlatch.WithLease(farOff), redlatch.WithPoll(farOff),
+		redlatch.WithLease(farOff), redlatch.WithPollInterval(farOff),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	c, err := redlatch.New(rdb, append(quiet, options...)...)
@@ -199,12 +199,12 @@ func TestMutex_ForceReleaseFreesTellsAndWakes(t *testing.T) {
 	_, err := other.ForceRelease(ctx, "somebody else:1")
 	var facts *redlatch.NotAcquiredError
 	require.ErrorAs(t, err, &facts)
-	require.Equal(t, h.Acquisition(), facts.Holder)
+	require.Equal(t, h.ID(), facts.Holder)
 	require.True(t, h.Trusted())
 
-	victim, err := other.ForceRelease(ctx, h.Acquisition())
+	victim, err := other.ForceRelease(ctx, h.ID())
 	require.NoError(t, err)
-	require.Equal(t, h.Acquisition(), victim)
+	require.Equal(t, h.ID(), victim)
 	next := waiter.got(t)
 	happens(t, h.Lost(), "the victim is notified")
 	require.ErrorIs(t, h.Unlock(ctx), redlatch.ErrLost)
@@ -451,12 +451,12 @@ func TestMutex_Soak(t *testing.T) {
 func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
-	newFamily := func() (*reentrant.Family, *mutex.Registry) {
+	newFamily := func() (*reentrant.Manager, *mutex.Registry) {
 		rdb := s.Client(t)
 		ses := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(func() { ses.BeginClose(); _ = ses.FinishClose(ctx) })
 		book := mutex.NewRegistry(ses)
-		return reentrant.NewFamily(book), book
+		return reentrant.NewManager(book), book
 	}
 	set := settings.Default
 	family, f := newFamily()

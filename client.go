@@ -27,9 +27,9 @@ import (
 type Client struct {
 	session    *session.Session
 	registry   *mutex.Registry
-	mutexes    *reentrant.Family
-	fair       *fair.Family
-	semaphores *semaphore.Family
+	mutexes    *reentrant.Manager
+	fair       *fair.Manager
+	semaphores *semaphore.Manager
 	defaults   settings.Lock
 	prefix     string
 	closed     chan struct{}
@@ -55,10 +55,10 @@ type Client struct {
 // hidden in this way.
 func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if isNil(rdb) {
-		return nil, &lockerr.ConfigError{What: "redis client", Value: rdb, Why: "must not be nil"}
+		return nil, &lockerr.ConfigError{Setting: "redis client", Value: rdb, Reason: "must not be nil"}
 	}
 	if wraps[*redis.Ring](rdb) {
-		return nil, &lockerr.ConfigError{What: "redis client", Value: fmt.Sprintf("%T", rdb), Why: "a ring may ask another server for the same lock"}
+		return nil, &lockerr.ConfigError{Setting: "redis client", Value: fmt.Sprintf("%T", rdb), Reason: "a ring may ask another server for the same lock"}
 	}
 	cfg := defaultConfig()
 	for _, option := range options {
@@ -81,7 +81,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	}
 	book := mutex.NewRegistry(s)
 	return &Client{
-		session: s, registry: book, mutexes: reentrant.NewFamily(book), fair: fair.NewFamily(book), semaphores: semaphore.NewFamily(s),
+		session: s, registry: book, mutexes: reentrant.NewManager(book), fair: fair.NewManager(book), semaphores: semaphore.NewManager(s),
 		defaults: cfg.lock, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
@@ -183,7 +183,7 @@ func (c *Client) lockSettings(options []LockOption) settings.Lock {
 // ErrClosed. A repeated Close waits for the first one and returns nil, or the error of ctx if that
 // ends first.
 //
-// Close may be called from anywhere, for instance from a wait notice or a log handler, and with the
+// Close may be called from anywhere, for instance from a wait callback or a log handler, and with the
 // context of a hold. It does not wait for notices that are running, and waits only an instant for
 // the log handler.
 func (c *Client) Close(ctx context.Context) error {

@@ -341,7 +341,7 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 				sent, again := map[string]bool{}, false // again: one was sent twice before all were sent
 				s.proxy.Inject(redistest.Rule{
 					Match: func(cmd []string) bool {
-						if lua.Runs(cmd) != "mutex/release" || !strings.HasPrefix(cmd[3], "bad:") {
+						if lua.ScriptName(cmd) != "mutex/release" || !strings.HasPrefix(cmd[3], "bad:") {
 							return false
 						}
 						mu.Lock()
@@ -395,7 +395,7 @@ func TestCloseReleasesWhatItCanBesideANodeThatHangs(t *testing.T) {
 		}
 		server.Proxy.Inject(redistest.Rule{
 			Match: func(cmd []string) bool {
-				return lua.Runs(cmd) == "mutex/release" && strings.HasPrefix(cmd[3], "bad:")
+				return lua.ScriptName(cmd) == "mutex/release" && strings.HasPrefix(cmd[3], "bad:")
 			},
 			Action: redistest.Swallow(),
 		})

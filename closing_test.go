@@ -196,7 +196,7 @@ func TestCloseFromAWaitNoticeReturns(t *testing.T) {
 				require.NoError(t, err)
 				var closed error
 				var left int64
-				err = wait(s.locks, redlatch.WithWaitNotice(func(lock.Waiting) {
+				err = wait(s.locks, redlatch.WithWaitCallback(func(lock.Waiting) {
 					bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
 					closed = s.locks.Close(bounded)
@@ -221,7 +221,7 @@ func TestCloseDoesNotWaitForANoticeThatBlocks(t *testing.T) {
 		require.NoError(t, err)
 		gate, failed := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, err := s.locks.FairMutex("orders", redlatch.WithWaitNotice(func(lock.Waiting) { <-gate })).Lock(ctx)
+			_, err := s.locks.FairMutex("orders", redlatch.WithWaitCallback(func(lock.Waiting) { <-gate })).Lock(ctx)
 			failed <- err
 		}()
 		synctest.Wait()

@@ -101,7 +101,8 @@ func semaphoreOfOneOn(dial func(t testing.TB) redis.UniversalClient) locktest.Su
 	s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
 		return semaphoresOfOne{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
 	}
-	// The limit stays, and so does the description of a permit that has ended, until the next command.
+	// The limit stays, and so does the description of a permit that has ended, until the next
+	// command.
 	s.Stays = func(k string) bool {
 		return strings.HasPrefix(k, "redlatch:permits:") || strings.HasPrefix(k, "redlatch:holders:")
 	}
@@ -162,7 +163,6 @@ func asPermit(p *semaphore.Permit, err error) (locktest.Hold, error) {
 	return permit{p}, nil
 }
 
-func (p permit) Acquisition() string              { return p.ID() }
 func (p permit) Fence() int64                     { return 0 }
 func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
@@ -186,11 +186,11 @@ type mutexes struct{ *redlatch.Client }
 func newMutexes(t testing.TB, rdb redis.UniversalClient, o locktest.Options, more ...redlatch.Option) locktest.Client {
 	t.Helper()
 	options := []redlatch.Option{
-		redlatch.WithLease(o.Lease), redlatch.WithPoll(o.Poll), redlatch.WithDescription(o.Description),
+		redlatch.WithLease(o.Lease), redlatch.WithPollInterval(o.Poll), redlatch.WithDescription(o.Description),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	if o.Renewal != 0 {
-		options = append(options, redlatch.WithRenewal(o.Renewal))
+		options = append(options, redlatch.WithRenewInterval(o.Renewal))
 	}
 	client, err := redlatch.New(rdb, append(options, more...)...)
 	require.NoError(t, err)

@@ -244,7 +244,7 @@ func TestUnlockThatGaveUpIsFinishedInTheBackground(t *testing.T) {
 // more.
 func TestUnlockThatGaveUpWaitsForACommandThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewInterval(lossRenewal))
 		h := s.lock(context.Background())
 		hang := s.proxy.Inject(redistest.Rule{
 			Match:  func(cmd []string) bool { return aReentry(cmd) || anInnerOne(cmd) },
@@ -376,10 +376,10 @@ func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
 				end := play(s, func(call func(context.Context) error, ctx context.Context) {
 					s.proxy.Inject(redistest.Rule{
 						Match: func(cmd []string) bool {
-							return strings.HasSuffix(lua.Runs(cmd), "release") && !strings.Contains(cmd[3], "unharmed")
+							return strings.HasSuffix(lua.ScriptName(cmd), "release") && !strings.Contains(cmd[3], "unharmed")
 						},
-						// Once: the background repeats the release that gave up. If it sent that together with
-						// the release of the other hold, both would be lost.
+						// Once: the background repeats the release that gave up. If it sent that
+						// together with the release of the other hold, both would be lost.
 						Times:  1,
 						Action: redistest.Swallow(),
 					})

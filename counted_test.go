@@ -29,7 +29,7 @@ func TestAMissingContextIsRefused(t *testing.T) {
 			var bad *lockerr.ConfigError
 			require.NotPanics(t, func() { err = op(nil) }, name)
 			require.ErrorAs(t, err, &bad, name)
-			require.Equal(t, "context", bad.What)
+			require.Equal(t, "context", bad.Setting)
 		}
 		require.True(t, h.Trusted(), "it is held")
 		require.NoError(t, p.Release(ctx))

@@ -27,7 +27,7 @@ func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 	rdb.AddHook(wire)
 	// The lease is long, because a busy machine must not end holds here. The test is about the
 	// interval.
-	locks := locksOn(t, rdb, redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond))
+	locks := locksOn(t, rdb, redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(10*time.Millisecond))
 
 	var g sync.WaitGroup
 	for n := range atOnce {
@@ -44,7 +44,7 @@ func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 				if !assert.NoError(t, h.Unlock(context.Background())) {
 					return
 				}
-				wire.unlocked(h.Acquisition())
+				wire.unlocked(h.ID())
 			}
 		})
 	}

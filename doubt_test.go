@@ -44,7 +44,7 @@ func (d *doubtful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		for i, arg := range cmd.Args() {
 			words[i], _ = arg.(string)
 		}
-		if err != nil || lua.Runs(words) != d.script {
+		if err != nil || lua.ScriptName(words) != d.script {
 			return err
 		}
 		d.bites.Add(1)
@@ -189,7 +189,7 @@ func TestAReleaseInSeveralCommandsMayLoseAReply(t *testing.T) {
 			require.NoError(t, s.Control().ZAdd(t.Context(), kind.queue, queued...).Err())
 			require.NoError(t, s.Control().ZAdd(t.Context(), kind.alive, beats...).Err())
 			cut := proxy.Inject(redistest.Rule{
-				Match: func(cmd []string) bool { return lua.Runs(cmd) == kind.script }, Times: 1, Action: redistest.CutReply(),
+				Match: func(cmd []string) bool { return lua.ScriptName(cmd) == kind.script }, Times: 1, Action: redistest.CutReply(),
 			})
 			require.NoError(t, unlock(t.Context()))
 			cut.Await(1)
@@ -250,7 +250,7 @@ func (p *panicking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestAPanicOfAHookIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newRecords()
-		s := inBubble(t, log.option(), redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+		s := inBubble(t, log.option(), redlatch.WithLease(lossLease), redlatch.WithRenewInterval(lossRenewal))
 		hook := &panicking{}
 		s.client.AddHook(hook)
 		h := s.lock(context.Background())

@@ -151,7 +151,7 @@ func Example_fair() {
 	locks, stop := exampleClient()
 	defer stop()
 
-	job := locks.FairMutex("nightly", redlatch.WithWaitNotice(func(w lock.Waiting) {
+	job := locks.FairMutex("nightly", redlatch.WithWaitCallback(func(w lock.Waiting) {
 		fmt.Printf("%d of %d; %s has it\n", w.Position, w.Length, w.Description)
 	}))
 	if err := job.Do(ctx, runNightly); err != nil {

@@ -83,8 +83,8 @@ func TestLockSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	name := redistest.Name(t)
-	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewal(200*time.Millisecond)).Mutex(name))
-	waiter := p.locks(redlatch.WithPoll(time.Second)).Mutex(name)
+	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewInterval(200*time.Millisecond)).Mutex(name))
+	waiter := p.locks(redlatch.WithPollInterval(time.Second)).Mutex(name)
 	got := make(chan error, 1)
 	go func() {
 		next, err := waiter.Lock(t.Context())
@@ -110,7 +110,7 @@ func TestFailoverThatForgetsALockIsTold(t *testing.T) {
 	name := redistest.Name(t)
 	p.replica.Pause()
 	require.NoError(t, p.master.Control().Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err()) // or the replica gets the write later
-	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewal(200*time.Millisecond)).Mutex(name))
+	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewInterval(200*time.Millisecond)).Mutex(name))
 	p.master.Kill()
 	p.replica.Resume()
 	p.failOver()
@@ -131,7 +131,7 @@ func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 	name := redistest.Name(t)
 	replica := p.replica.Control()
 	require.NoError(t, replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // no server there: no change
-	m := p.locks(redlatch.WithLease(time.Minute), redlatch.WithRenewal(100*time.Millisecond)).Mutex(name)
+	m := p.locks(redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(100*time.Millisecond)).Mutex(name)
 	outer := mustLock(t, t.Context(), m)
 	inner := mustLock(t, outer.Context(), m)
 	before := evals(t, replica)
@@ -179,7 +179,7 @@ func TestAnOperatorOnAReplicaIsNotToldNobody(t *testing.T) {
 			seen, _, err := l.Queue(t.Context(), 0, 1)
 			require.NoError(t, err)
 			if len(seen) > 0 {
-				acquisition = seen[0].Acquisition
+				acquisition = seen[0].ID
 			}
 			return len(seen) > 0
 		}, guard, time.Millisecond)
@@ -210,7 +210,7 @@ func TestAnOperatorOnAReplicaIsNotToldNobody(t *testing.T) {
 	for _, what := range []struct {
 		call string
 		want any
-	}{{"waiter", true}, {"permit waiter", true}, {"plain", plain.Acquisition()}, {"fair", first.Acquisition()}, {"permit", 1}} {
+	}{{"waiter", true}, {"permit waiter", true}, {"plain", plain.ID()}, {"fair", first.ID()}, {"permit", 1}} {
 		got, err := calls[what.call](t.Context())
 		require.NoError(t, err, what.call)
 		require.Equal(t, what.want, got, what.call)
@@ -269,7 +269,7 @@ func newLine(t *testing.T, waiters int) *line {
 	l.holder, err = l.fair().Lock(t.Context())
 	require.NoError(t, err)
 	for i := range waiters {
-		m := l.fair(redlatch.WithWaitNotice(func(w lock.Waiting) { l.told(i, w) }))
+		m := l.fair(redlatch.WithWaitCallback(func(w lock.Waiting) { l.told(i, w) }))
 		go func() {
 			h, err := m.Lock(t.Context())
 			if err == nil {
@@ -293,7 +293,7 @@ func (l *line) fair(options ...redlatch.LockOption) *fair.Mutex {
 func (l *line) told(i int, w lock.Waiting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.again[i] = l.again[i] || w.Again
+	l.again[i] = l.again[i] || w.Requeued
 }
 
 func (l *line) got(i int) {

@@ -84,7 +84,7 @@ func takeATurn(locks *redlatch.Client, name string, i int) (t turn, err error) {
 	if i%5 == 0 { // gives up, or has it by then
 		time.AfterFunc(rand.N(time.Second), cancel)
 	}
-	m := locks.FairMutex(name, redlatch.WithWaitNotice(func(lock.Waiting) {
+	m := locks.FairMutex(name, redlatch.WithWaitCallback(func(lock.Waiting) {
 		if t.Stood == 0 {
 			t.Stood = time.Now().UnixNano()
 		}

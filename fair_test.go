@@ -86,8 +86,8 @@ func TestFairWaitersOutlastTenHours(t *testing.T) {
 		holder, a, b, c := s.actor(), s.actor(slow), s.actor(slow), s.actor(slow)
 		h := holder.lockFair("door")
 		all := s.line("door", 100, a, b, c)
-		// Every ten seconds they check whether their own client has the lock. At such an instant it may
-		// have it, because others get the lock at that instant.
+		// Every ten seconds they check whether their own client has the lock. At such an instant it
+		// may have it, because others get the lock at that instant.
 		time.Sleep(10*time.Hour + 5*time.Second)
 		for _, w := range all {
 			require.True(s, w.pending())
@@ -165,7 +165,7 @@ func TestAPlainWaiterBehindVeryManyDeadHearsOfTheRelease(t *testing.T) {
 		"force release": func(s *stage, a *actor, h *lock.Hold) {
 			victim, err := a.FairMutex("door").ForceRelease(a.ctx, "")
 			require.NoError(s, err)
-			require.Equal(s, h.Acquisition(), victim)
+			require.Equal(s, h.ID(), victim)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -292,10 +292,10 @@ func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 		var all []*asking
 		for i := range 20 {
 			x := []*actor{a, b}[i%2]
-			all = append(all, x.beginFair(x.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
+			all = append(all, x.beginFair(x.ctx, "door", redlatch.WithWaitCallback(func(w lock.Waiting) {
 				mu.Lock()
 				defer mu.Unlock()
-				again[i] = again[i] || w.Again
+				again[i] = again[i] || w.Requeued
 			})))
 			s.queued("door", int64(i+1))
 		}
@@ -366,8 +366,8 @@ func (s *stage) hintTo(a *actor) (channel, acquisition string) {
 	s.Helper()
 	seen, _, err := a.FairMutex("door").Queue(s.Context(), 0, 1)
 	require.NoError(s, err)
-	client, _, _ := strings.Cut(seen[0].Acquisition, ":")
-	return "redlatch:client:" + client, seen[0].Acquisition
+	client, _, _ := strings.Cut(seen[0].ID, ":")
+	return "redlatch:client:" + client, seen[0].ID
 }
 
 // A flood of messages on the channel does not make the waiter flood Redis. The waiter still gets
@@ -414,7 +414,7 @@ func TestAHintBeforeTheAnswerOfTheJoinIsHeeded(t *testing.T) {
 		go func() { waits <- mustLockFair(t, b, "elsewhere") }() // b listens from now on
 		time.Sleep(time.Second)
 		const late = 500 * time.Millisecond
-		isJoin := func(cmd []string) bool { return lua.Runs(cmd) == "fair/join" }
+		isJoin := func(cmd []string) bool { return lua.ScriptName(cmd) == "fair/join" }
 		join := v.Inject(redistest.Rule{Match: isJoin, Times: 1, Action: redistest.DelayReply(late)})
 		asked := time.Now()
 		got := make(chan *lock.Hold)
@@ -513,7 +513,7 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(a.ctx)
 		told := make(chan struct{})
 		tell := sync.OnceFunc(func() { close(told) })
-		gone := a.beginFair(ctx, "door", redlatch.WithWaitNotice(func(lock.Waiting) { tell() }))
+		gone := a.beginFair(ctx, "door", redlatch.WithWaitCallback(func(lock.Waiting) { tell() }))
 		s.receive(told, "it knows its place, and asks no more")
 		next := s.line("door", 2, b)
 		cancel()
@@ -521,7 +521,7 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 		var facts *redlatch.NotAcquiredError
 		require.ErrorAs(s, err, &facts)
 		require.ErrorIs(s, err, context.Canceled)
-		require.Equal(s, h.Acquisition(), facts.Holder)
+		require.Equal(s, h.ID(), facts.Holder)
 		require.Equal(s, 1, facts.Position)
 		require.GreaterOrEqual(s, facts.Length, 1)
 		require.False(s, facts.Since.IsZero())
@@ -598,7 +598,7 @@ func TestTryLockNeverJumpsTheQueue(t *testing.T) {
 			require.Equal(s, 3, facts.Position)
 			require.Equal(s, 2, facts.Length)
 		}
-		refused(h.Acquisition())
+		refused(h.ID())
 		// The lock is free, and nobody has notified the queue.
 		require.NoError(s, s.admin.Del(s.Context(), "door").Err())
 		_, err := b.FairMutex("door").TryLock(b.ctx)
@@ -615,7 +615,7 @@ func TestTryLockNeverJumpsTheQueue(t *testing.T) {
 func TestPlainAndFairMutexAreOneLock(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(s *stage) {
-		a, b := s.actor(), s.actor(redlatch.WithPoll(500*time.Millisecond), redlatch.WithHeartbeat(1500*time.Millisecond))
+		a, b := s.actor(), s.actor(redlatch.WithPollInterval(500*time.Millisecond), redlatch.WithHeartbeat(1500*time.Millisecond))
 		chain := redlatch.WithOwner(a.ctx)
 		plain, err := a.Mutex("door").Lock(chain)
 		require.NoError(s, err)
@@ -623,7 +623,7 @@ func TestPlainAndFairMutexAreOneLock(t *testing.T) {
 		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
 		inner, err := a.FairMutex("door").Lock(chain)
 		require.NoError(s, err)
-		require.Equal(s, plain.Acquisition(), inner.Acquisition())
+		require.Equal(s, plain.ID(), inner.ID())
 		s.unlock(inner)
 		waits := b.beginFair(b.ctx, "door")
 		s.queued("door", 1)
@@ -678,21 +678,21 @@ func TestOperatorsSeeTheQueueAndRemoveAWaiter(t *testing.T) {
 		require.Equal(s, []string{"first", "second, with blanks"}, []string{seen[0].Description, seen[1].Description})
 		require.Equal(s, heartbeat, seen[0].Heartbeat)
 		require.False(s, seen[1].Since.Before(seen[0].Since))
-		require.Positive(s, seen[0].Left)
+		require.Positive(s, seen[0].HeartbeatLeft)
 
-		did, err := admin.RemoveWaiter(s.Context(), seen[0].Acquisition)
+		did, err := admin.RemoveWaiter(s.Context(), seen[0].ID)
 		require.NoError(s, err)
 		require.True(s, did)
 		err = all[0].failed()
 		require.ErrorIs(s, err, redlatch.ErrRemoved)
 		require.ErrorIs(s, err, redlatch.ErrNotAcquired)
-		did, err = admin.RemoveWaiter(s.Context(), seen[0].Acquisition)
+		did, err = admin.RemoveWaiter(s.Context(), seen[0].ID)
 		require.NoError(s, err)
 		require.False(s, did)
 
 		had, err := admin.ForceRelease(s.Context(), "")
 		require.NoError(s, err)
-		require.Equal(s, h.Acquisition(), had)
+		require.Equal(s, h.ID(), had)
 		s.served(all[1:])
 		require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
 	})
@@ -710,7 +710,7 @@ func TestARemovedWaiterFindsTheNote(t *testing.T) {
 		admin := s.actor().FairMutex("door")
 		seen, _, err := admin.Queue(s.Context(), 0, 10)
 		require.NoError(s, err)
-		did, err := admin.RemoveWaiter(s.Context(), seen[0].Acquisition)
+		did, err := admin.RemoveWaiter(s.Context(), seen[0].ID)
 		require.NoError(s, err)
 		require.True(s, did)
 		require.ErrorIs(s, w.failed(), redlatch.ErrRemoved)
@@ -729,7 +729,7 @@ func TestNoticesSayHowAWaitStands(t *testing.T) {
 		h := holder.lockFair("door")
 		first := s.line("door", 1, a)[0]
 		var heard []string
-		second := b.beginFair(b.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
+		second := b.beginFair(b.ctx, "door", redlatch.WithWaitCallback(func(w lock.Waiting) {
 			heard = append(heard, fmt.Sprintf("%s: %d of %d, %s", w.Name, w.Position, w.Length, w.Holder))
 			require.False(s, w.Since.IsZero())
 		}))
@@ -741,7 +741,7 @@ func TestNoticesSayHowAWaitStands(t *testing.T) {
 		s.unlock(next)
 		s.unlock(second.got())
 		require.Equal(s, []string{
-			"door: 2 of 2, " + h.Acquisition(), "door: 1 of 1, " + next.Acquisition(),
+			"door: 2 of 2, " + h.ID(), "door: 1 of 1, " + next.ID(),
 		}, heard)
 	})
 }
@@ -912,8 +912,8 @@ func TestFair_AServerThatTakesNoWritesLosesNoPlace(t *testing.T) {
 		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(brief))
 		h := holder.lockFair("door")
 		var again atomic.Bool
-		notice := redlatch.WithWaitNotice(func(w lock.Waiting) {
-			if w.Again {
+		notice := redlatch.WithWaitCallback(func(w lock.Waiting) {
+			if w.Requeued {
 				again.Store(true)
 			}
 		})
@@ -996,7 +996,7 @@ func TestFair_ANoticeThatPanicsLeavesNoPlace(t *testing.T) {
 		go func() {
 			defer close(done)
 			defer func() { _ = recover() }()
-			_, _ = a.FairMutex("door", redlatch.WithWaitNotice(func(lock.Waiting) { panic("notice") })).Lock(a.ctx)
+			_, _ = a.FairMutex("door", redlatch.WithWaitCallback(func(lock.Waiting) { panic("notice") })).Lock(a.ctx)
 		}()
 		<-done
 		next := b.beginFair(b.ctx, "door")
@@ -1017,8 +1017,8 @@ func TestFair_ANoticeThatBlocksKeepsTheLockFromNobody(t *testing.T) {
 		holder, a, b := s.actor(), s.actor(), s.actor()
 		h := holder.lockFair("door")
 		shown, blocked, again := make(chan struct{}, 100), make(chan struct{}), atomic.Bool{}
-		first := a.beginFair(a.ctx, "door", redlatch.WithWaitNotice(func(w lock.Waiting) {
-			again.Store(again.Load() || w.Again)
+		first := a.beginFair(a.ctx, "door", redlatch.WithWaitCallback(func(w lock.Waiting) {
+			again.Store(again.Load() || w.Requeued)
 			shown <- struct{}{}
 			<-blocked
 		}))

@@ -56,7 +56,7 @@ func drop(t testing.TB, ctx context.Context, m *reentrant.Mutex) (acquisition, s
 	h, err := m.Lock(ctx)
 	site = here(-1)
 	require.NoError(t, err)
-	return h.Acquisition(), site
+	return h.ID(), site
 }
 
 // here is file:line of its caller, moved by offset lines.
@@ -89,7 +89,7 @@ func newGarbage(t *testing.T) *garbage {
 
 func newGarbageOn(t *testing.T, s *redistest.Server, rdb *redis.Client) *garbage {
 	g := &garbage{T: t, log: newRecords()}
-	g.locks = locksOn(t, rdb, g.log.option(), redlatch.WithLease(5*time.Second), redlatch.WithRenewal(20*time.Millisecond))
+	g.locks = locksOn(t, rdb, g.log.option(), redlatch.WithLease(5*time.Second), redlatch.WithRenewInterval(20*time.Millisecond))
 	g.other = locksOn(t, s.Client(t))
 	return g
 }
@@ -224,7 +224,7 @@ func TestNestedHoldDroppedWhileTheOuterLives(t *testing.T) {
 	outer := mustLock(t, t.Context(), m)
 	_, site := drop(t, outer.Context(), m)
 	report := g.log.collected(t, name)
-	require.Equal(t, outer.Acquisition(), report["acquisition"])
+	require.Equal(t, outer.ID(), report["acquisition"])
 	require.Equal(t, site, filepath.Base(report["acquired_at"]))
 	require.NotContains(t, report["message"], "not renewed")
 
@@ -306,7 +306,7 @@ func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 		g.log.collected(t, name)
 		require.ErrorIs(t, other.Unlock(t.Context()), redlatch.ErrNotHeld)
 		again := mustLock(t, chain, m)
-		require.Equal(t, other.Acquisition(), again.Acquisition())
+		require.Equal(t, other.ID(), again.ID())
 		require.NoError(t, again.Unlock(t.Context()))
 		isFree(t, g.other.Mutex(name))
 	})
@@ -314,7 +314,7 @@ func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 		t.Parallel()
 		g := newGarbage(t)
 		name := redistest.Name(t)
-		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name, redlatch.WithLease(10*time.Second), redlatch.WithRenewal(20*time.Millisecond))
+		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name, redlatch.WithLease(10*time.Second), redlatch.WithRenewInterval(20*time.Millisecond))
 		drop(t, chain, m)
 		g.log.collected(t, name)
 		again := mustLock(t, chain, m)

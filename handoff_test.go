@@ -30,7 +30,7 @@ func TestOwnerReentersAndOthersDoNot(t *testing.T) {
 			inner, err := a.Mutex("door").TryLock(ctx)
 			require.NoError(s, err, name)
 			require.Equal(s, outer.Fence(), inner.Fence())
-			require.Equal(s, outer.Acquisition(), inner.Acquisition())
+			require.Equal(s, outer.ID(), inner.ID())
 			s.unlock(inner)
 		}
 		strangers := map[string]context.Context{
@@ -157,7 +157,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
 				const waiters = 20
-				a := s.actor(redlatch.WithTurns(turns))
+				a := s.actor(redlatch.WithMaxLocalGrants(turns))
 				hold := a.lock("door")
 				order := make(chan int, waiters)
 				var released sync.WaitGroup
@@ -188,7 +188,7 @@ func TestTurnsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
 		const turns, waiters = 3, 30
 		var mu sync.Mutex
 		var grants []int
-		clients := []*actor{s.actor(redlatch.WithTurns(turns)), s.actor(redlatch.WithTurns(turns))}
+		clients := []*actor{s.actor(redlatch.WithMaxLocalGrants(turns)), s.actor(redlatch.WithMaxLocalGrants(turns))}
 		gatekeeper := s.actor()
 		hold := gatekeeper.lock("door")
 		var all sync.WaitGroup
@@ -320,7 +320,7 @@ func TestGivingUpAtTheMomentOfTheHandOver(t *testing.T) {
 		t.Run(fmt.Sprint("turns=", turns), func(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
-				a := s.actor(redlatch.WithTurns(turns))
+				a := s.actor(redlatch.WithMaxLocalGrants(turns))
 				start := time.Now()
 				for range 150 {
 					hold := a.lock("door")
@@ -363,7 +363,7 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const waiters = 20
-		a := s.actor(redlatch.WithTurns(waiters + 1))
+		a := s.actor(redlatch.WithMaxLocalGrants(waiters + 1))
 		before := a.scripts.Load()
 		s.unlock(a.lock("door"))
 		require.Equal(s, int64(2), a.scripts.Load()-before, "lock and unlock")
@@ -408,7 +408,7 @@ func TestTurnsBeginAnewWithEachGrantOfRedis(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const turns, rounds = 3, 4
-		a := s.actor(redlatch.WithTurns(turns))
+		a := s.actor(redlatch.WithMaxLocalGrants(turns))
 		before := a.scripts.Load()
 		hold := a.lock("door")
 		var waits []*asking
@@ -453,7 +453,7 @@ func TestWaitForOneselfIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const after = 10 * time.Second
-		a := s.actor(redlatch.WithSelfWaitWarning(after))
+		a := s.actor(redlatch.WithSelfDeadlockWarning(after))
 		outer := a.lockHere("door")
 		ctx, cancel := context.WithCancel(a.ctx)
 		waits := a.begin(ctx, "door") // not outer.Context()
@@ -508,7 +508,7 @@ func TestWaitForOneselfIsLoggedOnceQueuedAndLeading(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const after = 10 * time.Second
-		a, b := s.actor(redlatch.WithSelfWaitWarning(after)), s.actor()
+		a, b := s.actor(redlatch.WithSelfDeadlockWarning(after)), s.actor()
 		first := a.lock("door")
 		ctx, cancel := context.WithCancel(a.ctx)
 		waits := a.begin(ctx, "door")
@@ -538,7 +538,7 @@ func TestWaitForOneselfIsLoggedOnceQueuedAndLeading(t *testing.T) {
 func TestWaitForOthersIsNotLogged(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		a, b := s.actor(redlatch.WithSelfWaitWarning(time.Second)), s.actor()
+		a, b := s.actor(redlatch.WithSelfDeadlockWarning(time.Second)), s.actor()
 		hold := b.lock("door")
 		waits := a.begin(a.ctx, "door")
 		time.Sleep(time.Minute)
@@ -610,7 +610,7 @@ func TestATryThatFindsItsOwnChainReenters(t *testing.T) {
 		first, err := s.mu.TryLock(chain)
 		require.NoError(t, err)
 		require.NoError(t, <-slower)
-		require.Equal(t, first.Acquisition(), second.Acquisition())
+		require.Equal(t, first.ID(), second.ID())
 		s.unlock(second)
 		s.unlock(first)
 		s.nothingLeft()

@@ -52,7 +52,8 @@ func mustLock(t testing.TB, ctx context.Context, m *reentrant.Mutex) *lock.Hold 
 }
 
 // keepHandle keeps a handle until the test ends. The garbage collector must not find one that a
-// bubble dropped: its cleanup would close channels of the bubble from outside, which ends the process.
+// bubble dropped: its cleanup would close channels of the bubble from outside, which ends the
+// process.
 func keepHandle(t testing.TB, h *lock.Hold) { t.Cleanup(func() { runtime.KeepAlive(h) }) }
 
 func isClosed(c <-chan struct{}) bool {
@@ -137,7 +138,7 @@ func TestLockHeldForTenHoursStaysHeld(t *testing.T) {
 			stillHeld(t, h)
 			require.Positive(t, v.Server.TTL("long job"))
 		}
-		require.Equal(t, "1", v.Server.HGet("long job", h.Acquisition()), "it is the same acquisition all the time")
+		require.Equal(t, "1", v.Server.HGet("long job", h.ID()), "it is the same acquisition all the time")
 		require.NoError(t, h.Unlock(t.Context()))
 		require.False(t, v.Server.Exists("long job"))
 	})
@@ -188,7 +189,7 @@ func TestWithoutRenewalLossIsStillNoticed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		locks := locksOn(t, v.Client(), redlatch.WithRenewal(time.Second), redlatch.WithoutRenewal())
+		locks := locksOn(t, v.Client(), redlatch.WithRenewInterval(time.Second), redlatch.WithoutRenewal())
 		h := mustLock(t, t.Context(), locks.Mutex("a"))
 		start := time.Now()
 		v.Server.Del("a")
@@ -271,7 +272,7 @@ func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func(
 	require.Equal(t, trusted, at)
 	require.GreaterOrEqual(t, v.Server.TTL("a"), margin, "the server still keeps it")
 	require.True(t, isClosed(inner.Lost()), "all holds are told")
-	require.Equal(t, h.Acquisition(), lost.Acquisition)
+	require.Equal(t, h.ID(), lost.ID)
 
 	// Redis is back before the lease has ended, and so is the key. The hold stays lost.
 	end()
@@ -330,8 +331,8 @@ func TestRenewalIsOfNoUseToAnybodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		first := locksOn(t, v.Client(), redlatch.WithLease(10*time.Minute), redlatch.WithRenewal(time.Second))
-		second := locksOn(t, v.Client(), redlatch.WithLease(time.Minute), redlatch.WithRenewal(30*time.Second))
+		first := locksOn(t, v.Client(), redlatch.WithLease(10*time.Minute), redlatch.WithRenewInterval(time.Second))
+		second := locksOn(t, v.Client(), redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(30*time.Second))
 		var lost []*lock.Hold
 		for _, name := range []string{"taken over", "gone"} {
 			lost = append(lost, mustLock(t, t.Context(), first.Mutex(name)))
@@ -421,7 +422,7 @@ func TestOutageShorterThanTheLeaseIsInvisible(t *testing.T) {
 
 func invisible(o *outage, refusing bool, begin func(o *outage) (end func())) {
 	log := newRecords()
-	locks := locksOn(o, o.proxy.Client(), log.option(), redlatch.WithLease(blipLease), redlatch.WithRenewal(blipLease/10))
+	locks := locksOn(o, o.proxy.Client(), log.option(), redlatch.WithLease(blipLease), redlatch.WithRenewInterval(blipLease/10))
 	m := locks.Mutex(redistest.Name(o))
 	h := mustLock(o, o.Context(), m)
 	inner := mustLock(o, h.Context(), m)
@@ -442,7 +443,7 @@ func invisible(o *outage, refusing bool, begin func(o *outage) (end func())) {
 	stillHeld(o, inner)
 	info, err := m.Inspect(o.Context())
 	require.NoError(o, err)
-	require.Equal(o, h.Acquisition(), info.Holder)
+	require.Equal(o, h.ID(), info.Holder)
 	require.Equal(o, h.Fence(), info.Fence)
 	require.NoError(o, inner.Unlock(o.Context()))
 	require.NoError(o, h.Unlock(o.Context()))
@@ -497,7 +498,7 @@ func TestShortFaultsAreInvisible(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
 			o := &outage{t, s, redistest.NewProxy(t, s.Addr())}
-			locks := locksOn(t, o.proxy.Client(), redlatch.WithLease(blipLease), redlatch.WithRenewal(50*time.Millisecond))
+			locks := locksOn(t, o.proxy.Client(), redlatch.WithLease(blipLease), redlatch.WithRenewInterval(50*time.Millisecond))
 			m := locks.Mutex(redistest.Name(t))
 			h := mustLock(t, t.Context(), m)
 			for range 10 {
@@ -518,7 +519,7 @@ func TestShortFaultsAreInvisible(t *testing.T) {
 func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	locks := locksOn(t, s.Client(t), redlatch.WithLease(4*time.Second), redlatch.WithRenewal(400*time.Millisecond))
+	locks := locksOn(t, s.Client(t), redlatch.WithLease(4*time.Second), redlatch.WithRenewInterval(400*time.Millisecond))
 	name := redistest.Name(t)
 	h := mustLock(t, t.Context(), locks.Mutex(name))
 	var ends int64 // of the server's lease, by the clock of this machine
@@ -622,7 +623,7 @@ func TestNoRenewalOutlivesUnlock(t *testing.T) {
 				if c.model {
 					rdb.AddHook(&modelServer{locks: make(map[string]modelLock)})
 				}
-				unlocksAndRenewals(t, locksOn(t, rdb, redlatch.WithLease(100*time.Millisecond), redlatch.WithRenewal(10*time.Millisecond)), wire, c.cycles)
+				unlocksAndRenewals(t, locksOn(t, rdb, redlatch.WithLease(100*time.Millisecond), redlatch.WithRenewInterval(10*time.Millisecond)), wire, c.cycles)
 				for _, key := range v.Server.Keys() {
 					require.Contains(t, key, "redisson_lock_token:")
 				}
@@ -648,7 +649,7 @@ func unlocksAndRenewals(t *testing.T, locks *redlatch.Client, wire *renewals, cy
 				if !assert.NoError(t, h.Unlock(context.Background())) {
 					return
 				}
-				wire.unlocked(h.Acquisition())
+				wire.unlocked(h.ID())
 			}
 		})
 	}
@@ -681,7 +682,7 @@ func (s *modelServer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func (s *modelServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
-		script := lua.Runs([]string{args[0].(string), args[1].(string)})
+		script := lua.ScriptName([]string{args[0].(string), args[1].(string)})
 		keys := args[2].(int)
 		cmd.(interface{ SetVal(any) }).SetVal(s.run(script, args[3:3+keys], args[3+keys:]))
 		return nil

@@ -41,9 +41,9 @@ func requireBad(t testing.TB, err error, what string, value any) {
 	requireOnly(t, redlatch.ErrConfig, err)
 	var bad *redlatch.ConfigError
 	require.ErrorAs(t, err, &bad)
-	require.Equal(t, what, bad.What)
+	require.Equal(t, what, bad.Setting)
 	require.Equal(t, value, bad.Value)
-	require.NotEmpty(t, bad.Why)
+	require.NotEmpty(t, bad.Reason)
 	require.Contains(t, err.Error(), what)
 	require.Less(t, len(err.Error()), 600, "a bad value does not flood the log")
 	requireShowable(t, err)
@@ -121,8 +121,8 @@ func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 	requireBad(t, err, "lock name", "svc:"+strings.Repeat("x", 509))
 	require.NoError(t, prefixed.Close(t.Context()))
 
-	// The library checks a name together with its prefix. So a name that begins like the library's own
-	// keys reaches none of them.
+	// The library checks a name together with its prefix. So a name that begins like the library's
+	// own keys reaches none of them.
 	prefixed, err = redlatch.New(unused(t), redlatch.WithPrefix("redlatch:"))
 	require.NoError(t, err)
 	for _, name := range []string{"queue:{a}", "alive::{a}b", "permits:{a}", "holders:{a}", "permits-queue:{a}", "permits-alive:{a}"} {
@@ -171,23 +171,23 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithLease(time.Second + time.Microsecond)), "lease", time.Second + time.Microsecond},
 		{with(redlatch.WithLease(366 * 24 * time.Hour)), "lease", 366 * 24 * time.Hour},
 		{with(redlatch.WithLease(1<<63 - 1)), "lease", time.Duration(1<<63 - 1)},
-		{with(redlatch.WithRenewal(0)), what, time.Duration(0)},
-		{with(redlatch.WithRenewal(10)), what, time.Duration(10)}, // the caller meant milliseconds
-		{with(redlatch.WithRenewal(10*time.Millisecond - 1)), what, 10*time.Millisecond - 1},
-		{with(redlatch.WithRenewal(-time.Second)), what, -time.Second},
-		{with(redlatch.WithRenewal(math.MinInt64)), what, time.Duration(math.MinInt64)},
-		{with(redlatch.WithRenewal(15*time.Second + time.Nanosecond)), what, 15*time.Second + time.Nanosecond},
-		{with(redlatch.WithLease(time.Second), redlatch.WithRenewal(time.Second)), what, time.Second},
-		{with(redlatch.WithPoll(0)), "poll bound", time.Duration(0)},
-		{with(redlatch.WithPoll(-1)), "poll bound", time.Duration(-1)},
-		{with(redlatch.WithPoll(2000)), "poll bound", time.Duration(2000)},
-		{with(redlatch.WithPoll(10*time.Millisecond - 1)), "poll bound", 10*time.Millisecond - 1},
+		{with(redlatch.WithRenewInterval(0)), what, time.Duration(0)},
+		{with(redlatch.WithRenewInterval(10)), what, time.Duration(10)}, // the caller meant milliseconds
+		{with(redlatch.WithRenewInterval(10*time.Millisecond - 1)), what, 10*time.Millisecond - 1},
+		{with(redlatch.WithRenewInterval(-time.Second)), what, -time.Second},
+		{with(redlatch.WithRenewInterval(math.MinInt64)), what, time.Duration(math.MinInt64)},
+		{with(redlatch.WithRenewInterval(15*time.Second + time.Nanosecond)), what, 15*time.Second + time.Nanosecond},
+		{with(redlatch.WithLease(time.Second), redlatch.WithRenewInterval(time.Second)), what, time.Second},
+		{with(redlatch.WithPollInterval(0)), "poll bound", time.Duration(0)},
+		{with(redlatch.WithPollInterval(-1)), "poll bound", time.Duration(-1)},
+		{with(redlatch.WithPollInterval(2000)), "poll bound", time.Duration(2000)},
+		{with(redlatch.WithPollInterval(10*time.Millisecond - 1)), "poll bound", 10*time.Millisecond - 1},
 		{with(redlatch.WithMaxHold(3600)), "maximum hold time", time.Duration(3600)},
-		{with(redlatch.WithSelfWaitWarning(60)), "self-wait warning", time.Duration(60)},
-		{with(redlatch.WithTurns(0)), "turns in a row", 0},
-		{with(redlatch.WithTurns(-3)), "turns in a row", -3},
+		{with(redlatch.WithSelfDeadlockWarning(60)), "self-wait warning", time.Duration(60)},
+		{with(redlatch.WithMaxLocalGrants(0)), "turns in a row", 0},
+		{with(redlatch.WithMaxLocalGrants(-3)), "turns in a row", -3},
 		{with(redlatch.WithMaxHold(-1)), "maximum hold time", time.Duration(-1)},
-		{with(redlatch.WithSelfWaitWarning(-1)), "self-wait warning", time.Duration(-1)},
+		{with(redlatch.WithSelfDeadlockWarning(-1)), "self-wait warning", time.Duration(-1)},
 	} {
 		var forClient []redlatch.Option
 		for _, o := range c.options {
@@ -213,9 +213,9 @@ func TestSettingsAtTheirBoundsAreAccepted(t *testing.T) {
 	for _, options := range [][]redlatch.Option{
 		{redlatch.WithLease(100 * time.Millisecond)},
 		{redlatch.WithLease(365 * 24 * time.Hour)},
-		{redlatch.WithLease(time.Second), redlatch.WithRenewal(500 * time.Millisecond)},
-		{redlatch.WithRenewal(10 * time.Millisecond), redlatch.WithPoll(10 * time.Millisecond), redlatch.WithMaxHold(100 * time.Millisecond)},
-		{redlatch.WithSelfWaitWarning(10 * time.Millisecond), redlatch.WithTurns(1), redlatch.WithMaxHold(0), redlatch.WithSelfWaitWarning(0)},
+		{redlatch.WithLease(time.Second), redlatch.WithRenewInterval(500 * time.Millisecond)},
+		{redlatch.WithRenewInterval(10 * time.Millisecond), redlatch.WithPollInterval(10 * time.Millisecond), redlatch.WithMaxHold(100 * time.Millisecond)},
+		{redlatch.WithSelfDeadlockWarning(10 * time.Millisecond), redlatch.WithMaxLocalGrants(1), redlatch.WithMaxHold(0), redlatch.WithSelfDeadlockWarning(0)},
 		{redlatch.WithDescription(""), redlatch.WithFenceRetention(0), redlatch.WithPrefix("")},
 		{redlatch.WithFenceRetention(time.Second)},
 		{redlatch.WithDescription(strings.Repeat("x", 256))},

@@ -75,10 +75,10 @@ func TestTheLimitsOfTheFenceRetention(t *testing.T) {
 func TestAWaitNoticeCanBeTakenBack(t *testing.T) {
 	var s settings.Lock
 	var told lock.Waiting
-	WithWaitNotice(func(w lock.Waiting) { told = w }).applyLock(&s)
+	WithWaitCallback(func(w lock.Waiting) { told = w }).applyLock(&s)
 	s.Notice(settings.Waiting{Name: "orders", Position: 2})
 	require.Equal(t, lock.Waiting{Name: "orders", Position: 2}, told)
-	WithWaitNotice(nil).applyLock(&s)
+	WithWaitCallback(nil).applyLock(&s)
 	require.Nil(t, s.Notice)
 }
 

@@ -84,7 +84,7 @@ func watch(p *redistest.Proxy, name string) *asks {
 
 // requestFor is the id in a command that requests a lock or a place of that name.
 func requestFor(cmd []string, name string) string {
-	switch lua.Runs(cmd) {
+	switch lua.ScriptName(cmd) {
 	case "mutex/acquire", "fair/join", "semaphore/acquire":
 	default:
 		return ""

@@ -49,19 +49,19 @@ var thefts = map[string]func(s *theft, h *lock.Hold){
 	"ForceRelease of anybody": func(s *theft, h *lock.Hold) {
 		had, err := s.other.Mutex(s.name).ForceRelease(s.Context(), "")
 		require.NoError(s, err)
-		require.Equal(s, h.Acquisition(), had)
+		require.Equal(s, h.ID(), had)
 	},
 	"ForceRelease of the holder": func(s *theft, h *lock.Hold) {
-		had, err := s.other.Mutex(s.name).ForceRelease(s.Context(), h.Acquisition())
+		had, err := s.other.Mutex(s.name).ForceRelease(s.Context(), h.ID())
 		require.NoError(s, err)
-		require.Equal(s, h.Acquisition(), had)
+		require.Equal(s, h.ID(), had)
 	},
 	"a key of another type": func(s *theft, _ *lock.Hold) {
 		s.do("DEL", s.name)
 		s.do("SET", s.name, "somebody's text", "PX", 60_000)
 	},
 	"the field of another": func(s *theft, h *lock.Hold) {
-		s.do("HDEL", s.name, h.Acquisition())
+		s.do("HDEL", s.name, h.ID())
 		s.do("HSET", s.name, "somebody:1", 1)
 		s.do("PEXPIRE", s.name, 60_000)
 	},
@@ -76,8 +76,8 @@ func TestEveryLossIsToldAtTheNextRenewal(t *testing.T) {
 				v := redistest.Bubble(t)
 				at := losing(&theft{
 					T: t, name: "a", admin: v.Client(),
-					holder: locksOn(t, v.Client(), redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal)),
-					other:  locksOn(t, v.Client(), redlatch.WithLease(time.Minute), redlatch.WithPoll(lossRenewal)),
+					holder: locksOn(t, v.Client(), redlatch.WithLease(lossLease), redlatch.WithRenewInterval(lossRenewal)),
+					other:  locksOn(t, v.Client(), redlatch.WithLease(time.Minute), redlatch.WithPollInterval(lossRenewal)),
 				}, steal)
 				require.LessOrEqual(t, at, lossRenewal)
 			})
@@ -96,8 +96,8 @@ func TestEveryLossIsToldAtTheNextRenewal(t *testing.T) {
 func theftOn(t *testing.T, server *redistest.Server) *theft {
 	return &theft{
 		T: t, name: redistest.Name(t), admin: server.Control(),
-		holder: locksOn(t, server.Client(t), redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal)),
-		other:  locksOn(t, server.Client(t), redlatch.WithLease(time.Minute), redlatch.WithPoll(lossRenewal)),
+		holder: locksOn(t, server.Client(t), redlatch.WithLease(lossLease), redlatch.WithRenewInterval(lossRenewal)),
+		other:  locksOn(t, server.Client(t), redlatch.WithLease(time.Minute), redlatch.WithPollInterval(lossRenewal)),
 		crash: func() {
 			server.Kill()
 			server.Restart()
@@ -154,7 +154,7 @@ func losing(s *theft, steal func(*theft, *lock.Hold)) time.Duration {
 		s.do("DEL", s.name)
 	}
 	again := mustLock(s, chain, m)
-	require.NotEqual(s, outer.Acquisition(), again.Acquisition())
+	require.NotEqual(s, outer.ID(), again.ID())
 	require.Greater(s, again.Fence(), outer.Fence())
 	if next != nil {
 		require.Greater(s, again.Fence(), next.Fence())
@@ -171,7 +171,7 @@ func (s *theft) lost(err error, h *lock.Hold) {
 	var lost *redlatch.LostError
 	require.ErrorAs(s, err, &lost)
 	require.Equal(s, s.name, lost.Name)
-	require.Equal(s, h.Acquisition(), lost.Acquisition)
+	require.Equal(s, h.ID(), lost.ID)
 	require.Equal(s, lossLease, lost.Lease)
 	require.Positive(s, lost.Age)
 	require.NotEmpty(s, lost.Reason)
@@ -238,14 +238,14 @@ func TestForceReleaseSparesWhomItDoesNotExpect(t *testing.T) {
 		require.NoError(t, gone.Unlock(t.Context()))
 		h := mustLock(t, t.Context(), locks.Mutex("a"))
 
-		had, err := admin.Mutex("a").ForceRelease(t.Context(), gone.Acquisition())
+		had, err := admin.Mutex("a").ForceRelease(t.Context(), gone.ID())
 		var facts *redlatch.NotAcquiredError
 		require.ErrorAs(t, err, &facts)
-		require.Equal(t, h.Acquisition(), facts.Holder)
-		require.Equal(t, h.Acquisition(), had)
+		require.Equal(t, h.ID(), facts.Holder)
+		require.Equal(t, h.ID(), had)
 		had, err = admin.Mutex("a").ForceRelease(t.Context(), "nobody's")
 		require.ErrorAs(t, err, &facts)
-		require.Equal(t, h.Acquisition(), had)
+		require.Equal(t, h.ID(), had)
 		time.Sleep(time.Hour)
 		stillHeld(t, h)
 		require.NoError(t, h.Unlock(t.Context()))
@@ -299,7 +299,7 @@ func holderWorker() error {
 	}
 	ctx := outer.Context()
 	say, hear := json.NewEncoder(os.Stdout), bufio.NewReader(os.Stdin)
-	if err := say.Encode(found{Acquisition: outer.Acquisition(), Fence: outer.Fence(), Trusted: outer.Trusted()}); err != nil {
+	if err := say.Encode(found{Acquisition: outer.ID(), Fence: outer.Fence(), Trusted: outer.Trusted()}); err != nil {
 		return err
 	}
 	if _, err := hear.ReadString('\n'); err != nil {
@@ -361,7 +361,7 @@ func TestHolderStoppedBeyondItsLeaseTouchesNothing(t *testing.T) {
 	stillHeld(t, next)
 	info, err := locks.Mutex(name).Inspect(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, next.Acquisition(), info.Holder)
+	require.Equal(t, next.ID(), info.Holder)
 	require.Equal(t, 1, info.Holds)
 
 	w.say()
@@ -450,7 +450,7 @@ func TestALossIsToldThoughACommandHangs(t *testing.T) {
 	for name, command := range commands {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+				s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewInterval(lossRenewal))
 				chain := redlatch.WithOwner(context.Background())
 				outer := s.lock(chain)
 				inner := s.lock(chain)

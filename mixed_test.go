@@ -48,7 +48,7 @@ func (a *actor) loop(name string, goroutines int) (turns *atomic.Int64, stop fun
 // next after the grants that a client may have in a row.
 func TestPlainLockersDoNotGetAheadOfAFairQueue(t *testing.T) {
 	t.Parallel()
-	const perClient = 8 // WithTurns by default
+	const perClient = 8 // WithMaxLocalGrants by default
 	cases := map[string]struct{ others, goroutines, bound int }{
 		"another client, one goroutine":   {1, 1, 1},
 		"another client, some goroutines": {1, 4, perClient},
@@ -105,7 +105,7 @@ func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 		"force release": func(s *stage, _ *actor, h *lock.Hold) {
 			victim, err := s.actor().Mutex("door").ForceRelease(s.Context(), "")
 			require.NoError(s, err)
-			require.Equal(s, h.Acquisition(), victim)
+			require.Equal(s, h.ID(), victim)
 		},
 		"a key that was deleted, and a TryLock": func(s *stage, _ *actor, _ *lock.Hold) {
 			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
@@ -183,7 +183,7 @@ func TestAPlainWaiterFindsDeadFairOnesAtItsPoll(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const short, poll = 100 * time.Millisecond, 20 * time.Second
-		holder, a := s.actor(), s.actor(redlatch.WithPoll(poll))
+		holder, a := s.actor(), s.actor(redlatch.WithPollInterval(poll))
 		h := holder.lock("door")
 		waits := a.begin(a.ctx, "door").asked(2)
 		for range 3 {

@@ -33,7 +33,7 @@ func TestNamesThatDifferByBracesAreDifferentLocks(t *testing.T) {
 					o = other.lock(names[1])
 					_, err := holder.FairMutex(names[1]).TryLock(holder.ctx)
 					require.ErrorIs(s, err, redlatch.ErrNotAcquired)
-					_, err = other.Mutex(names[1]).ForceRelease(other.ctx, o.Acquisition())
+					_, err = other.Mutex(names[1]).ForceRelease(other.ctx, o.ID())
 					require.NoError(s, err)
 					require.ErrorIs(s, o.Unlock(context.Background()), redlatch.ErrLost)
 				}
@@ -114,7 +114,7 @@ func TestAPrefixIsAPartOfTheName(t *testing.T) {
 		var busy *redlatch.NotAcquiredError
 		require.ErrorAs(s, err, &busy)
 		require.Equal(s, "svc:door", busy.Name)
-		require.Equal(s, h.Acquisition(), busy.Holder)
+		require.Equal(s, h.ID(), busy.Holder)
 		s.unlock(h)
 	})
 }

@@ -100,7 +100,7 @@ func TestAQueueThatMovesHidesNobody(t *testing.T) {
 				require.Equal(t, waiters-leave, length)
 				count := map[string]int{}
 				for _, w := range seen {
-					count[w.Acquisition]++
+					count[w.ID]++
 				}
 				for i := leave; i < waiters; i++ {
 					require.Equal(t, 1, count[fmt.Sprintf("22222222-2222-2222-2222-222222222222:%d", i)])
@@ -212,7 +212,7 @@ func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
 					lost.Skip = 0
 				}
 				fault := link.Inject(lost)
-				did, err := operator.RemoveWaiter(t.Context(), seen[0].Acquisition)
+				did, err := operator.RemoveWaiter(t.Context(), seen[0].ID)
 				require.NoError(t, err)
 				require.Equal(t, removed, did)
 				require.Equal(t, 1, fault.Bites())
@@ -245,7 +245,7 @@ func TestARemovedWaiterIsToldAfterALongCutOff(t *testing.T) {
 		seen, _, err := operator.Queue(t.Context(), 0, 1)
 		require.NoError(t, err)
 		link.Down()
-		did, err := operator.RemoveWaiter(t.Context(), seen[0].Acquisition)
+		did, err := operator.RemoveWaiter(t.Context(), seen[0].ID)
 		require.NoError(t, err)
 		require.True(t, did)
 		time.Sleep(59 * time.Minute)
@@ -310,13 +310,13 @@ func TestAForcedReleaseWithALostReplyClaimsNothing(t *testing.T) {
 					a, b, operator := of(locksOn(t, v.Client())), of(locksOn(t, v.Client())), of(locksOn(t, link.Client()))
 					first, err := a.Lock(t.Context())
 					require.NoError(t, err)
-					was := first.Acquisition()
+					was := first.ID()
 					require.NoError(t, first.Unlock(t.Context()))
 					second, err := b.Lock(t.Context())
 					require.NoError(t, err)
 					who, err := operator.ForceRelease(t.Context(), was)
 					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-					require.Equal(t, second.Acquisition(), who)
+					require.Equal(t, second.ID(), who)
 
 					fault := link.Inject(redistest.Rule{Match: isForce, Times: 1, Action: action})
 					who, err = operator.ForceRelease(t.Context(), was)

@@ -61,9 +61,9 @@ func (c *config) check() error {
 	}
 	switch {
 	case c.log == nil:
-		return &lockerr.ConfigError{What: "logger", Value: c.log, Why: "must not be nil"}
+		return &lockerr.ConfigError{Setting: "logger", Value: c.log, Reason: "must not be nil"}
 	case c.fenceRetention != 0 && c.fenceRetention < minRetention || c.fenceRetention%time.Millisecond != 0:
-		return &lockerr.ConfigError{What: "fence retention", Value: c.fenceRetention, Why: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
+		return &lockerr.ConfigError{Setting: "fence retention", Value: c.fenceRetention, Reason: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
 	}
 	set := c.lock // checked as it is: an interval that was not set follows the lease of each lock
 	return set.Complete()
@@ -91,10 +91,10 @@ func WithLease(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Lease = d })
 }
 
-// WithRenewal sets the time between renewals. At least 10 ms and at most half the
+// WithRenewInterval sets the time between renewals. At least 10 ms and at most half the
 // lease. Defaults to a third of the lease, so that two renewals may fail before trust
 // ends.
-func WithRenewal(every time.Duration) LockOption {
+func WithRenewInterval(every time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.RenewInterval, s.DefaultInterval = every, false })
 }
 
@@ -111,32 +111,32 @@ func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.MaxHold = d })
 }
 
-// WithPoll sets the longest time that a waiter of a plain mutex goes without asking
+// WithPollInterval sets the longest time that a waiter of a plain mutex goes without asking
 // Redis. Normally a message wakes the waiter. Polling is for lost messages, and for
 // servers that do not allow pub/sub. With a shorter poll, a waiter finds a missed release
 // sooner. Each poll costs one command per client and name. While a goroutine of the same
-// client holds the lock, its waiters do not ask: the renewals of that hold do (WithRenewal).
+// client holds the lock, its waiters do not ask: the renewals of that hold do (WithRenewInterval).
 // So they learn of a ForceRelease at its next renewal. At least 10 ms. Defaults to 2 s.
-func WithPoll(d time.Duration) LockOption {
+func WithPollInterval(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.PollInterval = d })
 }
 
-// WithTurns sets how many grants of a plain mutex in a row may go to one client before
+// WithMaxLocalGrants sets how many grants of a plain mutex in a row may go to one client before
 // it releases the lock for other clients. More grants in a row give more throughput,
 // because a local handoff costs one command and no message. Fewer let other clients wait
 // less. At least 1. Defaults to 8.
-func WithTurns(n int) LockOption {
+func WithMaxLocalGrants(n int) LockOption {
 	return lockOption(func(s *settings.Lock) { s.MaxLocalGrants = n })
 }
 
-// WithSelfWaitWarning sets when the client logs the self-deadlock warning: after a wait
+// WithSelfDeadlockWarning sets when the client logs the self-deadlock warning: after a wait
 // this long for a lock that the same client holds. The client logs each such wait once,
 // and says where the lock was acquired. Usually the program waits for itself: it holds
 // the lock and locks it again with a context other than that of its hold. To fix that,
 // pass on the context of the hold ([lock.Hold.Context], or the one that Do gives), or make
 // one owner of the whole call chain ([WithOwner]). The client also logs goroutines that
 // wait for each other. 0 turns the warning off; otherwise at least 10 ms. Defaults to 10 s.
-func WithSelfWaitWarning(after time.Duration) LockOption {
+func WithSelfDeadlockWarning(after time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.SelfDeadlockAfter = after })
 }
 
@@ -156,14 +156,14 @@ func WithHeartbeat(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Heartbeat = d })
 }
 
-// WithWaitNotice sets a function that Lock calls while it waits in a queue. Lock calls it
+// WithWaitCallback sets a function that Lock calls while it waits in a queue. Lock calls it
 // when it gets its place, and when a heartbeat shows that the position, the length of the
 // queue or the holder has changed. The waiting goroutine calls notice, so Lock does not
 // return while notice runs, and notice must return soon. If the lock is granted while
 // notice blocks, the grant ends after at most one heartbeat and the lock goes to the next
 // waiter. The blocked waiter queues again when notice returns. Plain mutexes have no
 // queue and do not call notice.
-func WithWaitNotice(notice func(lock.Waiting)) LockOption {
+func WithWaitCallback(notice func(lock.Waiting)) LockOption {
 	return lockOption(func(s *settings.Lock) {
 		s.Notice = nil
 		if notice != nil {

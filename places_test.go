@@ -249,7 +249,7 @@ func questionGoesWrong(t *testing.T, by locker, heartbeat time.Duration, action 
 	a, c := locksOn(t, v.Client()), locksOn(t, v.Client(), redlatch.WithHeartbeat(heartbeat))
 	lost := false
 	b := locksOn(t, link.Client(), redlatch.WithHeartbeat(heartbeat),
-		redlatch.WithWaitNotice(func(w lock.Waiting) { lost = lost || w.Again }))
+		redlatch.WithWaitCallback(func(w lock.Waiting) { lost = lost || w.Requeued }))
 	held, err := by(t.Context(), a, "door")
 	require.NoError(t, err)
 	order := make(chan string, 2)
@@ -365,7 +365,7 @@ func TestAnUnlockThatFreedTheLockSaysSo(t *testing.T) {
 				}
 				deadWaiters(t, v.Client(), "door", 1200)
 				fault := link.Inject(redistest.Rule{
-					Match: func(cmd []string) bool { return lua.Runs(cmd) == "fair/leave" }, Skip: 1, Action: action,
+					Match: func(cmd []string) bool { return lua.ScriptName(cmd) == "fair/leave" }, Skip: 1, Action: action,
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -401,7 +401,7 @@ func deadWaiters(t *testing.T, rdb *redis.Client, name string, n int) {
 
 // takesAGrant matches the command of a waiter that takes over its grant.
 func takesAGrant(cmd []string) bool {
-	switch lua.Runs(cmd) {
+	switch lua.ScriptName(cmd) {
 	case "fair/beat", "semaphore/beat":
 		keys, _ := strconv.Atoi(cmd[2])
 		return cmd[3+keys+2] == "1"

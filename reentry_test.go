@@ -81,7 +81,7 @@ func (r *reentry) entered(ctx context.Context, h *lock.Hold) *lock.Hold {
 	r.Helper()
 	inner, err := r.mutex(h.Name()).TryLock(ctx)
 	require.NoError(r, err)
-	require.Equal(r, h.Acquisition(), inner.Acquisition())
+	require.Equal(r, h.ID(), inner.ID())
 	return inner
 }
 
@@ -221,7 +221,7 @@ func TestTheContextOfAReleasedHoldReentersWhatIsStillHeld(t *testing.T) {
 		r.unlock(b)
 		r.unlock(r.entered(ctx, a))
 		anew := r.lock(ctx, "b")
-		require.NotEqual(r, b.Acquisition(), anew.Acquisition())
+		require.NotEqual(r, b.ID(), anew.ID())
 		r.refused(ctx, "b")
 		r.unlock(a)
 		aNew := r.lock(anew.Context(), "a")
@@ -237,7 +237,7 @@ func TestTheOtherKindOfMutexReentersAlongThePath(t *testing.T) {
 		for _, other := range []eitherMutex{r.locks.Mutex("a"), r.locks.FairMutex("a")} {
 			h, err := other.Lock(b.Context())
 			require.NoError(r, err)
-			require.Equal(r, a.Acquisition(), h.Acquisition())
+			require.Equal(r, a.ID(), h.ID())
 			r.unlock(h)
 		}
 		r.unlock(b, a)
@@ -251,8 +251,8 @@ func TestGoroutinesOfOneOwnerDoNotExcludeEachOther(t *testing.T) {
 		first := r.lock(chain, "a")
 		inner := r.lock(first.Context(), "b")
 		for i, ctx := range []context.Context{chain, first.Context(), inner.Context()} {
-			require.Equal(r, first.Acquisition(), r.entered(ctx, first).Acquisition(), fmt.Sprint(i))
-			require.Equal(r, inner.Acquisition(), r.entered(ctx, inner).Acquisition(), fmt.Sprint(i))
+			require.Equal(r, first.ID(), r.entered(ctx, first).ID(), fmt.Sprint(i))
+			require.Equal(r, inner.ID(), r.entered(ctx, inner).ID(), fmt.Sprint(i))
 		}
 		r.refused(redlatch.WithOwner(inner.Context()), "a")
 		r.refused(redlatch.WithOwner(inner.Context()), "b")

@@ -117,7 +117,7 @@ func removedFromSemaphore(ctx context.Context, mine, theirs *semaphore.Semaphore
 		}
 	}
 	if len(waiters) > 0 {
-		if _, err := mine.RemoveWaiter(ctx, waiters[0].Acquisition); err != nil {
+		if _, err := mine.RemoveWaiter(ctx, waiters[0].ID); err != nil {
 			return err
 		}
 	}
@@ -215,7 +215,7 @@ func everythingFair(s *stage, a, b *actor, name string) error {
 			return err
 		}
 	}
-	if did, err := fair.RemoveWaiter(ctx, waiters[0].Acquisition); err != nil || !did {
+	if did, err := fair.RemoveWaiter(ctx, waiters[0].ID); err != nil || !did {
 		return fmt.Errorf("remove: %v, %w", did, err)
 	}
 	if err := <-gone; !errors.Is(err, redlatch.ErrRemoved) {
@@ -245,7 +245,7 @@ func everythingFair(s *stage, a, b *actor, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fair.ForceRelease(ctx, victim.Acquisition()); err != nil {
+	if _, err := fair.ForceRelease(ctx, victim.ID()); err != nil {
 		return err
 	}
 	if err := victim.Unlock(ctx); !errors.Is(err, redlatch.ErrLost) {
@@ -408,7 +408,7 @@ func everything(s *stage, a, b *actor, name string) error {
 		}
 		return nil
 	}
-	mu := a.Mutex(name, redlatch.WithLease(aclLease), redlatch.WithRenewal(time.Second))
+	mu := a.Mutex(name, redlatch.WithLease(aclLease), redlatch.WithRenewInterval(time.Second))
 	h, err := mu.Lock(chain)
 	if err != nil {
 		return step("lock", err)
@@ -466,7 +466,7 @@ func everything(s *stage, a, b *actor, name string) error {
 	if err != nil {
 		return step("lock again", err)
 	}
-	if _, err := b.Mutex(name).ForceRelease(ctx, victim.Acquisition()); err != nil {
+	if _, err := b.Mutex(name).ForceRelease(ctx, victim.ID()); err != nil {
 		return step("force release", err)
 	}
 	if err := victim.Unlock(ctx); !errors.Is(err, redlatch.ErrLost) {
@@ -570,7 +570,7 @@ func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 			t.Parallel()
 			aclStage(t, func(s *stage, rule []string) {
 				s.setUser(rule)
-				options := []redlatch.Option{redlatch.WithPoll(20 * time.Millisecond), redlatch.WithLease(aclLease)}
+				options := []redlatch.Option{redlatch.WithPollInterval(20 * time.Millisecond), redlatch.WithLease(aclLease)}
 				if command == "ping" {
 					options = nil // messages wake up the waiter
 				}

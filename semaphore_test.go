@@ -182,7 +182,7 @@ func TestBadInputToASemaphore(t *testing.T) {
 			_, err = f(t.Context(), 1)
 			var limits *redlatch.LimitError
 			require.ErrorAs(t, err, &limits)
-			require.Equal(t, &redlatch.LimitError{Name: name, Said: 9, Limit: 8, Declared: 8}, limits)
+			require.Equal(t, &redlatch.LimitError{Name: name, Requested: 9, Limit: 8, Declared: 8}, limits)
 			require.ErrorIs(t, err, redlatch.ErrConfig)
 		}
 		onlyLimitOf(t, rdb, name)
@@ -285,7 +285,7 @@ func TestLossOfAPermitIsTold(t *testing.T) {
 				}
 				var lost *redlatch.LostError
 				require.ErrorAs(t, context.Cause(ctx), &lost)
-				require.Equal(t, p.ID(), lost.Acquisition)
+				require.Equal(t, p.ID(), lost.ID)
 				require.False(t, p.Trusted())
 				if name != "silence" {
 					require.ErrorIs(t, p.Release(context.Background()), redlatch.ErrLost)
@@ -332,7 +332,7 @@ func TestANoticeOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
 		locks := locksOn(t, v.Client())
 		sem := locks.Semaphore("render", 1)
 		p := mustAcquire(t, sem, 1)
-		hasty := locks.Semaphore("render", 1, redlatch.WithWaitNotice(func(lock.Waiting) { panic("notice") }))
+		hasty := locks.Semaphore("render", 1, redlatch.WithWaitCallback(func(lock.Waiting) { panic("notice") }))
 		require.Panics(t, func() { _, _ = hasty.Acquire(t.Context(), 1) })
 		time.Sleep(time.Second) // less than a heartbeat
 		require.NoError(t, p.Release(t.Context()))
@@ -350,8 +350,8 @@ func TestANoticeOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
 		v := redistest.Bubble(t)
 		sem := locksOn(t, v.Client()).Semaphore("render", 1)
 		shown, blocked, again := make(chan struct{}, 100), make(chan struct{}), atomic.Bool{}
-		slow := locksOn(t, v.Client()).Semaphore("render", 1, redlatch.WithWaitNotice(func(w lock.Waiting) {
-			again.Store(again.Load() || w.Again)
+		slow := locksOn(t, v.Client()).Semaphore("render", 1, redlatch.WithWaitCallback(func(w lock.Waiting) {
+			again.Store(again.Load() || w.Requeued)
 			shown <- struct{}{}
 			<-blocked
 		}))
@@ -539,7 +539,7 @@ func TestResizeDownAndUpKeepsTheOrder(t *testing.T) {
 				require.NoError(t, err)
 				time.Sleep(pause)
 				if pause > 0 {
-					require.Equal(t, &redlatch.LimitError{Name: "render", Said: 10, Limit: 5, Units: 8}, within(t, failed, "it hears of the limit"))
+					require.Equal(t, &redlatch.LimitError{Name: "render", Requested: 10, Limit: 5, Units: 8}, within(t, failed, "it hears of the limit"))
 				}
 				_, err = sem.Resize(t.Context(), 10)
 				require.NoError(t, err)
@@ -588,7 +588,7 @@ func TestResizeServesAndTakesNothingAway(t *testing.T) {
 		var limits *redlatch.LimitError
 		_, err = sem.Acquire(ctx, 2)
 		require.ErrorAs(t, err, &limits)
-		require.Equal(t, &redlatch.LimitError{Name: "render", Said: 2, Limit: 1, Units: 2}, limits)
+		require.Equal(t, &redlatch.LimitError{Name: "render", Requested: 2, Limit: 1, Units: 2}, limits)
 		_, err = locksOn(t, v.Client()).Semaphore("render", 3).TryAcquire(ctx, 1)
 		require.EqualError(t, err, `redlatch: semaphore "render" has a limit of 1 (declared as 2), and this program says 3`)
 		next, _ := acquires(ctx, locksOn(t, v.Client()).Semaphore("render", 1), 1)
@@ -796,7 +796,7 @@ func TestRemovedWaiterForPermitsIsTold(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, length)
 		require.Equal(t, 1, waiters[0].Units)
-		removed, err := sem.RemoveWaiter(t.Context(), waiters[0].Acquisition)
+		removed, err := sem.RemoveWaiter(t.Context(), waiters[0].ID)
 		require.NoError(t, err)
 		require.True(t, removed)
 		err = <-failed

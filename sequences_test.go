@@ -162,7 +162,7 @@ func TestForceReleaseRunTwiceEndsOneHolder(t *testing.T) {
 		h := <-second
 		_ = victim.Unlock(context.Background())
 		time.Sleep(time.Second)
-		require.NotEqual(t, h.Acquisition(), who, "ended somebody else")
+		require.NotEqual(t, h.ID(), who, "ended somebody else")
 		require.Len(t, s.stored(), 1, "the next holder's lock is gone")
 	})
 }
@@ -220,7 +220,7 @@ func TestHandOverThatWasDoneIsNoLoss(t *testing.T) {
 		second := s.wait()
 		s.cut(aTransfer, 1)
 		go func() {
-			for len(s.stored()) == 0 || s.stored()[first.Acquisition()] != "" {
+			for len(s.stored()) == 0 || s.stored()[first.ID()] != "" {
 				time.Sleep(100 * time.Microsecond)
 			}
 			s.direct.Del(context.Background(), s.name)
@@ -299,8 +299,8 @@ func farClientGetsItsTurn(t *testing.T, goroutines int) {
 	server := redistest.Bubble(t)
 	near, far := server.Client(), server.Client()
 	far.AddHook(slowHook{20 * time.Millisecond})
-	a, _ := redlatch.New(near, redlatch.WithTurns(2))
-	b, _ := redlatch.New(far, redlatch.WithTurns(2))
+	a, _ := redlatch.New(near, redlatch.WithMaxLocalGrants(2))
+	b, _ := redlatch.New(far, redlatch.WithMaxLocalGrants(2))
 	defer b.Close(context.Background())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -379,7 +379,7 @@ func TestInnerUnlockThatFailedIsMended(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
 		f.Disarm()
 		time.Sleep(time.Minute)
-		require.Equal(t, "1", s.stored()[h.Acquisition()])
+		require.Equal(t, "1", s.stored()[h.ID()])
 		require.ErrorIs(t, h2.Unlock(context.Background()), redlatch.ErrNotHeld)
 	})
 }
@@ -456,8 +456,8 @@ func TestALoadingServerIsNotAskedAllTheTime(t *testing.T) {
 // Somebody set the server's clock. The client sends the command again, and it succeeds.
 func TestVoidCommandIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The clock steps forward during a hold, and a re-entry is void once. A waiter must not report an
-		// outage after that.
+		// The clock steps forward during a hold, and a re-entry is void once. A waiter must not
+		// report an outage after that.
 		server := redistest.Bubble(t)
 		s := newScene(t, server.Proxy, server.Client(), server.Client())
 		s.settle = synctest.Wait
@@ -479,7 +479,7 @@ func TestDeadlineDuringAQuestionIsContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)
 		client := server.Client()
-		s := newScene(t, server.Proxy, client, server.Client(), redlatch.WithPoll(40*time.Millisecond))
+		s := newScene(t, server.Proxy, client, server.Client(), redlatch.WithPollInterval(40*time.Millisecond))
 		require.NoError(t, s.direct.HSet(context.Background(), s.name, "somebody:1", 1).Err())
 		client.AddHook(slowHook{10 * time.Millisecond})
 		bad := 0
@@ -603,7 +603,7 @@ func (a *asked) Value(key any) any {
 // same check all that time, because in virtual time that lasts for ever.
 func TestFair_ReentryWhileTheClientClosesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewal(lossRenewal))
+		s := inBubble(t, redlatch.WithLease(lossLease), redlatch.WithRenewInterval(lossRenewal))
 		fair := s.locks.FairMutex(s.name)
 		h, err := fair.Lock(context.Background())
 		require.NoError(t, err)
@@ -654,7 +654,7 @@ func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
 				synctest.Wait()
 				require.EqualValues(t, 1, s.direct.Del(context.Background(), c.queue(s.name)).Val())
 				silent := s.proxy.Inject(redistest.Rule{
-					Match:  func(cmd []string) bool { return lua.Runs(cmd) == c.script },
+					Match:  func(cmd []string) bool { return lua.ScriptName(cmd) == c.script },
 					Action: redistest.Swallow(),
 				})
 				silent.Await(1)

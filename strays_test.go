@@ -319,7 +319,7 @@ func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 				clients[i] = c
 			}
 			slow := server.Inject(redistest.Rule{
-				Match: func(cmd []string) bool { return lua.Runs(cmd) == script }, Times: 1, Action: redistest.DelayRequest(late),
+				Match: func(cmd []string) bool { return lua.ScriptName(cmd) == script }, Times: 1, Action: redistest.DelayRequest(late),
 			})
 			bounded, cancel := context.WithTimeout(ctx, late/5)
 			defer cancel()

@@ -180,7 +180,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 func TestWhatWasSetIsShown(t *testing.T) {
 	for d, shown := range map[time.Duration]string{0: "renewal interval is 0s", -1: "renewal interval is -1ns"} {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-		_, err := redlatch.New(rdb, redlatch.WithRenewal(d))
+		_, err := redlatch.New(rdb, redlatch.WithRenewInterval(d))
 		require.NoError(t, rdb.Close())
 		require.ErrorIs(t, err, redlatch.ErrConfig)
 		require.ErrorContains(t, err, shown)

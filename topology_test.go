@@ -115,8 +115,8 @@ func ofManySlots(t testing.TB, n int) (names []string) {
 func kept(t *testing.T, holder, waiter *redlatch.Client, names []string, check func(holds []*lock.Hold)) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var again atomic.Int64
-	notice := redlatch.WithWaitNotice(func(w lock.Waiting) {
-		if w.Again {
+	notice := redlatch.WithWaitCallback(func(w lock.Waiting) {
+		if w.Requeued {
 			again.Add(1)
 		}
 	})
@@ -189,7 +189,7 @@ func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {
 	t.Parallel()
 	dial := clusterOfOne(t)
 	play := func(t *testing.T, a, b redis.UniversalClient) {
-		options := []redlatch.Option{redlatch.WithLease(3 * time.Second), redlatch.WithHeartbeat(2 * time.Second), redlatch.WithPoll(faraway)}
+		options := []redlatch.Option{redlatch.WithLease(3 * time.Second), redlatch.WithHeartbeat(2 * time.Second), redlatch.WithPollInterval(faraway)}
 		kept(t, locksOn(t, a, options...), locksOn(t, b, options...), ofManySlots(t, 60), func(holds []*lock.Hold) {
 			start := time.Now()
 			require.Eventually(t, func() bool {

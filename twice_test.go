@@ -85,7 +85,7 @@ func (s *scene) lock(ctx context.Context) *lock.Hold {
 // holds asserts that the acquisition of h has n holds of the lock.
 func (s *scene) holds(h *lock.Hold, n int) {
 	s.t.Helper()
-	require.Equal(s.t, map[string]string{h.Acquisition(): strconv.Itoa(n)}, s.stored())
+	require.Equal(s.t, map[string]string{h.ID(): strconv.Itoa(n)}, s.stored())
 	fence, err := s.direct.Get(context.Background(), "redisson_lock_token:{"+s.name+"}").Int64()
 	require.NoError(s.t, err)
 	require.Equal(s.t, fence, h.Fence())

@@ -96,7 +96,7 @@ var kinds = map[string]struct {
 
 // runs matches the commands that run a script.
 func runs(script string) func([]string) bool {
-	return func(cmd []string) bool { return lua.Runs(cmd) == script }
+	return func(cmd []string) bool { return lua.ScriptName(cmd) == script }
 }
 
 // An Unlock fails, the background releases the lock, and the user calls Unlock again. The lock was

@@ -35,7 +35,7 @@ func TestLostWakesCostAPollEachAndNothingElse(t *testing.T) {
 			inVirtualTime(t, func(s *stage) {
 				var clients [2]*actor
 				for i := range clients {
-					clients[i] = s.actor(redlatch.WithPoll(poll))
+					clients[i] = s.actor(redlatch.WithPollInterval(poll))
 					if lost {
 						clients[i].net.onRead(func(_ *wire, b []byte) bool { return !isMessage(b) })
 					}
@@ -165,7 +165,7 @@ func TestLocksWorkByPollingWherePubSubIsDenied(t *testing.T) {
 					if i != denied.whose {
 						mods = append(mods, func(o *redis.Options) { o.Username, o.Password = "free", "free" })
 					}
-					clients[i] = s.actorAs(mods, redlatch.WithPoll(poll))
+					clients[i] = s.actorAs(mods, redlatch.WithPollInterval(poll))
 				}
 				for i := range 6 { // several rounds, and several names
 					name := fmt.Sprint("door", i%2)
@@ -299,7 +299,7 @@ func TestLeaseThatNeverEndsIsPolledFor(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
 				const poll, rounds = 2 * time.Second, 10
-				b := s.actor(redlatch.WithPoll(poll))
+				b := s.actor(redlatch.WithPollInterval(poll))
 				s.sim.HSet("door", "someone:1", "1")
 				if ttl > 0 {
 					s.sim.SetTTL("door", ttl)
@@ -458,7 +458,7 @@ func (s *stage) actorAs(mods []func(*redis.Options), options ...redlatch.Option)
 	a.rdb = s.newClient(a.net, mods)
 	a.rdb.AddHook(scriptHook{answered: a.scripts})
 	options = append([]redlatch.Option{
-		redlatch.WithLease(faraway), redlatch.WithPoll(faraway), redlatch.WithLogger(slog.New(a.log)),
+		redlatch.WithLease(faraway), redlatch.WithPollInterval(faraway), redlatch.WithLogger(slog.New(a.log)),
 	}, options...)
 	var err error
 	a.Client, err = redlatch.New(a.rdb, options...)

@@ -43,8 +43,8 @@ const (
 	leastGrants  = 50
 	leastLost    = 5
 	expiriesEach = 65 // for each of those rows: 520
-	// forcedEach is the number of renewed leases that must end in each of the four rows that do that
-	// best: 500. In the other rows, work that took too long may have ended a lease.
+	// forcedEach is the number of renewed leases that must end in each of the four rows that do
+	// that best: 500. In the other rows, work that took too long may have ended a lease.
 	forcedEach    = 125
 	unaware       = 100 * time.Millisecond // for a reply in flight when the loss happened
 	expiryClients = 6
@@ -169,7 +169,7 @@ func (c *course) expire(p primitive, e expiry) {
 // clients are behind the proxy, which causes some of the faults.
 func (o *ordeal) actors(p primitive) (all [][]*workload.Actor, rec *history.Recorder) {
 	rec = history.InMemory(history.Monotonic)
-	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithPoll(poll), redlatch.WithHeartbeat(expiryLease)}
+	options := []redlatch.Option{redlatch.WithLease(expiryLease), redlatch.WithPollInterval(poll), redlatch.WithHeartbeat(expiryLease)}
 	if p.fenced() { // the server would never evict a semaphore that it keeps for ever
 		options = append(options, redlatch.WithFenceRetention(0))
 	}

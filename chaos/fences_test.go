@@ -35,7 +35,7 @@ func (c *course) fences(p primitive) {
 	}
 	var given counter
 	var g sync.WaitGroup
-	for i, locks := range s.clients(4, redlatch.WithLease(2*time.Second), redlatch.WithPoll(poll)) {
+	for i, locks := range s.clients(4, redlatch.WithLease(2*time.Second), redlatch.WithPollInterval(poll)) {
 		for j := range 4 {
 			g.Go(func() {
 				for n := 0; given.below(want); n++ {
@@ -76,7 +76,7 @@ func (c *course) grant(rec *history.Recorder, l locker, wrote *protected, op his
 	h, err := l.Lock(context.Background())
 	call.End(func(op *history.Op) {
 		if err == nil {
-			op.Outcome, op.Fence, op.Acquisition = history.Done, h.Fence(), h.Acquisition()
+			op.Outcome, op.Fence, op.Acquisition = history.Done, h.Fence(), h.ID()
 		}
 	})
 	if err != nil {

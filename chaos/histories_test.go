@@ -81,7 +81,7 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 // pauses for seconds, and would not meet much of the fault after that.
 func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	defer s.end()
-	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPoll(poll))
+	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll))
 	wrote := p.protected()
 	t := f.begin(s)
 	h, ended := contend(p, clients, name, wrote)
@@ -135,8 +135,8 @@ func (c *course) judge(p primitive, h history.History, wrote *protected) {
 const (
 	operationsEach = 200 // steps of each client, and counted operations of all clients together
 	// patience is longer than any fault needs. After it, a lock that nobody can get is refused. If
-	// nobody holds the lock, the search does not accept that. If a hold that nobody knows of is in the
-	// way, the test finds its key at the end.
+	// nobody holds the lock, the search does not accept that. If a hold that nobody knows of is in
+	// the way, the test finds its key at the end.
 	patience = 20 * time.Second
 	longest  = time.Minute // of a history
 )

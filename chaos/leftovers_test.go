@@ -36,7 +36,7 @@ func (c *course) leftOver(p primitive) {
 	goroutines, connections := runtime.NumGoroutine(), s.counted("clients", "connected_clients")
 	var locks []workload.Lock
 	for range 2 {
-		client := s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(poll))
+		client := s.client(redlatch.WithLease(time.Minute), redlatch.WithPollInterval(poll))
 		for i := range 16 {
 			locks = append(locks, p.lock(client, fmt.Sprintf("left %d", i%8)))
 		}
@@ -72,8 +72,8 @@ func (c *course) leftOver(p primitive) {
 			time.Sleep(time.Millisecond)
 		}
 		cut++
-		// The cuts are spread over the cycles, and do not wait for long. A subscriber that is cut again
-		// and again pauses for seconds, and queues then proceed by their heartbeats.
+		// The cuts are spread over the cycles, and do not wait for long. A subscriber that is cut
+		// again and again pauses for seconds, and queues then proceed by their heartbeats.
 		for end := time.Now().Add(time.Second / 2); int(cycles.Load()) < wantCycles*cut/reconnects && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}

@@ -130,7 +130,7 @@ func (c *course) lost(h workload.Hold) bool {
 func (c *course) toldOfDeletion(p primitive) {
 	const every = 300 * time.Millisecond
 	s := c.stand()
-	locks := s.client(redlatch.WithLease(lossLease), redlatch.WithRenewal(every))
+	locks := s.client(redlatch.WithLease(lossLease), redlatch.WithRenewInterval(every))
 	var mu sync.Mutex
 	var took []time.Duration
 	var g sync.WaitGroup

@@ -22,8 +22,8 @@ type primitive struct {
 	of   func(c *redlatch.Client, name string, options ...redlatch.LockOption) locker
 	// linearizable judges a history in which nothing expires.
 	linearizable func(ops []history.Op) error
-	// whileLeasesEnd judges a history in which the end of a hold is an operation, and waiters may lose
-	// their places in queues.
+	// whileLeasesEnd judges a history in which the end of a hold is an operation, and waiters may
+	// lose their places in queues.
 	whileLeasesEnd func(ops []history.Op) error
 	permits        func(c *redlatch.Client, name string, options ...redlatch.LockOption) workload.Lock // used instead of of
 	// operations are its commands and how to provoke them, for lost replies.
@@ -100,7 +100,7 @@ var primitives = []primitive{{
 
 // actor gives an actor its lock, which notifies the actor when it waits in a queue.
 func (p primitive) actor(c *redlatch.Client, a *workload.Actor) *workload.Actor {
-	a.Lock = p.lock(c, a.Name, redlatch.WithWaitNotice(a.Waits))
+	a.Lock = p.lock(c, a.Name, redlatch.WithWaitCallback(a.Waits))
 	return a
 }
 

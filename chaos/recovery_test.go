@@ -74,7 +74,7 @@ func (c *course) lostWakes(p primitive) {
 			}
 			unlock = append(unlock, h.Unlock)
 		}
-		waiting := s.wait(p, s.client(redlatch.WithLease(time.Minute), redlatch.WithPoll(bound), redlatch.WithHeartbeat(bound*27/10)), names)
+		waiting := s.wait(p, s.client(redlatch.WithLease(time.Minute), redlatch.WithPollInterval(bound), redlatch.WithHeartbeat(bound*27/10)), names)
 		s.waited(p, names)
 		s.proxy.BlackHole(redistest.SubscriberTraffic)
 		time.Sleep(rand.N(bound)) // at some point between two polls

@@ -59,7 +59,7 @@ func (c *course) cutReplies(p primitive, op operation) {
 	var g sync.WaitGroup
 	for i := range 8 {
 		v := &victim{stand: s, p: p, name: fmt.Sprintf("cut %d", i)}
-		v.locks = s.client(redlatch.WithLease(time.Minute), redlatch.WithRenewal(10*time.Millisecond), redlatch.WithHeartbeat(replyHeartbeat))
+		v.locks = s.client(redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(10*time.Millisecond), redlatch.WithHeartbeat(replyHeartbeat))
 		if p.of != nil {
 			v.l = p.of(v.locks, v.name)
 		}
@@ -124,7 +124,7 @@ func (v *victim) has(h *lock.Hold, holds int) error {
 	delete(fields, "redlatch:about")
 	want := map[string]string{}
 	if h != nil {
-		want[h.Acquisition()] = strconv.Itoa(holds)
+		want[h.ID()] = strconv.Itoa(holds)
 	}
 	if fmt.Sprint(fields) != fmt.Sprint(want) {
 		return fmt.Errorf("%w: %v, want %v", errDrift, fields, want)
@@ -163,7 +163,7 @@ func (v *victim) held(h *lock.Hold, err error, then func(h *lock.Hold) error) er
 
 // runs matches the commands of one script.
 func runs(script string) func(cmd []string) bool {
-	return func(cmd []string) bool { return lua.Runs(cmd) == script }
+	return func(cmd []string) bool { return lua.ScriptName(cmd) == script }
 }
 
 var (

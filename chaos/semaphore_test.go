@@ -109,7 +109,7 @@ func (p primitive) left(look *redis.Client, name string, h workload.Hold) (time.
 	if err != nil {
 		return 0, err
 	}
-	end, err := look.ZScore(ctx, key.ForSemaphore(name).Permits, h.Acquisition()+"#1").Result()
+	end, err := look.ZScore(ctx, key.ForSemaphore(name).Permits, h.ID()+"#1").Result()
 	if errors.Is(err, redis.Nil) {
 		return 0, nil
 	}

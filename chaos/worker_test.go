@@ -52,7 +52,7 @@ func work(text string) error {
 	}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	locks, err := redlatch.New(rdb, redlatch.WithLease(p.Lease), redlatch.WithPoll(poll), redlatch.WithHeartbeat(p.Lease*5/4),
+	locks, err := redlatch.New(rdb, redlatch.WithLease(p.Lease), redlatch.WithPollInterval(poll), redlatch.WithHeartbeat(p.Lease*5/4),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 		}
 		return err
 	}
-	if answer.Value.Heard < 0 {
+	if answer.Value.Receivers < 0 {
 		k.request.Session.WarnPublishDenied(k.request.Keys.Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
@@ -36,8 +36,8 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 // OnLost has nothing to do: the queue of waiters is in Redis.
 func (k *backend) OnLost(*acquisition.Acquisition) {}
 
-// OnEnded forgets the acquisition. Copies of its join that are still in flight may yet be granted or
-// queued. OnEnded releases what they get.
+// OnEnded forgets the acquisition. Copies of its join that are still in flight may yet be granted
+// or queued. OnEnded releases what they get.
 func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)

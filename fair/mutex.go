@@ -18,14 +18,14 @@ import (
 // called concurrently. Methods of a nil Mutex, or of one that no client made, return a
 // *lockerr.ConfigError.
 type Mutex struct {
-	family *Family
-	core   mutex.Core
+	manager *Manager
+	core    mutex.Core
 }
 
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
-func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, core: f.registry.NewCore(name, st)}
+func (f *Manager) Mutex(name string, st settings.Lock) *Mutex {
+	return &Mutex{manager: f, core: f.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
@@ -49,7 +49,7 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // waiter whose heartbeat ends is dropped. All dead waiters together delay the others by one
 // heartbeat at most. While the server stands still, for a minute or less, nobody is dropped. A
 // waiter that lost its place queues again, with its old ticket, and is notified
-// (redlatch.WithWaitNotice).
+// (redlatch.WithWaitCallback).
 //
 // On success the client keeps the hold alive until Unlock. Do the work with the Context of the
 // hold. On failure the caller holds nothing more than before, and its place is given up. A grant
@@ -114,7 +114,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 }
 
 func (m *Mutex) wrap(shared *mutex.Request) *request {
-	return &request{Request: shared, family: m.family}
+	return &request{Request: shared, manager: m.manager}
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also
@@ -154,7 +154,7 @@ func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waite
 }
 
 func (m *Mutex) inspector() queue.Inspector {
-	return queue.Inspector{Session: m.family.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
+	return queue.Inspector{Session: m.manager.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
@@ -189,11 +189,11 @@ func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed b
 func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder string, err error) {
 	return m.coreOrEmpty().ForceRelease(ctx, expected,
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
-			s := m.family.session
+			s := m.manager.session
 			return lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
 				Keys:     mutex.FairKeys(m.core.Keys),
 				Expected: target, Channel: m.core.Keys.Channel,
-				KeepFence: s.FenceRetention, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+				FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 }

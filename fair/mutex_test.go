@@ -75,7 +75,7 @@ func TestAnIDIsGivenUpWhenItsPlaceMayHaveEnded(t *testing.T) {
 				var mu sync.Mutex
 				ids := map[string]bool{}
 				v.Inject(redistest.Rule{Action: redistest.Swallow(), Match: func(cmd []string) bool {
-					if lua.Runs(cmd) != "fair/join" {
+					if lua.ScriptName(cmd) != "fair/join" {
 						return false
 					}
 					mu.Lock()

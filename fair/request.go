@@ -19,9 +19,9 @@ import (
 type request struct {
 	*mutex.Request
 
-	family       *Family
+	manager      *Manager
 	ticket       int64 // 0 until it has one
-	queueState   lua.Place
+	queueState   lua.QueueState
 	queueStateAt lua.Time // when the client last learned of the place
 	timeout      session.AdaptiveTimeout
 
@@ -29,16 +29,16 @@ type request struct {
 }
 
 func (w *request) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, About: w.Session.Description}
+	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Description: w.Session.Description}
 }
 
 // Spec implements queue.Request.
-func (w *request) Spec(id string) queue.Spec[lua.Beat] {
-	return queue.Spec[lua.Beat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+func (w *request) Spec(id string) queue.Spec[lua.Heartbeat] {
+	return queue.Spec[lua.Heartbeat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
-// waitOperation returns how to send a command of the wait. The pause is short enough for the waiter to show
-// within a heartbeat that it is alive, after the server stood still.
+// waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
+// to show within a heartbeat that it is alive, after the server stood still.
 func (w *request) waitOperation() session.Operation {
 	call := w.NewOperation("lock", false)
 	call.MaxBackoff = w.Settings.Heartbeat / 3
@@ -58,7 +58,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, rdb, lua.JoinParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, KeepFence: s.FenceRetention, Clients: key.ClientPrefix,
+				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)
@@ -67,40 +67,40 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		})
 	if r := answer.Value; err == nil && r.Status != lua.Granted {
 		w.ticket = r.Ticket
-		w.setQueueState(r.Place, r.Now)
-		w.droppingExpired = r.Place.Holder == ""
+		w.setQueueState(r.QueueState, r.Now)
+		w.droppingExpired = r.QueueState.Holder == ""
 	}
 	w.NoteExpired(err)
 	return answer, err
 }
 
-func (w *request) heartbeat(id string) lua.Beat {
-	return lua.Beat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
+func (w *request) heartbeat(id string) lua.Heartbeat {
+	return lua.Heartbeat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
 }
 
 // Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := w.waitOperation()
 	call.Share = w.Settings.QueueWindow()
 	return session.Do(ctx, w.Session, call,
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.heartbeats(ctx, rdb, []lua.Beat{w.heartbeat(id)}, true)
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
+			replies, err := w.manager.heartbeats(ctx, rdb, []lua.Heartbeat{w.heartbeat(id)}, true)
 			if err != nil {
-				return lua.BeatReply{}, err
+				return lua.HeartbeatReply{}, err
 			}
 			return replies[0], nil
 		})
 }
 
-// releaseOrLeave gives up what an id has: the lock, which goes to the next waiter, or the place in the
-// queue. It sends the command again while dead waiters are being dropped. It also sends it again
-// after a refusal, because a permission may come back before the lease ends. The answer is that of
-// the first command, which gave up all that the id had. If a later command fails, the client
-// retries it in the background.
-func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+// releaseOrLeave gives up what an id has: the lock, which goes to the next waiter, or the place in
+// the queue. It sends the command again while dead waiters are being dropped. It also sends it
+// again after a refusal, because a permission may come back before the lease ends. The answer is
+// that of the first command, which gave up all that the id had. If a later command fails, the
+// client retries it in the background.
+func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
 	answer, err := w.releaseOrLeaveOnce(ctx, id)
 	for more := err == nil && answer.Value.More; more; {
 		next, err := w.releaseOrLeaveOnce(ctx, id)
@@ -108,24 +108,25 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 			w.CleanUp(id, session.InFlight{})
 			break
 		}
-		answer.Value.Heard, more = next.Value.Heard, next.Value.More
+		answer.Value.Receivers, more = next.Value.Receivers, next.Value.More
 	}
 	return answer, err
 }
 
 // releaseOrLeaveOnce sends one command of leave.
-func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.LeaveReply], error) {
+func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
 	s := w.Session
 	return session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
-			return lua.Leave(ctx, rdb, lua.LeaveParams{
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
+			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
 				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
-				KeepFence: s.FenceRetention, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+				FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 }
 
-// CleanUp leaves in the background what may have been, or may yet be, granted or queued under an id.
+// CleanUp leaves in the background what may have been, or may yet be, granted or queued under an
+// id.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	w.CleanUpPlace(inFlight, func(ctx context.Context) error {
 		_, err := w.releaseOrLeave(ctx, id)
@@ -146,7 +147,7 @@ func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	for {
 		w.droppingExpired = false
-		switch g, granted, err := w.family.waiters.TryJoin(ctx, w); {
+		switch g, granted, err := w.manager.waiters.TryJoin(ctx, w); {
 		case granted:
 			return w.startHold(g), nil
 		case err != nil:
@@ -176,7 +177,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 		entered, has, failed = w.Reenter(ctx)
 		return has
 	}
-	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.WaitOptions{
+	g, err := w.manager.waiters.JoinAndWait(ctx, w, queue.WaitOptions{
 		OnChange: w.notify, Interrupt: own, EndsWait: enter, WarnTimer: warning.C, Warn: warning.Check,
 	})
 	switch {
@@ -191,16 +192,18 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // setQueueState notes the place of the waiter.
-func (w *request) setQueueState(p lua.Place, now lua.Time) { w.queueState, w.queueStateAt = p, now }
+func (w *request) setQueueState(p lua.QueueState, now lua.Time) {
+	w.queueState, w.queueStateAt = p, now
+}
 
 // notify notifies the user of the place of the waiter.
-func (w *request) notify(p lua.Place, again bool) {
+func (w *request) notify(p lua.QueueState, again bool) {
 	w.setQueueState(p, w.Session.Now())
 	if notice := w.Settings.Notice; notice != nil {
 		r := w.notAcquired()
 		notice(settings.Waiting{
 			Name: r.Name, Position: r.Position, Length: r.Length, Holder: r.Holder, Description: r.Description,
-			Since: r.Since, Remaining: r.Remaining, Again: again,
+			Since: r.Since, Remaining: r.Remaining, Requeued: again,
 		})
 	}
 }
@@ -208,7 +211,7 @@ func (w *request) notify(p lua.Place, again bool) {
 // notAcquired says who holds the lock, and which place the waiter has.
 func (w *request) notAcquired() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
-		Name: w.Keys.Lock, Holder: w.queueState.Holder, Description: w.queueState.About, Remaining: w.queueState.Remaining,
+		Name: w.Keys.Lock, Holder: w.queueState.Holder, Description: w.queueState.Description, Remaining: w.queueState.Remaining,
 		Since: mutex.GrantTime(w.queueState.Fence, w.queueStateAt.Add(time.Second)), Position: w.queueState.Position, Length: w.queueState.Length,
 	}
 }

@@ -83,7 +83,7 @@ func TestCluster(t *testing.T) {
 	r := java(t)
 	c := newCluster(t)
 	rdb := c.client(t)
-	locks := locksOn(t, rdb, redlatch.WithPoll(50*time.Millisecond))
+	locks := locksOn(t, rdb, redlatch.WithPollInterval(50*time.Millisecond))
 	service := r.open(t, c.addr(), redissonOptions{mode: "cluster"})
 	holder, other := service.thread("holds"), service.thread("waits")
 	for i := range 6 { // on each of the three nodes
@@ -115,7 +115,7 @@ func TestClusterJavaIsWokenByGo(t *testing.T) {
 		m := locksOn(t, c.client(t), redlatch.WithLease(never)).Mutex(redistest.Name(t))
 		for _, free := range []func(h *lock.Hold){
 			func(h *lock.Hold) { unlock(t, h) },
-			func(h *lock.Hold) { _, err := m.ForceRelease(t.Context(), h.Acquisition()); require.NoError(t, err) },
+			func(h *lock.Hold) { _, err := m.ForceRelease(t.Context(), h.ID()); require.NoError(t, err) },
 		} {
 			h := mustLock(t, t.Context(), m)
 			before := scripts(t, c.nodes...)
@@ -166,7 +166,7 @@ func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
 	r := java(t)
 	c := newCluster(t)
 	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: "OFF"}).thread("holds")
-	m := locksOn(t, c.client(t), redlatch.WithLease(never), redlatch.WithPoll(never)).Mutex(redistest.Name(t))
+	m := locksOn(t, c.client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never)).Mutex(redistest.Name(t))
 	for range 10 {
 		holder.leased(m.Name(), never)
 		refused(t, m)

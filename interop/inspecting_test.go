@@ -55,7 +55,7 @@ func TestForceUnlockInJavaIsToldInGo(t *testing.T) {
 	admin := r.open(t, server.Addr()).thread("admin")
 	m := locksOn(t, server.Client(t), redlatch.WithLease(10*time.Second)).Mutex(redistest.Name(t))
 	h := mustLock(t, t.Context(), m)
-	next := locksOn(t, server.Client(t), redlatch.WithLease(never), redlatch.WithPoll(never)).Mutex(m.Name())
+	next := locksOn(t, server.Client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never)).Mutex(m.Name())
 	refused(t, next)
 	before := scripts(t, server)
 	got := waits(t, next)
@@ -66,7 +66,7 @@ func TestForceUnlockInJavaIsToldInGo(t *testing.T) {
 	within(t, h.Lost(), "the Go holder is notified")
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
 	require.Greater(t, won.hold.Fence(), h.Fence())
-	require.Equal(t, won.hold.Acquisition(), refusedInfo(t, m).Holder)
+	require.Equal(t, won.hold.ID(), refusedInfo(t, m).Holder)
 	unlock(t, won.hold)
 	require.Equal(t, "false", admin.must("force", "lock", m.Name()), "nobody had it")
 }

@@ -27,7 +27,7 @@ func TestGoTakesOverFromAKilledJava(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	holder := victim.open(t, server.Addr(), redissonOptions{watchdog: killLease}).thread("holds")
-	m := locksOn(t, rdb, redlatch.WithPoll(never)).Mutex(redistest.Name(t))
+	m := locksOn(t, rdb, redlatch.WithPollInterval(never)).Mutex(redistest.Name(t))
 	holder.lock(m.Name())
 	renewals(t, rdb, m.Name(), 1, func() {})
 	got := waits(t, m)

@@ -74,7 +74,7 @@ func TestLeaseOfJavaEndsForGo(t *testing.T) {
 	r := java(t)
 	server := redistest.Shared(t)
 	holder := r.open(t, server.Addr()).thread("holds")
-	m := locksOn(t, server.Client(t), redlatch.WithPoll(never)).Mutex(redistest.Name(t))
+	m := locksOn(t, server.Client(t), redlatch.WithPollInterval(never)).Mutex(redistest.Name(t))
 	holder.leased(m.Name(), shortLease)
 	h := granted(t, waits(t, m)).hold
 	require.False(t, holder.is("mine", m.Name()))

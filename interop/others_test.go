@@ -24,7 +24,7 @@ func TestOtherLocksOnTheSameHashExclude(t *testing.T) {
 			t.Parallel()
 			service := r.open(t, server.Addr())
 			holder, tries := service.thread("holds"), service.thread("tries")
-			m := locksOn(t, server.Client(t), redlatch.WithPoll(50*time.Millisecond)).Mutex(redistest.Name(t))
+			m := locksOn(t, server.Client(t), redlatch.WithPollInterval(50*time.Millisecond)).Mutex(redistest.Name(t))
 			holder.must("lock", kind, m.Name(), "-1")
 			require.Equal(t, holder.must("me"), refused(t, m).Holder)
 			got := waits(t, m)
@@ -100,7 +100,7 @@ func TestJavasCountersRefuseALockOfGo(t *testing.T) {
 			for _, verb := range verbs {
 				require.Contains(t, service.do(verb, m.Name(), "2").err, "WRONGTYPE", verb)
 			}
-			require.Equal(t, h.Acquisition(), refusedInfo(t, m).Holder)
+			require.Equal(t, h.ID(), refusedInfo(t, m).Holder)
 			unlock(t, h)
 		})
 	}

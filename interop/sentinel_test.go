@@ -27,7 +27,7 @@ func TestSentinel(t *testing.T) {
 
 	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{sentinel}})
 	t.Cleanup(func() { _ = rdb.Close() })
-	locks := locksOn(t, rdb, redlatch.WithLease(never), redlatch.WithPoll(never))
+	locks := locksOn(t, rdb, redlatch.WithLease(never), redlatch.WithPollInterval(never))
 	service := r.open(t, sentinel, redissonOptions{mode: "sentinel"})
 	holder, waiter := service.thread("holds"), service.thread("waits")
 
@@ -53,7 +53,7 @@ func TestSentinel(t *testing.T) {
 	}
 	exchange(master)
 
-	m := locks.Mutex(redistest.Name(t), redlatch.WithRenewal(100*time.Millisecond))
+	m := locks.Mutex(redistest.Name(t), redlatch.WithRenewInterval(100*time.Millisecond))
 	h := mustLock(t, t.Context(), m)
 	replicated(t, master)
 	failOver(t, sentinel, replica)

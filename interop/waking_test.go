@@ -30,7 +30,7 @@ type goParty struct {
 
 func newGoParty(t testing.TB, rdb redis.UniversalClient) *goParty {
 	return &goParty{
-		locks: locksOn(t, rdb, redlatch.WithLease(never), redlatch.WithPoll(never)),
+		locks: locksOn(t, rdb, redlatch.WithLease(never), redlatch.WithPollInterval(never)),
 		holds: map[string]*lock.Hold{},
 	}
 }

@@ -15,8 +15,8 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 		return err
 	}
 	defer func() {
-		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, Unlock returns
-		// that loss, which fn may have returned too.
+		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, Unlock
+		// returns that loss, which fn may have returned too.
 		if unlockErr := h.Unlock(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
 			err = joined.Errors(err, unlockErr)
 		}

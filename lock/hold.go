@@ -47,7 +47,7 @@ func (h *Hold) Name() string { return h.grant().Name }
 
 // Acquisition returns the id under which Redis knows this grant: <client id>:<n>. Holds that
 // re-entered share it.
-func (h *Hold) Acquisition() string { return h.grant().ID }
+func (h *Hold) ID() string { return h.grant().ID }
 
 // Fence returns the number of this grant. It is larger than that of every earlier grant of the
 // name. Holds that re-entered share it. Send it with each write to a resource that rejects fences

@@ -29,17 +29,17 @@ type Waiting struct {
 	Description string        // the description of the holder
 	Since       time.Time     // about when the holder got the lock, by the server's clock; zero if that is not known
 	Remaining   time.Duration // of the holder's lease, which is renewed while it lives; negative if it has no end
-	// Again says that the waiter lost its place and queues again, with the old ticket. The server lost
-	// its data, or received no heartbeat from this process for the time of a heartbeat.
-	Again bool
+	// Requeued says that the waiter lost its place and queues again, with the old ticket. The
+	// server lost its data, or received no heartbeat from this process for the time of a heartbeat.
+	Requeued bool
 }
 
 // Waiter is one waiter in a queue, as Redis showed it.
 type Waiter struct {
-	Acquisition string        // the acquisition that it becomes when it is granted
-	Units       int           // requested of a semaphore; 1 for a mutex
-	Description string        // the description of the waiter
-	Since       time.Time     // about when it came, by the server's clock
-	Heartbeat   time.Duration // how long it counts as alive after its last heartbeat
-	Left        time.Duration // until its heartbeat ends; zero: it counts as dead
+	ID            string        // the acquisition that it becomes when it is granted
+	Units         int           // requested of a semaphore; 1 for a mutex
+	Description   string        // the description of the waiter
+	Since         time.Time     // about when it came, by the server's clock
+	Heartbeat     time.Duration // how long it counts as alive after its last heartbeat
+	HeartbeatLeft time.Duration // until its heartbeat ends; zero: it counts as dead
 }

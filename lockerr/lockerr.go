@@ -35,8 +35,8 @@ var (
 	// ErrNotAcquired.
 	ErrRemoved = errors.New("redlatch: removed from the queue by an operator")
 
-	// ErrLost says that a hold ended although its holder did not release it. It expired, was removed,
-	// or could not be confirmed in time. Someone else may now use what it guarded.
+	// ErrLost says that a hold ended although its holder did not release it. It expired, was
+	// removed, or could not be confirmed in time. Someone else may now use what it guarded.
 	ErrLost = errors.New("redlatch: lost")
 
 	// ErrNotHeld says that there is nothing to release: the hold was released before. Nothing was
@@ -49,16 +49,16 @@ var (
 	// may have left.
 	ErrIndeterminate = errors.New("redlatch: outcome unknown")
 
-	// ErrUnavailable says that the client could not ask Redis in time: Redis was unreachable, loading,
-	// busy or failing over. Nothing was changed in Redis.
+	// ErrUnavailable says that the client could not ask Redis in time: Redis was unreachable,
+	// loading, busy or failing over. Nothing was changed in Redis.
 	ErrUnavailable = errors.New("redlatch: redis is not available")
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
 	// permission, a key of another type, or a server out of memory.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
-	// ErrClosed says that the client was closed. With redis.ErrClosed beside it, the go-redis client
-	// under it was closed.
+	// ErrClosed says that the client was closed. With redis.ErrClosed beside it, the go-redis
+	// client under it was closed.
 	ErrClosed = errors.New("redlatch: client is closed")
 
 	// ErrConfig says that a name or a setting is not usable. Nothing was changed in Redis.
@@ -123,16 +123,16 @@ func (e *NotAcquiredError) Unwrap() []error { return withCause(ErrNotAcquired, e
 
 // LostError is the [ErrLost] of one hold, and the cause with which its context ends.
 type LostError struct {
-	Name        string        // the lock
-	Acquisition string        // which grant of it
-	Reason      string        // what is known about how it ended
-	Lease       time.Duration // the lease it was kept alive with
-	Age         time.Duration // from the grant to the moment the loss was noticed
+	Name   string        // the lock
+	ID     string        // which grant of it
+	Reason string        // what is known about how it ended
+	Lease  time.Duration // the lease it was kept alive with
+	Age    time.Duration // from the grant to the moment the loss was noticed
 }
 
 func (e *LostError) Error() string {
 	return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s, lease %v, age %v)",
-		e.Name, e.Reason, e.Acquisition, e.Lease, e.Age.Round(time.Millisecond))
+		e.Name, e.Reason, e.ID, e.Lease, e.Age.Round(time.Millisecond))
 }
 
 // Unwrap makes errors.Is find ErrLost.
@@ -166,13 +166,13 @@ func (e *OpError) Unwrap() []error { return withCause(e.Kind, e.Err) }
 
 // ConfigError is the [ErrConfig] of one value.
 type ConfigError struct {
-	What  string // the name of the setting
-	Value any    // the value that was refused
-	Why   string // what it has to be
+	Setting string // the name of the setting
+	Value   any    // the value that was refused
+	Reason  string // what it has to be
 }
 
 func (e *ConfigError) Error() string {
-	return fmt.Sprintf("redlatch: %s is %s: %s", e.What, printable(e.Value), e.Why)
+	return fmt.Sprintf("redlatch: %s is %s: %s", e.Setting, printable(e.Value), e.Reason)
 }
 
 // Unwrap makes errors.Is find ErrConfig.
@@ -182,11 +182,11 @@ func (e *ConfigError) Unwrap() error { return ErrConfig }
 // has another limit, or a limit below the units that were requested. Nothing was changed in Redis.
 // Resize changes the limit.
 type LimitError struct {
-	Name     string // the semaphore
-	Said     int    // the limit that the program passed
-	Limit    int    // the limit in Redis
-	Declared int    // the other limit that is accepted, which programs from before a Resize pass; may be the same
-	Units    int    // the units requested, if more than Limit; 0 if Said does not fit
+	Name      string // the semaphore
+	Requested int    // the limit that the program passed
+	Limit     int    // the limit in Redis
+	Declared  int    // the other limit that is accepted, which programs from before a Resize pass; may be the same
+	Units     int    // the units requested, if more than Limit; 0 if Requested does not fit
 }
 
 func (e *LimitError) Error() string {
@@ -197,7 +197,7 @@ func (e *LimitError) Error() string {
 	if e.Declared != e.Limit {
 		msg += fmt.Sprintf(" (declared as %d)", e.Declared)
 	}
-	return msg + fmt.Sprintf(", and this program says %d", e.Said)
+	return msg + fmt.Sprintf(", and this program says %d", e.Requested)
 }
 
 // Unwrap makes errors.Is find ErrConfig.

@@ -74,7 +74,7 @@ func TestErrorsMatchTheirKindAndTheirCause(t *testing.T) {
 }
 
 func TestALossSaysWhichGrantItWas(t *testing.T) {
-	require.EqualError(t, &lockerr.LostError{Name: "door", Acquisition: "a:1", Reason: "it expired", Lease: time.Second, Age: 1500600 * time.Microsecond},
+	require.EqualError(t, &lockerr.LostError{Name: "door", ID: "a:1", Reason: "it expired", Lease: time.Second, Age: 1500600 * time.Microsecond},
 		`redlatch: lock "door" lost: it expired (acquisition a:1, lease 1s, age 1.501s)`)
 }
 
@@ -92,10 +92,10 @@ func TestAFailedOperationSaysWhy(t *testing.T) {
 
 func TestALimitThatDiffersSaysBothLimits(t *testing.T) {
 	for text, e := range map[string]lockerr.LimitError{
-		`redlatch: semaphore "pool" has a limit of 8, and this program says 9`:                 {Said: 9, Limit: 8, Declared: 8},
-		`redlatch: semaphore "pool" has a limit of 4 (declared as 8), and this program says 9`: {Said: 9, Limit: 4, Declared: 8},
-		`redlatch: semaphore "pool" has a limit of 0 now: 1 units can never be acquired`:       {Said: 9, Units: 1},
-		`redlatch: semaphore "pool" has a limit of 4 now: 5 units can never be acquired`:       {Said: 9, Limit: 4, Declared: 9, Units: 5},
+		`redlatch: semaphore "pool" has a limit of 8, and this program says 9`:                 {Requested: 9, Limit: 8, Declared: 8},
+		`redlatch: semaphore "pool" has a limit of 4 (declared as 8), and this program says 9`: {Requested: 9, Limit: 4, Declared: 8},
+		`redlatch: semaphore "pool" has a limit of 0 now: 1 units can never be acquired`:       {Requested: 9, Units: 1},
+		`redlatch: semaphore "pool" has a limit of 4 now: 5 units can never be acquired`:       {Requested: 9, Limit: 4, Declared: 9, Units: 5},
 	} {
 		e.Name = "pool"
 		require.EqualError(t, &e, text)
@@ -117,7 +117,7 @@ func TestABadValueIsShownQuotedAndCut(t *testing.T) {
 		{long, `"` + long + `"`},
 		{long + "y", `"` + long + `"… (81 bytes)`},
 	} {
-		require.EqualError(t, &lockerr.ConfigError{What: "name", Value: c.value, Why: "must be good"}, "redlatch: name is "+c.shown+": must be good")
+		require.EqualError(t, &lockerr.ConfigError{Setting: "name", Value: c.value, Reason: "must be good"}, "redlatch: name is "+c.shown+": must be good")
 	}
 }
 

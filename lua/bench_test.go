@@ -35,7 +35,7 @@ func BenchmarkScripts(b *testing.B) {
 	})
 	b.Run("mutex", func(b *testing.B) {
 		take := lua.AcquireParams{LockKey: names.Lock, FenceKey: names.Fence, QueueKey: names.Queue, Acquisition: "a:1",
-			Lease: 30 * time.Second, Holds: 1, VoidAfter: never, KeepFence: hour, About: "host-1"}
+			Lease: 30 * time.Second, Holds: 1, VoidAfter: never, FenceRetention: hour, Description: "host-1"}
 		give := lua.ReleaseParams{LockKey: names.Lock, QueueKey: names.Queue, Channel: names.Channel, Acquisition: "a:1"}
 		pairs(b, rdb, []string{"evalsha"}, func() {
 			got, err := lua.Acquire(ctx, rdb, take)
@@ -46,22 +46,22 @@ func BenchmarkScripts(b *testing.B) {
 			require.Equal(b, lua.Freed, left.Status)
 		})
 	})
-	w := lua.Waiter{Acquisition: "a:1", Units: 1, Heartbeat: 10 * time.Second, Lease: 30 * time.Second, About: "host-1"}
+	w := lua.Waiter{Acquisition: "a:1", Units: 1, Heartbeat: 10 * time.Second, Lease: 30 * time.Second, Description: "host-1"}
 	b.Run("fair", func(b *testing.B) {
-		take := lua.JoinParams{Keys: fairKeys, Waiter: w, VoidAfter: never, KeepFence: hour, Clients: key.ClientPrefix}
-		give := lua.LeaveParams{Keys: fairKeys, Waiter: w, Channel: names.Channel, KeepFence: hour, Clients: key.ClientPrefix}
+		take := lua.JoinParams{Keys: fairKeys, Waiter: w, VoidAfter: never, FenceRetention: hour, ClientChannels: key.ClientPrefix}
+		give := lua.ReleaseFairParams{Keys: fairKeys, Waiter: w, Channel: names.Channel, FenceRetention: hour, ClientChannels: key.ClientPrefix}
 		pairs(b, rdb, []string{"evalsha"}, func() {
 			got, err := lua.Join(ctx, rdb, take)
 			require.NoError(b, err)
 			require.Equal(b, lua.Granted, got.Status)
-			left, err := lua.Leave(ctx, rdb, give)
+			left, err := lua.ReleaseFair(ctx, rdb, give)
 			require.NoError(b, err)
 			require.Equal(b, lua.Freed, left.Status)
 		})
 	})
 	b.Run("semaphore", func(b *testing.B) {
-		take := lua.AcquirePermitsParams{Keys: semaphoreKeys, Waiter: w, VoidAfter: never, Limit: 8, Keep: hour, Clients: key.ClientPrefix}
-		give := lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, Keep: hour, Clients: key.ClientPrefix}
+		take := lua.AcquirePermitsParams{Keys: semaphoreKeys, Waiter: w, VoidAfter: never, Limit: 8, Retention: hour, ClientChannels: key.ClientPrefix}
+		give := lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, Retention: hour, ClientChannels: key.ClientPrefix}
 		pairs(b, rdb, []string{"evalsha"}, func() {
 			got, err := lua.AcquirePermits(ctx, rdb, take)
 			require.NoError(b, err)
@@ -73,8 +73,8 @@ func BenchmarkScripts(b *testing.B) {
 	})
 }
 
-// pairs runs a pair again and again, and reports what the server says of the commands that it sends:
-// the least of many rounds, for other processes only ever make a round longer.
+// pairs runs a pair again and again, and reports what the server says of the commands that it
+// sends: the least of many rounds, for other processes only ever make a round longer.
 func pairs(b *testing.B, rdb *redis.Client, sends []string, pair func()) {
 	b.Helper()
 	const round = 100

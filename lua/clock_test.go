@@ -43,7 +43,7 @@ func TestACommandIsVoidFromTheMicrosecondAfterItsEnd(t *testing.T) {
 			return r.Status, err
 		},
 		"resize": func(end lua.Time) (lua.Status, error) {
-			r, err := lua.Resize(t.Context(), b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 8, Said: 8, VoidAfter: end, Stamp: 1})
+			r, err := lua.Resize(t.Context(), b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 8, Declared: 8, VoidAfter: end, Stamp: 1})
 			return r.Status, err
 		},
 	} {
@@ -77,7 +77,7 @@ func TestAPermitLastsToTheMillisecond(t *testing.T) {
 				b.mini.SetTime(now)
 				require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
 				require.Equal(t, lua.Granted, mustTake(t, b, "a:1", c))
-				require.Equal(t, 2*hour, inspectPermits(t, b).Held[0].Left)
+				require.Equal(t, 2*hour, inspectPermits(t, b).Held[0].Remaining)
 				b.mini.SetTime(now.Add(2*hour - left))
 			}
 
@@ -85,12 +85,12 @@ func TestAPermitLastsToTheMillisecond(t *testing.T) {
 			said := inspectPermits(t, b)
 			require.Equal(t, units, said.InUse)
 			require.Len(t, said.Held, 1)
-			require.Equal(t, time.Millisecond, said.Held[0].Left)
+			require.Equal(t, time.Millisecond, said.Held[0].Remaining)
 			require.Equal(t, lua.RenewHeld, look())
 			r, err := take(t.Context(), b.rdb, "b:1", permitCall{units: units, limit: units, try: true})
 			require.NoError(t, err)
 			require.Equal(t, lua.Busy, r.Status)
-			require.Equal(t, lua.Place{Position: 1, Limit: units, Remaining: time.Millisecond}, r.Place)
+			require.Equal(t, lua.QueueState{Position: 1, Limit: units, Remaining: time.Millisecond}, r.QueueState)
 			got, err := forcePermits("a:1")(t.Context(), b.rdb)
 			require.NoError(t, err)
 			require.Equal(t, fmt.Sprint(units), got)
@@ -131,10 +131,10 @@ func TestAWaiterAsksAgainAtTheFirstEndOfALease(t *testing.T) {
 		}
 		r, err := take(t.Context(), b.rdb, "b:1", permitCall{limit: limit, try: true})
 		require.NoError(t, err)
-		require.Equal(t, lua.Place{Position: 1, Limit: limit, Remaining: 3 * time.Minute}, r.Place)
+		require.Equal(t, lua.QueueState{Position: 1, Limit: limit, Remaining: 3 * time.Minute}, r.QueueState)
 		r, err = take(t.Context(), b.rdb, "b:1", permitCall{limit: limit})
 		require.NoError(t, err)
-		require.Equal(t, lua.Place{Position: 1, Length: 1, Limit: limit, Remaining: 3 * time.Minute}, r.Place)
+		require.Equal(t, lua.QueueState{Position: 1, Length: 1, Limit: limit, Remaining: 3 * time.Minute}, r.QueueState)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestASemaphoreThatIsNotThereHasNoLimits(t *testing.T) {
 		for limit := range 2 {
 			r, err := take(t.Context(), b.rdb, "a:1", permitCall{limit: limit + 1})
 			require.NoError(t, err)
-			require.Equal(t, lua.JoinReply{Status: lua.Differs, Place: lua.Place{Limit: 9}, Now: r.Now}, r)
+			require.Equal(t, lua.JoinReply{Status: lua.LimitDiffers, QueueState: lua.QueueState{Limit: 9}, Now: r.Now}, r)
 		}
 	})
 }
@@ -177,16 +177,16 @@ func TestEntriesThatAreShownTellTheUnits(t *testing.T) {
 func TestABeatBringsTheLimitOfItsSemaphoreBack(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), serverTime(t, b.rdb)
-		var batch []lua.PermitBeat
+		var batch []lua.PermitHeartbeat
 		for i := range 3 {
 			name := fmt.Sprintf("{x}%d", i)
 			keys := lua.SemaphoreKeys{Permits: name + "p", Holders: name + "h", Queue: name + "q", Alive: name + "a"}
-			batch = append(batch, lua.PermitBeat{Keys: keys, Waiter: permitWaiter("b:1", permitCall{}), Limit: 3 + i})
+			batch = append(batch, lua.PermitHeartbeat{Keys: keys, Waiter: permitWaiter("b:1", permitCall{}), Limit: 3 + i})
 			member := "b:1 1 3600000 7200000"
 			require.NoError(t, b.rdb.Do(ctx, "ZADD", keys.Queue, 5, member).Err())
 			require.NoError(t, b.rdb.Do(ctx, "ZADD", keys.Alive, now.Add(hour).UnixMilli(), member).Err())
 		}
-		answers, err := lua.BeatPermits(ctx, b.rdb, 0, "c", true, batch)
+		answers, err := lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, batch)
 		require.NoError(t, err)
 		for i, beat := range batch {
 			require.Equal(t, lua.Granted, answers[i].Status)

@@ -23,22 +23,22 @@ type priced struct {
 
 func (p priced) join(who string, try bool) lua.Status {
 	r, err := lua.Join(p.t.Context(), p.rdb, lua.JoinParams{
-		Keys: fairKeys, Waiter: waiter(who), Try: try, VoidAfter: never, KeepFence: hour, Clients: key.ClientPrefix,
+		Keys: fairKeys, Waiter: waiter(who), Try: try, VoidAfter: never, FenceRetention: hour, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(p.t, err)
 	return r.Status
 }
 
 func (p priced) leave(who string) lua.Status {
-	r, err := lua.Leave(p.t.Context(), p.rdb, lua.LeaveParams{
-		Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, KeepFence: hour, Clients: key.ClientPrefix,
+	r, err := lua.ReleaseFair(p.t.Context(), p.rdb, lua.ReleaseFairParams{
+		Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, FenceRetention: hour, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(p.t, err)
 	return r.Status
 }
 
 func (p priced) beat(who string, take bool) lua.Status {
-	r, err := lua.Beats(p.t.Context(), p.rdb, hour, key.ClientPrefix, take, []lua.Beat{{Keys: fairKeys, Waiter: waiter(who)}})
+	r, err := lua.Heartbeats(p.t.Context(), p.rdb, hour, key.ClientPrefix, take, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter(who)}})
 	require.NoError(p.t, err)
 	return r[0].Status
 }
@@ -51,7 +51,7 @@ func (p priced) acquire(who string, units int, try bool) lua.Status {
 
 func (p priced) release(who string, units int) lua.Status {
 	r, err := lua.ReleasePermits(p.t.Context(), p.rdb, lua.ReleasePermitsParams{
-		Keys: semaphoreKeys, Waiter: permitWaiter(who, permitCall{units: units, about: "host-1"}), Keep: hour, Clients: key.ClientPrefix,
+		Keys: semaphoreKeys, Waiter: permitWaiter(who, permitCall{units: units, about: "host-1"}), Retention: hour, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(p.t, err)
 	return r.Status
@@ -59,7 +59,7 @@ func (p priced) release(who string, units int) lua.Status {
 
 func (p priced) beatPermits(who string, units int, take bool) lua.Status {
 	w := permitWaiter(who, permitCall{units: units, about: "host-1"})
-	r, err := lua.BeatPermits(p.t.Context(), p.rdb, hour, key.ClientPrefix, take, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+	r, err := lua.PermitHeartbeats(p.t.Context(), p.rdb, hour, key.ClientPrefix, take, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 	require.NoError(p.t, err)
 	return r[0].Status
 }

@@ -32,7 +32,7 @@ func requireDenied(t *testing.T, err error, what ...any) {
 
 func releasePermits(who string, c permitCall) func(context.Context, lua.Redis) (string, error) {
 	return permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: permitWaiter(who, c), Clients: "c"})
+		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: permitWaiter(who, c), ClientChannels: "c"})
 		return statusNames[r.Status], err
 	})
 }
@@ -53,11 +53,11 @@ func takePermits(who string, c permitCall) func(context.Context, lua.Redis) (str
 
 func beatPermits(who ...string) func(context.Context, lua.Redis) (string, error) {
 	return permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-		var batch []lua.PermitBeat
+		var batch []lua.PermitHeartbeat
 		for _, w := range who {
-			batch = append(batch, lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter(w, permitCall{}), Limit: 8})
+			batch = append(batch, lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter(w, permitCall{}), Limit: 8})
 		}
-		r, err := lua.BeatPermits(ctx, rdb, 0, "c", true, batch)
+		r, err := lua.PermitHeartbeats(ctx, rdb, 0, "c", true, batch)
 		var all []string
 		for _, a := range r {
 			all = append(all, statusNames[a.Status])
@@ -68,7 +68,7 @@ func beatPermits(who ...string) func(context.Context, lua.Redis) (string, error)
 
 func resize(limit int, stamp lua.Time) func(context.Context, lua.Redis) (string, error) {
 	return permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: limit, Said: 8, VoidAfter: never, Stamp: stamp, Clients: "c"})
+		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: limit, Declared: 8, VoidAfter: never, Stamp: stamp, ClientChannels: "c"})
 		return r.Before, err
 	})
 }
@@ -109,7 +109,7 @@ func TestWhatIsDeniedToAWaiterChangesNothing(t *testing.T) {
 	admin := dial(t, s.addr, 3, nil)
 	waiting := with(heldFair, bcQueued)
 	untaken := func(ctx context.Context, rdb lua.Redis) (string, error) {
-		_, err := lua.Beats(ctx, rdb, 0, "c", false, []lua.Beat{{Keys: fairKeys, Waiter: waiter("a:1")}})
+		_, err := lua.Heartbeats(ctx, rdb, 0, "c", false, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter("a:1")}})
 		return "", err
 	}
 	for _, c := range []struct {
@@ -210,12 +210,12 @@ func TestWhatIsDeniedToASemaphoreChangesNothing(t *testing.T) {
 	require.Equal(t, fmt.Sprint([]lua.RenewAnswer{lua.RenewRefused}), got)
 	// Of a permit of its own, the waiter is told that it was refused.
 	w := permitWaiter("a:1", permitCall{units: 8})
-	one := lua.PermitBeat{Keys: semaphoreKeys, Waiter: w, Limit: 8}
-	_, err = lua.BeatPermits(t.Context(), withoutPersist, 0, "c", true, []lua.PermitBeat{one})
+	one := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: w, Limit: 8}
+	_, err = lua.PermitHeartbeats(t.Context(), withoutPersist, 0, "c", true, []lua.PermitHeartbeat{one})
 	requireDenied(t, err)
-	answers, err := lua.BeatPermits(t.Context(), withoutPersist, 0, "c", true, []lua.PermitBeat{one, one})
+	answers, err := lua.PermitHeartbeats(t.Context(), withoutPersist, 0, "c", true, []lua.PermitHeartbeat{one, one})
 	require.NoError(t, err)
-	require.Equal(t, []lua.BeatReply{{Status: lua.Denied}, {Status: lua.Denied}}, answers)
+	require.Equal(t, []lua.HeartbeatReply{{Status: lua.Denied}, {Status: lua.Denied}}, answers)
 }
 
 // content is who is in the permits and in the queue, with the score.

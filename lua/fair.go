@@ -29,12 +29,12 @@ type Waiter struct {
 	Units       int           // how much it wants: 1 of a mutex
 	Heartbeat   time.Duration // whole milliseconds
 	Lease       time.Duration // of the grant, all its life; whole milliseconds
-	About       string        // what it says of itself
+	Description string        // what it says of itself
 }
 
 // member is how the waiter stands in the queue: for people too.
 func (w Waiter) member() string {
-	return strings.TrimRight(fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.About), " ")
+	return strings.TrimRight(fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.Description), " ")
 }
 
 // readWaiter is the inverse of member. What is no waiter becomes one that has
@@ -52,13 +52,13 @@ func readWaiter(member string) Waiter {
 		Heartbeat: time.Duration(heartbeat) * time.Millisecond, Lease: time.Duration(lease) * time.Millisecond,
 	}
 	if len(part) == 5 {
-		w.About = part[4]
+		w.Description = part[4]
 	}
 	return w
 }
 
-// Place is how a waiter stands, and who has what it waits for.
-type Place struct {
+// QueueState is how a waiter stands, and who has what it waits for.
+type QueueState struct {
 	Position int // 1 is next
 	Length   int // of the queue
 
@@ -69,9 +69,9 @@ type Place struct {
 	Remaining time.Duration
 
 	// Of a mutex.
-	Holder string // empty: the lock is free, and dead waiters are being dropped
-	About  string
-	Fence  int64 // the holder's
+	Holder      string // empty: the lock is free, and dead waiters are being dropped
+	Description string
+	Fence       int64 // the holder's
 
 	// Of a semaphore.
 	Free  int // units; below zero after the limit was lowered
@@ -82,32 +82,32 @@ type Place struct {
 	Declared int
 }
 
-func (r *reply) queueState(i int) Place {
-	return Place{
+func (r *reply) queueState(i int) QueueState {
+	return QueueState{
 		Position: int(r.int(i)), Length: int(r.int(i + 1)), Remaining: r.millis(i + 2),
-		Holder: r.text(i + 3), About: r.text(i + 4), Fence: r.int(i + 5),
+		Holder: r.text(i + 3), Description: r.text(i + 4), Fence: r.int(i + 5),
 	}
 }
 
 // JoinParams are the arguments of [Join].
 type JoinParams struct {
-	Keys      FairKeys
-	Waiter    Waiter
-	Ticket    int64 // from before; 0: a new one
-	Try       bool  // never queue
-	VoidAfter Time
-	KeepFence time.Duration // 0: for ever
-	Clients   string        // what the channel of every client begins with
+	Keys           FairKeys
+	Waiter         Waiter
+	Ticket         int64 // from before; 0: a new one
+	Try            bool  // never queue
+	VoidAfter      Time
+	FenceRetention time.Duration // 0: for ever
+	ClientChannels string        // what the channel of every client begins with
 }
 
 // JoinReply is what [Join] found: Granted with a fence, Queued with a ticket and
 // the place, Busy with the place it would have had, or Void.
 type JoinReply struct {
-	Status Status
-	Fence  int64
-	Ticket int64
-	Place  Place
-	Now    Time
+	Status     Status
+	Fence      int64
+	Ticket     int64
+	QueueState QueueState
+	Now        Time
 }
 
 // Join gives the lock to a waiter if it is its turn, and else queues it. One
@@ -118,16 +118,16 @@ func Join(ctx context.Context, rdb Redis, p JoinParams) (JoinReply, error) {
 		ticket = -1
 	}
 	v, err := joinScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), ticket,
-		int64(p.VoidAfter), p.KeepFence.Milliseconds(), p.Clients)
+		int64(p.VoidAfter), p.FenceRetention.Milliseconds(), p.ClientChannels)
 	r := readReply(joinScript, v, err)
 	var out JoinReply
 	switch r.int(0) {
 	case 1:
 		out = JoinReply{Status: Granted, Fence: r.int(1), Now: r.time(2)}
 	case 2:
-		out = JoinReply{Status: Queued, Place: r.queueState(1), Ticket: r.int(7), Now: r.time(8)}
+		out = JoinReply{Status: Queued, QueueState: r.queueState(1), Ticket: r.int(7), Now: r.time(8)}
 	case 0:
-		out = JoinReply{Status: Busy, Place: r.queueState(1), Now: r.time(7)}
+		out = JoinReply{Status: Busy, QueueState: r.queueState(1), Now: r.time(7)}
 	case -2:
 		out = JoinReply{Status: Void, Now: r.time(1)}
 	default:
@@ -136,25 +136,25 @@ func Join(ctx context.Context, rdb Redis, p JoinParams) (JoinReply, error) {
 	return out, r.err
 }
 
-// Beat is one waiter in a call of [Beats].
-type Beat struct {
+// Heartbeat is one waiter in a call of [Heartbeats].
+type Heartbeat struct {
 	Keys   FairKeys
 	Waiter Waiter
 }
 
-// BeatReply is what [Beats] says of one waiter: Granted with a fence, Queued with
-// the place, Gone, Removed, or Denied; of permits also TooMany, for Place.Limit is
+// HeartbeatReply is what [Heartbeats] says of one waiter: Granted with a fence, Queued with
+// the place, Gone, Removed, or Denied; of permits also OverLimit, for QueueState.Limit is
 // below the units.
-type BeatReply struct {
-	Status Status
-	Fence  int64
-	Place  Place
+type HeartbeatReply struct {
+	Status     Status
+	Fence      int64
+	QueueState QueueState
 }
 
-// Beats notes that waiters of one slot live, and tells each how it stands. Those that
+// Heartbeats notes that waiters of one slot live, and tells each how it stands. Those that
 // were granted the lock have it for their whole lease then if they take it, and else
 // for as long as before. One round trip.
-func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, take bool, batch []Beat) ([]BeatReply, error) {
+func Heartbeats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, take bool, batch []Heartbeat) ([]HeartbeatReply, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -170,27 +170,27 @@ func Beats(ctx context.Context, rdb Redis, keepFence time.Duration, clients stri
 
 // readBeats reads how each waiter of a batch stands. A grant has a fence, or none,
 // and a queue of permits says more of a place than one of a lock.
-func readBeats(s *script, v any, err error, n int, fence func(*reply) int64, place func(*reply, int) Place) ([]BeatReply, error) {
+func readBeats(s *script, v any, err error, n int, fence func(*reply) int64, place func(*reply, int) QueueState) ([]HeartbeatReply, error) {
 	r := readReply(s, v, err)
 	if r.err == nil && len(r.fields) != n {
 		r.unexpected()
 	}
-	answers := make([]BeatReply, n)
+	answers := make([]HeartbeatReply, n)
 	for i := range answers {
 		one := r.nested(i)
 		switch one.int(0) {
 		case 1:
-			answers[i] = BeatReply{Status: Granted, Fence: fence(one)}
+			answers[i] = HeartbeatReply{Status: Granted, Fence: fence(one)}
 		case 2:
-			answers[i] = BeatReply{Status: Queued, Place: place(one, 1)}
+			answers[i] = HeartbeatReply{Status: Queued, QueueState: place(one, 1)}
 		case 0:
-			answers[i] = BeatReply{Status: Gone}
+			answers[i] = HeartbeatReply{Status: Gone}
 		case 3:
-			answers[i] = BeatReply{Status: Removed}
+			answers[i] = HeartbeatReply{Status: Removed}
 		case 4:
-			answers[i] = BeatReply{Status: TooMany, Place: Place{Limit: int(one.int(1))}}
+			answers[i] = HeartbeatReply{Status: OverLimit, QueueState: QueueState{Limit: int(one.int(1))}}
 		case -1:
-			answers[i] = BeatReply{Status: Denied}
+			answers[i] = HeartbeatReply{Status: Denied}
 		default:
 			one.unexpected()
 		}
@@ -202,38 +202,38 @@ func readBeats(s *script, v any, err error, n int, fence func(*reply) int64, pla
 	return answers, nil
 }
 
-// LeaveParams are the arguments of [Leave].
-type LeaveParams struct {
-	Keys      FairKeys
-	Waiter    Waiter
-	Channel   string        // told when the lock is free for everybody
-	KeepFence time.Duration // 0: for ever
-	Clients   string
-	Cluster   bool // the shard's channel is told as well
+// ReleaseFairParams are the arguments of [ReleaseFair].
+type ReleaseFairParams struct {
+	Keys           FairKeys
+	Waiter         Waiter
+	Channel        string        // gets a message when the lock is free for everybody
+	FenceRetention time.Duration // 0: for ever
+	ClientChannels string
+	Cluster        bool // publish on the shard's channel too
 }
 
-// LeaveReply is what [Leave] did: Freed, Left the queue, or Gone.
-type LeaveReply struct {
+// ReleaseFairReply is what [ReleaseFair] did: Freed, LeftQueue, or Gone.
+type ReleaseFairReply struct {
 	Status Status
-	// Heard is how many were told that the lock is theirs, or free. Negative:
+	// Receivers is how many got the message that the lock is theirs, or free. Negative:
 	// the server does not let us tell.
-	Heard int64
+	Receivers int64
 	// More says that the lock is free and dead waiters are left to be dropped
 	// before it can be handed on: call again.
 	More bool
 }
 
-// Leave gives back the lock, which goes to the next waiter, or the place in the
+// ReleaseFair releases the lock, which goes to the next waiter, or the place in the
 // queue. One round trip.
-func Leave(ctx context.Context, rdb Redis, p LeaveParams) (LeaveReply, error) {
-	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.KeepFence.Milliseconds(), p.Clients, boolArg(p.Cluster))
+func ReleaseFair(ctx context.Context, rdb Redis, p ReleaseFairParams) (ReleaseFairReply, error) {
+	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.FenceRetention.Milliseconds(), p.ClientChannels, boolArg(p.Cluster))
 	r := readReply(leaveScript, v, err)
-	out := LeaveReply{Heard: r.int(1), More: r.int(2) == 1}
+	out := ReleaseFairReply{Receivers: r.int(1), More: r.int(2) == 1}
 	switch r.int(0) {
 	case 1:
 		out.Status = Freed
 	case 2:
-		out.Status = Left
+		out.Status = LeftQueue
 	case 0:
 		out.Status = Gone
 	default:
@@ -244,24 +244,24 @@ func Leave(ctx context.Context, rdb Redis, p LeaveParams) (LeaveReply, error) {
 
 // ForceReleaseFairParams are the arguments of [ForceReleaseFair].
 type ForceReleaseFairParams struct {
-	Keys      FairKeys
-	Expected  string // the acquisition to end; empty: whichever has the lock
-	Channel   string
-	KeepFence time.Duration // 0: for ever
-	Clients   string
-	Cluster   bool // the shard's channel is told as well
+	Keys           FairKeys
+	Expected       string // the acquisition to end; empty: whichever has the lock
+	Channel        string
+	FenceRetention time.Duration // 0: for ever
+	ClientChannels string
+	Cluster        bool // publish on the shard's channel too
 }
 
 // ForceReleaseFair ends a lock whoever has it, and gives it to the next waiter.
 // One round trip.
 func ForceReleaseFair(ctx context.Context, rdb Redis, p ForceReleaseFairParams) (ForceReleaseReply, error) {
-	v, err := forceFairScript.run(ctx, rdb, p.Keys.all(), p.Expected, p.Channel, p.KeepFence.Milliseconds(), p.Clients, boolArg(p.Cluster))
+	v, err := forceFairScript.run(ctx, rdb, p.Keys.all(), p.Expected, p.Channel, p.FenceRetention.Milliseconds(), p.ClientChannels, boolArg(p.Cluster))
 	r := readReply(forceFairScript, v, err)
 	out := r.forceReleaseReply()
 	switch out.Status {
 	case Freed:
 		out.More = r.int(2) == 1
-	case Nobody:
+	case NotHeld:
 		out.More = r.int(1) == 1
 	}
 	return out, r.err
@@ -275,19 +275,19 @@ func Remove(ctx context.Context, rdb Redis, queueKey, aliveKey string, w Waiter,
 	return r.int(0) == 1, r.err
 }
 
-// Standing is one waiter in a [QueueReply].
-type Standing struct {
+// QueuedWaiter is one waiter in a [QueueReply].
+type QueuedWaiter struct {
 	Waiter
-	Ticket int64         // server time when it came, in µs, or a little more
-	Left   time.Duration // of its heartbeat; below zero: it counts as dead
+	Ticket        int64         // server time when it came, in µs, or a little more
+	HeartbeatLeft time.Duration // of its heartbeat; below zero: it counts as dead
 }
 
 // QueueReply is a part of a queue, in order.
 type QueueReply struct {
 	Now     Time
 	Length  int
-	Behind  string // the ticket behind which the next part begins
-	Waiters []Standing
+	After   string // the ticket behind which the next part begins
+	Waiters []QueuedWaiter
 }
 
 // Queue shows who waits, in order: as many as asked for, after those to skip; or, where
@@ -296,11 +296,11 @@ type QueueReply struct {
 func Queue(ctx context.Context, rdb Redis, queueKey, aliveKey string, skip int, behind string, show int) (QueueReply, error) {
 	v, err := queueScript.run(ctx, rdb, []string{queueKey, aliveKey}, skip, behind, show)
 	r := readReply(queueScript, v, err)
-	out := QueueReply{Now: r.time(0), Length: int(r.int(1)), Behind: r.text(3)}
+	out := QueueReply{Now: r.time(0), Length: int(r.int(1)), After: r.text(3)}
 	grace := r.int(2)
 	for i := 4; r.err == nil && i < len(r.fields); i += 3 {
 		left := time.Duration(max(r.int(i+2), grace)-out.Now.UnixMilli()) * time.Millisecond
-		out.Waiters = append(out.Waiters, Standing{Waiter: readWaiter(r.text(i)), Ticket: r.int(i + 1), Left: left})
+		out.Waiters = append(out.Waiters, QueuedWaiter{Waiter: readWaiter(r.text(i)), Ticket: r.int(i + 1), HeartbeatLeft: left})
 	}
 	return out, r.err
 }
@@ -310,7 +310,7 @@ func Queue(ctx context.Context, rdb Redis, queueKey, aliveKey string, skip int, 
 type FindReply struct {
 	Status Status
 	Waiter Waiter
-	Behind string // of a Gone: the ticket behind which to go on; empty at the end of the queue
+	After  string // of a Gone: the ticket behind which to go on; empty at the end of the queue
 }
 
 // Find looks for the waiter that would become an acquisition, among so many behind a ticket;
@@ -323,7 +323,7 @@ func Find(ctx context.Context, rdb Redis, queueKey, aliveKey, acquisition, behin
 	case 1:
 		out = FindReply{Status: Queued, Waiter: readWaiter(r.text(1))}
 	case 2:
-		out = FindReply{Status: Gone, Behind: r.text(1)}
+		out = FindReply{Status: Gone, After: r.text(1)}
 	case 0:
 		out = FindReply{Status: Gone}
 	default:

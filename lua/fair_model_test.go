@@ -341,15 +341,15 @@ func (m *fairMachine) passOn(o op, at moment) {
 }
 
 // standing is what a waiter is told, and checks the time that the holder has left.
-func (m *fairMachine) standing(t *rapid.T, lock int, who string, got *lua.Place, at moment) lua.Place {
+func (m *fairMachine) standing(t *rapid.T, lock int, who string, got *lua.QueueState, at moment) lua.QueueState {
 	q := m.queues[lock]
-	want := lua.Place{Position: q.place(who) + 1, Length: len(q.waiters)}
+	want := lua.QueueState{Position: q.place(who) + 1, Length: len(q.waiters)}
 	if want.Position == 0 {
 		want.Position = len(q.waiters) + 1
 	}
 	l := m.held[lock]
 	require.NotNil(t, l, "nobody waits for a free lock")
-	want.Holder, want.About = l.holder, l.about
+	want.Holder, want.Description = l.holder, l.about
 	if f := m.fences[lock]; f != nil {
 		want.Fence = f.value
 	}
@@ -376,7 +376,7 @@ func (m *fairMachine) join(t *rapid.T, o op) {
 	at := m.begin(t)
 	got, err := lua.Join(context.Background(), m.b.rdb, lua.JoinParams{
 		Keys: m.keys(o.lock), Waiter: fairWaiter(o.who), Ticket: o.ticket, Try: o.try,
-		VoidAfter: o.end, KeepFence: o.keep, Clients: key.ClientPrefix,
+		VoidAfter: o.end, FenceRetention: o.keep, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, int64(got.Now), at.c0)
@@ -435,22 +435,22 @@ func (m *fairMachine) joined(t *rapid.T, o op, at moment, got *lua.JoinReply, du
 		q.noteBeat(o.who, nowMS, during)
 		want.Ticket = q.waiters[q.place(o.who)].ticket
 	}
-	want.Place = m.standing(t, o.lock, o.who, &got.Place, at)
+	want.QueueState = m.standing(t, o.lock, o.who, &got.QueueState, at)
 	require.Equal(t, want, *got)
 }
 
 func (m *fairMachine) beat(t *rapid.T, o op) {
 	at := m.begin(t)
-	var batch []lua.Beat
+	var batch []lua.Heartbeat
 	for _, b := range o.batch {
-		batch = append(batch, lua.Beat{Keys: m.keys(b.lock), Waiter: fairWaiter(b.who)})
+		batch = append(batch, lua.Heartbeat{Keys: m.keys(b.lock), Waiter: fairWaiter(b.who)})
 	}
-	got, err := lua.Beats(context.Background(), m.b.rdb, o.keep, key.ClientPrefix, o.take, batch)
+	got, err := lua.Heartbeats(context.Background(), m.b.rdb, o.keep, key.ClientPrefix, o.take, batch)
 	require.NoError(t, err)
 	now, during := at.clockMS(), at.leases()
 
 	// All are noted before anybody is taken for dead.
-	want := make([]*lua.BeatReply, len(batch))
+	want := make([]*lua.HeartbeatReply, len(batch))
 	graces, judged := map[int]span{}, map[int]bool{}
 	for i, b := range o.batch {
 		b.keep, b.untaken = o.keep, !o.take
@@ -458,7 +458,7 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 		end, known := q.alive[b.who]
 		switch {
 		case m.held[b.lock] != nil && m.held[b.lock].holder == b.who:
-			want[i] = &lua.BeatReply{Status: lua.Granted, Fence: m.extend(b, at.now(b.lock), during)}
+			want[i] = &lua.HeartbeatReply{Status: lua.Granted, Fence: m.extend(b, at.now(b.lock), during)}
 		case q.place(b.who) >= 0:
 			if _, given := graces[b.lock]; !given {
 				graces[b.lock] = m.giveGrace(q, now)
@@ -468,9 +468,9 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 			}
 			q.noteBeat(b.who, now, during)
 		case known && end.lo < 0:
-			want[i] = &lua.BeatReply{Status: lua.Removed}
+			want[i] = &lua.HeartbeatReply{Status: lua.Removed}
 		default:
-			want[i] = &lua.BeatReply{Status: lua.Gone}
+			want[i] = &lua.HeartbeatReply{Status: lua.Gone}
 		}
 	}
 	for i, b := range o.batch {
@@ -486,9 +486,9 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 		switch {
 		case want[i] != nil:
 		case m.held[b.lock].holder == b.who:
-			want[i] = &lua.BeatReply{Status: lua.Granted, Fence: m.extend(b, at.now(b.lock), during)}
+			want[i] = &lua.HeartbeatReply{Status: lua.Granted, Fence: m.extend(b, at.now(b.lock), during)}
 		default:
-			want[i] = &lua.BeatReply{Status: lua.Queued, Place: m.standing(t, b.lock, b.who, &got[i].Place, at)}
+			want[i] = &lua.HeartbeatReply{Status: lua.Queued, QueueState: m.standing(t, b.lock, b.who, &got[i].QueueState, at)}
 		}
 		q.forgetKeys()
 		require.Equal(t, *want[i], got[i], "%d of %+v", i, o.batch)
@@ -498,20 +498,20 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 
 func (m *fairMachine) leave(t *rapid.T, o op) {
 	at := m.begin(t)
-	got, err := lua.Leave(context.Background(), m.b.rdb, lua.LeaveParams{
-		Keys: m.keys(o.lock), Waiter: fairWaiter(o.who), Channel: m.locks[o.lock].Channel, KeepFence: o.keep, Clients: key.ClientPrefix,
+	got, err := lua.ReleaseFair(context.Background(), m.b.rdb, lua.ReleaseFairParams{
+		Keys: m.keys(o.lock), Waiter: fairWaiter(o.who), Channel: m.locks[o.lock].Channel, FenceRetention: o.keep, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(t, err)
 	q := m.queues[o.lock]
 	defer q.forgetKeys()
-	want := lua.LeaveReply{Status: lua.Gone}
+	want := lua.ReleaseFairReply{Status: lua.Gone}
 	interest := len(q.waiters) > 0
 	switch l := m.held[o.lock]; {
 	case l != nil && l.holder == o.who:
 		want.Status = lua.Freed
 		delete(m.held, o.lock)
 	case q.place(o.who) >= 0:
-		want.Status = lua.Left
+		want.Status = lua.LeftQueue
 		q.unqueue(o.who)
 	}
 	if m.held[o.lock] == nil && interest {
@@ -524,13 +524,13 @@ func (m *fairMachine) leave(t *rapid.T, o op) {
 func (m *fairMachine) forceFair(t *rapid.T, o op) {
 	at := m.begin(t)
 	got, err := lua.ForceReleaseFair(context.Background(), m.b.rdb, lua.ForceReleaseFairParams{
-		Keys: m.keys(o.lock), Expected: o.who, Channel: m.locks[o.lock].Channel, KeepFence: o.keep, Clients: key.ClientPrefix,
+		Keys: m.keys(o.lock), Expected: o.who, Channel: m.locks[o.lock].Channel, FenceRetention: o.keep, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(t, err)
 	q := m.queues[o.lock]
 	defer q.forgetKeys()
 	want := m.force(o)
-	want.Queue = false // it is handed on in the same step
+	want.HasWaiters = false // it is handed on in the same step
 	if m.held[o.lock] == nil && len(q.waiters) > 0 {
 		m.passOn(o, at)
 	}
@@ -592,9 +592,9 @@ func (m *fairMachine) crowd(t *rapid.T) {
 	o.batch = []op{o}
 	require.NoError(t, m.b.rdb.ZAdd(context.Background(), k.Queue, dead...).Err())
 	require.NoError(t, m.b.rdb.ZAdd(context.Background(), k.Alive, dead...).Err())
-	got, err := lua.Beats(context.Background(), m.b.rdb, 0, key.ClientPrefix, true, []lua.Beat{{Keys: k, Waiter: fairWaiter(o.who)}})
+	got, err := lua.Heartbeats(context.Background(), m.b.rdb, 0, key.ClientPrefix, true, []lua.Heartbeat{{Keys: k, Waiter: fairWaiter(o.who)}})
 	require.NoError(t, err)
-	require.Equal(t, m.held[lock] == nil, got[0].Status == lua.Queued && got[0].Place.Holder == "" && got[0].Place.Remaining == 0, "%+v", got[0])
+	require.Equal(t, m.held[lock] == nil, got[0].Status == lua.Queued && got[0].QueueState.Holder == "" && got[0].QueueState.Remaining == 0, "%+v", got[0])
 	m.bite.hit("more dead than one call drops")
 	m.do(t, o)
 }

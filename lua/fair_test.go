@@ -17,10 +17,10 @@ import (
 var fairKeys = lua.FairKeys{Lock: names.Lock, Fence: names.Fence, Queue: names.Queue, Alive: names.Alive}
 
 func waiter(who string) lua.Waiter {
-	return lua.Waiter{Acquisition: who, Units: 1, Heartbeat: hour, Lease: 4 * hour, About: "host-1"}
+	return lua.Waiter{Acquisition: who, Units: 1, Heartbeat: hour, Lease: 4 * hour, Description: "host-1"}
 }
 
-func showPlace(p lua.Place) string {
+func showPlace(p lua.QueueState) string {
 	s := fmt.Sprintf("%d of %d", p.Position, p.Length)
 	if p.Holder == "" {
 		if p.Remaining != 0 {
@@ -28,14 +28,14 @@ func showPlace(p lua.Place) string {
 		}
 		return s + ", free"
 	}
-	return s + strings.TrimRight(fmt.Sprintf(", held by %s for %s%s %s", p.Holder, hours(p.Remaining), showFence(p.Fence, 0), p.About), " ")
+	return s + strings.TrimRight(fmt.Sprintf(", held by %s for %s%s %s", p.Holder, hours(p.Remaining), showFence(p.Fence, 0), p.Description), " ")
 }
 
 type joinOption func(*lua.JoinParams)
 
 func join(who string, options ...joinOption) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
-		p := lua.JoinParams{Keys: fairKeys, Waiter: waiter(who), VoidAfter: never, Clients: key.ClientPrefix}
+		p := lua.JoinParams{Keys: fairKeys, Waiter: waiter(who), VoidAfter: never, ClientChannels: key.ClientPrefix}
 		for _, o := range options {
 			o(&p)
 		}
@@ -44,7 +44,7 @@ func join(who string, options ...joinOption) func(context.Context, lua.Redis) (s
 		case lua.Granted:
 			return "granted" + showFence(r.Fence, r.Now), err
 		case lua.Queued, lua.Busy:
-			return statusNames[r.Status] + " " + showPlace(r.Place), err
+			return statusNames[r.Status] + " " + showPlace(r.QueueState), err
 		}
 		return statusNames[r.Status], err
 	}
@@ -53,23 +53,23 @@ func join(who string, options ...joinOption) func(context.Context, lua.Redis) (s
 func tryOnly(p *lua.JoinParams)      { p.Try = true }
 func tooLate(p *lua.JoinParams)      { p.VoidAfter = 1 }
 func withTicket(n int64) joinOption  { return func(p *lua.JoinParams) { p.Ticket = n } }
-func aboutNothing(p *lua.JoinParams) { p.Waiter.About = "" }
-func keepFence3h(p *lua.JoinParams)  { p.KeepFence = 3 * hour }
+func aboutNothing(p *lua.JoinParams) { p.Waiter.Description = "" }
+func keepFence3h(p *lua.JoinParams)  { p.FenceRetention = 3 * hour }
 
 func beat(who ...string) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
-		var batch []lua.Beat
+		var batch []lua.Heartbeat
 		for _, w := range who {
-			batch = append(batch, lua.Beat{Keys: fairKeys, Waiter: waiter(w)})
+			batch = append(batch, lua.Heartbeat{Keys: fairKeys, Waiter: waiter(w)})
 		}
-		r, err := lua.Beats(ctx, rdb, 0, key.ClientPrefix, true, batch)
+		r, err := lua.Heartbeats(ctx, rdb, 0, key.ClientPrefix, true, batch)
 		var all []string
 		for _, a := range r {
 			switch a.Status {
 			case lua.Granted:
 				all = append(all, "granted"+showFence(a.Fence, lua.Time(1e15)))
 			case lua.Queued:
-				all = append(all, showPlace(a.Place))
+				all = append(all, showPlace(a.QueueState))
 			default:
 				all = append(all, statusNames[a.Status])
 			}
@@ -80,8 +80,8 @@ func beat(who ...string) func(context.Context, lua.Redis) (string, error) {
 
 func leave(who string) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
-		r, err := lua.Leave(ctx, rdb, lua.LeaveParams{Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, Clients: key.ClientPrefix})
-		s := fmt.Sprintf("%s, heard by %d", statusNames[r.Status], r.Heard)
+		r, err := lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, ClientChannels: key.ClientPrefix})
+		s := fmt.Sprintf("%s, heard by %d", statusNames[r.Status], r.Receivers)
 		if r.More {
 			s += ", more"
 		}
@@ -92,7 +92,7 @@ func leave(who string) func(context.Context, lua.Redis) (string, error) {
 func forceFair(expected string) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
 		r, err := lua.ForceReleaseFair(ctx, rdb, lua.ForceReleaseFairParams{
-			Keys: fairKeys, Expected: expected, Channel: names.Channel, Clients: key.ClientPrefix,
+			Keys: fairKeys, Expected: expected, Channel: names.Channel, ClientChannels: key.ClientPrefix,
 		})
 		s := strings.TrimSpace(statusNames[r.Status] + " " + r.Holder)
 		if r.More {
@@ -114,10 +114,10 @@ func find(who, behind string, most int) func(context.Context, lua.Redis) (string
 		r, err := lua.Find(ctx, rdb, names.Queue, names.Alive, who, behind, most)
 		s := statusNames[r.Status]
 		if r.Waiter.Acquisition != "" {
-			s += fmt.Sprintf(" %s x%d %v %s", r.Waiter.Acquisition, r.Waiter.Units, r.Waiter.Heartbeat, r.Waiter.About)
+			s += fmt.Sprintf(" %s x%d %v %s", r.Waiter.Acquisition, r.Waiter.Units, r.Waiter.Heartbeat, r.Waiter.Description)
 		}
-		if r.Behind != "" {
-			s += ", go on behind " + r.Behind
+		if r.After != "" {
+			s += ", go on behind " + r.After
 		}
 		return s, err
 	}
@@ -132,9 +132,9 @@ func queueBehind(skip int, behind string, show int) func(context.Context, lua.Re
 		r, err := lua.Queue(ctx, rdb, names.Queue, names.Alive, skip, behind, show)
 		s := fmt.Sprintf("%d:", r.Length)
 		for _, w := range r.Waiters {
-			s += fmt.Sprintf(" %s x%d %v %s", w.Acquisition, w.Units, w.Heartbeat, w.About)
-			if w.Left > 0 {
-				s += " " + hours(w.Left)
+			s += fmt.Sprintf(" %s x%d %v %s", w.Acquisition, w.Units, w.Heartbeat, w.Description)
+			if w.HeartbeatLeft > 0 {
+				s += " " + hours(w.HeartbeatLeft)
 			} else {
 				s += " dead"
 			}
@@ -288,7 +288,7 @@ func beatWithoutTime(who string) func(context.Context, lua.Redis) (string, error
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
 		w := waiter(who)
 		w.Heartbeat = 0
-		r, err := lua.Beats(ctx, rdb, 0, "c", true, []lua.Beat{{Keys: fairKeys, Waiter: w}})
+		r, err := lua.Heartbeats(ctx, rdb, 0, "c", true, []lua.Heartbeat{{Keys: fairKeys, Waiter: w}})
 		if err != nil {
 			return "", err
 		}
@@ -529,19 +529,19 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 		for _, about := range []string{"", "1 2 3", "grace", " leads and trails ", "a\x00\r\n🔒", "%s %d .*", "'\"; return 1 --"} {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
 			prepare(t, b.rdb, heldFair...)
-			w := lua.Waiter{Acquisition: "b:1", Units: 3, Heartbeat: hour, Lease: 2 * hour, About: about}
-			_, err := lua.Join(ctx, b.rdb, lua.JoinParams{Keys: fairKeys, Waiter: w, VoidAfter: never, Clients: "c"})
+			w := lua.Waiter{Acquisition: "b:1", Units: 3, Heartbeat: hour, Lease: 2 * hour, Description: about}
+			_, err := lua.Join(ctx, b.rdb, lua.JoinParams{Keys: fairKeys, Waiter: w, VoidAfter: never, ClientChannels: "c"})
 			require.NoError(t, err)
 			shown, err := lua.Queue(ctx, b.rdb, names.Queue, names.Alive, 0, "", 1)
 			require.NoError(t, err)
-			w.About = strings.TrimRight(about, " ")
+			w.Description = strings.TrimRight(about, " ")
 			require.Equal(t, w, shown.Waiters[0].Waiter)
 			_, err = leave("a:1")(ctx, b.rdb)
 			require.NoError(t, err)
 			in, err := lua.Inspect(ctx, b.rdb, names.Lock, names.Fence)
 			require.NoError(t, err)
 			require.Equal(t, "b:1", in.Holder)
-			require.Equal(t, w.About, in.About)
+			require.Equal(t, w.Description, in.Description)
 		}
 	})
 }
@@ -556,7 +556,7 @@ func TestABeatThatTakesNothingExtendsNoGrant(t *testing.T) {
 		first := b.rdb.PTTL(ctx, fairKeys.Lock).Val()
 		require.LessOrEqual(t, first, hour)
 		for _, take := range []bool{false, true} {
-			got, err := lua.Beats(ctx, b.rdb, 0, "c", take, []lua.Beat{{Keys: fairKeys, Waiter: waiter("b:1")}})
+			got, err := lua.Heartbeats(ctx, b.rdb, 0, "c", take, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter("b:1")}})
 			require.NoError(t, err)
 			require.Equal(t, lua.Granted, got[0].Status)
 			require.Positive(t, got[0].Fence)
@@ -573,24 +573,24 @@ func TestABeatThatTakesNothingExtendsNoGrant(t *testing.T) {
 func TestBeatsOfManyLocksAnswerEach(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
-		var batch []lua.Beat
+		var batch []lua.Heartbeat
 		for i := range 100 {
 			k := key.ForMutex(fmt.Sprintf("{x}%d", i))
-			batch = append(batch, lua.Beat{Keys: lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}, Waiter: waiter("b:1")})
+			batch = append(batch, lua.Heartbeat{Keys: lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}, Waiter: waiter("b:1")})
 			if i%2 == 0 {
 				prepare(t, b.rdb, "HSET "+k.Lock+" a:1 1", "ZADD "+k.Queue+" 5 b:1/w", "ZADD "+k.Alive+" +1h b:1/w")
 			}
 		}
-		got, err := lua.Beats(ctx, b.rdb, 0, "c", true, batch)
+		got, err := lua.Heartbeats(ctx, b.rdb, 0, "c", true, batch)
 		require.NoError(t, err)
 		for i, a := range got {
 			if i%2 == 0 {
-				require.Equal(t, lua.Place{Position: 1, Length: 1, Holder: "a:1", Remaining: -time.Millisecond}, a.Place)
+				require.Equal(t, lua.QueueState{Position: 1, Length: 1, Holder: "a:1", Remaining: -time.Millisecond}, a.QueueState)
 			} else {
 				require.Equal(t, lua.Gone, a.Status)
 			}
 		}
-		got, err = lua.Beats(ctx, b.rdb, 0, "c", true, nil)
+		got, err = lua.Heartbeats(ctx, b.rdb, 0, "c", true, nil)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	})
@@ -602,14 +602,14 @@ func TestBeatsOfManyLocksAnswerEach(t *testing.T) {
 func TestOneCallDropsNoMoreForManyLocks(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())
-		var fair []lua.Beat
-		var permits []lua.PermitBeat
+		var fair []lua.Heartbeat
+		var permits []lua.PermitHeartbeat
 		var queues []string
 		for i := range 20 {
 			f, s := key.ForMutex(fmt.Sprintf("{x}%d", i)), key.ForSemaphore(fmt.Sprintf("{x}%d", i))
-			fair = append(fair, lua.Beat{Keys: lua.FairKeys{Lock: f.Lock, Fence: f.Fence, Queue: f.Queue, Alive: f.Alive}, Waiter: waiter("b:1")})
+			fair = append(fair, lua.Heartbeat{Keys: lua.FairKeys{Lock: f.Lock, Fence: f.Fence, Queue: f.Queue, Alive: f.Alive}, Waiter: waiter("b:1")})
 			keys := lua.SemaphoreKeys{Permits: s.Permits, Holders: s.Holders, Queue: s.Queue, Alive: s.Alive}
-			permits = append(permits, lua.PermitBeat{Keys: keys, Waiter: waiter("b:1"), Limit: 8})
+			permits = append(permits, lua.PermitHeartbeat{Keys: keys, Waiter: waiter("b:1"), Limit: 8})
 			pipe := b.rdb.Pipeline()
 			for _, k := range [][2]string{{f.Queue, f.Alive}, {s.Queue, s.Alive}} {
 				queues = append(queues, k[0])
@@ -631,33 +631,33 @@ func TestOneCallDropsNoMoreForManyLocks(t *testing.T) {
 			return n
 		}
 		before := waiting()
-		answers, err := lua.Beats(ctx, b.rdb, 0, "c", true, fair)
+		answers, err := lua.Heartbeats(ctx, b.rdb, 0, "c", true, fair)
 		require.NoError(t, err)
 		for i, a := range answers {
 			if a.Status == lua.Granted {
 				require.Less(t, i, 5)
 				continue
 			}
-			require.Empty(t, a.Place.Holder)
-			require.Zero(t, a.Place.Remaining)
+			require.Empty(t, a.QueueState.Holder)
+			require.Zero(t, a.QueueState.Remaining)
 		}
 		require.Greater(t, waiting(), before-600)
 		before = waiting()
-		answers, err = lua.BeatPermits(ctx, b.rdb, 0, "c", true, permits)
+		answers, err = lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, permits)
 		require.NoError(t, err)
 		for i, a := range answers {
 			if a.Status == lua.Granted {
 				require.Less(t, i, 5)
 				continue
 			}
-			require.Zero(t, a.Place.Remaining)
+			require.Zero(t, a.QueueState.Remaining)
 		}
 		require.Greater(t, waiting(), before-600)
 		for range 20 { // each asks again alone
 			for i := range fair {
-				_, err = lua.Beats(ctx, b.rdb, 0, "c", true, fair[i:i+1])
+				_, err = lua.Heartbeats(ctx, b.rdb, 0, "c", true, fair[i:i+1])
 				require.NoError(t, err)
-				_, err = lua.BeatPermits(ctx, b.rdb, 0, "c", true, permits[i:i+1])
+				_, err = lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, permits[i:i+1])
 				require.NoError(t, err)
 			}
 			if waiting() == 0 {
@@ -692,7 +692,7 @@ func TestWithoutMemoryQueuesOnlyShrinkAndGoOn(t *testing.T) {
 		prepare(t, rdb, "CONFIG SET maxmemory 1")
 		got, err := r.call(t.Context(), rdb)
 		if err != nil {
-			var fault lua.Fault
+			var fault lua.ErrorClass
 			fault, got = lua.Classify(err)
 			require.Equal(t, lua.Refused, fault)
 		}

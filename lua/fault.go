@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fault says what an error of a script leaves open.
-type Fault int8
+// ErrorClass says what an error of a script leaves open.
+type ErrorClass int8
 
 const (
 	// Unanswered: sent, or maybe sent, and not answered. The script may have
 	// run, may run yet, or never.
-	Unanswered Fault = iota + 1
+	Unanswered ErrorClass = iota + 1
 	// NotRun: the script did not run and may be sent again: no connection, or
 	// the server is loading, busy, failing over.
 	NotRun
@@ -36,7 +36,7 @@ const (
 // Classify says what err leaves open, and for an answer of the server its
 // code. Unknown answers count as failed: nothing is sent again for ever, and
 // nothing is taken for undone. Everything that is no answer counts as unanswered.
-func Classify(err error) (Fault, string) {
+func Classify(err error) (ErrorClass, string) {
 	var answer redis.Error
 	var op *net.OpError
 	var wrong *ReplyError
@@ -60,7 +60,7 @@ func Classify(err error) (Fault, string) {
 	return Unanswered, ""
 }
 
-func classifyAnswer(text string) (Fault, string) {
+func classifyAnswer(text string) (ErrorClass, string) {
 	code, _, _ := strings.Cut(text, " ")
 	switch code {
 	case "BUSY", "LOADING", "READONLY", "MASTERDOWN", "NOREPLICAS",

@@ -30,7 +30,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err   error
-		fault lua.Fault
+		fault lua.ErrorClass
 		code  string
 	}{
 		{answered("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."), lua.NotRun, "BUSY"},
@@ -122,7 +122,7 @@ func writers() []call {
 
 // refusedEverywhere runs every script, each on a lock it could change, and
 // expects the same refusal from all, and nothing changed.
-func refusedEverywhere(t *testing.T, admin, rdb *redis.Client, fault lua.Fault, code string, stored func(string) []string) {
+func refusedEverywhere(t *testing.T, admin, rdb *redis.Client, fault lua.ErrorClass, code string, stored func(string) []string) {
 	t.Helper()
 	for _, c := range writers() {
 		got, err := c.run(t.Context(), rdb)
@@ -175,7 +175,7 @@ func TestWithoutMemoryNothingIsGrantedAndEverythingIsGivenBack(t *testing.T) {
 		empty(r.given...)
 		got, err := r.call(t.Context(), rdb)
 		if err != nil {
-			var fault lua.Fault
+			var fault lua.ErrorClass
 			fault, got = lua.Classify(err)
 			require.Equal(t, lua.Refused, fault)
 		}
@@ -229,10 +229,10 @@ func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
 		{"removal", removeWaiter("a:1")},
 		{"search", find("a:1", "", 1)},
 		{"release", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, Clients: "c"})
+			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, ClientChannels: "c"})
 		})},
 		{"beat", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-			return lua.BeatPermits(ctx, rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+			return lua.PermitHeartbeats(ctx, rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 		})},
 		{"acquire", permits(func(ctx context.Context, rdb lua.Redis) (any, error) { return take(ctx, rdb, "a:1", permitCall{}) })},
 		{"force release", permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
@@ -256,7 +256,7 @@ func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []lua.RenewAnswer{lua.RenewRefused}, answers)
 	}
-	beats, err := lua.Beats(t.Context(), rdb, 0, "c", true, []lua.Beat{{Keys: fairKeys, Waiter: waiter("a:1")}, {Keys: fairKeys, Waiter: waiter("a:2")}})
+	beats, err := lua.Heartbeats(t.Context(), rdb, 0, "c", true, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter("a:1")}, {Keys: fairKeys, Waiter: waiter("a:2")}})
 	require.NoError(t, err)
 	for _, a := range beats {
 		require.Equal(t, lua.Denied, a.Status)
@@ -288,7 +288,7 @@ func TestAReplicaThatLagsSaysNothingOfLimits(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	admin, rdb := dial(t, s.addr, 3, nil), dial(t, s.addr, 3, oneTry)
-	asked := map[lua.Status]permitCall{lua.Differs: {limit: 8}, lua.TooMany: {limit: 4, units: 5}}
+	asked := map[lua.Status]permitCall{lua.LimitDiffers: {limit: 8}, lua.OverLimit: {limit: 4, units: 5}}
 	_, err := take(t.Context(), rdb, "a:1", permitCall{limit: 4})
 	require.NoError(t, err)
 	for status, call := range asked {
@@ -318,7 +318,7 @@ func TestTooFewReplicasRefuseEveryWrite(t *testing.T) {
 }
 
 // refusesWrites is refusedEverywhere for a server that still lets us read.
-func refusesWrites(t *testing.T, admin, rdb *redis.Client, code string, want lua.Fault, stored func(string) []string) {
+func refusesWrites(t *testing.T, admin, rdb *redis.Client, code string, want lua.ErrorClass, stored func(string) []string) {
 	t.Helper()
 	for _, c := range writers()[1:] {
 		_, err := c.run(t.Context(), rdb)

@@ -333,8 +333,8 @@ func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
 	}
 }
 
-// The server makes every function of a script anew in each call, so the common case comes before those
-// that it does not need.
+// The server makes every function of a script anew in each call, so the common case comes before
+// those that it does not need.
 func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 	for name, common := range map[string]string{
 		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif mine == 1 and not is_queue then\n",
@@ -384,15 +384,15 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		"mutex/inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
 		"mutex/renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
 		"fair/join":           func(r Redis) { _, _ = Join(ctx, r, JoinParams{}) },
-		"fair/beat":           func(r Redis) { _, _ = Beats(ctx, r, 0, "c", true, make([]Beat, 3)) },
-		"fair/leave":          func(r Redis) { _, _ = Leave(ctx, r, LeaveParams{}) },
+		"fair/beat":           func(r Redis) { _, _ = Heartbeats(ctx, r, 0, "c", true, make([]Heartbeat, 3)) },
+		"fair/leave":          func(r Redis) { _, _ = ReleaseFair(ctx, r, ReleaseFairParams{}) },
 		"fair/force_release":  func(r Redis) { _, _ = ForceReleaseFair(ctx, r, ForceReleaseFairParams{}) },
 		"fair/remove":         func(r Redis) { _, _ = Remove(ctx, r, "q", "a", Waiter{}, "c") },
 		"fair/queue":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, "", 1) },
 		"fair/find":           func(r Redis) { _, _ = Find(ctx, r, "q", "a", "b:1", "", 1) },
 
 		"semaphore/acquire":       func(r Redis) { _, _ = AcquirePermits(ctx, r, AcquirePermitsParams{}) },
-		"semaphore/beat":          func(r Redis) { _, _ = BeatPermits(ctx, r, 0, "c", true, make([]PermitBeat, 3)) },
+		"semaphore/beat":          func(r Redis) { _, _ = PermitHeartbeats(ctx, r, 0, "c", true, make([]PermitHeartbeat, 3)) },
 		"semaphore/release":       func(r Redis) { _, _ = ReleasePermits(ctx, r, ReleasePermitsParams{}) },
 		"semaphore/renew":         func(r Redis) { _, _ = RenewPermits(ctx, r, 0, make([]PermitRenewal, 3)) },
 		"semaphore/resize":        func(r Redis) { _, _ = Resize(ctx, r, ResizeParams{}) },
@@ -425,7 +425,7 @@ func TestUnitsOfArguments(t *testing.T) {
 	var got recorder
 	_, _ = Acquire(t.Context(), &got, AcquireParams{
 		LockKey: "l", FenceKey: "f", QueueKey: "q", Acquisition: "a", Lease: 30 * time.Second, Holds: 2,
-		VoidAfter: Time(1_700_000_000_123_456).Add(time.Millisecond), KeepFence: time.Minute, About: "me",
+		VoidAfter: Time(1_700_000_000_123_456).Add(time.Millisecond), FenceRetention: time.Minute, Description: "me",
 	})
 	require.Equal(t, []any{"l", "f", "q", "a", int64(30000), 2, int64(1_700_000_000_124_456), int64(60000), "me"}, got.args[3:])
 	_, _ = Transfer(t.Context(), &got, TransferParams{LockKey: "l", FenceKey: "f", From: "a", To: "b", Lease: time.Second, VoidAfter: 5})

@@ -36,11 +36,11 @@ func TestScriptsBehaveLikeTheModel(t *testing.T) {
 	})
 }
 
-// check runs a random test of the larger scripts, as often as rapid says. Under the race detector the
-// embedded server, which parses a script anew each time and interprets it, is slow:
-// a hundred runs took half a minute, most of it in its Lua. There are no races to
-// be found in scripts, so it has fewer runs then; the real server has all of them,
-// and without the detector (make test-servers) so has the embedded one.
+// check runs a random test of the larger scripts, as often as rapid says. Under the race detector
+// the embedded server, which parses a script anew each time and interprets it, is slow: a hundred
+// runs took half a minute, most of it in its Lua. There are no races to be found in scripts, so it
+// has fewer runs then; the real server has all of them, and without the detector (make
+// test-servers) so has the embedded one.
 func (b *backend) check(t *testing.T, run func(t *rapid.T)) {
 	t.Helper()
 	passed, failing := 0, false
@@ -389,7 +389,7 @@ func (m *machine) once(t *rapid.T, o op) {
 	case "acquire":
 		got, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 			LockKey: k.Lock, FenceKey: k.Fence, QueueKey: k.Queue, Acquisition: o.who, Lease: o.lease,
-			Holds: o.holds, VoidAfter: o.end, KeepFence: o.keep, About: o.about,
+			Holds: o.holds, VoidAfter: o.end, FenceRetention: o.keep, Description: o.about,
 		})
 		require.NoError(t, err)
 		checkNow(got.Now)
@@ -409,7 +409,7 @@ func (m *machine) once(t *rapid.T, o op) {
 		m.bite.hit("release " + statusNames[got.Status])
 	case "transfer":
 		got, err := lua.Transfer(ctx, rdb, lua.TransferParams{
-			LockKey: k.Lock, FenceKey: k.Fence, From: o.who, To: o.to, Lease: o.lease, VoidAfter: o.end, KeepFence: o.keep,
+			LockKey: k.Lock, FenceKey: k.Fence, From: o.who, To: o.to, Lease: o.lease, VoidAfter: o.end, FenceRetention: o.keep,
 		})
 		require.NoError(t, err)
 		checkNow(got.Now)
@@ -439,7 +439,7 @@ func (m *machine) once(t *rapid.T, o op) {
 		want := lua.InspectReply{Now: got.Now}
 		if l := m.held[o.lock]; l != nil {
 			require.True(t, l.end.contains(got.Remaining, during(), m.slack), "remaining %v", got.Remaining)
-			want.Holder, want.Holds, want.About = l.holder, l.holds, l.about
+			want.Holder, want.Holds, want.Description = l.holder, l.holds, l.about
 		} else {
 			require.Negative(t, got.Remaining)
 		}
@@ -471,9 +471,9 @@ func (m *machine) acquire(o op, now lua.Time, during span) lua.AcquireReply {
 	case o.holds > 1:
 		return lua.AcquireReply{Status: lua.Gone, Now: now}
 	case l != nil:
-		return lua.AcquireReply{Status: lua.Busy, Holder: l.holder, About: l.about, Now: now}
+		return lua.AcquireReply{Status: lua.Busy, Holder: l.holder, Description: l.about, Now: now}
 	case m.hasQueue(o.lock):
-		return lua.AcquireReply{Status: lua.Behind, Remaining: -time.Millisecond, Now: now}
+		return lua.AcquireReply{Status: lua.QueueNotEmpty, Remaining: -time.Millisecond, Now: now}
 	}
 	m.held[o.lock] = &storedLock{holder: o.who, about: o.about, holds: 1, end: during.plus(o.lease)}
 	return lua.AcquireReply{Status: lua.Granted, Fence: m.grant(o, now, during), Now: now}
@@ -519,10 +519,10 @@ func (m *machine) release(o op) lua.ReleaseReply {
 		return lua.ReleaseReply{Status: lua.Gone}
 	case o.holds > 0:
 		l.holds = o.holds
-		return lua.ReleaseReply{Status: lua.Kept}
+		return lua.ReleaseReply{Status: lua.StillHeld}
 	}
 	delete(m.held, o.lock)
-	return lua.ReleaseReply{Status: lua.Freed, Queue: m.hasQueue(o.lock)}
+	return lua.ReleaseReply{Status: lua.Freed, HasWaiters: m.hasQueue(o.lock)}
 }
 
 func (m *machine) transfer(o op, now lua.Time, during span) lua.TransferReply {
@@ -559,12 +559,12 @@ func (m *machine) force(o op) lua.ForceReleaseReply {
 	l := m.held[o.lock]
 	switch {
 	case l == nil:
-		return lua.ForceReleaseReply{Status: lua.Nobody}
+		return lua.ForceReleaseReply{Status: lua.NotHeld}
 	case o.who != "" && o.who != l.holder:
 		return lua.ForceReleaseReply{Status: lua.Busy, Holder: l.holder}
 	}
 	delete(m.held, o.lock)
-	return lua.ForceReleaseReply{Status: lua.Freed, Holder: l.holder, Queue: m.hasQueue(o.lock)}
+	return lua.ForceReleaseReply{Status: lua.Freed, Holder: l.holder, HasWaiters: m.hasQueue(o.lock)}
 }
 
 func (s span) plus(d time.Duration) span {

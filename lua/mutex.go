@@ -18,63 +18,63 @@ var (
 type Status int8
 
 const (
-	Granted    Status = iota + 1 // the acquisition has the lock
-	Busy                         // another acquisition has it
-	Gone                         // it is not this acquisition's any more
-	Void                         // the command came after its end; nothing was changed
-	Freed                        // the lock is free now
-	Kept                         // holds are left
-	Nobody                       // nobody had the lock
-	Queued                       // it waits in the queue
-	Left                         // it gave up its place in the queue
-	Removed                      // an operator took it out of the queue
-	Denied                       // the server did not let us
-	Differs                      // another limit is known
-	TooMany                      // more units than the limit
-	Behind                       // it is free, and others stand in its queue
-	Superseded                   // a later command of the kind took effect before
+	Granted       Status = iota + 1 // the acquisition has the lock
+	Busy                            // another acquisition has it
+	Gone                            // it is not this acquisition's any more
+	Void                            // the command came after its end; nothing was changed
+	Freed                           // the lock is free now
+	StillHeld                       // holds are left
+	NotHeld                         // nobody had the lock
+	Queued                          // it waits in the queue
+	LeftQueue                       // it gave up its place in the queue
+	Removed                         // an operator took it out of the queue
+	Denied                          // the server did not let us
+	LimitDiffers                    // another limit is known
+	OverLimit                       // more units than the limit
+	QueueNotEmpty                   // it is free, and others stand in its queue
+	Superseded                      // a later command of the kind took effect before
 )
 
 // AcquireParams are the arguments of [Acquire].
 type AcquireParams struct {
 	LockKey, FenceKey, QueueKey string
 
-	Acquisition string
-	Lease       time.Duration // whole milliseconds; 0 in a re-entry: it stays as it is
-	Holds       int           // the number meant; above 1 is a re-entry
-	VoidAfter   Time          // the server ignores the command past this
-	KeepFence   time.Duration // 0: for ever
-	About       string        // what the holder says of itself
+	Acquisition    string
+	Lease          time.Duration // whole milliseconds; 0 in a re-entry: it stays as it is
+	Holds          int           // the number meant; above 1 is a re-entry
+	VoidAfter      Time          // the server ignores the command past this
+	FenceRetention time.Duration // 0: for ever
+	Description    string        // what the holder says of itself
 }
 
 // AcquireReply is what [Acquire] found: Granted with a fence, Busy with the
-// holder, Gone for a re-entry, Behind a queue that it has to be handed on to by
-// [Leave], or Void.
+// holder, Gone for a re-entry, QueueNotEmpty if it has to be handed on by
+// [ReleaseFair], or Void.
 type AcquireReply struct {
-	Status    Status
-	Fence     int64
-	Holder    string
-	About     string
-	Remaining time.Duration // of the holder's lease; negative: without end
-	Now       Time
+	Status      Status
+	Fence       int64
+	Holder      string
+	Description string
+	Remaining   time.Duration // of the holder's lease; negative: without end
+	Now         Time
 }
 
 // Acquire gives the lock to one acquisition, or sets the holds of the one that
 // has it. One round trip.
 func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, error) {
 	v, err := acquireScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey, p.QueueKey},
-		p.Acquisition, p.Lease.Milliseconds(), p.Holds, int64(p.VoidAfter), p.KeepFence.Milliseconds(), p.About)
+		p.Acquisition, p.Lease.Milliseconds(), p.Holds, int64(p.VoidAfter), p.FenceRetention.Milliseconds(), p.Description)
 	r := readReply(acquireScript, v, err)
 	var out AcquireReply
 	switch r.int(0) {
 	case 1:
 		out = AcquireReply{Status: Granted, Fence: r.int(1), Now: r.time(2)}
 	case 0:
-		out = AcquireReply{Status: Busy, Remaining: r.millis(1), Holder: r.text(2), About: r.text(3), Now: r.time(4)}
+		out = AcquireReply{Status: Busy, Remaining: r.millis(1), Holder: r.text(2), Description: r.text(3), Now: r.time(4)}
 	case -1:
 		out = AcquireReply{Status: Gone, Now: r.time(1)}
 	case -3:
-		out = AcquireReply{Status: Behind, Remaining: -time.Millisecond, Now: r.time(1)}
+		out = AcquireReply{Status: QueueNotEmpty, Remaining: -time.Millisecond, Now: r.time(1)}
 	case -2:
 		out = AcquireReply{Status: Void, Now: r.time(1)}
 	default:
@@ -89,31 +89,31 @@ type ReleaseParams struct {
 
 	Acquisition string
 	HoldsLeft   int  // 0 frees the lock
-	Cluster     bool // the shard's channel is told as well
+	Cluster     bool // publish on the shard's channel too
 }
 
-// ReleaseReply is what [Release] did: Freed, Kept, or Gone.
+// ReleaseReply is what [Release] did: Freed, StillHeld, or Gone.
 type ReleaseReply struct {
 	Status Status
-	// Heard is how many subscribers were told that the lock is free: all of
+	// Receivers is how many subscribers got the message that the lock is free: all of
 	// them on a single server, those of one node in a cluster. Negative: the
 	// server does not let us tell.
-	Heard int64
-	// Queue says that the lock is free and others stand in its queue: nobody was told,
-	// and it is to be handed on by [Leave].
-	Queue bool
+	Receivers int64
+	// HasWaiters says that the lock is free and others stand in its queue: nobody got a message,
+	// and it is to be handed on by [ReleaseFair].
+	HasWaiters bool
 }
 
-// Release gives back one hold, or the lock with the last one. One round trip.
+// Release releases one hold, or the lock with the last one. One round trip.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
 	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {
 	case 2:
-		out = ReleaseReply{Status: Kept}
+		out = ReleaseReply{Status: StillHeld}
 	case 1:
-		out = ReleaseReply{Status: Freed, Heard: r.int(1), Queue: r.int(2) == 1}
+		out = ReleaseReply{Status: Freed, Receivers: r.int(1), HasWaiters: r.int(2) == 1}
 	case 0:
 		out = ReleaseReply{Status: Gone}
 	default:
@@ -135,7 +135,7 @@ type TransferParams struct {
 	From, To          string
 	Lease             time.Duration // whole milliseconds
 	VoidAfter         Time
-	KeepFence         time.Duration // 0: for ever
+	FenceRetention    time.Duration // 0: for ever
 }
 
 // TransferReply is what [Transfer] did: Granted with a fence, Gone, or Void.
@@ -149,7 +149,7 @@ type TransferReply struct {
 // One round trip.
 func Transfer(ctx context.Context, rdb Redis, p TransferParams) (TransferReply, error) {
 	v, err := transferScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey},
-		p.From, p.To, p.Lease.Milliseconds(), int64(p.VoidAfter), p.KeepFence.Milliseconds())
+		p.From, p.To, p.Lease.Milliseconds(), int64(p.VoidAfter), p.FenceRetention.Milliseconds())
 	r := readReply(transferScript, v, err)
 	var out TransferReply
 	switch r.int(0) {
@@ -230,19 +230,19 @@ type ForceReleaseParams struct {
 	LockKey, QueueKey, Channel string
 
 	Expected string // the acquisition to end; empty: whichever has the lock
-	Cluster  bool   // the shard's channel is told as well
+	Cluster  bool   // publish on the shard's channel too
 }
 
 // ForceReleaseReply is what [ForceRelease] did: Freed or Busy, both with the
-// holder, or Nobody.
+// holder, or NotHeld.
 type ForceReleaseReply struct {
 	Status Status
 	Holder string
 	// More says that the lock is free and dead waiters are left to be dropped
 	// before it can be handed on: call again. Of fair mutexes only.
 	More bool
-	// Queue is as in [ReleaseReply].
-	Queue bool
+	// HasWaiters is as in [ReleaseReply].
+	HasWaiters bool
 }
 
 // ForceRelease ends a lock whoever has it. One round trip.
@@ -250,7 +250,7 @@ func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceRe
 	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Expected, p.Channel, boolArg(p.Cluster))
 	r := readReply(forceReleaseScript, v, err)
 	out := r.forceReleaseReply()
-	out.Queue = out.Status == Freed && r.int(2) == 1
+	out.HasWaiters = out.Status == Freed && r.int(2) == 1
 	return out, r.err
 }
 
@@ -260,7 +260,7 @@ func (r *reply) forceReleaseReply() ForceReleaseReply {
 	case 1:
 		return ForceReleaseReply{Status: Freed, Holder: r.text(1)}
 	case 0:
-		return ForceReleaseReply{Status: Nobody}
+		return ForceReleaseReply{Status: NotHeld}
 	case -1:
 		return ForceReleaseReply{Status: Busy, Holder: r.text(1)}
 	}
@@ -270,12 +270,12 @@ func (r *reply) forceReleaseReply() ForceReleaseReply {
 
 // InspectReply is the state of one lock.
 type InspectReply struct {
-	Holder    string // empty: nobody
-	Holds     int
-	Remaining time.Duration // of the lease; negative: no holder, or without end
-	About     string
-	Fence     int64 // the last one given out; 0: none is stored
-	Now       Time
+	Holder      string // empty: nobody
+	Holds       int
+	Remaining   time.Duration // of the lease; negative: no holder, or without end
+	Description string
+	Fence       int64 // the last one given out; 0: none is stored
+	Now         Time
 }
 
 // Inspect reads the state of one lock. One round trip.
@@ -284,7 +284,7 @@ func Inspect(ctx context.Context, rdb Redis, lockKey, fenceKey string) (InspectR
 	r := readReply(inspectScript, v, err)
 	out := InspectReply{
 		Holder: r.text(0), Holds: int(r.int(1)), Remaining: r.millis(2),
-		About: r.text(3), Fence: r.intText(4), Now: r.time(5),
+		Description: r.text(3), Fence: r.intText(4), Now: r.time(5),
 	}
 	return out, r.err
 }

@@ -50,10 +50,10 @@ func runRows(t *testing.T, rows []row) {
 
 var statusNames = map[lua.Status]string{
 	lua.Granted: "granted", lua.Busy: "busy", lua.Gone: "gone", lua.Void: "void",
-	lua.Freed: "freed", lua.Kept: "kept", lua.Nobody: "nobody",
-	lua.Behind:  "behind",
-	lua.Differs: "differs", lua.TooMany: "too many",
-	lua.Queued: "queued", lua.Left: "left", lua.Removed: "removed", lua.Denied: "denied",
+	lua.Freed: "freed", lua.StillHeld: "kept", lua.NotHeld: "nobody",
+	lua.QueueNotEmpty: "behind",
+	lua.LimitDiffers:  "differs", lua.OverLimit: "too many",
+	lua.Queued: "queued", lua.LeftQueue: "left", lua.Removed: "removed", lua.Denied: "denied",
 }
 
 func showFence(f int64, now lua.Time) string {
@@ -87,18 +87,20 @@ func acquire(who string, options ...acquireOption) func(context.Context, lua.Red
 		r, err := lua.Acquire(ctx, rdb, p)
 		s := statusNames[r.Status] + showFence(r.Fence, r.Now)
 		if r.Status == lua.Busy {
-			s += strings.TrimRight(fmt.Sprintf(" by %s for %s %s", r.Holder, hours(r.Remaining), r.About), " ")
+			s += strings.TrimRight(fmt.Sprintf(" by %s for %s %s", r.Holder, hours(r.Remaining), r.Description), " ")
 		}
 		return s, err
 	}
 }
 
-func holds(n int) acquireOption             { return func(p *lua.AcquireParams) { p.Holds = n } }
-func lease(d time.Duration) acquireOption   { return func(p *lua.AcquireParams) { p.Lease = d } }
-func voidAfter(at lua.Time) acquireOption   { return func(p *lua.AcquireParams) { p.VoidAfter = at } }
-func keepFor(d time.Duration) acquireOption { return func(p *lua.AcquireParams) { p.KeepFence = d } }
+func holds(n int) acquireOption           { return func(p *lua.AcquireParams) { p.Holds = n } }
+func lease(d time.Duration) acquireOption { return func(p *lua.AcquireParams) { p.Lease = d } }
+func voidAfter(at lua.Time) acquireOption { return func(p *lua.AcquireParams) { p.VoidAfter = at } }
+func keepFor(d time.Duration) acquireOption {
+	return func(p *lua.AcquireParams) { p.FenceRetention = d }
+}
 func about(description string) acquireOption {
-	return func(p *lua.AcquireParams) { p.About = description }
+	return func(p *lua.AcquireParams) { p.Description = description }
 }
 
 func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
@@ -185,10 +187,10 @@ func release(who string, left int) func(context.Context, lua.Redis) (string, err
 		})
 		s := statusNames[r.Status]
 		switch {
-		case r.Queue:
+		case r.HasWaiters:
 			s += ", behind a queue"
 		case r.Status == lua.Freed:
-			s += fmt.Sprintf(", heard by %d", r.Heard)
+			s += fmt.Sprintf(", heard by %d", r.Receivers)
 		}
 		return s, err
 	}
@@ -231,7 +233,7 @@ func transfer(from, to string, options ...func(*lua.TransferParams)) func(contex
 }
 
 func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
-	keep5h := func(p *lua.TransferParams) { p.KeepFence = 5 * hour }
+	keep5h := func(p *lua.TransferParams) { p.FenceRetention = 5 * hour }
 	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
 	const stillA = "lock 1h a:1:3 redlatch:about:host-1; fence forever 5000000000000000"
 	runRows(t, []row{
@@ -349,7 +351,7 @@ func force(expected string) func(context.Context, lua.Redis) (string, error) {
 			LockKey: names.Lock, QueueKey: names.Queue, Channel: names.Channel, Expected: expected,
 		})
 		s := statusNames[r.Status] + " " + r.Holder
-		if r.Queue {
+		if r.HasWaiters {
 			s += ", behind a queue"
 		}
 		return strings.TrimSpace(s), err
@@ -373,7 +375,7 @@ func TestForceReleaseEndsOnlyWhomItWasToldTo(t *testing.T) {
 
 func inspect(ctx context.Context, rdb lua.Redis) (string, error) {
 	r, err := lua.Inspect(ctx, rdb, names.Lock, names.Fence)
-	return fmt.Sprintf("%q x%d %s %q fence%s", r.Holder, r.Holds, hours(r.Remaining), r.About, showFence(r.Fence, 0)), err
+	return fmt.Sprintf("%q x%d %s %q fence%s", r.Holder, r.Holds, hours(r.Remaining), r.Description, showFence(r.Fence, 0)), err
 }
 
 func TestInspectSeesAndChangesNothing(t *testing.T) {
@@ -438,7 +440,7 @@ func TestHostileNamesAndDescriptionsAreOnlyData(t *testing.T) {
 			lock, fence, channel := name, "fence:"+name, "channel:"+name
 			who, what := "owner\x00\r\n:1", "about\x00\r\n🔒"
 			got, err := lua.Acquire(t.Context(), b.rdb, lua.AcquireParams{
-				LockKey: lock, FenceKey: fence, Acquisition: who, Lease: hour, Holds: 1, VoidAfter: never, About: what,
+				LockKey: lock, FenceKey: fence, Acquisition: who, Lease: hour, Holds: 1, VoidAfter: never, Description: what,
 			})
 			require.NoError(t, err)
 			require.Equal(t, lua.Granted, got.Status)
@@ -447,7 +449,7 @@ func TestHostileNamesAndDescriptionsAreOnlyData(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Equal(t, who, busy.Holder)
-			require.Equal(t, what, busy.About)
+			require.Equal(t, what, busy.Description)
 			in, err := lua.Inspect(t.Context(), b.rdb, lock, fence)
 			require.NoError(t, err)
 			require.Equal(t, got.Fence, in.Fence)

@@ -41,11 +41,11 @@ func ask(t *testing.T, value any) map[string]error {
 	a, err := lua.Acquire(ctx, f, lua.AcquireParams{})
 	note("acquire", a.Status, err, lua.Granted, lua.Busy, lua.Gone, lua.Void)
 	r, err := lua.Release(ctx, f, lua.ReleaseParams{})
-	note("release", r.Status, err, lua.Freed, lua.Kept, lua.Gone)
+	note("release", r.Status, err, lua.Freed, lua.StillHeld, lua.Gone)
 	x, err := lua.Transfer(ctx, f, lua.TransferParams{})
 	note("transfer", x.Status, err, lua.Granted, lua.Gone, lua.Void)
 	o, err := lua.ForceRelease(ctx, f, lua.ForceReleaseParams{})
-	note("force", o.Status, err, lua.Freed, lua.Nobody, lua.Busy)
+	note("force", o.Status, err, lua.Freed, lua.NotHeld, lua.Busy)
 	n, err := lua.Renew(ctx, f, make([]lua.Renewal, 2))
 	errs["renew"] = err
 	if err == nil {
@@ -56,14 +56,14 @@ func ask(t *testing.T, value any) map[string]error {
 	_, errs["inspect"] = lua.Inspect(ctx, f, "l", "f")
 	j, err := lua.Join(ctx, f, lua.JoinParams{})
 	note("join", j.Status, err, lua.Granted, lua.Queued, lua.Busy, lua.Void)
-	l, err := lua.Leave(ctx, f, lua.LeaveParams{})
-	note("leave", l.Status, err, lua.Freed, lua.Left, lua.Gone)
+	l, err := lua.ReleaseFair(ctx, f, lua.ReleaseFairParams{})
+	note("leave", l.Status, err, lua.Freed, lua.LeftQueue, lua.Gone)
 	o, err = lua.ForceReleaseFair(ctx, f, lua.ForceReleaseFairParams{})
-	note("force fair", o.Status, err, lua.Freed, lua.Nobody, lua.Busy)
+	note("force fair", o.Status, err, lua.Freed, lua.NotHeld, lua.Busy)
 	j, err = lua.AcquirePermits(ctx, f, lua.AcquirePermitsParams{})
-	note("acquire permits", j.Status, err, lua.Granted, lua.Queued, lua.Busy, lua.Void, lua.Differs, lua.TooMany)
+	note("acquire permits", j.Status, err, lua.Granted, lua.Queued, lua.Busy, lua.Void, lua.LimitDiffers, lua.OverLimit)
 	p, err := lua.ReleasePermits(ctx, f, lua.ReleasePermitsParams{})
-	note("release permits", p.Status, err, lua.Freed, lua.Left, lua.Gone)
+	note("release permits", p.Status, err, lua.Freed, lua.LeftQueue, lua.Gone)
 	z, err := lua.Resize(ctx, f, lua.ResizeParams{})
 	note("resize", z.Status, err, lua.Freed, lua.Superseded, lua.Void)
 	d, err := lua.Find(ctx, f, "q", "a", "a:1", "", 10)
@@ -106,9 +106,9 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	place := []any{int64(11), int64(12), int64(13), "a:1", "about", int64(16)}
-	inQueue := lua.Place{Position: 11, Length: 12, Remaining: 13 * time.Millisecond, Holder: "a:1", About: "about", Fence: 16}
+	inQueue := lua.QueueState{Position: 11, Length: 12, Remaining: 13 * time.Millisecond, Holder: "a:1", Description: "about", Fence: 16}
 	room := []any{int64(11), int64(12), int64(-13), int64(14), int64(15)}
-	inRoom := lua.Place{Position: 11, Length: 12, Free: -13, Limit: 14, Remaining: 15 * time.Millisecond}
+	inRoom := lua.QueueState{Position: 11, Length: 12, Free: -13, Limit: 14, Remaining: 15 * time.Millisecond}
 	list := func(fields ...any) (all []any) {
 		for _, f := range fields {
 			switch f := f.(type) {
@@ -128,7 +128,7 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 	force := func(f fake) (any, error) { return lua.ForceRelease(ctx, f, lua.ForceReleaseParams{}) }
 	inspect := func(f fake) (any, error) { return lua.Inspect(ctx, f, "l", "f") }
 	join := func(f fake) (any, error) { return lua.Join(ctx, f, lua.JoinParams{}) }
-	leave := func(f fake) (any, error) { return lua.Leave(ctx, f, lua.LeaveParams{}) }
+	leave := func(f fake) (any, error) { return lua.ReleaseFair(ctx, f, lua.ReleaseFairParams{}) }
 	forceFair := func(f fake) (any, error) { return lua.ForceReleaseFair(ctx, f, lua.ForceReleaseFairParams{}) }
 	queue := func(f fake) (any, error) { return lua.Queue(ctx, f, "q", "a", 0, "", 10) }
 	find := func(f fake) (any, error) { return lua.Find(ctx, f, "q", "a", "a:1", "", 10) }
@@ -141,72 +141,72 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 		reply []any
 		want  any
 	}{
-		{acquire, list(-3, 12), lua.AcquireReply{Status: lua.Behind, Remaining: -time.Millisecond, Now: 12}},
+		{acquire, list(-3, 12), lua.AcquireReply{Status: lua.QueueNotEmpty, Remaining: -time.Millisecond, Now: 12}},
 		{acquire, list(1, 11, 12), lua.AcquireReply{Status: lua.Granted, Fence: 11, Now: 12}},
 		{acquire, list(0, 11, "a:1", "about", 14), lua.AcquireReply{
-			Status: lua.Busy, Remaining: 11 * time.Millisecond, Holder: "a:1", About: "about", Now: 14,
+			Status: lua.Busy, Remaining: 11 * time.Millisecond, Holder: "a:1", Description: "about", Now: 14,
 		}},
 		{acquire, list(-1, 11), lua.AcquireReply{Status: lua.Gone, Now: 11}},
 		{acquire, list(-2, 11), lua.AcquireReply{Status: lua.Void, Now: 11}},
-		{release, list(1, 11, 0), lua.ReleaseReply{Status: lua.Freed, Heard: 11}},
-		{release, list(1, 0, 1), lua.ReleaseReply{Status: lua.Freed, Queue: true}},
+		{release, list(1, 11, 0), lua.ReleaseReply{Status: lua.Freed, Receivers: 11}},
+		{release, list(1, 0, 1), lua.ReleaseReply{Status: lua.Freed, HasWaiters: true}},
 		{transfer, list(1, 11, 12), lua.TransferReply{Status: lua.Granted, Fence: 11, Now: 12}},
 		{transfer, list(-1, 11), lua.TransferReply{Status: lua.Gone, Now: 11}},
 		{transfer, list(-2, 11), lua.TransferReply{Status: lua.Void, Now: 11}},
 		{force, list(1, "a:1", 0), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1"}},
-		{force, list(1, "a:1", 1), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1", Queue: true}},
+		{force, list(1, "a:1", 1), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1", HasWaiters: true}},
 		{force, list(-1, "a:1"), lua.ForceReleaseReply{Status: lua.Busy, Holder: "a:1"}},
 		{inspect, list("a:1", 11, 12, "about", "14", 15), lua.InspectReply{
-			Holder: "a:1", Holds: 11, Remaining: 12 * time.Millisecond, About: "about", Fence: 14, Now: 15,
+			Holder: "a:1", Holds: 11, Remaining: 12 * time.Millisecond, Description: "about", Fence: 14, Now: 15,
 		}},
 		{join, list(1, 11, 12), lua.JoinReply{Status: lua.Granted, Fence: 11, Now: 12}},
-		{join, list(2, place, 17, 18), lua.JoinReply{Status: lua.Queued, Place: inQueue, Ticket: 17, Now: 18}},
-		{join, list(0, place, 17), lua.JoinReply{Status: lua.Busy, Place: inQueue, Now: 17}},
+		{join, list(2, place, 17, 18), lua.JoinReply{Status: lua.Queued, QueueState: inQueue, Ticket: 17, Now: 18}},
+		{join, list(0, place, 17), lua.JoinReply{Status: lua.Busy, QueueState: inQueue, Now: 17}},
 		{join, list(-2, 11), lua.JoinReply{Status: lua.Void, Now: 11}},
-		{leave, list(1, 11, 1), lua.LeaveReply{Status: lua.Freed, Heard: 11, More: true}},
-		{leave, list(2, 1, 0), lua.LeaveReply{Status: lua.Left, Heard: 1}},
-		{leave, list(0, 1, 0), lua.LeaveReply{Status: lua.Gone, Heard: 1}},
+		{leave, list(1, 11, 1), lua.ReleaseFairReply{Status: lua.Freed, Receivers: 11, More: true}},
+		{leave, list(2, 1, 0), lua.ReleaseFairReply{Status: lua.LeftQueue, Receivers: 1}},
+		{leave, list(0, 1, 0), lua.ReleaseFairReply{Status: lua.Gone, Receivers: 1}},
 		{forceFair, list(1, "a:1", 1), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1", More: true}},
 		{forceFair, list(1, "a:1", 0), lua.ForceReleaseReply{Status: lua.Freed, Holder: "a:1"}},
-		{forceFair, list(0, 1), lua.ForceReleaseReply{Status: lua.Nobody, More: true}},
-		{forceFair, list(0, 0), lua.ForceReleaseReply{Status: lua.Nobody}},
-		{queue, list(11_000, 12, 13, "15", "a:1 2 14 24 about", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Behind: "15", Waiters: []lua.Standing{{
-			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, About: "about"},
-			Ticket: 15, Left: 5 * time.Millisecond,
+		{forceFair, list(0, 1), lua.ForceReleaseReply{Status: lua.NotHeld, More: true}},
+		{forceFair, list(0, 0), lua.ForceReleaseReply{Status: lua.NotHeld}},
+		{queue, list(11_000, 12, 13, "15", "a:1 2 14 24 about", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, After: "15", Waiters: []lua.QueuedWaiter{{
+			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, Description: "about"},
+			Ticket: 15, HeartbeatLeft: 5 * time.Millisecond,
 		}}}},
-		{queue, list(11_000, 12, 18, "15", "a:1 2 14 24", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Behind: "15", Waiters: []lua.Standing{{
+		{queue, list(11_000, 12, 18, "15", "a:1 2 14 24", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, After: "15", Waiters: []lua.QueuedWaiter{{
 			Waiter: lua.Waiter{Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond},
-			Ticket: 15, Left: 7 * time.Millisecond,
+			Ticket: 15, HeartbeatLeft: 7 * time.Millisecond,
 		}}}},
-		{queue, list(11_000, 12, 13, "15", "odd 1 2", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, Behind: "15", Waiters: []lua.Standing{{
-			Waiter: lua.Waiter{Acquisition: "odd 1 2"}, Ticket: 15, Left: 5 * time.Millisecond,
+		{queue, list(11_000, 12, 13, "15", "odd 1 2", 15, 16), lua.QueueReply{Now: 11_000, Length: 12, After: "15", Waiters: []lua.QueuedWaiter{{
+			Waiter: lua.Waiter{Acquisition: "odd 1 2"}, Ticket: 15, HeartbeatLeft: 5 * time.Millisecond,
 		}}}},
 		{find, list(1, "a:1 2 14 24 about"), lua.FindReply{Status: lua.Queued, Waiter: lua.Waiter{
-			Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, About: "about",
+			Acquisition: "a:1", Units: 2, Heartbeat: 14 * time.Millisecond, Lease: 24 * time.Millisecond, Description: "about",
 		}}},
-		{find, list(2, "15"), lua.FindReply{Status: lua.Gone, Behind: "15"}},
+		{find, list(2, "15"), lua.FindReply{Status: lua.Gone, After: "15"}},
 		{find, list(0), lua.FindReply{Status: lua.Gone}},
 		{take, list(1, 11), lua.JoinReply{Status: lua.Granted, Now: 11}},
-		{take, list(2, room, 16, 17), lua.JoinReply{Status: lua.Queued, Place: inRoom, Ticket: 16, Now: 17}},
-		{take, list(0, room, 16), lua.JoinReply{Status: lua.Busy, Place: inRoom, Now: 16}},
+		{take, list(2, room, 16, 17), lua.JoinReply{Status: lua.Queued, QueueState: inRoom, Ticket: 16, Now: 17}},
+		{take, list(0, room, 16), lua.JoinReply{Status: lua.Busy, QueueState: inRoom, Now: 16}},
 		{take, list(-2, 11), lua.JoinReply{Status: lua.Void, Now: 11}},
-		{take, list(-3, 11, 12, 13), lua.JoinReply{Status: lua.Differs, Place: lua.Place{Limit: 11, Declared: 12}, Now: 13}},
-		{take, list(-4, 11, 12), lua.JoinReply{Status: lua.TooMany, Place: lua.Place{Limit: 11}, Now: 12}},
+		{take, list(-3, 11, 12, 13), lua.JoinReply{Status: lua.LimitDiffers, QueueState: lua.QueueState{Limit: 11, Declared: 12}, Now: 13}},
+		{take, list(-4, 11, 12), lua.JoinReply{Status: lua.OverLimit, QueueState: lua.QueueState{Limit: 11}, Now: 12}},
 		{give, list(1, 1), lua.ReleasePermitsReply{Status: lua.Freed, More: true}},
-		{give, list(2, 0), lua.ReleasePermitsReply{Status: lua.Left}},
+		{give, list(2, 0), lua.ReleasePermitsReply{Status: lua.LeftQueue}},
 		{give, list(0, 0), lua.ReleasePermitsReply{Status: lua.Gone}},
 		{resize, list(1, 11, 1, 13), lua.ResizeReply{Status: lua.Freed, Before: 11, More: true, Now: 13}},
 		{resize, list(0, 11, 12), lua.ResizeReply{Status: lua.Superseded, Stamp: 11, Now: 12}},
 		{resize, list(-2, 11), lua.ResizeReply{Status: lua.Void, Now: 11}},
 		{held, list(11, 12, 13, 14, 15, "a:1", 16, 17, "18 x about", "a:1", 19, 20, ""), lua.InspectPermitsReply{
 			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
-			Held: []lua.HeldPermit{{Acquisition: "a:1", Units: 16 + 19, Left: 17 * time.Millisecond, Since: 18, About: "about"}},
+			Held: []lua.HeldPermit{{Acquisition: "a:1", Units: 16 + 19, Remaining: 17 * time.Millisecond, Since: 18, Description: "about"}},
 		}},
 		{held, list(11, 12, 13, 14, 15, "a:1", 16, 17, "18 3 about", "a:2", 19, 20, "", "a:1", 21, 22, "18 3 about"), lua.InspectPermitsReply{
 			Now: 11, Limit: 12, Declared: 13, InUse: 14, Waiting: 15,
 			Held: []lua.HeldPermit{
-				{Acquisition: "a:1", Units: 3, Left: 17 * time.Millisecond, Since: 18, About: "about"},
-				{Acquisition: "a:2", Units: 19, Left: 20 * time.Millisecond},
+				{Acquisition: "a:1", Units: 3, Remaining: 17 * time.Millisecond, Since: 18, Description: "about"},
+				{Acquisition: "a:2", Units: 19, Remaining: 20 * time.Millisecond},
 			},
 		}},
 	} {
@@ -229,8 +229,10 @@ func TestBatchesAreAnsweredOneByOne(t *testing.T) {
 	}
 	renew := func(f fake) (any, error) { return lua.Renew(ctx, f, make([]lua.Renewal, 2)) }
 	renewPermits := func(f fake) (any, error) { return lua.RenewPermits(ctx, f, 0, make([]lua.PermitRenewal, 2)) }
-	beats := func(f fake) (any, error) { return lua.Beats(ctx, f, 0, "c", true, make([]lua.Beat, 2)) }
-	beatPermits := func(f fake) (any, error) { return lua.BeatPermits(ctx, f, 0, "c", true, make([]lua.PermitBeat, 2)) }
+	beats := func(f fake) (any, error) { return lua.Heartbeats(ctx, f, 0, "c", true, make([]lua.Heartbeat, 2)) }
+	beatPermits := func(f fake) (any, error) {
+		return lua.PermitHeartbeats(ctx, f, 0, "c", true, make([]lua.PermitHeartbeat, 2))
+	}
 	renewed := []lua.RenewAnswer{lua.RenewDone, lua.RenewRefused}
 	for name, c := range map[string]struct {
 		call  func(fake) (any, error)
@@ -240,11 +242,11 @@ func TestBatchesAreAnsweredOneByOne(t *testing.T) {
 	}{
 		"renew":         {renew, two, renewed, [][]any{one, three}},
 		"renew permits": {renewPermits, two, renewed, [][]any{one, three}},
-		"beats": {beats, beat(1, 3), []lua.BeatReply{{Status: lua.Granted, Fence: 11}, {Status: lua.Removed}},
+		"beats": {beats, beat(1, 3), []lua.HeartbeatReply{{Status: lua.Granted, Fence: 11}, {Status: lua.Removed}},
 			[][]any{beat(1), beat(1, 0, 0), beat(1, 9), {[]any{int64(1)}, []any{int64(0)}}}},
-		"beat permits": {beatPermits, beat(0, -1), []lua.BeatReply{{Status: lua.Gone}, {Status: lua.Denied}},
+		"beat permits": {beatPermits, beat(0, -1), []lua.HeartbeatReply{{Status: lua.Gone}, {Status: lua.Denied}},
 			[][]any{beat(1), beat(1, 0, 0), beat(1, 9)}},
-		"beat permits, too many": {beatPermits, beat(4, 1), []lua.BeatReply{{Status: lua.TooMany, Place: lua.Place{Limit: 11}}, {Status: lua.Granted}},
+		"beat permits, too many": {beatPermits, beat(4, 1), []lua.HeartbeatReply{{Status: lua.OverLimit, QueueState: lua.QueueState{Limit: 11}}, {Status: lua.Granted}},
 			[][]any{{[]any{int64(4)}, []any{int64(0)}}}},
 	} {
 		got, err := c.call(fake{c.right})
@@ -259,8 +261,8 @@ func TestBatchesAreAnsweredOneByOne(t *testing.T) {
 	for name, call := range map[string]func(fake) (any, error){
 		"none to renew": func(f fake) (any, error) { return lua.Renew(ctx, f, nil) },
 		"no permits":    func(f fake) (any, error) { return lua.RenewPermits(ctx, f, 0, nil) },
-		"no beats":      func(f fake) (any, error) { return lua.Beats(ctx, f, 0, "c", true, nil) },
-		"no waiters":    func(f fake) (any, error) { return lua.BeatPermits(ctx, f, 0, "c", true, nil) },
+		"no beats":      func(f fake) (any, error) { return lua.Heartbeats(ctx, f, 0, "c", true, nil) },
+		"no waiters":    func(f fake) (any, error) { return lua.PermitHeartbeats(ctx, f, 0, "c", true, nil) },
 	} {
 		_, err := call(fake{errors.New("asked")})
 		require.NoError(t, err, name)
@@ -353,5 +355,5 @@ func TestWaitersAreReadAsTheScriptsReadThem(t *testing.T) {
 	t.Parallel()
 	r, err := lua.Find(t.Context(), fake{[]any{int64(1), "b:1 010 020 030 me"}}, "q", "a", "b:1", "", 10)
 	require.NoError(t, err)
-	require.Equal(t, lua.Waiter{Acquisition: "b:1", Units: 10, Heartbeat: 20 * time.Millisecond, Lease: 30 * time.Millisecond, About: "me"}, r.Waiter)
+	require.Equal(t, lua.Waiter{Acquisition: "b:1", Units: 10, Heartbeat: 20 * time.Millisecond, Lease: 30 * time.Millisecond, Description: "me"}, r.Waiter)
 }

@@ -51,8 +51,8 @@ func (s *script) run(ctx context.Context, rdb Redis, keys []string, args ...any)
 	return v, err
 }
 
-// WithText has scripts sent with their text, for a server that lacks them and is far away.
-func WithText(rdb Redis) Redis { return withText{rdb} }
+// WithEval has scripts sent with their text, for a server that lacks them and is far away.
+func WithEval(rdb Redis) Redis { return withText{rdb} }
 
 type withText struct{ Redis }
 
@@ -70,19 +70,19 @@ func send(ctx context.Context, rdb Redis, verb, script string, keys []string, ar
 	return cmd.Result()
 }
 
-// Runs says which script a command on a connection runs, sent by hash or in full:
+// ScriptName says which script a command on a connection runs, sent by hash or in full:
 // "semaphore/acquire" for instance, and nothing when it is none of these. For those
 // who watch connections, as tests do.
-func Runs(cmd []string) string {
+func ScriptName(cmd []string) string {
 	if len(cmd) < 2 || !strings.EqualFold(cmd[0], "EVALSHA") && !strings.EqualFold(cmd[0], "EVAL") {
 		return ""
 	}
 	return scriptNames()[cmd[1]]
 }
 
-// Texts are all scripts as they are sent, in no order: what to SCRIPT LOAD on a
+// ScriptSources are all scripts as they are sent, in no order: what to SCRIPT LOAD on a
 // server that is to know them before the first command.
-func Texts() (texts []string) {
+func ScriptSources() (texts []string) {
 	for text := range scriptNames() {
 		if strings.Contains(text, "\n") { // and not a hash
 			texts = append(texts, text)

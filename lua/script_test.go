@@ -59,11 +59,11 @@ func story() []row {
 		}), reply: "queued"},
 		{name: "beat permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			w := permitWaiter("b:1", permitCall{units: 6})
-			r, err := lua.BeatPermits(ctx, rdb, 0, key.ClientPrefix, true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+			r, err := lua.PermitHeartbeats(ctx, rdb, 0, key.ClientPrefix, true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 			return len(r), err
 		}), reply: "1"},
 		{name: "resize", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-			r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Said: 8, VoidAfter: never, Stamp: 1, Clients: key.ClientPrefix})
+			r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Declared: 8, VoidAfter: never, Stamp: 1, ClientChannels: key.ClientPrefix})
 			return r.Before, err
 		}), reply: "8"},
 		{name: "inspect permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
@@ -76,7 +76,7 @@ func story() []row {
 		}), reply: "6"},
 		{name: "give back", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
-				Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 3}), Clients: key.ClientPrefix,
+				Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 3}), ClientChannels: key.ClientPrefix,
 			})
 			return statusNames[r.Status], err
 		}), reply: "freed"},
@@ -367,7 +367,7 @@ func (n *noScript) Process(_ context.Context, cmd redis.Cmder) error {
 	for i, arg := range cmd.Args() {
 		words[i] = fmt.Sprint(arg)
 	}
-	n.sent = append(n.sent, lua.Runs(words))
+	n.sent = append(n.sent, lua.ScriptName(words))
 	return redisError("NOSCRIPT no matching script")
 }
 
@@ -382,6 +382,6 @@ func TestRunsKnowsScriptsOnTheWire(t *testing.T) {
 	_, _ = lua.Queue(t.Context(), server, "queue", "alive", 0, "", 1)
 	_, _ = lua.InspectPermits(t.Context(), server, lua.SemaphoreKeys{}, 1)
 	require.Equal(t, []string{"fair/queue", "fair/queue", "semaphore/inspect", "semaphore/inspect"}, server.sent)
-	require.Empty(t, lua.Runs([]string{"EVAL", "return 1", "0"}))
-	require.Empty(t, lua.Runs([]string{"GET", server.sent[0]}))
+	require.Empty(t, lua.ScriptName([]string{"EVAL", "return 1", "0"}))
+	require.Empty(t, lua.ScriptName([]string{"GET", server.sent[0]}))
 }

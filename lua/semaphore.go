@@ -27,8 +27,8 @@ type SemaphoreKeys struct{ Permits, Holders, Queue, Alive string }
 func (k SemaphoreKeys) all() []string { return []string{k.Permits, k.Holders, k.Queue, k.Alive} }
 
 // permitQueueState reads a place in the queue of a semaphore.
-func (r *reply) permitQueueState(i int) Place {
-	return Place{
+func (r *reply) permitQueueState(i int) QueueState {
+	return QueueState{
 		Position: int(r.int(i)), Length: int(r.int(i + 1)), Free: int(r.int(i + 2)),
 		Limit: int(r.int(i + 3)), Remaining: r.millis(i + 4),
 	}
@@ -36,60 +36,60 @@ func (r *reply) permitQueueState(i int) Place {
 
 // AcquirePermitsParams are the arguments of [AcquirePermits].
 type AcquirePermitsParams struct {
-	Keys      SemaphoreKeys
-	Waiter    Waiter // with the units
-	Ticket    int64  // from before; 0: a new one
-	Try       bool   // never queue
-	VoidAfter Time
-	Limit     int           // what the program says
-	Keep      time.Duration // limit and permits; 0: for ever
-	Clients   string        // what the channel of every client begins with
+	Keys           SemaphoreKeys
+	Waiter         Waiter // with the units
+	Ticket         int64  // from before; 0: a new one
+	Try            bool   // never queue
+	VoidAfter      Time
+	Limit          int           // what the program says
+	Retention      time.Duration // limit and permits; 0: for ever
+	ClientChannels string        // what the channel of every client begins with
 }
 
 // AcquirePermits gives units to a waiter if they are free and it is its turn, and
-// else queues it. It finds what [Join] finds, without a fence; or Differs, with the
-// limits that would have done in Place.Limit and Declared; or TooMany, for
-// Place.Limit is below the units. One round trip.
+// else queues it. It finds what [Join] finds, without a fence; or LimitDiffers, with the
+// limits that would have done in QueueState.Limit and Declared; or OverLimit, for
+// QueueState.Limit is below the units. One round trip.
 func AcquirePermits(ctx context.Context, rdb Redis, p AcquirePermitsParams) (JoinReply, error) {
 	ticket := p.Ticket
 	if p.Try {
 		ticket = -1
 	}
 	v, err := acquirePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), ticket,
-		int64(p.VoidAfter), p.Limit, p.Keep.Milliseconds(), p.Clients)
+		int64(p.VoidAfter), p.Limit, p.Retention.Milliseconds(), p.ClientChannels)
 	r := readReply(acquirePermitsScript, v, err)
 	var out JoinReply
 	switch r.int(0) {
 	case 1:
 		out = JoinReply{Status: Granted, Now: r.time(1)}
 	case 2:
-		out = JoinReply{Status: Queued, Place: r.permitQueueState(1), Ticket: r.int(6), Now: r.time(7)}
+		out = JoinReply{Status: Queued, QueueState: r.permitQueueState(1), Ticket: r.int(6), Now: r.time(7)}
 	case 0:
-		out = JoinReply{Status: Busy, Place: r.permitQueueState(1), Now: r.time(6)}
+		out = JoinReply{Status: Busy, QueueState: r.permitQueueState(1), Now: r.time(6)}
 	case -2:
 		out = JoinReply{Status: Void, Now: r.time(1)}
 	case -3:
-		out = JoinReply{Status: Differs, Place: Place{Limit: int(r.int(1)), Declared: int(r.int(2))}, Now: r.time(3)}
+		out = JoinReply{Status: LimitDiffers, QueueState: QueueState{Limit: int(r.int(1)), Declared: int(r.int(2))}, Now: r.time(3)}
 	case -4:
-		out = JoinReply{Status: TooMany, Place: Place{Limit: int(r.int(1))}, Now: r.time(2)}
+		out = JoinReply{Status: OverLimit, QueueState: QueueState{Limit: int(r.int(1))}, Now: r.time(2)}
 	default:
 		r.unexpected()
 	}
 	return out, r.err
 }
 
-// PermitBeat is one waiter in a call of [BeatPermits].
-type PermitBeat struct {
+// PermitHeartbeat is one waiter in a call of [PermitHeartbeats].
+type PermitHeartbeat struct {
 	Keys   SemaphoreKeys
 	Waiter Waiter
 	Limit  int // where none is known any more
 }
 
-// BeatPermits notes that waiters of one slot live, and tells each how it stands:
-// Granted, without a fence, Queued with the place, Gone, Removed, TooMany, or
+// PermitHeartbeats notes that waiters of one slot live, and tells each how it stands:
+// Granted, without a fence, Queued with the place, Gone, Removed, OverLimit, or
 // Denied. Those that were granted their units have them for their whole lease then if
 // they take them, and else for as long as before. One round trip.
-func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients string, take bool, batch []PermitBeat) ([]BeatReply, error) {
+func PermitHeartbeats(ctx context.Context, rdb Redis, keep time.Duration, clients string, take bool, batch []PermitHeartbeat) ([]HeartbeatReply, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -105,13 +105,13 @@ func BeatPermits(ctx context.Context, rdb Redis, keep time.Duration, clients str
 
 // ReleasePermitsParams are the arguments of [ReleasePermits].
 type ReleasePermitsParams struct {
-	Keys    SemaphoreKeys
-	Waiter  Waiter
-	Keep    time.Duration // limit and permits; 0: for ever
-	Clients string
+	Keys           SemaphoreKeys
+	Waiter         Waiter
+	Retention      time.Duration // limit and permits; 0: for ever
+	ClientChannels string
 }
 
-// ReleasePermitsReply is what [ReleasePermits] did: Freed, Left the queue, or
+// ReleasePermitsReply is what [ReleasePermits] did: Freed, LeftQueue, or
 // Gone.
 type ReleasePermitsReply struct {
 	Status Status
@@ -120,17 +120,17 @@ type ReleasePermitsReply struct {
 	More bool
 }
 
-// ReleasePermits gives back a permit, whose units go to the next waiters, or the
+// ReleasePermits releases a permit, whose units go to the next waiters, or the
 // place in the queue. One round trip.
 func ReleasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
-	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Keep.Milliseconds(), p.Clients)
+	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
 	r := readReply(releasePermitsScript, v, err)
 	out := ReleasePermitsReply{More: r.int(1) == 1}
 	switch r.int(0) {
 	case 1:
 		out.Status = Freed
 	case 2:
-		out.Status = Left
+		out.Status = LeftQueue
 	case 0:
 		out.Status = Gone
 	default:
@@ -167,13 +167,13 @@ func RenewPermits(ctx context.Context, rdb Redis, keep time.Duration, batch []Pe
 type ResizeParams struct {
 	Keys      SemaphoreKeys
 	Limit     int
-	Said      int // what programs say; they go on
+	Declared  int // what programs say; they go on
 	VoidAfter Time
 	// Stamp orders resizes: one with an earlier stamp than the last changes nothing. It
 	// is above 0, and the same in all commands of one resize.
-	Stamp   Time
-	Keep    time.Duration // limit and permits; 0: for ever
-	Clients string
+	Stamp          Time
+	Retention      time.Duration // limit and permits; 0: for ever
+	ClientChannels string
 }
 
 // ResizeReply is what [Resize] did: Freed, with the limit before, 0 if none was
@@ -189,7 +189,7 @@ type ResizeReply struct {
 // Resize sets the limit, and serves waiters within it, unless another resize has a
 // later stamp. One round trip.
 func Resize(ctx context.Context, rdb Redis, p ResizeParams) (ResizeReply, error) {
-	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Said, int64(p.VoidAfter), int64(p.Stamp), p.Keep.Milliseconds(), p.Clients)
+	v, err := resizeScript.run(ctx, rdb, p.Keys.all(), p.Limit, p.Declared, int64(p.VoidAfter), int64(p.Stamp), p.Retention.Milliseconds(), p.ClientChannels)
 	r := readReply(resizeScript, v, err)
 	var out ResizeReply
 	switch r.int(0) {
@@ -221,9 +221,9 @@ func ForceReleasePermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, acq
 type HeldPermit struct {
 	Acquisition string
 	Units       int           // those of the entries that were read, where its description is gone
-	Left        time.Duration // of the lease
+	Remaining   time.Duration // of the lease
 	Since       Time          // 0: not known
-	About       string
+	Description string
 }
 
 // InspectPermitsReply is the state of one semaphore.
@@ -242,8 +242,8 @@ func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int
 	out := InspectPermitsReply{
 		Now: r.time(0), Limit: int(r.int(1)), Declared: int(r.int(2)), InUse: int(r.int(3)), Waiting: int(r.int(4)),
 	}
-	found := map[string]int{} // a permit of several entries
-	told := map[string]bool{} // its description has its units: not all of its entries may be shown
+	found := map[string]int{}      // a permit of several entries
+	described := map[string]bool{} // its description has its units: not all of its entries may be shown
 	for i := 5; r.err == nil && i < len(r.fields); i += 4 {
 		id := r.text(i)
 		at, known := found[id]
@@ -251,10 +251,10 @@ func InspectPermits(ctx context.Context, rdb Redis, keys SemaphoreKeys, show int
 			at = len(out.Held)
 			found[id] = at
 			since, units, about := readDescription(r.text(i + 3))
-			out.Held = append(out.Held, HeldPermit{Acquisition: id, Units: units, Left: r.millis(i + 2), Since: since, About: about})
-			told[id] = units > 0
+			out.Held = append(out.Held, HeldPermit{Acquisition: id, Units: units, Remaining: r.millis(i + 2), Since: since, Description: about})
+			described[id] = units > 0
 		}
-		if units := int(r.int(i + 1)); !told[id] {
+		if units := int(r.int(i + 1)); !described[id] {
 			out.Held[at].Units += units
 		}
 	}

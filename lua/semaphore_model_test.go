@@ -425,13 +425,13 @@ type permitOp struct {
 
 func (o permitOp) waiter() lua.Waiter {
 	lease := time.Duration(permitLease(o.id)) * half
-	return lua.Waiter{Acquisition: o.id, Units: o.units, Heartbeat: heartbeat * half, Lease: lease, About: "me"}
+	return lua.Waiter{Acquisition: o.id, Units: o.units, Heartbeat: heartbeat * half, Lease: lease, Description: "me"}
 }
 
 // member is how the waiter stands in the queue.
 func (o permitOp) member() string {
 	w := o.waiter()
-	return fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.About)
+	return fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.Description)
 }
 
 type permitMachine struct {
@@ -595,11 +595,11 @@ func (m *permitMachine) crowd(t *rapid.T) {
 	require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Queue, dead...).Err())
 	require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Alive, dead...).Err())
 	o := permitOp{verb: "beat", id: w.id, units: w.units, limit: m.limit, keep: m.keeps[0]}
-	beat := []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}}
-	r, err := lua.BeatPermits(ctx, m.b.rdb, time.Duration(o.keep)*half, key.ClientPrefix, true, beat)
+	beat := []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}}
+	r, err := lua.PermitHeartbeats(ctx, m.b.rdb, time.Duration(o.keep)*half, key.ClientPrefix, true, beat)
 	require.NoError(t, err)
 	if r[0].Status == lua.Queued {
-		require.Zero(t, r[0].Place.Remaining, "there are more")
+		require.Zero(t, r[0].QueueState.Remaining, "there are more")
 		m.bite.hit("more dead than one call drops")
 	}
 	m.do(t, o)
@@ -686,30 +686,30 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 	case "acquire":
 		r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
 			Keys: semaphoreKeys, Waiter: o.waiter(), Ticket: int64(o.ticket), Try: o.try,
-			VoidAfter: void, Limit: o.limit, Keep: keep, Clients: key.ClientPrefix,
+			VoidAfter: void, Limit: o.limit, Retention: keep, ClientChannels: key.ClientPrefix,
 		})
 		require.NoError(t, err)
 		switch r.Status {
-		case lua.Differs:
-			return fmt.Sprintf("differs %d %d", r.Place.Limit, r.Place.Declared)
-		case lua.TooMany:
-			return fmt.Sprintf("too many %d", r.Place.Limit)
+		case lua.LimitDiffers:
+			return fmt.Sprintf("differs %d %d", r.QueueState.Limit, r.QueueState.Declared)
+		case lua.OverLimit:
+			return fmt.Sprintf("too many %d", r.QueueState.Limit)
 		case lua.Granted, lua.Void:
 			return statusNames[r.Status]
 		}
-		return statusNames[r.Status] + showRoom(r.Place)
+		return statusNames[r.Status] + showRoom(r.QueueState)
 	case "beat":
-		r, err := lua.BeatPermits(ctx, rdb, keep, key.ClientPrefix, true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}})
+		r, err := lua.PermitHeartbeats(ctx, rdb, keep, key.ClientPrefix, true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}})
 		require.NoError(t, err)
 		switch r[0].Status {
 		case lua.Queued:
-			return "queued" + showRoom(r[0].Place)
-		case lua.TooMany:
-			return fmt.Sprintf("too many %d", r[0].Place.Limit)
+			return "queued" + showRoom(r[0].QueueState)
+		case lua.OverLimit:
+			return fmt.Sprintf("too many %d", r[0].QueueState.Limit)
 		}
 		return statusNames[r[0].Status]
 	case "release":
-		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: o.waiter(), Keep: keep, Clients: key.ClientPrefix})
+		r, err := lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: o.waiter(), Retention: keep, ClientChannels: key.ClientPrefix})
 		require.NoError(t, err)
 		require.False(t, r.More)
 		return statusNames[r.Status]
@@ -718,7 +718,7 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 		require.NoError(t, err)
 		return answerNames[r[0]]
 	case "resize":
-		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Said: o.limit, VoidAfter: void, Stamp: lua.Time(o.stamp), Keep: keep, Clients: key.ClientPrefix})
+		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: o.units, Declared: o.limit, VoidAfter: void, Stamp: lua.Time(o.stamp), Retention: keep, ClientChannels: key.ClientPrefix})
 		require.NoError(t, err)
 		switch r.Status {
 		case lua.Void:
@@ -734,7 +734,7 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 	return fmt.Sprintf("units %d", units)
 }
 
-func showRoom(r lua.Place) string {
+func showRoom(r lua.QueueState) string {
 	next := -1
 	if r.Remaining >= 0 {
 		next = int((r.Remaining + half/2) / half)
@@ -809,7 +809,7 @@ func (m *permitMachine) inspected(t *rapid.T) {
 	maps.DeleteFunc(live, func(_ string, p storedPermit) bool { return p.end <= m.now })
 	for _, h := range r.Held {
 		require.Equal(t, live[h.Acquisition].units, h.Units)
-		require.Equal(t, live[h.Acquisition].end-m.now, int((h.Left+half/2)/half))
+		require.Equal(t, live[h.Acquisition].end-m.now, int((h.Remaining+half/2)/half))
 		delete(live, h.Acquisition)
 	}
 	require.Empty(t, live)

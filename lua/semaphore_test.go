@@ -25,7 +25,7 @@ type permitCall struct {
 }
 
 func permitWaiter(who string, c permitCall) lua.Waiter {
-	return lua.Waiter{Acquisition: who, Units: max(c.units, 1), Heartbeat: hour, Lease: cmp.Or(c.lease, 2*hour), About: c.about}
+	return lua.Waiter{Acquisition: who, Units: max(c.units, 1), Heartbeat: hour, Lease: cmp.Or(c.lease, 2*hour), Description: c.about}
 }
 
 func take(ctx context.Context, rdb lua.Redis, who string, c permitCall) (lua.JoinReply, error) {
@@ -34,7 +34,7 @@ func take(ctx context.Context, rdb lua.Redis, who string, c permitCall) (lua.Joi
 	}
 	return lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
 		Keys: semaphoreKeys, Waiter: permitWaiter(who, c), Try: c.try, VoidAfter: never,
-		Limit: c.limit, Keep: c.keep, Clients: key.ClientPrefix,
+		Limit: c.limit, Retention: c.keep, ClientChannels: key.ClientPrefix,
 	})
 }
 
@@ -56,7 +56,7 @@ func giveBack(t *testing.T, b *backend, who string) lua.ReleasePermitsReply {
 		}
 	}
 	r, err := lua.ReleasePermits(t.Context(), b.rdb, lua.ReleasePermitsParams{
-		Keys: semaphoreKeys, Waiter: permitWaiter(who, permitCall{units: units}), Clients: key.ClientPrefix,
+		Keys: semaphoreKeys, Waiter: permitWaiter(who, permitCall{units: units}), ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(t, err)
 	return r
@@ -87,7 +87,7 @@ func TestPermitsOfAnyNumberOfUnits(t *testing.T) {
 				require.Equal(t, limit, said.Limit)
 				i := slices.IndexFunc(said.Held, func(h lua.HeldPermit) bool { return h.Acquisition == "a:1" })
 				require.Equal(t, units, said.Held[i].Units)
-				require.Equal(t, "me", said.Held[i].About)
+				require.Equal(t, "me", said.Held[i].Description)
 				require.WithinDuration(t, time.UnixMicro(int64(said.Now)), time.UnixMicro(int64(said.Held[i].Since)), time.Minute)
 				size, err := b.rdb.ZCard(t.Context(), semaphoreKeys.Permits).Result()
 				require.NoError(t, err)
@@ -145,13 +145,13 @@ func TestTheKeyOfPermitsOutlivesEveryEntry(t *testing.T) {
 		waits := permitCall{units: 8, keep: brief, lease: 5 * hour}
 		require.Equal(t, lua.Queued, mustTake(t, b, "b:1", waits))
 		r, err := lua.ReleasePermits(t.Context(), b.rdb, lua.ReleasePermitsParams{
-			Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 8, lease: hour / 2}), Keep: brief, Clients: key.ClientPrefix,
+			Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 8, lease: hour / 2}), Retention: brief, ClientChannels: key.ClientPrefix,
 		})
 		require.NoError(t, err)
 		require.Equal(t, lua.Freed, r.Status)
 		outlives(hour) // of the heartbeat
-		beat := lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", waits), Limit: 8}
-		answers, err := lua.BeatPermits(t.Context(), b.rdb, brief, key.ClientPrefix, true, []lua.PermitBeat{beat})
+		beat := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", waits), Limit: 8}
+		answers, err := lua.PermitHeartbeats(t.Context(), b.rdb, brief, key.ClientPrefix, true, []lua.PermitHeartbeat{beat})
 		require.NoError(t, err)
 		require.Equal(t, lua.Granted, answers[0].Status)
 		outlives(5 * hour)
@@ -168,7 +168,7 @@ func TestTheKeyOfPermitsOutlivesEveryEntry(t *testing.T) {
 func TestALeaseThatTheClockStretchedIsMended(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		w := permitCall{lease: 2 * hour}
-		left := func() string { return hours(inspectPermits(t, b).Held[0].Left) }
+		left := func() string { return hours(inspectPermits(t, b).Held[0].Remaining) }
 		mustTake(t, b, "a:1", w)
 		for name, mend := range map[string]func() error{
 			"renew": func() error {
@@ -178,7 +178,7 @@ func TestALeaseThatTheClockStretchedIsMended(t *testing.T) {
 				return err
 			},
 			"beat": func() error {
-				_, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("a:1", w), Limit: 8}})
+				_, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: permitWaiter("a:1", w), Limit: 8}})
 				return err
 			},
 			"acquire": func() error { _, err := take(t.Context(), b.rdb, "a:1", w); return err },
@@ -199,7 +199,7 @@ func TestAGrantOfPermitsLastsALeaseAtMost(t *testing.T) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		require.Equal(t, lua.Queued, mustTake(t, b, "b:1", permitCall{lease: hour / 4}))
 		giveBack(t, b, "a:1")
-		require.InDelta(t, (hour / 4).Minutes(), inspectPermits(t, b).Held[0].Left.Minutes(), 1)
+		require.InDelta(t, (hour / 4).Minutes(), inspectPermits(t, b).Held[0].Remaining.Minutes(), 1)
 	})
 }
 
@@ -223,7 +223,7 @@ func TestVeryManyPermitsThatAreOver(t *testing.T) {
 		}
 		require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Permits, entries...).Err())
 		require.Equal(t, all-over, inspectPermits(t, b).InUse)
-		require.Equal(t, lua.TooMany, mustTake(t, b, "a:1", permitCall{units: all + 1, limit: all}))
+		require.Equal(t, lua.OverLimit, mustTake(t, b, "a:1", permitCall{units: all + 1, limit: all}))
 		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: over - 1, limit: all}))
 		require.Equal(t, lua.Granted, mustTake(t, b, "a:2", permitCall{limit: all}))
 		require.Equal(t, lua.Busy, mustTake(t, b, "a:3", permitCall{limit: all, try: true}))
@@ -333,7 +333,7 @@ func TestVeryManyWaitersAreServedInPieces(t *testing.T) {
 		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone, More: true}, giveBack(t, b, "a:1"))
 		require.Equal(t, lua.ReleasePermitsReply{Status: lua.Gone}, giveBack(t, b, "a:1"))
 		require.Equal(t, most, inspectPermits(t, b).InUse)
-		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 1000, VoidAfter: never, Stamp: 1, Clients: key.ClientPrefix})
+		r, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Declared: 1000, VoidAfter: never, Stamp: 1, ClientChannels: key.ClientPrefix})
 		require.NoError(t, err)
 		require.Equal(t, 1000, r.Before)
 		require.False(t, r.More)
@@ -412,9 +412,9 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
 			require.NoError(t, b.rdb.Set(ctx, k, "x", 0).Err())
 			_, err := take(ctx, b.rdb, "a:1", permitCall{})
-			beat := lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{}), Limit: 8}
-			_, beatErr := lua.BeatPermits(ctx, b.rdb, 0, "c", true, []lua.PermitBeat{beat})
-			beats, err2 := lua.BeatPermits(ctx, b.rdb, 0, "c", true, []lua.PermitBeat{beat, beat})
+			beat := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{}), Limit: 8}
+			_, beatErr := lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, []lua.PermitHeartbeat{beat})
+			beats, err2 := lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, []lua.PermitHeartbeat{beat, beat})
 			require.NoError(t, err2)
 			_, inspectErr := lua.InspectPermits(ctx, b.rdb, semaphoreKeys, 10)
 			switch k {
@@ -425,7 +425,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
 				continue
 			case semaphoreKeys.Permits:
-				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Said: 8, VoidAfter: never, Stamp: 1})
+				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Declared: 8, VoidAfter: never, Stamp: 1})
 				refused(err)
 				_, _, err = lua.ForceReleasePermits(ctx, b.rdb, semaphoreKeys, "a:1", 0, "c")
 				refused(err)
@@ -458,7 +458,7 @@ func TestAWaiterForPermitsThatWasRemovedIsTold(t *testing.T) {
 		did, err := lua.Remove(t.Context(), b.rdb, semaphoreKeys.Queue, semaphoreKeys.Alive, w, key.ClientPrefix)
 		require.NoError(t, err)
 		require.True(t, did)
-		r, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+		r, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 		require.NoError(t, err)
 		require.Equal(t, lua.Removed, r[0].Status)
 	})
@@ -470,12 +470,12 @@ func TestDescriptionsOfPermitsAreOnlyData(t *testing.T) {
 			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
 			mustTake(t, b, "a:1", permitCall{units: 8, about: about})
 			mustTake(t, b, "b:1", permitCall{units: 3, about: about})
-			require.Equal(t, strings.TrimRight(about, " "), inspectPermits(t, b).Held[0].About)
+			require.Equal(t, strings.TrimRight(about, " "), inspectPermits(t, b).Held[0].Description)
 			giveBack(t, b, "a:1")
 			held := inspectPermits(t, b).Held
 			require.Len(t, held, 1)
 			require.Equal(t, "b:1", held[0].Acquisition)
-			require.Equal(t, about, held[0].About)
+			require.Equal(t, about, held[0].Description)
 		}
 	})
 }
@@ -505,7 +505,7 @@ func TestWithoutMemoryNoPermitIsGrantedAndAllAreGivenBack(t *testing.T) {
 	answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 5, Lease: 9 * hour}})
 	require.NoError(t, err)
 	require.Equal(t, []lua.RenewAnswer{lua.RenewDone}, answers)
-	beats, err := lua.BeatPermits(ctx, b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 3}), Limit: 8}})
+	beats, err := lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 3}), Limit: 8}})
 	require.NoError(t, err)
 	require.Equal(t, lua.Queued, beats[0].Status)
 	require.Equal(t, lua.Freed, giveBack(t, b, "a:2").Status, "and the next is served")
@@ -560,21 +560,21 @@ func TestWhoStandsBehindVeryManyDeadAsksAgainAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())
 		waits := permitCall{units: 2}
-		for name, call := range map[string]func() lua.Place{
-			"acquire": func() lua.Place {
+		for name, call := range map[string]func() lua.QueueState{
+			"acquire": func() lua.QueueState {
 				r, err := take(ctx, b.rdb, "b:1", waits)
 				require.NoError(t, err)
-				return r.Place
+				return r.QueueState
 			},
-			"try": func() lua.Place {
+			"try": func() lua.QueueState {
 				r, err := take(ctx, b.rdb, "t:1", permitCall{units: 2, try: true})
 				require.NoError(t, err)
-				return r.Place
+				return r.QueueState
 			},
-			"beat": func() lua.Place {
-				r, err := lua.BeatPermits(ctx, b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", waits), Limit: 8}})
+			"beat": func() lua.QueueState {
+				r, err := lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", waits), Limit: 8}})
 				require.NoError(t, err)
-				return r[0].Place
+				return r[0].QueueState
 			},
 		} {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
@@ -601,8 +601,8 @@ func TestABeatDropsPermitsThatAreOver(t *testing.T) {
 		mustTake(t, b, "b:1", permitCall{units: 8})
 		over := redis.Z{Score: float64(serverTime(t, b.rdb).UnixMilli() - 1), Member: "c:1#1"}
 		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Permits, over).Err())
-		beat := lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 8}), Limit: 8}
-		_, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{beat})
+		beat := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 8}), Limit: 8}
+		_, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{beat})
 		require.NoError(t, err)
 		require.Equal(t, []string{"declared", "limit", "a:1#8"}, b.rdb.ZRange(t.Context(), semaphoreKeys.Permits, 0, -1).Val())
 	})
@@ -612,16 +612,16 @@ func TestABeatDropsPermitsThatAreOver(t *testing.T) {
 func TestAWaiterAsksAgainWhenALeaseGivenBeforeItEnds(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		last := permitWaiter("c:1", permitCall{units: 8})
-		for name, call := range map[string]func() lua.Place{
-			"acquire": func() lua.Place {
+		for name, call := range map[string]func() lua.QueueState{
+			"acquire": func() lua.QueueState {
 				r, err := take(t.Context(), b.rdb, "c:1", permitCall{units: 8})
 				require.NoError(t, err)
-				return r.Place
+				return r.QueueState
 			},
-			"beat": func() lua.Place {
-				r, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: last, Limit: 8}})
+			"beat": func() lua.QueueState {
+				r, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: last, Limit: 8}})
 				require.NoError(t, err)
-				return r[0].Place
+				return r[0].QueueState
 			},
 		} {
 			require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
@@ -648,7 +648,7 @@ func TestABeatOfNoTimeHasNoPlace(t *testing.T) {
 		soon := float64(serverTime(t, b.rdb).Add(hour).UnixMilli())
 		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Queue, redis.Z{Score: 7, Member: member}).Err())
 		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Alive, redis.Z{Score: soon, Member: member}).Err())
-		r, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, []lua.PermitBeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
+		r, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 		require.NoError(t, err)
 		require.Equal(t, lua.Gone, r[0].Status)
 		require.Equal(t, 1, inspectPermits(t, b).Waiting)
@@ -660,36 +660,36 @@ func TestABeatOfNoTimeHasNoPlace(t *testing.T) {
 func TestBeatsOfABatchAreNotedBeforeAnybodyIsTakenForDead(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
-		batch := make([]lua.PermitBeat, 100)
+		batch := make([]lua.PermitHeartbeat, 100)
 		late := float64(serverTime(t, b.rdb).UnixMilli() - 1)
 		for i := range batch {
 			id := fmt.Sprintf("b:%d", i)
 			require.Equal(t, lua.Queued, mustTake(t, b, id, permitCall{lease: 5 * hour}))
-			batch[i] = lua.PermitBeat{Keys: semaphoreKeys, Waiter: permitWaiter(id, permitCall{lease: 5 * hour}), Limit: 8}
+			batch[i] = lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter(id, permitCall{lease: 5 * hour}), Limit: 8}
 		}
 		for i := range batch[1:] { // the first is in time, so that the others get no grace
 			member := fmt.Sprintf("b:%d 1 %d %d", i+1, hour.Milliseconds(), 5*hour.Milliseconds())
 			require.NoError(t, b.rdb.ZAddXX(t.Context(), semaphoreKeys.Alive, redis.Z{Score: late, Member: member}).Err())
 		}
-		answers, err := lua.BeatPermits(t.Context(), b.rdb, 0, "c", true, batch)
+		answers, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, batch)
 		require.NoError(t, err)
 		for i, a := range answers {
-			require.Equal(t, lua.BeatReply{Status: lua.Queued, Place: lua.Place{Position: i + 1, Length: 100, Limit: 8, Remaining: a.Place.Remaining}}, a)
+			require.Equal(t, lua.HeartbeatReply{Status: lua.Queued, QueueState: lua.QueueState{Position: i + 1, Length: 100, Limit: 8, Remaining: a.QueueState.Remaining}}, a)
 		}
 		require.NoError(t, b.rdb.ZRem(t.Context(), semaphoreKeys.Permits, "a:1#8").Err())
 		for _, take := range []bool{false, false, true} {
-			answers, err = lua.BeatPermits(t.Context(), b.rdb, 0, "c", take, batch)
+			answers, err = lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", take, batch)
 			require.NoError(t, err)
 			for i, a := range answers {
 				if i < 8 {
 					require.Equal(t, lua.Granted, a.Status, "%d", i)
 				} else {
-					require.Equal(t, i-7, a.Place.Position)
+					require.Equal(t, i-7, a.QueueState.Position)
 				}
 			}
 			left := map[bool]string{false: "1h", true: "5h"}[take] // a heartbeat, or the whole lease
 			for _, h := range inspectPermits(t, b).Held {
-				require.Equal(t, left, hours(h.Left), "take: %t", take)
+				require.Equal(t, left, hours(h.Remaining), "take: %t", take)
 			}
 		}
 	})

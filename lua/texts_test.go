@@ -19,8 +19,8 @@ func TestTextsAreAllScripts(t *testing.T) {
 			want = append(want, dir+"/"+f.Name())
 		}
 	}
-	for _, text := range lua.Texts() {
-		got = append(got, lua.Runs([]string{"EVAL", text})+".lua")
+	for _, text := range lua.ScriptSources() {
+		got = append(got, lua.ScriptName([]string{"EVAL", text})+".lua")
 	}
 	require.NotEmpty(t, want)
 	require.ElementsMatch(t, want, got)

@@ -149,7 +149,8 @@ func plant(root string, m mutant) []row {
 	return rows
 }
 
-// inOrder runs do for maxParallelReleases items at a time, and yields the results in the order of the items.
+// inOrder runs do for maxParallelReleases items at a time, and yields the results in the order of
+// the items.
 func inOrder[T, R any](atOnce int, items []T, do func(T) R) iter.Seq2[int, R] {
 	results := make([]chan R, len(items))
 	for i := range results {

@@ -38,9 +38,9 @@ func (k *backend) OnLost(*acquisition.Acquisition) {
 	}
 }
 
-// OnEnded forgets the acquisition and passes the local lock on, unless the local lock went on with the lock.
-// Copies of its acquire that are still in flight may yet be granted. OnEnded releases what they
-// get.
+// OnEnded forgets the acquisition and passes the local lock on, unless the local lock went on with
+// the lock. Copies of its acquire that are still in flight may yet be granted. OnEnded releases
+// what they get.
 func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
@@ -49,11 +49,11 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if k.hasLocalLock.Swap(false) {
 		k.queue.passLocalLock()
 	}
-	k.family.releaseRef(k.request.Keys.Lock, k.queue)
+	k.manager.releaseRef(k.request.Keys.Lock, k.queue)
 }
 
-// handOff hands the lock to w, with one command. Whatever the result is, w gets at least the local lock,
-// and asks by itself.
+// handOff hands the lock to w, with one command. Whatever the result is, w gets at least the local
+// lock, and asks by itself.
 func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.request.NewAcquisitionID()
 	answer, err := session.Do(ctx, k.request.Session, k.request.NewOperation("unlock", false),
@@ -61,7 +61,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: k.request.Keys.Lock, FenceKey: k.request.Keys.Fence,
 				From: from.ID, To: id,
-				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, KeepFence: k.request.Session.FenceRetention,
+				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceRetention,
 			})
 			if err == nil {
 				err = k.request.Session.CheckReply(r.Status, r.Now)
@@ -112,12 +112,12 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 		}
 		return err
 	}
-	if answer.Value.Heard < 0 {
+	if answer.Value.Receivers < 0 {
 		k.request.Session.WarnPublishDenied(k.request.Keys.Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
 	}
-	k.family.noteRelease(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Heard, time.Since(before))
+	k.manager.noteRelease(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Receivers, time.Since(before))
 	return nil
 }

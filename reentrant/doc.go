@@ -20,8 +20,8 @@
 // and which owner it belongs to. Local time is used for one thing only: to stop trusting a lease
 // before it can have ended.
 //
-// In one client, the goroutine that has the local lock may ask Redis for the lock. One lock, step by
-// step:
+// In one client, the goroutine that has the local lock may ask Redis for the lock. One lock, step
+// by step:
 //
 //	Lock ── the context descends from a hold of it ────▶ re-enter: one command
 //	  │

@@ -25,7 +25,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
-		f := NewFamily(mutex.NewRegistry(client))
+		f := NewManager(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
 			_ = acquisition.CloseAll(context.Background(), f.registry.Held())

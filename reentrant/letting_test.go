@@ -20,13 +20,13 @@ import (
 )
 
 // newFamily makes a client in the bubble. It ends with the test.
-func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *Family {
+func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *Manager {
 	t.Helper()
 	s := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
 	if cluster {
 		s.FoundCluster()
 	}
-	f := NewFamily(mutex.NewRegistry(s))
+	f := NewManager(mutex.NewRegistry(s))
 	t.Cleanup(func() {
 		s.BeginClose()
 		_ = acquisition.CloseAll(context.Background(), f.registry.Held())
@@ -55,7 +55,7 @@ func (a away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 const holdTime = 3007 * time.Microsecond // no question of a waiter comes just when it is over
 
 // take has the client take so many turns, or turns until the context ends.
-func take(t *testing.T, ctx context.Context, f *Family, turns int) (taken int) {
+func take(t *testing.T, ctx context.Context, f *Manager, turns int) (taken int) {
 	t.Helper()
 	for ; taken < turns && ctx.Err() == nil; taken++ {
 		h, err := f.Mutex("x", settings.Default).Lock(context.Background())

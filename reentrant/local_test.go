@@ -19,7 +19,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// A waiter asks when the holder's lease ends, because no message says so, and within the poll bound.
+// A waiter asks when the holder's lease ends, because no message says so, and within the poll
+// bound.
 func TestAWaiterSleepsToTheEndOfTheLeaseWithinThePollBound(t *testing.T) {
 	const poll = time.Second
 	p := poller{request: &request{Request: &mutex.Request{Settings: &settings.Lock{PollInterval: poll}}}}
@@ -61,7 +62,7 @@ func TestOnlyWakeUpsUnderTheSameHolderAreAFlood(t *testing.T) {
 }
 
 // polling makes the poller of a Lock that has the local lock.
-func polling(t *testing.T, f *Family) *poller {
+func polling(t *testing.T, f *Manager) *poller {
 	t.Helper()
 	m := f.Mutex("x", settings.Default)
 	shared, err := m.core.NewRequest(t.Context())
@@ -167,7 +168,7 @@ func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 }
 
 // inUse reports whether the client keeps what it knows of a name.
-func (f *Family) inUse(name string) bool {
+func (f *Manager) inUse(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.queues[name] != nil
@@ -274,7 +275,7 @@ func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
 		require.NoError(t, rdb.ZAdd(t.Context(), k.Queue, redis.Z{Score: float64(time.Now().UnixMicro()), Member: member}).Err())
 		require.NoError(t, rdb.ZAdd(t.Context(), k.Alive, redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMilli()), Member: member}).Err())
 		v.Inject(redistest.Rule{
-			Match:  func(cmd []string) bool { return lua.Runs(cmd) != "" && lua.Runs(cmd) != "mutex/acquire" },
+			Match:  func(cmd []string) bool { return lua.ScriptName(cmd) != "" && lua.ScriptName(cmd) != "mutex/acquire" },
 			Action: redistest.Refuse("NOPERM no"),
 		})
 		v.Record()
@@ -285,7 +286,7 @@ func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
 		require.NoError(t, ctx.Err())
 		asked := 0
 		for _, cmd := range v.Recorded() {
-			if lua.Runs(cmd) == "mutex/acquire" {
+			if lua.ScriptName(cmd) == "mutex/acquire" {
 				asked++
 			}
 		}

@@ -12,13 +12,13 @@ import (
 
 // localQueue is what one client knows of one lock while it uses it.
 //
-// The goroutines of a client queue here, in order, for the local lock: the right to ask Redis for the
-// lock and, with it, the lock. However many wait, only one of them talks to Redis, and Unlock hands
-// the lock to the next with one command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
+// The goroutines of a client queue here, in order, for the local lock: the right to ask Redis for
+// the lock and, with it, the lock. However many wait, only one of them talks to Redis, and Unlock
+// hands the lock to the next with one command. (Lock cohorting: Dice, Marathe, Shavit, 2012.)
 type localQueue struct {
 	*mutex.LockState
 
-	// Guarded by Family.mu.
+	// Guarded by Manager.mu.
 	refs        int       // users
 	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not
 
@@ -46,8 +46,8 @@ type handoff struct {
 	localLock bool
 }
 
-// lockOrEnqueue takes the local lock if it is free, and otherwise queues. If the chain got the lock since it
-// looked, join returns nil and false, and the caller looks again.
+// lockOrEnqueue takes the local lock if it is free, and otherwise queues. If the chain got the lock
+// since it looked, join returns nil and false, and the caller looks again.
 func (l *localQueue) lockOrEnqueue(w *request) (wait *waiter, localLock bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,8 +117,8 @@ func (l *localQueue) withdrawLocked(w *waiter) bool {
 	return true
 }
 
-// cancelWait is called by a waiter that gives up. It returns what the waiter was given in the meantime,
-// for the caller to pass on.
+// cancelWait is called by a waiter that gives up. It returns what the waiter was given in the
+// meantime, for the caller to pass on.
 func (l *localQueue) cancelWait(w *waiter) (handoff, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,8 +132,8 @@ func (l *localQueue) cancelWait(w *waiter) (handoff, bool) {
 	}
 }
 
-// passLocalLock gives the local lock to the next waiter, who then asks Redis. If nobody waits, it frees the
-// turn.
+// passLocalLock gives the local lock to the next waiter, who then asks Redis. If nobody waits, it
+// frees the turn.
 func (l *localQueue) passLocalLock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

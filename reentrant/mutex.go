@@ -15,14 +15,14 @@ import (
 // where it is needed, and share it or not. Its methods may be called concurrently. Methods of a nil
 // Mutex, or of one that no client made, return a *lockerr.ConfigError.
 type Mutex struct {
-	family *Family
-	core   mutex.Core
+	manager *Manager
+	core    mutex.Core
 }
 
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
-func (f *Family) Mutex(name string, st settings.Lock) *Mutex {
-	return &Mutex{family: f, core: f.registry.NewCore(name, st)}
+func (f *Manager) Mutex(name string, st settings.Lock) *Mutex {
+	return &Mutex{manager: f, core: f.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
@@ -161,12 +161,12 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 		func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error) {
 			return lua.ForceRelease(ctx, rdb, lua.ForceReleaseParams{
 				LockKey: m.core.Keys.Lock, QueueKey: m.core.Keys.Queue, Channel: m.core.Keys.Channel,
-				Expected: target, Cluster: m.family.session.Cluster(),
+				Expected: target, Cluster: m.manager.session.Cluster(),
 			})
 		})
 }
 
 // wrap counts as a user of the local state until finish.
 func (m *Mutex) wrap(shared *mutex.Request) *request {
-	return &request{Request: shared, family: m.family, queue: m.family.acquireRef(shared.Keys.Lock)}
+	return &request{Request: shared, manager: m.manager, queue: m.manager.acquireRef(shared.Keys.Lock)}
 }

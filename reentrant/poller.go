@@ -67,8 +67,8 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 	return p.sleep(ctx, p.sleepTime(refused.Remaining), p.wakes.C(), refused)
 }
 
-// awaitSubscribed waits until the subscription is in place, or is known not to be for now. In the second
-// case the waiter has to poll.
+// awaitSubscribed waits until the subscription is in place, or is known not to be for now. In the
+// second case the waiter has to poll.
 func (p *poller) awaitSubscribed(ctx context.Context, refused lua.AcquireReply) error {
 	bounded, cancel := context.WithTimeout(ctx, p.sleepTime(refused.Remaining))
 	defer cancel()
@@ -91,8 +91,8 @@ func (p *poller) sleepTime(remaining time.Duration) time.Duration {
 	return d
 }
 
-// throttlePause returns a pause before wake-ups count again, if they keep coming while the same holder keeps
-// the lock: somebody floods the channel.
+// throttlePause returns a pause before wake-ups count again, if they keep coming while the same
+// holder keeps the lock: somebody floods the channel.
 func (p *poller) throttlePause(holder string) time.Duration {
 	if holder != p.lastHolder || !p.woken {
 		p.lastHolder, p.throttle = holder, wake.Throttle{}

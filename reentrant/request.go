@@ -13,13 +13,13 @@ import (
 type request struct {
 	*mutex.Request
 
-	family *Family
-	queue  *localQueue
+	manager *Manager
+	queue   *localQueue
 }
 
 // finish ends what [Mutex.wrap] began.
 func (w *request) finish() {
-	w.family.releaseRef(w.Keys.Lock, w.queue)
+	w.manager.releaseRef(w.Keys.Lock, w.queue)
 	w.Close()
 }
 
@@ -33,7 +33,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
 func (w *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool) *acquisition.Hold {
-	w.family.acquireRef(w.Keys.Lock) // for the acquisition; until OnEnded
+	w.manager.acquireRef(w.Keys.Lock) // for the acquisition; until OnEnded
 	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
 	k.hasLocalLock.Store(localLock)
 	h := w.StartAcquisition(k, id, fence, sent, inFlight)

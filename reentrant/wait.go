@@ -56,8 +56,8 @@ func (w *request) returnHandoff(g handoff) {
 
 // try asks Redis once for the lock. If someone waits in the queue of the lock, try hands the lock
 // on and asks once more, because the waiters may all be dead. If a grant came too late to be
-// trusted, that is no refusal, and try asks again. ErrOwnerHolds says that the chain has got the lock
-// meanwhile.
+// trusted, that is no refusal, and try asks again. ErrOwnerHolds says that the chain has got the
+// lock meanwhile.
 func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
 	has := false
 	defer w.passLocalLockUnless(&has, localLock)
@@ -79,7 +79,7 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 		case err != nil:
 			return nil, err
 		case granted:
-		case answer.Value.Status == lua.Behind && !handedOn:
+		case answer.Value.Status == lua.QueueNotEmpty && !handedOn:
 			handedOn = true
 			w.GrantQueued(ctx, "lock")
 		case w.State.HeldBy(w.Owner) != nil:
@@ -91,16 +91,16 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 	}
 }
 
-// passLocalLockUnless passes the local lock on, if the caller has it and it did not go with the lock. It also does
-// so if a context or a logger of the user panics.
+// passLocalLockUnless passes the local lock on, if the caller has it and it did not go with the
+// lock. It also does so if a context or a logger of the user panics.
 func (w *request) passLocalLockUnless(has *bool, localLock bool) {
 	if localLock && !*has {
 		w.queue.passLocalLock()
 	}
 }
 
-// contend asks Redis for the lock, with the local lock held, until it gets it or ctx ends. Each attempt has a
-// fresh id, because what an earlier one got, or may yet get, can have ended.
+// contend asks Redis for the lock, with the local lock held, until it gets it or ctx ends. Each
+// attempt has a fresh id, because what an earlier one got, or may yet get, can have ended.
 func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
 	p := poller{request: w, warning: warning}
 	defer p.stop()
@@ -124,7 +124,7 @@ func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 			err = nil
 		case err != nil:
 			err = w.waitErrorAfter(ctx, err, busy)
-		case answer.Value.Status == lua.Behind && !handedOn:
+		case answer.Value.Status == lua.QueueNotEmpty && !handedOn:
 			handedOn = true
 			w.GrantQueued(ctx, "lock")
 		default:
@@ -149,5 +149,5 @@ func (w *request) waitErrorAfter(ctx context.Context, err error, last lua.Acquir
 
 // notAcquired returns what a refusal says.
 func (w *request) notAcquired(r lua.AcquireReply) lockerr.NotAcquiredError {
-	return lockerr.NotAcquiredError{Name: w.Keys.Lock, Holder: r.Holder, Description: r.About, Remaining: r.Remaining}
+	return lockerr.NotAcquiredError{Name: w.Keys.Lock, Holder: r.Holder, Description: r.Description, Remaining: r.Remaining}
 }

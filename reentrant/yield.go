@@ -2,8 +2,8 @@ package reentrant
 
 import "time"
 
-// yieldPolicy decides how long a client that has released a lock waits before it asks for it again, so
-// that a waiter of another client can get it. Without a yield the releasing client would nearly
+// yieldPolicy decides how long a client that has released a lock waits before it asks for it again,
+// so that a waiter of another client can get it. Without a yield the releasing client would nearly
 // always win, because the other one must first receive the message of the release.
 //
 // A yield costs time, so the client yields only where that is likely to help:
@@ -50,8 +50,8 @@ type subscriberCount struct {
 	idle      int64 // so many receive the releases of any lock, and do not want it
 }
 
-// noteRelease is called at each release, which took roundTrip. It reports whether the subscribers that
-// received it count as idle, which means that they do not want the lock.
+// noteRelease is called at each release, which took roundTrip. It reports whether the subscribers
+// that received it count as idle, which means that they do not want the lock.
 func (y *yieldPolicy) noteRelease(now time.Time, h subscriberCount, roundTrip time.Duration) (idle bool) {
 	// A waiter needs a message and a command, each about as long as our own command.
 	least := min(max(2*roundTrip, shortestYield), longestYield/8)

@@ -212,7 +212,7 @@ func lockWithin(l workload.Lock, most time.Duration) (workload.Hold, error) {
 // nobody is the hold of a client that could not lock. The course has failed by then.
 type nobody struct{}
 
-func (nobody) Acquisition() string          { return "" }
+func (nobody) ID() string                   { return "" }
 func (nobody) Fence() int64                 { return 0 }
 func (nobody) Lost() <-chan struct{}        { return nil }
 func (nobody) TrustedUntil() time.Time      { return time.Time{} }

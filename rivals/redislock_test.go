@@ -70,7 +70,7 @@ type redislockHold struct {
 	lock *redislock.Lock
 }
 
-func (h *redislockHold) Acquisition() string { return h.lock.Token() }
+func (h *redislockHold) ID() string { return h.lock.Token() }
 
 func (h *redislockHold) Unlock(ctx context.Context) error {
 	h.stop()

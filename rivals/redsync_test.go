@@ -90,7 +90,7 @@ type redsyncHold struct {
 	m *redsync.Mutex
 }
 
-func (h *redsyncHold) Acquisition() string { return h.m.Value() }
+func (h *redsyncHold) ID() string { return h.m.Value() }
 
 func (h *redsyncHold) Unlock(ctx context.Context) error {
 	h.stop()

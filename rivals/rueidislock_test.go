@@ -83,7 +83,7 @@ type rueidisHold struct {
 	id     string
 }
 
-func (h rueidisHold) Acquisition() string          { return h.id }
+func (h rueidisHold) ID() string                   { return h.id }
 func (h rueidisHold) Fence() int64                 { return 0 }
 func (h rueidisHold) Lost() <-chan struct{}        { return h.ctx.Done() }
 func (h rueidisHold) TrustedUntil() time.Time      { return time.Now().Add(forEver) }

@@ -47,7 +47,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	r := answer.Value
 	info := Info{Name: s.keys.Name, Limit: r.Limit, Declared: r.Declared, InUse: r.InUse, Waiting: r.Waiting}
 	for _, h := range r.Held {
-		shown := Holder{ID: h.Acquisition, Units: h.Units, Description: h.About, Remaining: h.Left}
+		shown := Holder{ID: h.Acquisition, Units: h.Units, Description: h.Description, Remaining: h.Remaining}
 		if h.Since != 0 {
 			shown.Since = time.UnixMicro(int64(h.Since))
 		}
@@ -84,7 +84,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	stamp := s.family.nextStamp(0)
+	stamp := s.manager.nextStamp(0)
 	for call := (session.Operation{Op: "resize"}); ; {
 		answer, err := s.resize(ctx, call, limit, stamp)
 		if err != nil {
@@ -101,17 +101,17 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		}
 		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
 		call.MaybeApplied = call.MaybeApplied || answer.InFlight.Any()
-		stamp = s.family.nextStamp(answer.Value.Stamp)
+		stamp = s.manager.nextStamp(answer.Value.Stamp)
 	}
 }
 
 // resize sends one command of a resize.
 func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
-	ss := s.family.session
+	ss := s.manager.session
 	return runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{
-			Keys: s.scriptKeys(), Limit: limit, Said: s.limit, VoidAfter: voidAfter, Stamp: stamp,
-			Keep: ss.FenceRetention, Clients: key.ClientPrefix,
+			Keys: s.scriptKeys(), Limit: limit, Declared: s.limit, VoidAfter: voidAfter, Stamp: stamp,
+			Retention: ss.FenceRetention, ClientChannels: key.ClientPrefix,
 		})
 		if err == nil {
 			err = ss.CheckReply(r.Status, r.Now)
@@ -137,7 +137,7 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 	}
 	send := func(ctx context.Context, call session.Operation) (reply, error) {
 		answer, err := runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (reply, error) {
-			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.scriptKeys(), id, s.family.session.FenceRetention, key.ClientPrefix)
+			had, more, err := lua.ForceReleasePermits(ctx, rdb, s.scriptKeys(), id, s.manager.session.FenceRetention, key.ClientPrefix)
 			return reply{had, more}, err
 		})
 		return answer.Value, err
@@ -155,11 +155,11 @@ func (s *Semaphore) ForceRelease(ctx context.Context, id string) (units int, err
 	return result.units, nil
 }
 
-// continueInBackground goes on in the background if one command did not serve all waiters that it could. The
-// answer of the first command stands, whatever becomes of the others. If nothing is answered for
-// the time of a heartbeat, waiters serve themselves by their heartbeats.
+// continueInBackground goes on in the background if one command did not serve all waiters that it
+// could. The answer of the first command stands, whatever becomes of the others. If nothing is
+// answered for the time of a heartbeat, waiters serve themselves by their heartbeats.
 func (s *Semaphore) continueInBackground(next func(ctx context.Context) (more bool, err error)) {
-	s.family.session.CleanUp(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
+	s.manager.session.CleanUp(session.InFlight{}, s.settings.Heartbeat, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, settings.DefaultAttemptTimeout)
 		defer cancel()
 		for {
@@ -187,7 +187,7 @@ func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.W
 }
 
 func (s *Semaphore) inspector() queue.Inspector {
-	return queue.Inspector{Session: s.family.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
+	return queue.Inspector{Session: s.manager.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue
@@ -215,5 +215,5 @@ func runOperation[T any](ctx context.Context, s *Semaphore, call session.Operati
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	call.Name, call.AttemptTimeout, call.StopOnClose = s.keys.Name, settings.DefaultAttemptTimeout, true
-	return session.Do(ctx, s.family.session, call, send)
+	return session.Do(ctx, s.manager.session, call, send)
 }

@@ -21,10 +21,10 @@ import (
 )
 
 // newFamily makes a client in the bubble. It ends with the test.
-func newFamily(t *testing.T, rdb *redis.Client) *Family {
+func newFamily(t *testing.T, rdb *redis.Client) *Manager {
 	t.Helper()
 	s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-	f := NewFamily(s)
+	f := NewManager(s)
 	t.Cleanup(func() {
 		s.BeginClose()
 		_ = acquisition.CloseAll(context.Background(), f.Held())
@@ -34,7 +34,7 @@ func newFamily(t *testing.T, rdb *redis.Client) *Family {
 }
 
 func runs(script string) func([]string) bool {
-	return func(cmd []string) bool { return lua.Runs(cmd) == script }
+	return func(cmd []string) bool { return lua.ScriptName(cmd) == script }
 }
 
 func acquire(t *testing.T, s *Semaphore, n int) *Permit {
@@ -45,7 +45,7 @@ func acquire(t *testing.T, s *Semaphore, n int) *Permit {
 }
 
 // warm makes the server know the scripts of operators, and the client the clock of the server.
-func warm(t *testing.T, f *Family) {
+func warm(t *testing.T, f *Manager) {
 	t.Helper()
 	s := f.Semaphore("known", 2, settings.Default)
 	p, q := acquire(t, s, 1), acquire(t, s, 1)
@@ -229,10 +229,10 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 		rdb := v.Client()
 		f := newFamily(t, rdb)
 		p := acquire(t, f.Semaphore("render", 2, settings.Default), 2)
-		requests := []watchdog.Request{{Key: "render", ID: p.ID(), Lease: time.Minute}, {Key: "render", ID: "client:1", Lease: time.Minute}}
+		requests := []watchdog.Renewal{{Key: "render", ID: p.ID(), Lease: time.Minute}, {Key: "render", ID: "client:1", Lease: time.Minute}}
 		answers, err := f.renew(t.Context(), rdb, requests)
 		require.NoError(t, err)
-		require.Equal(t, []watchdog.Answer{watchdog.Renewed, watchdog.Gone}, answers)
+		require.Equal(t, []watchdog.Result{watchdog.Renewed, watchdog.Gone}, answers)
 		v.Inject(redistest.Rule{Match: runs("semaphore/renew"), Action: redistest.Refuse("NOPERM no")})
 		answers, err = f.renew(t.Context(), rdb, requests)
 		require.ErrorContains(t, err, "NOPERM")
@@ -257,7 +257,7 @@ func TestPermitsShareCallsExceptInACluster(t *testing.T) {
 
 func TestTrustInAGrantEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &request{Semaphore: NewFamily(session.New(session.Config{})).Semaphore("render", 2, settings.Default)}
+		w := &request{Semaphore: NewManager(session.New(session.Config{})).Semaphore("render", 2, settings.Default)}
 		sent := time.Now()
 		time.Sleep(29*time.Second - 1)
 		require.False(t, w.TrustExpired(sent))
@@ -269,7 +269,7 @@ func TestTrustInAGrantEndsBeforeItsLease(t *testing.T) {
 // A waiter that cannot reach the server asks often enough to show within a heartbeat that it is
 // alive.
 func TestAWaiterPausesForAThirdOfItsHeartbeat(t *testing.T) {
-	f := NewFamily(session.New(session.Config{}))
+	f := NewManager(session.New(session.Config{}))
 	st := settings.Default
 	st.Heartbeat = 6 * time.Second
 	w := &request{Semaphore: f.Semaphore("render", 2, st), session: f.session}

@@ -9,8 +9,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// backend is the acquisition.Backend of one permit. A permit has one hold, because no owner could re-enter
-// it.
+// backend is the acquisition.Backend of one permit. A permit has one hold, because no owner could
+// re-enter it.
 type backend struct{ *request }
 
 // Reenter is never called.
@@ -49,5 +49,5 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
 	}
-	k.family.removePermit(a)
+	k.manager.removePermit(a)
 }

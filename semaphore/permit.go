@@ -28,7 +28,7 @@ func (p *Permit) Name() string { return p.holdOrNil().Name() }
 
 // ID returns the id under which Redis knows this permit: <client id>:<n>. Inspect shows it, and
 // ForceRelease takes it.
-func (p *Permit) ID() string { return p.holdOrNil().Acquisition() }
+func (p *Permit) ID() string { return p.holdOrNil().ID() }
 
 // Units returns how many units the permit has.
 func (p *Permit) Units() int {

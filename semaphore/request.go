@@ -32,7 +32,7 @@ type request struct {
 	callSite acquisition.CallSite
 
 	ticket       int64 // 0 until it has one
-	queueState   lua.Place
+	queueState   lua.QueueState
 	lastFailure  error // why Redis could not be asked lately; nil when it could
 	maybeApplied bool  // a request under an id that was given up may have taken effect
 	timeout      session.AdaptiveTimeout
@@ -43,11 +43,11 @@ func (s *Semaphore) scriptKeys() lua.SemaphoreKeys {
 }
 
 func (w *request) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, About: w.session.Description}
+	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, Description: w.session.Description}
 }
 
-func (w *request) heartbeat(id string) lua.PermitBeat {
-	return lua.PermitBeat{Keys: w.scriptKeys(), Waiter: w.waiter(id), Limit: w.limit}
+func (w *request) heartbeat(id string) lua.PermitHeartbeat {
+	return lua.PermitHeartbeat{Keys: w.scriptKeys(), Waiter: w.waiter(id), Limit: w.limit}
 }
 
 // slot groups commands: by hash slot in a cluster, all together elsewhere.
@@ -58,8 +58,8 @@ func (w *request) slot() int {
 	return 0
 }
 
-// waitOperation returns how to send a command of the wait. The pause is short enough for the waiter to show
-// within a heartbeat that it is alive, after the server stood still.
+// waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
+// to show within a heartbeat that it is alive, after the server stood still.
 func (w *request) waitOperation() session.Operation {
 	return session.Operation{
 		Op: opAcquire, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
@@ -69,8 +69,8 @@ func (w *request) waitOperation() session.Operation {
 }
 
 // Spec implements queue.Request.
-func (w *request) Spec(id string) queue.Spec[lua.PermitBeat] {
-	return queue.Spec[lua.PermitBeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+func (w *request) Spec(id string) queue.Spec[lua.PermitHeartbeat] {
+	return queue.Spec[lua.PermitHeartbeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
@@ -85,7 +85,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
 				Keys: w.scriptKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, Limit: w.limit, Keep: w.session.FenceRetention, Clients: key.ClientPrefix,
+				VoidAfter: voidAfter, Limit: w.limit, Retention: w.session.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
 				err = w.session.CheckReply(r.Status, r.Now)
@@ -95,12 +95,12 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	w.maybeApplied = w.maybeApplied || errors.Is(err, session.ErrWindowExpired)
 	switch r := answer.Value; {
 	case err != nil, r.Status == lua.Granted:
-	case r.Status == lua.Differs:
-		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Declared: r.Place.Declared}
-	case r.Status == lua.TooMany:
-		err = &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: r.Place.Limit, Units: w.units}
+	case r.Status == lua.LimitDiffers:
+		err = &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: r.QueueState.Limit, Declared: r.QueueState.Declared}
+	case r.Status == lua.OverLimit:
+		err = &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: r.QueueState.Limit, Units: w.units}
 	default:
-		w.ticket, w.queueState = r.Ticket, r.Place
+		w.ticket, w.queueState = r.Ticket, r.QueueState
 	}
 	return answer, err
 }
@@ -109,28 +109,29 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error) {
+func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := w.waitOperation()
 	call.Share = w.settings.QueueWindow()
 	return session.Do(ctx, w.session, call,
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.BeatReply, error) {
-			replies, err := w.family.heartbeats(ctx, rdb, []lua.PermitBeat{w.heartbeat(id)}, true)
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
+			replies, err := w.manager.heartbeats(ctx, rdb, []lua.PermitHeartbeat{w.heartbeat(id)}, true)
 			if err != nil {
-				return lua.BeatReply{}, err
+				return lua.HeartbeatReply{}, err
 			}
 			return replies[0], nil
 		})
 }
 
-// releaseOrLeave gives up what an id has: units, which go to the next waiters, or the place in the queue.
-// It sends the command again even if Redis refuses it, because a permission may come back before
-// the lease ends. release is one command. If there is more to hand on, CleanUp does the rest.
+// releaseOrLeave gives up what an id has: units, which go to the next waiters, or the place in the
+// queue. It sends the command again even if Redis refuses it, because a permission may come back
+// before the lease ends. release is one command. If there is more to hand on, CleanUp does the
+// rest.
 func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Operation{Op: opRelease, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
 	return session.Do(ctx, w.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
-				Keys: w.scriptKeys(), Waiter: w.waiter(id), Keep: w.session.FenceRetention, Clients: key.ClientPrefix,
+				Keys: w.scriptKeys(), Waiter: w.waiter(id), Retention: w.session.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 		})
 }
@@ -153,12 +154,12 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
 func (w *request) startHold(g queue.Grant) *acquisition.Hold {
-	w.family.addPermit(g.ID, heldPermit{units: w.units})
+	w.manager.addPermit(g.ID, heldPermit{units: w.units})
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
 		Name: w.keys.Name, ReleaseOp: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
 	}, w.callSite)
-	w.family.addPermit(g.ID, heldPermit{h.A, w.units})
+	w.manager.addPermit(g.ID, heldPermit{h.A, w.units})
 	return h
 }
 
@@ -175,15 +176,15 @@ func (w *request) newHandle(ctx context.Context, h *acquisition.Hold, err error)
 	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
 }
 
-// TrustExpired reports whether trust in a grant of a whole lease was over when the grant arrived. The
-// waiter then asks for it again, which extends it.
+// TrustExpired reports whether trust in a grant of a whole lease was over when the grant arrived.
+// The waiter then asks for it again, which extends it.
 func (w *request) TrustExpired(sent time.Time) bool {
 	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
 }
 
 // try asks Redis once.
 func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
-	g, granted, err := w.family.waiters.TryJoin(ctx, w)
+	g, granted, err := w.manager.waiters.TryJoin(ctx, w)
 	switch {
 	case granted:
 		return w.startHold(g), nil
@@ -195,7 +196,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
-	g, err := w.family.waiters.JoinAndWait(ctx, w, queue.WaitOptions{OnChange: w.notify})
+	g, err := w.manager.waiters.JoinAndWait(ctx, w, queue.WaitOptions{OnChange: w.notify})
 	if err != nil {
 		return nil, w.waitError(ctx, err)
 	}
@@ -203,10 +204,10 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // notify notes the place of the waiter, and notifies the user.
-func (w *request) notify(p lua.Place, again bool) {
+func (w *request) notify(p lua.QueueState, again bool) {
 	w.queueState = p
 	if notice := w.settings.Notice; notice != nil {
-		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Again: again})
+		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Requeued: again})
 	}
 }
 
@@ -224,7 +225,7 @@ func (w *request) waitError(ctx context.Context, err error) error {
 	var lowered *queue.LimitError
 	switch {
 	case errors.As(err, &lowered):
-		return &lockerr.LimitError{Name: w.keys.Name, Said: w.limit, Limit: lowered.Limit, Units: w.units}
+		return &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: lowered.Limit, Units: w.units}
 	case errors.As(err, &limits):
 		return err
 	case errors.Is(err, queue.ErrRemoved):

@@ -18,7 +18,7 @@ import (
 // it is needed, and share it or not. Its methods may be called concurrently. Methods of a nil
 // Semaphore, or of one that no client made, return a *lockerr.ConfigError.
 type Semaphore struct {
-	family   *Family
+	manager  *Manager
 	keys     key.Semaphore
 	limit    int
 	settings settings.Lock
@@ -27,8 +27,8 @@ type Semaphore struct {
 
 // Semaphore returns the semaphore of a name, with the limit that the program passes. If the name,
 // the limit or the settings are not usable, every use of the semaphore returns an error.
-func (f *Family) Semaphore(name string, limit int, st settings.Lock) *Semaphore {
-	s := &Semaphore{family: f, keys: key.ForSemaphore(name), limit: limit, settings: st}
+func (f *Manager) Semaphore(name string, limit int, st settings.Lock) *Semaphore {
+	s := &Semaphore{manager: f, keys: key.ForSemaphore(name), limit: limit, settings: st}
 	if s.err = key.CheckName(name); s.err == nil {
 		s.err = checkUnits("limit", limit)
 	}
@@ -40,7 +40,7 @@ func (f *Family) Semaphore(name string, limit int, st settings.Lock) *Semaphore 
 
 func checkUnits(what string, n int) error {
 	if n < 1 || n > lua.MaxUnits {
-		return &lockerr.ConfigError{What: what, Value: n, Why: fmt.Sprintf("must be from 1 to %d", lua.MaxUnits)}
+		return &lockerr.ConfigError{Setting: what, Value: n, Reason: fmt.Sprintf("must be from 1 to %d", lua.MaxUnits)}
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) 
 // check reports what is wrong with the semaphore or the context.
 func (s *Semaphore) check(ctx context.Context) error {
 	switch {
-	case s == nil || s.family == nil:
+	case s == nil || s.manager == nil:
 		return settings.ErrNoClient
 	case s.err != nil:
 		return s.err
@@ -140,21 +140,21 @@ func (s *Semaphore) check(ctx context.Context) error {
 	return session.CheckContext(ctx)
 }
 
-// newRequest checks what can be checked before the client asks Redis. The result counts as a call of the
-// client until Session.EndRequest. The method that the user calls must call newRequest directly, because newRequest
-// notes the caller of that method.
+// newRequest checks what can be checked before the client asks Redis. The result counts as a call
+// of the client until Session.EndRequest. The method that the user calls must call newRequest
+// directly, because newRequest notes the caller of that method.
 func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
 	err := s.check(ctx)
 	if err == nil {
 		err = checkUnits("number of units", n)
 	}
 	if err == nil && n > s.limit {
-		err = &lockerr.ConfigError{What: "number of units", Value: n, Why: fmt.Sprintf("must not be more than the limit of %d", s.limit)}
+		err = &lockerr.ConfigError{Setting: "number of units", Value: n, Reason: fmt.Sprintf("must not be more than the limit of %d", s.limit)}
 	}
 	if err != nil {
 		return nil, err
 	}
-	ss := s.family.session
+	ss := s.manager.session
 	by, ended := owner.FromContext(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
 	case !ss.BeginRequest():

@@ -18,7 +18,7 @@ func TestHundredThousandLeasesTakeAThousandCallsARound(t *testing.T) {
 		var mu sync.Mutex
 		calls, asked, running, most, largest := 0, 0, 0, 0, 0
 		perSecond := map[int64]int{}
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			mu.Lock()
 			calls, asked, running = calls+1, asked+len(b), running+1
 			most, largest = max(most, running), max(largest, len(b))
@@ -82,7 +82,7 @@ func TestRegroupedLeasesAreAskedByTheirNewGroups(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		const leases = 1000
 		want := func(key string) int { return int(key[len(key)-1]) + 1 }
-		srv.set(func(_ context.Context, group int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, group int, b []Renewal) ([]Result, error) {
 			for _, r := range b {
 				if group != want(r.Key) {
 					time.Sleep(4 * time.Second) // meanwhile others get in line
@@ -121,7 +121,7 @@ func TestHurriedLeasesAreAskedAtOnce(t *testing.T) {
 		}
 		sleep(time.Second)
 		require.Zero(t, srv.count())
-		w.Hurry(func(group int) bool { return group == 1 })
+		w.RenewNow(func(group int) bool { return group == 1 })
 		sleep(time.Second)
 		asked := 0
 		for _, a := range srv.since(0) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func answerAll(_ context.Context, _ int, b []Request) ([]Answer, error) { return yes(b), nil }
+func answerAll(_ context.Context, _ int, b []Renewal) ([]Result, error) { return yes(b), nil }
 
 // What every uncontended lock and unlock pays here. With 0, 100 and 100,000
 // others held.
@@ -53,7 +53,7 @@ func BenchmarkTrusted(b *testing.B) {
 	for range b.N {
 		if !l.Trusted() {
 			s := time.Now()
-			l.Confirm(s, lease)
+			l.MarkRenewed(s, lease)
 		}
 	}
 }

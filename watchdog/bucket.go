@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// bucketKey says which leases share a bucket: those that may share a call and have the same interval.
-// The interval is part of the key because the time limit of a call follows from it. Among mixed
-// leases the shortest would cut the time of all, and the longest would keep the shortest from its
-// retries.
+// bucketKey says which leases share a bucket: those that may share a call and have the same
+// interval. The interval is part of the key because the time limit of a call follows from it. Among
+// mixed leases the shortest would cut the time of all, and the longest would keep the shortest from
+// its retries.
 type bucketKey struct {
 	group int
 	every time.Duration
@@ -27,8 +27,8 @@ type bucket struct {
 
 func (ln *bucket) setIndex(i int) { ln.index = i }
 
-// nextBatch picks the next batch: first the leases in line, then, if there is room, those that will be
-// due soon. To ask early without room would make more calls, not fewer.
+// nextBatch picks the next batch: first the leases in line, then, if there is room, those that will
+// be due soon. To ask early without room would make more calls, not fewer.
 func (ln *bucket) nextBatch(now int64, size int) []*Lease {
 	var batch []*Lease
 	for len(ln.dueLeases) > 0 && len(batch) < size {
@@ -62,9 +62,9 @@ func (ln *bucket) all() []*Lease {
 	return leases
 }
 
-// Hurry makes every lease of these groups due now, in the usual batches. It is for a caller that
+// RenewNow makes every lease of these groups due now, in the usual batches. It is for a caller that
 // may have missed news of them. It does not block.
-func (w *Watchdog) Hurry(is func(group int) bool) {
+func (w *Watchdog) RenewNow(is func(group int) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now().mono

@@ -13,7 +13,7 @@ import (
 type call struct {
 	bucket  *bucket
 	leases  []*Lease
-	batch   []Request
+	batch   []Renewal
 	sent    clockReading
 	timeout time.Duration
 	slow    int64 // when it no longer counts as prompt
@@ -33,7 +33,7 @@ func (w *Watchdog) start(ln *bucket, leases []*Lease, now clockReading) {
 func (w *Watchdog) newCall(ln *bucket, leases []*Lease, now clockReading) *call {
 	c := &call{
 		bucket: ln, leases: leases, sent: now, prompt: true,
-		batch: make([]Request, len(leases)),
+		batch: make([]Renewal, len(leases)),
 		slow:  instantAfter(now.mono, slow),
 	}
 	longest, least, tries := int64(0), never, leases[0].tries
@@ -80,7 +80,7 @@ func (w *Watchdog) run(c *call) {
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, c.timeout)
 	defer cancel()
-	var answers []Answer
+	var answers []Result
 	err := errNoReturn
 	// Deferred, so that it also runs if Renew panics or ends its goroutine.
 	defer func() {
@@ -140,7 +140,7 @@ const (
 )
 
 // applyAnswers notes the answers of a call.
-func (w *Watchdog) applyAnswers(c *call, answers []Answer, err error) change {
+func (w *Watchdog) applyAnswers(c *call, answers []Result, err error) change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
@@ -162,9 +162,10 @@ func (w *Watchdog) applyAnswers(c *call, answers []Answer, err error) change {
 	return c.bucket.noteResult(err != nil || len(answers) == 0)
 }
 
-// applyLateAnswers notes the answers of a call that had been given up. A slow server extends leases too, and
-// trust counts from the sending. Only Renewed counts. The heap is left alone, see [Lease.Confirm].
-func (c *call) applyLateAnswers(answers []Answer) {
+// applyLateAnswers notes the answers of a call that had been given up. A slow server extends leases
+// too, and trust counts from the sending. Only Renewed counts. The heap is left alone, see
+// [Lease.MarkRenewed].
+func (c *call) applyLateAnswers(answers []Result) {
 	for i, a := range answers {
 		if l, lease := c.leases[i], c.batch[i].Lease; a == Renewed && lease > 0 && l.state.watched() {
 			l.prove(c.sent, lease)
@@ -173,7 +174,7 @@ func (c *call) applyLateAnswers(answers []Answer) {
 }
 
 // applyAnswer notes what a call said of its i-th lease.
-func (w *Watchdog) applyAnswer(c *call, i int, l *Lease, a Answer, now int64) {
+func (w *Watchdog) applyAnswer(c *call, i int, l *Lease, a Result, now int64) {
 	if l.state != inCall {
 		return // stopped or lost meanwhile: too late for any answer
 	}
@@ -241,8 +242,8 @@ func (w *Watchdog) removeCall(c *call) {
 	w.wakeLoop(w.byDue.first())
 }
 
-// noteResult notes whether calls fail in ln, and says when that changed. So an outage is one line in the
-// log, and not one for each batch and attempt.
+// noteResult notes whether calls fail in ln, and says when that changed. So an outage is one line
+// in the log, and not one for each batch and attempt.
 func (ln *bucket) noteResult(failed bool) change {
 	if failed == ln.failing {
 		return noChange

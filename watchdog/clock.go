@@ -13,8 +13,8 @@ import (
 // never is an instant that does not come.
 const never int64 = math.MaxInt64
 
-// instantAfter returns at + d, or never if that would overflow: a lease or a maximum hold of "for ever"
-// must not wrap around into the past.
+// instantAfter returns at + d, or never if that would overflow: a lease or a maximum hold of "for
+// ever" must not wrap around into the past.
 func instantAfter(at int64, d time.Duration) int64 {
 	if d > 0 && at > never-int64(d) {
 		return never
@@ -87,9 +87,9 @@ func delay(every time.Duration) time.Duration {
 	return every - rand.N(every/coalesce+1)
 }
 
-// retryInterval returns the time that decides when to repeat: the interval, or what is left of trust if that
-// is less. It is no less than an eighth of the interval, so that an outage does not end in a storm
-// of renewals.
+// retryInterval returns the time that decides when to repeat: the interval, or what is left of
+// trust if that is less. It is no less than an eighth of the interval, so that an outage does not
+// end in a storm of renewals.
 func retryInterval(every, left time.Duration) time.Duration {
 	return max(min(every, left), every/8)
 }

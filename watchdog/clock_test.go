@@ -70,7 +70,7 @@ func TestSuspendIsHeardFromTheServer(t *testing.T) {
 		l := w.Watch(spec("a", &n))
 		sleep(every + every/4)
 		wall.step(time.Hour)
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Gone, b), nil })
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		require.False(t, l.Trusted())
 		sleep(clockInterval)
 		require.Equal(t, []Reason{GoneOnServer}, n.heard())
@@ -147,7 +147,7 @@ func TestSuspendAfterAStepBackIsSeen(t *testing.T) {
 
 func TestStepBackAndSuspendDuringACall(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			time.Sleep(4 * time.Second)
 			return yes(b), nil
 		})
@@ -208,9 +208,9 @@ func TestALeaseThatASuspendCutShortIsToldOfSoon(t *testing.T) {
 		const day, asleep = 24 * time.Hour, time.Hour
 		var n news
 		s := spec("a", &n)
-		s.Lease, s.Margin, s.Every, s.Renew = day, time.Second, day/3, false
+		s.Lease, s.Margin, s.Interval, s.Renew = day, time.Second, day/3, false
 		end := s.Sent.Add(day - asleep) // of the server's lease
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			if time.Now().Before(end) {
 				return all(Held, b), nil
 			}
@@ -237,8 +237,8 @@ func TestALeaseThatIsOnlyLookedAtIsNotAskedForWithoutEnd(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		const day = 24 * time.Hour
 		s := spec("a", nil)
-		s.Lease, s.Every, s.Renew = day, day/3, false
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) { return all(Held, b), nil })
+		s.Lease, s.Interval, s.Renew = day, day/3, false
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Held, b), nil })
 		w.Watch(s)
 		wall.step(day)
 		sleep(day / 2)
@@ -285,7 +285,7 @@ func TestSuspendBetweenGrantAndWatch(t *testing.T) {
 // Asked before the machine slept, answered after it woke.
 func TestSuspendDuringACall(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			time.Sleep(2 * time.Second)
 			return yes(b), nil
 		})
@@ -308,7 +308,7 @@ func TestJumpAtTheInstantOfAProof(t *testing.T) {
 		sleep(0)
 		l := w.Watch(spec("a", nil))
 		wall.step(time.Hour)
-		w.Watch(Spec{Lease: 2, Every: 1, Sent: time.Now()}) // wakes the loop
+		w.Watch(Spec{Lease: 2, Interval: 1, Sent: time.Now()}) // wakes the loop
 		sleep(2)
 		require.True(t, l.Trusted())
 		require.Less(t, srv.count(), 5)
@@ -337,7 +337,7 @@ func TestSlewingClockCostsNothing(t *testing.T) {
 func TestJumpAsksEveryLease(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		var running, most atomic.Int32
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			now := running.Add(1)
 			defer running.Add(-1)
 			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
@@ -392,7 +392,7 @@ func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 			w.Watch(spec("a", nil))
 		}
 		sleep(every / 4)
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			time.Sleep(time.Millisecond)
 			return yes(b), nil
 		})

@@ -14,8 +14,8 @@
 //	│                                             │
 //	└──────── renewed · held · unknown ───────────┘
 //
-//	any of them ── gone, or trust over ──> lost ──> notified  Ended is called
-//	any of them, or lost ── Stop, Close ──> stopped         Ended never is
+//	any of them ── gone, or trust over ──> lost ──> notified  OnLost is called
+//	any of them, or lost ── Stop, Close ──> stopped         OnLost never is
 //
 // # Trust
 //

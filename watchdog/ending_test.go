@@ -21,7 +21,7 @@ func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		returned := make(chan time.Time, 10)
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			time.Sleep(3 * time.Second)
 			returned <- time.Now()
 			return all(Gone, b), nil
@@ -42,7 +42,7 @@ func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			time.Sleep(time.Hour)
 			return all(Gone, b), nil
 		})
@@ -66,7 +66,7 @@ func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
 func TestStopWaitsForCallsGivenUpToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		running := atomic.Int32{}
-		srv.set(func(context.Context, int, []Request) ([]Answer, error) {
+		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
 			running.Add(1)
 			defer running.Add(-1)
 			time.Sleep(time.Minute)
@@ -101,7 +101,7 @@ func TestStopWhileInLineIsNotAsked(t *testing.T) {
 		w.size = 1
 		var mu sync.Mutex
 		asked := map[string]bool{}
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			mu.Lock()
 			asked[b[0].Key] = true
 			mu.Unlock()
@@ -140,7 +140,7 @@ func TestEndedMayStopAndClose(t *testing.T) {
 		leases := make(chan *Lease, 1) // a plain variable would race: Ended may run before Watch returns
 		var ended atomic.Int32
 		s := spec("a", nil)
-		s.Ended = func(Reason) {
+		s.OnLost = func(Reason) {
 			l := <-leases
 			require.False(t, l.Stop(bg))
 			w.Close()
@@ -157,7 +157,7 @@ func TestEndedThatBlocksDelaysNoOther(t *testing.T) {
 		srv.set(down)
 		for range 10 {
 			s := spec("a", nil)
-			s.Ended = func(Reason) { time.Sleep(time.Hour) }
+			s.OnLost = func(Reason) { time.Sleep(time.Hour) }
 			w.Watch(s)
 		}
 		time.Sleep(time.Millisecond)
@@ -201,7 +201,7 @@ func TestStopThatComesBeforeEndedWins(t *testing.T) {
 func TestHammer(t *testing.T) {
 	t.Parallel()
 	stoppedKeys := sync.Map{}
-	w := New(Config{BatchSize: 7, Renew: func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+	w := New(Config{BatchSize: 7, Renew: func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
 		for _, r := range b {
 			if _, over := stoppedKeys.Load(r.Key); over {
 				t.Error("asked after Stop returned")
@@ -209,7 +209,7 @@ func TestHammer(t *testing.T) {
 		}
 		answers := yes(b)
 		for i := range answers {
-			answers[i] = Answer(rand.IntN(4))
+			answers[i] = Result(rand.IntN(4))
 		}
 		if rand.IntN(50) == 0 {
 			panic("boom")
@@ -223,14 +223,14 @@ func TestHammer(t *testing.T) {
 				var heard atomic.Int32
 				l := w.Watch(Spec{
 					Key: fmt.Sprint(worker, "/", i), Group: i % 3, Renew: true,
-					Lease: 6 * time.Millisecond, Margin: time.Millisecond, Every: time.Millisecond,
-					Sent: time.Now(), Ended: func(Reason) { heard.Add(1) },
+					Lease: 6 * time.Millisecond, Margin: time.Millisecond, Interval: time.Millisecond,
+					Sent: time.Now(), OnLost: func(Reason) { heard.Add(1) },
 				})
 				if rand.IntN(2) == 0 {
 					time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 				}
 				if rand.IntN(4) == 0 {
-					l.Confirm(time.Now(), 7*time.Millisecond)
+					l.MarkRenewed(time.Now(), 7*time.Millisecond)
 				}
 				kept := l.Stop(bg)
 				stoppedKeys.Store(l.key, true)
@@ -262,13 +262,13 @@ func TestCloseEndsEverythingAndTellsNobody(t *testing.T) {
 		var returned atomic.Int32
 		var log strings.Builder
 		w := New(Config{
-			Renew: func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+			Renew: func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
 				<-ctx.Done()
 				time.Sleep(grace / 2)
 				returned.Add(1)
 				return nil, ctx.Err()
 			},
-			Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 		l := w.Watch(spec("a", &n))
 		w.Watch(spec("b", &n))
@@ -299,7 +299,7 @@ func TestCloseEndsEverythingAndTellsNobody(t *testing.T) {
 // must not keep Close.
 func TestCloseLeavesBehindWhatIgnoresIt(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(context.Context, int, []Request) ([]Answer, error) {
+		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
 			time.Sleep(time.Hour)
 			return nil, nil
 		})
@@ -330,7 +330,7 @@ func TestCallThatBeginsLateLeavesOutWhatWasStopped(t *testing.T) {
 				if stopped == 2 {
 					require.Zero(t, srv.count())
 				} else {
-					require.Equal(t, []Request{{Key: "b", ID: leases[1].id, Lease: lease}}, srv.last().batch)
+					require.Equal(t, []Renewal{{Key: "b", ID: leases[1].id, Lease: lease}}, srv.last().batch)
 					require.Equal(t, idle, leases[1].state)
 				}
 				require.Empty(t, w.calls)
@@ -412,9 +412,9 @@ func TestWatchWakesTheLoopOnlyForWhatIsDueEarlier(t *testing.T) {
 		sleep(0)
 		require.Equal(t, clockInterval, sleepsUntil(w), "what it slept for before")
 		s := spec("c", nil)
-		s.Every = 10 * time.Millisecond
+		s.Interval = 10 * time.Millisecond
 		w.Watch(s)
-		require.LessOrEqual(t, sleepsUntil(w), clockInterval/2+s.Every)
+		require.LessOrEqual(t, sleepsUntil(w), clockInterval/2+s.Interval)
 	})
 }
 

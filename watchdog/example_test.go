@@ -11,8 +11,8 @@ import (
 // The server lost the lock: its holder finds out at the next renewal.
 func Example() {
 	dog := watchdog.New(watchdog.Config{
-		Renew: func(_ context.Context, _ int, batch []watchdog.Request) ([]watchdog.Answer, error) {
-			answers := make([]watchdog.Answer, len(batch))
+		Renew: func(_ context.Context, _ int, batch []watchdog.Renewal) ([]watchdog.Result, error) {
+			answers := make([]watchdog.Result, len(batch))
 			for i := range batch {
 				answers[i] = watchdog.Gone
 			}
@@ -24,10 +24,10 @@ func Example() {
 	lost := make(chan watchdog.Reason, 1)
 	lease := dog.Watch(watchdog.Spec{
 		Key: "orders:42", ID: "3f9c:1",
-		Lease: time.Second, Margin: 50 * time.Millisecond, Every: 100 * time.Millisecond,
-		Renew: true,
-		Sent:  time.Now(),
-		Ended: func(r watchdog.Reason) { lost <- r },
+		Lease: time.Second, Margin: 50 * time.Millisecond, Interval: 100 * time.Millisecond,
+		Renew:  true,
+		Sent:   time.Now(),
+		OnLost: func(r watchdog.Reason) { lost <- r },
 	})
 
 	fmt.Println("trusted:", lease.Trusted())

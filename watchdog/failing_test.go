@@ -20,9 +20,9 @@ func TestPanickingRenewIsNoAnswer(t *testing.T) {
 		var n news
 		l := w.Watch(spec("a", &n))
 		afterRenewal(t, srv)
-		srv.set(func(context.Context, int, []Request) ([]Answer, error) { panic("boom") })
+		srv.set(func(context.Context, int, []Renewal) ([]Result, error) { panic("boom") })
 		sleep(lease / 2)
-		srv.set(func(context.Context, int, []Request) ([]Answer, error) {
+		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
 			runtime.Goexit()
 			return nil, nil
 		})
@@ -37,8 +37,8 @@ func TestPanickingRenewIsNoAnswer(t *testing.T) {
 func TestShortAnswerLeavesTheRestUnknown(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var a, b news
-		srv.set(func(_ context.Context, _ int, batch []Request) ([]Answer, error) {
-			var answers []Answer
+		srv.set(func(_ context.Context, _ int, batch []Renewal) ([]Result, error) {
+			var answers []Result
 			for _, r := range batch {
 				if r.Key == "b" {
 					break
@@ -60,8 +60,8 @@ func TestShortAnswerLeavesTheRestUnknown(t *testing.T) {
 func TestAnswerNobodyKnowsIsUnknown(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
-			return append(all(Answer(9), b), Gone, Gone), nil // and too many
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+			return append(all(Result(9), b), Gone, Gone), nil // and too many
 		})
 		w.Watch(spec("a", &n))
 		sleep(lease)
@@ -78,7 +78,7 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 				const bad, good = 1000, 10
 				var mu sync.Mutex
 				last := map[string]time.Time{}
-				srv.set(func(ctx context.Context, group int, b []Request) ([]Answer, error) {
+				srv.set(func(ctx context.Context, group int, b []Renewal) ([]Result, error) {
 					if group >= good {
 						if ignore {
 							time.Sleep(2 * time.Minute)
@@ -100,7 +100,7 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 					s := spec(fmt.Sprint(g), nil)
 					s.Group = g
 					if g < good {
-						s.Ended = well.ended
+						s.OnLost = well.ended
 					}
 					w.Watch(s)
 				}
@@ -116,7 +116,7 @@ func TestOneHangingGroupTakesAFewPlaces(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var mu sync.Mutex
 		running, most := 0, 0
-		srv.set(func(ctx context.Context, group int, b []Request) ([]Answer, error) {
+		srv.set(func(ctx context.Context, group int, b []Renewal) ([]Result, error) {
 			if group == 1 {
 				mu.Lock()
 				running++
@@ -140,7 +140,7 @@ func TestOneHangingGroupTakesAFewPlaces(t *testing.T) {
 
 func TestOneLeasesFailureIsNotItsNeighbours(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(_ context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
 			answers := yes(b)
 			for i, r := range b {
 				switch r.Key {
@@ -168,7 +168,7 @@ func TestOneLeasesFailureIsNotItsNeighbours(t *testing.T) {
 // A short lease among long ones: the long ones keep their patience.
 func TestIntervalsDoNotMixInACall(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(ctx context.Context, _ int, b []Request) ([]Answer, error) {
+		srv.set(func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
 			select {
 			case <-time.After(200 * time.Millisecond): // slower than the short one's patience
 				return yes(b), nil
@@ -179,7 +179,7 @@ func TestIntervalsDoNotMixInACall(t *testing.T) {
 		var long, short news
 		w.Watch(spec("long", &long))
 		s := spec("short", &short)
-		s.Lease, s.Margin, s.Every = 300*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond
+		s.Lease, s.Margin, s.Interval = 300*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond
 		w.Watch(s)
 		sleep(time.Minute)
 		require.Empty(t, long.heard())
@@ -193,13 +193,13 @@ func TestAnOutageIsTwoLinesInTheLog(t *testing.T) {
 		var mu sync.Mutex
 		var b strings.Builder
 		srv := &fake{}
-		w := New(Config{Renew: srv.renew, Log: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil))})
+		w := New(Config{Renew: srv.renew, Logger: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil))})
 		defer w.Close()
 		for i := range 300 {
 			w.Watch(spec(fmt.Sprint(i), nil))
 		}
 		sleep(every)
-		srv.set(func(context.Context, int, []Request) ([]Answer, error) { panic("boom") })
+		srv.set(func(context.Context, int, []Renewal) ([]Result, error) { panic("boom") })
 		sleep(lease / 2)
 		srv.set(nil)
 		sleep(every)
@@ -229,11 +229,11 @@ func TestRenewThatIgnoresItsEndIsLogged(t *testing.T) {
 		var mu sync.Mutex
 		var b strings.Builder
 		w := New(Config{
-			Renew: func(context.Context, int, []Request) ([]Answer, error) {
+			Renew: func(context.Context, int, []Renewal) ([]Result, error) {
 				time.Sleep(time.Hour)
 				return nil, nil
 			},
-			Log: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil)),
+			Logger: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil)),
 		})
 		defer closed(w)
 		w.Watch(spec("a", nil))

@@ -18,7 +18,7 @@ var (
 type asking struct {
 	at    time.Time
 	group int
-	batch []Request
+	batch []Renewal
 }
 
 // fake is a Renew that remembers what it was asked. It answers Renewed to
@@ -26,10 +26,10 @@ type asking struct {
 type fake struct {
 	mu    sync.Mutex
 	asked []asking
-	reply func(ctx context.Context, group int, batch []Request) ([]Answer, error)
+	reply func(ctx context.Context, group int, batch []Renewal) ([]Result, error)
 }
 
-func (f *fake) renew(ctx context.Context, group int, batch []Request) ([]Answer, error) {
+func (f *fake) renew(ctx context.Context, group int, batch []Renewal) ([]Result, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, asking{time.Now(), group, batch})
 	reply := f.reply
@@ -40,7 +40,7 @@ func (f *fake) renew(ctx context.Context, group int, batch []Request) ([]Answer,
 	return yes(batch), nil
 }
 
-func (f *fake) set(reply func(context.Context, int, []Request) ([]Answer, error)) {
+func (f *fake) set(reply func(context.Context, int, []Renewal) ([]Result, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reply = reply
@@ -66,8 +66,8 @@ func (f *fake) since(n int) []asking {
 }
 
 // yes is the healthy server's answer.
-func yes(batch []Request) []Answer {
-	answers := make([]Answer, len(batch))
+func yes(batch []Renewal) []Result {
+	answers := make([]Result, len(batch))
 	for i, r := range batch {
 		answers[i] = Renewed
 		if r.Lease == 0 {
@@ -77,18 +77,18 @@ func yes(batch []Request) []Answer {
 	return answers
 }
 
-func all(a Answer, batch []Request) []Answer {
-	answers := make([]Answer, len(batch))
+func all(a Result, batch []Renewal) []Result {
+	answers := make([]Result, len(batch))
 	for i := range answers {
 		answers[i] = a
 	}
 	return answers
 }
 
-func down(context.Context, int, []Request) ([]Answer, error) { return nil, errDown }
+func down(context.Context, int, []Renewal) ([]Result, error) { return nil, errDown }
 
 // hang waits for its context, as a good Renew does.
-func hang(ctx context.Context, _ int, _ []Request) ([]Answer, error) {
+func hang(ctx context.Context, _ int, _ []Renewal) ([]Result, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -121,9 +121,9 @@ const (
 
 // spec is an ordinary lease granted now, whose end is told to n.
 func spec(key string, n *news) Spec {
-	s := Spec{Key: key, ID: "me", Lease: lease, Margin: margin, Every: every, Renew: true, Sent: time.Now()}
+	s := Spec{Key: key, ID: "me", Lease: lease, Margin: margin, Interval: every, Renew: true, Sent: time.Now()}
 	if n != nil {
-		s.Ended = n.ended
+		s.OnLost = n.ended
 	}
 	return s
 }

@@ -11,8 +11,8 @@ type Reason int8
 const (
 	// GoneOnServer says the server answered that the lease is not ours.
 	GoneOnServer Reason = iota + 1
-	// TrustEnded says that no confirmation came in time, or that none was asked for (renewal off, or
-	// the lease was abandoned).
+	// TrustEnded says that no confirmation came in time, or that none was asked for (renewal off,
+	// or the lease was abandoned).
 	TrustEnded
 	// MaxHoldReached says the lease ran out after its maximum hold time.
 	MaxHoldReached
@@ -32,33 +32,31 @@ func (r Reason) String() string {
 }
 
 // Spec says what to watch. The watchdog does not correct its durations: the caller checks that
-// Every + the time a renewal takes + Margin < Lease. Otherwise trust ends between two renewals.
+// Interval + the time a renewal takes + Margin < Lease. Otherwise trust ends between two renewals.
 type Spec struct {
-	Key    string        // what is leased
-	ID     string        // who holds it
-	Group  int           // leases of one group may share a call (hash slot)
-	Lease  time.Duration // what the server granted, and what renewals extend to
-	Margin time.Duration // trusted until = sent + lease − margin
-	Every  time.Duration // how often to ask, at the latest; must be positive
-	Renew  bool          // false: never extended, only looked at
+	Key      string        // what is leased
+	ID       string        // who holds it
+	Group    int           // leases of one group may share a call (hash slot)
+	Lease    time.Duration // what the server granted, and what renewals extend to
+	Margin   time.Duration // trusted until = sent + lease − margin
+	Interval time.Duration // how often to ask, at the latest; must be positive
+	Renew    bool          // false: never extended, only looked at
 
-	// MaxHold is how long after Sent the watchdog extends the lease. After that it only looks at the
-	// lease, which runs out. 0: no end.
+	// MaxHold is how long after Sent the watchdog extends the lease. After that it only looks at
+	// the lease, which runs out. 0: no end.
 	MaxHold time.Duration
 
-	// Sent is the instant before the command that got the lease was sent, with its monotonic reading:
-	// a
-	// plain time.Now().
+	// Sent is the instant before the command that got the lease was sent, with its monotonic
+	// reading: a plain time.Now().
 	Sent time.Time
 
-	// Ended is called if the lease is lost. It runs in a goroutine of its own and with no lock held:
-	// it
-	// may block, and may call Stop and Close. It is called once, unless Stop or Close came first, and
-	// possibly before Watch returns. nil: nobody is notified.
+	// OnLost is called if the lease is lost. It runs in a goroutine of its own and with no lock
+	// held: it may block, and may call Stop and Close. It is called once, unless Stop or Close came
+	// first, and possibly before Watch returns. nil: nobody is notified.
 	//
-	// Ended must not refer to a handle whose garbage collection is to lead to Abandon: the watchdog
-	// keeps Ended, and Ended would keep the handle.
-	Ended func(Reason)
+	// OnLost must not refer to a handle whose garbage collection is to lead to StopRenewing: the
+	// watchdog keeps OnLost, and OnLost would keep the handle.
+	OnLost func(Reason)
 }
 
 type state uint8
@@ -67,8 +65,8 @@ const (
 	idle     state = iota // asked for when next is due
 	waiting               // due, waits in its bucket for a call
 	inCall                // in a call in flight
-	lost                  // over, Ended not called yet
-	notified              // over, Ended called
+	lost                  // over, OnLost not called yet
+	notified              // over, OnLost called
 	stopped               // over, and nobody is notified
 )
 
@@ -119,8 +117,8 @@ func (l *Lease) maxHoldOver(now int64) bool { return l.extended() && now >= l.ma
 func (l *Lease) extended() bool { return l.renew && !l.abandoned }
 
 // renewal returns what to ask for now.
-func (l *Lease) renewal(now int64) Request {
-	r := Request{Key: l.key, ID: l.id}
+func (l *Lease) renewal(now int64) Renewal {
+	r := Renewal{Key: l.key, ID: l.id}
 	if l.extended() && now < l.maxHold {
 		r.Lease = l.lease
 	}
@@ -137,8 +135,8 @@ func (l *Lease) prove(sent clockReading, lease time.Duration) {
 	}
 }
 
-// renewByWallClock makes l due no later than the wall clock calls its trust over. If the clocks are in step,
-// that is far behind the next renewal.
+// renewByWallClock makes l due no later than the wall clock calls its trust over. If the clocks are
+// in step, that is far behind the next renewal.
 func (l *Lease) renewByWallClock(offset int64) {
 	l.next = min(l.next, l.trust.wall-offset)
 }
@@ -146,10 +144,10 @@ func (l *Lease) renewByWallClock(offset int64) {
 // Stop ends renewal and waits until no call that names the lease is in flight, including those
 // given up, but at most until ctx ends. If there is no such call, Stop does not block.
 //
-// Stop reports whether it came before Ended. true means that Ended has not been called and will not
-// be, whatever the server says from now on. A renewal that receives "gone" after Stop began has
-// seen our own release. false means that Ended was called: it may still run, or may be about to
-// begin. Stop does not wait for it, so Ended may call Stop.
+// Stop reports whether it came before OnLost. true means that OnLost has not been called and will
+// not be, whatever the server says from now on. A renewal that receives "gone" after Stop began has
+// seen our own release. false means that OnLost was called: it may still run, or may be about to
+// begin. Stop does not wait for it, so OnLost may call Stop.
 //
 // If ctx ends first, a call may still be in flight; its answer is ignored. A second Stop is
 // allowed.
@@ -177,10 +175,11 @@ func (l *Lease) Stop(ctx context.Context) bool {
 	return kept
 }
 
-// Confirm says that another command (a re-entry), sent at that instant, proved the lease ours and
-// extended it to lease. Trust moves if that makes it later. Renewals extend to the larger of this
-// lease and the one before; neither ever shrinks. If the lease is over, Confirm does nothing.
-func (l *Lease) Confirm(sent time.Time, lease time.Duration) {
+// MarkRenewed says that another command (a re-entry), sent at that instant, proved the lease ours
+// and extended it to lease. Trust moves if that makes it later. Renewals extend to the larger of
+// this lease and the one before; neither ever shrinks. If the lease is over, MarkRenewed does
+// nothing.
+func (l *Lease) MarkRenewed(sent time.Time, lease time.Duration) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	s := l.w.at(sent)
@@ -193,11 +192,11 @@ func (l *Lease) Confirm(sent time.Time, lease time.Duration) {
 	l.prove(s, lease)
 }
 
-// Disprove says that, by the answer to another command, the server no longer has the lease. Trust
+// MarkGone says that, by the answer to another command, the server no longer has the lease. Trust
 // ends now, and the watchdog asks nothing any more. A late copy of the acquire could bring the
-// lease back, and renewing would keep it. Ended is not called, because the caller already knows.
-// Disprove does not block.
-func (l *Lease) Disprove() {
+// lease back, and renewing would keep it. OnLost is not called, because the caller already knows.
+// MarkGone does not block.
+func (l *Lease) MarkGone() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	now := l.w.now()
@@ -208,18 +207,19 @@ func (l *Lease) Disprove() {
 	}
 }
 
-// Abandon stops extending the lease, because its handle became garbage. The lease runs out, and
-// Ended is called with [TrustEnded], or immediately if the server says that it is gone. A renewal
-// in flight may still extend it once. Abandon does not block.
-func (l *Lease) Abandon() {
+// StopRenewing stops extending the lease, because its handle became garbage. The lease runs out,
+// and OnLost is called with [TrustEnded], or immediately if the server says that it is gone. A
+// renewal in flight may still extend it once. StopRenewing does not block.
+func (l *Lease) StopRenewing() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.abandoned = true
 }
 
-// Resume undoes [Lease.Abandon], because the owner came back. The watchdog extends the lease again
-// as its Spec says, from the next renewal on. A lost lease stays lost. Resume does not block.
-func (l *Lease) Resume() {
+// ResumeRenewing undoes [Lease.StopRenewing], because the owner came back. The watchdog extends the
+// lease again as its Spec says, from the next renewal on. A lost lease stays lost. ResumeRenewing
+// does not block.
+func (l *Lease) ResumeRenewing() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.abandoned = false

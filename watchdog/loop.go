@@ -3,7 +3,7 @@ package watchdog
 import "time"
 
 // loop sleeps until something is due and does it, until Close. It never waits for a renewal or for
-// an Ended, so that it is never late for an end of trust.
+// an OnLost, so that it is never late for an end of trust.
 func (w *Watchdog) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -102,7 +102,7 @@ func (w *Watchdog) dispatch(now clockReading) {
 	}
 }
 
-// lose ends l. A goroutine of its own notifies the owner, because an Ended that blocks must not
+// lose ends l. A goroutine of its own notifies the owner, because an OnLost that blocks must not
 // delay the others.
 func (w *Watchdog) lose(l *Lease, r Reason) {
 	w.drop(l)
@@ -110,7 +110,7 @@ func (w *Watchdog) lose(l *Lease, r Reason) {
 	go w.notify(l)
 }
 
-// notify calls Ended, unless Stop or Close came first. This is decided here, not in lose, so that
+// notify calls OnLost, unless Stop or Close came first. This is decided here, not in lose, so that
 // Stop has as long as possible.
 func (w *Watchdog) notify(l *Lease) {
 	w.mu.Lock()

@@ -79,11 +79,11 @@ func (tr *track) over(now time.Time) (time.Time, bool) {
 	return end, !now.Before(end)
 }
 
-func (x *world) renew(ctx context.Context, group int, batch []Request) ([]Answer, error) {
+func (x *world) renew(ctx context.Context, group int, batch []Renewal) ([]Result, error) {
 	now := time.Now()
 	x.mu.Lock()
 	m := x.mode[group]
-	answers := make([]Answer, len(batch))
+	answers := make([]Result, len(batch))
 	for i, r := range batch {
 		tr := x.find(r.Key)
 		x.checkRequest(tr, r, group, now)
@@ -135,7 +135,7 @@ func (x *world) renew(ctx context.Context, group int, batch []Request) ([]Answer
 // either may come first.
 const odd = time.Nanosecond
 
-func (x *world) each(batch []Request, f func(i int, tr *track)) {
+func (x *world) each(batch []Renewal, f func(i int, tr *track)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for i, r := range batch {
@@ -144,7 +144,7 @@ func (x *world) each(batch []Request, f func(i int, tr *track)) {
 }
 
 // hear is the rule for an answer: what may be believed from now on.
-func (tr *track) hear(a Answer, lease time.Duration, sent time.Time) {
+func (tr *track) hear(a Result, lease time.Duration, sent time.Time) {
 	now := time.Now()
 	if _, over := tr.over(now); over || tr.stopped {
 		return
@@ -170,7 +170,7 @@ func (x *world) find(key string) *track {
 }
 
 // checkRequest holds what may be asked for.
-func (x *world) checkRequest(tr *track, r Request, group int, now time.Time) {
+func (x *world) checkRequest(tr *track, r Renewal, group int, now time.Time) {
 	want := tr.most
 	if !tr.spec.Renew || tr.abandoned ||
 		tr.spec.MaxHold > 0 && !now.Before(tr.spec.Sent.Add(tr.spec.MaxHold)) {
@@ -198,10 +198,10 @@ func (x *world) watch(t *rapid.T) {
 	lease := rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 30 * time.Second}).Draw(t, "lease")
 	tr.spec = Spec{
 		Key: tr.key, ID: "me", Group: rapid.IntRange(0, 2).Draw(t, "group"),
-		Lease: lease, Margin: lease / 20, Every: lease / 3,
+		Lease: lease, Margin: lease / 20, Interval: lease / 3,
 		Renew: rapid.IntRange(0, 3).Draw(t, "renew") > 0,
 		Sent:  time.Now(),
-		Ended: func(r Reason) {
+		OnLost: func(r Reason) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			tr.told, tr.toldAt = append(tr.told, r), time.Now()
@@ -260,7 +260,7 @@ func (x *world) suspend(t *rapid.T) {
 // lease, without which it does not. Of a suspend and a step back of the wall clock
 // within that second it sees only the difference.
 func (x *world) letNotice() {
-	x.w.Watch(Spec{Lease: odd, Every: time.Hour, Sent: time.Now()})
+	x.w.Watch(Spec{Lease: odd, Interval: time.Hour, Sent: time.Now()})
 	time.Sleep(clockInterval + odd)
 	synctest.Wait()
 }
@@ -295,7 +295,7 @@ func (x *world) check(t *rapid.T) {
 		if !tr.lease.TrustedUntil().Equal(tr.trust) {
 			x.breach("%s: trusted until %v, want %v", tr.key, tr.lease.TrustedUntil(), tr.trust)
 		}
-		patience := max(tr.spec.Every, tr.most/2) + time.Second + grace // a call gets half of the trust at most
+		patience := max(tr.spec.Interval, tr.most/2) + time.Second + grace // a call gets half of the trust at most
 		if silent := now.Sub(tr.lastAsk); silent > patience {
 			x.breach("%s: not asked for since %v", tr.key, silent)
 		}
@@ -357,14 +357,14 @@ func TestRandomSchedules(t *testing.T) {
 					x.mu.Lock()
 					tr.abandoned = true
 					x.mu.Unlock()
-					tr.lease.Abandon()
+					tr.lease.StopRenewing()
 				},
 				"resume": func(t *rapid.T) {
 					tr := pick(t)
 					x.mu.Lock()
 					tr.abandoned = false
 					x.mu.Unlock()
-					tr.lease.Resume()
+					tr.lease.ResumeRenewing()
 				},
 				"confirm": func(t *rapid.T) {
 					tr, lease := pick(t), time.Duration(rapid.IntRange(1, 40).Draw(t, "s"))*time.Second
@@ -381,7 +381,7 @@ func TestRandomSchedules(t *testing.T) {
 					}
 					tr.extend(now, lease)
 					x.mu.Unlock()
-					tr.lease.Confirm(now, lease)
+					tr.lease.MarkRenewed(now, lease)
 				},
 				"delete": func(t *rapid.T) {
 					tr := pick(t)

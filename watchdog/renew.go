@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Answer is what one renewal said of one lease.
-type Answer int8
+// Result is what one renewal said of one lease.
+type Result int8
 
 const (
 	// Unknown is no answer. It neither extends trust nor ends it.
-	Unknown Answer = iota
+	Unknown Result = iota
 	// Renewed says the lease is ours and now lasts as long as asked.
 	Renewed
 	// Held says the lease is ours and was not extended.
@@ -19,8 +19,8 @@ const (
 	Gone
 )
 
-// Request is one lease in a renewal batch.
-type Request struct {
+// Renewal is one lease in a renewal batch.
+type Renewal struct {
 	Key   string        // what is leased, e.g. the lock's name
 	ID    string        // who holds it
 	Lease time.Duration // to extend to; 0: only look
@@ -31,4 +31,4 @@ type Request struct {
 // count. Renew is called from several goroutines at once. It must not keep or change batch, and
 // should return when ctx ends. If it returns later, only [Renewed] counts. The watchdog recovers
 // and logs a panic, and treats it as an error.
-type Renew func(ctx context.Context, group int, batch []Request) ([]Answer, error)
+type Renew func(ctx context.Context, group int, batch []Renewal) ([]Result, error)

@@ -10,19 +10,19 @@ import (
 const (
 	// batchSize is the default of Config.BatchSize.
 	batchSize = 100
-	// callsPrompt bounds the calls in flight, without those that turned out slow. It is enough to use
-	// a
-	// few connections, and too few to exhaust a pool.
+	// callsPrompt bounds the calls in flight, without those that turned out slow. It is enough to
+	// use a few connections, and too few to exhaust a pool.
 	callsPrompt = 8
-	// callsPerBucket bounds the calls in flight for one lane, so that one that hangs leaves places to the
-	// others.
+	// callsPerBucket bounds the calls in flight for one lane, so that one that hangs leaves places
+	// to the others.
 	callsPerBucket = 4
 	// slow is when a call no longer counts as prompt and gives its place to another. If a node of a
 	// cluster hangs, that is thousands of groups.
 	slow = 100 * time.Millisecond
 	// timeoutMin is the least time for a call while trust lasts.
 	timeoutMin = 10 * time.Millisecond
-	// grace is how long after the end of its context a call may take to return, before it is given up.
+	// grace is how long after the end of its context a call may take to return, before it is given
+	// up.
 	grace = 10 * time.Millisecond
 	// clockInterval is how often the loop compares the clocks while leases exist.
 	clockInterval = time.Second
@@ -35,8 +35,8 @@ const (
 // Config says how to renew.
 type Config struct {
 	Renew Renew
-	// Log reports when renewals begin to fail and when they work again. nil: no log.
-	Log *slog.Logger
+	// Logger reports when renewals begin to fail and when they work again. nil: no log.
+	Logger *slog.Logger
 	// BatchSize bounds the leases of one call. A larger size means fewer calls, each of which keeps
 	// the
 	// server busy for longer. Defaults to 100.
@@ -54,7 +54,7 @@ type Watchdog struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // the loop and the calls, not Ended
+	work   sync.WaitGroup // the loop and the calls, not OnLost
 	wake   chan struct{}  // notifies the loop that something is due earlier
 
 	mu          sync.Mutex // never held while calling out or waiting
@@ -82,7 +82,7 @@ func New(cfg Config) *Watchdog {
 	}
 	w := &Watchdog{
 		renew:   cfg.Renew,
-		log:     cfg.Log,
+		log:     cfg.Logger,
 		size:    cfg.BatchSize,
 		base:    time.Now(),
 		wall:    wallClock,
@@ -105,7 +105,7 @@ func New(cfg Config) *Watchdog {
 // Close ends renewal. It ends the context of calls in flight and waits for them and for the loop,
 // but for 10 ms only. A Renew that ignores its context is left behind, as it also is in normal
 // operation. Close does not report leases as lost, then or later: they run out on the server,
-// unless they are released. It does not wait for an Ended that was already called, so Ended may
+// unless they are released. It does not wait for an OnLost that was already called, so OnLost may
 // call Close. A second Close is allowed.
 func (w *Watchdog) Close() {
 	w.mu.Lock()
@@ -139,10 +139,10 @@ func (w *Watchdog) Len() int {
 
 // Watch watches a lease until Stop, its loss, or Close. It does not block and does no I/O. If the
 // trust of the lease is already over, the lease is lost immediately. After Close the watchdog
-// neither renews the lease nor calls Ended; its trust still ends. Watch panics if Every is not
+// neither renews the lease nor calls OnLost; its trust still ends. Watch panics if Interval is not
 // positive.
 func (w *Watchdog) Watch(s Spec) *Lease {
-	if s.Every <= 0 {
+	if s.Interval <= 0 {
 		panic("watchdog: Watch without a positive Every")
 	}
 	w.mu.Lock()
@@ -150,9 +150,9 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 	sent := w.at(s.Sent)
 	l := &Lease{
 		w: w, key: s.Key, id: s.ID,
-		lease: s.Lease, margin: s.Margin, renew: s.Renew, ended: s.Ended,
+		lease: s.Lease, margin: s.Margin, renew: s.Renew, ended: s.OnLost,
 		trust:   sent.add(s.Lease - s.Margin),
-		next:    instantAfter(sent.mono, firstDelay(s.Every)),
+		next:    instantAfter(sent.mono, firstDelay(s.Interval)),
 		maxHold: never,
 	}
 	if s.MaxHold > 0 {
@@ -163,7 +163,7 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 		return l
 	}
 	l.renewByWallClock(w.offset) // the clocks may have parted since Sent
-	w.add(l, bucketKey{s.Group, s.Every})
+	w.add(l, bucketKey{s.Group, s.Interval})
 	return l
 }
 
@@ -187,8 +187,8 @@ func (w *Watchdog) add(l *Lease, key bucketKey) {
 	w.wakeLoop(ln.leases.first())
 }
 
-// drop takes l out of its bucket. It does not wake the loop. If the loop sleeps for a stale instant,
-// it then finds nothing and sleeps again.
+// drop takes l out of its bucket. It does not wake the loop. If the loop sleeps for a stale
+// instant, it then finds nothing and sleeps again.
 func (w *Watchdog) drop(l *Lease) {
 	l.bucket.leases.remove(int(l.index))
 	w.leases--

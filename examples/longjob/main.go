@@ -59,7 +59,7 @@ func work(name, url string) error {
 	}
 	defer rdb.Close()
 	locks, err := redlatch.New(rdb, redlatch.WithLease(lease), redlatch.WithHeartbeat(time.Second),
-		redlatch.WithDescription(name), redlatch.WithWaitNotice(func(w lock.Waiting) {
+		redlatch.WithDescription(name), redlatch.WithWaitCallback(func(w lock.Waiting) {
 			fmt.Printf("waits: %d of %d; %s has it since %s\n", w.Position, w.Length, w.Description, w.Since.Format(time.TimeOnly))
 		}))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// ErrAlreadyReleased says that an acquisition had been released before the operation began. A re-entry
-// must then acquire the lock afresh.
+// ErrAlreadyReleased says that an acquisition had been released before the operation began. A
+// re-entry must then acquire the lock afresh.
 var ErrAlreadyReleased = errors.New("acquisition has been released")
 
 // ErrGone is the answer of a Keeper if the server says that the lock is not this acquisition's.
@@ -32,11 +32,11 @@ type Backend interface {
 	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
 	// Release releases the lock. The error is ErrGone if it was not ours.
 	Release(ctx context.Context, a *Acquisition) error
-	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or unlock,
-	// and then gets the loss.
+	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or
+	// unlock, and then gets the loss.
 	OnLost(a *Acquisition)
 	// OnEnded is called once, when no open hold is left, or when the release failed. No mutex is
-	// held during a call of Lost or Ended.
+	// held during a call of OnLost or OnEnded.
 	OnEnded(a *Acquisition)
 }
 
@@ -101,9 +101,9 @@ func Start(s *session.Session, k Backend, g Grant, site CallSite) *Hold {
 	st := g.Settings
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
 		Key: g.Key, ID: g.ID, Group: g.Slot,
-		Lease: st.Lease, Margin: st.Margin(), Every: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxHold,
-		Sent:  g.Sent,
-		Ended: func(r watchdog.Reason) { a.expire(a.lossReason(r)) },
+		Lease: st.Lease, Margin: st.Margin(), Interval: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxHold,
+		Sent:   g.Sent,
+		OnLost: func(r watchdog.Reason) { a.expire(a.lossReason(r)) },
 	})
 	return h
 }
@@ -146,7 +146,7 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 		return nil, a.lossOr(err)
 	}
 	if lease == a.Settings.Lease {
-		a.lease.Confirm(answer.Sent, lease)
+		a.lease.MarkRenewed(answer.Sent, lease)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +156,7 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 	h := a.newHold(site)
 	a.holds = len(a.open) // n, unless holds were dropped, which do not count
 	if a.Settings.Renew {
-		a.lease.Resume() // if all holds had been dropped, renewal had stopped
+		a.lease.ResumeRenewing() // if all holds had been dropped, renewal had stopped
 	}
 	return h, nil
 }
@@ -171,10 +171,10 @@ func (a *Acquisition) reentryLease() time.Duration {
 	return st.Lease
 }
 
-// repairHoldCount corrects the number of holds in Redis. It is needed after a command that failed, or
-// that has attempts in flight, which may still set another number. repairHoldCount sends the right
-// number immediately, and again when those attempts cannot take effect any more. Nothing depends
-// on the number: only operators see it.
+// repairHoldCount corrects the number of holds in Redis. It is needed after a command that failed,
+// or that has attempts in flight, which may still set another number. repairHoldCount sends the
+// right number immediately, and again when those attempts cannot take effect any more. Nothing
+// depends on the number: only operators see it.
 func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 	if err == nil && !inFlight.Any() {
 		return
@@ -199,9 +199,9 @@ func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 	})
 }
 
-// contextUntilLost returns a context that ends when the lock is lost, for a command whose answer nobody
-// needs then. The end of the command also frees the turn, so that callers which wait for the turn
-// are notified of the loss.
+// contextUntilLost returns a context that ends when the lock is lost, for a command whose answer
+// nobody needs then. The end of the command also frees the turn, so that callers which wait for the
+// turn are notified of the loss.
 func (a *Acquisition) contextUntilLost(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := context.WithCancelCause(ctx)
 	a.mu.Lock()
@@ -229,8 +229,8 @@ func (a *Acquisition) lossOr(err error) error {
 	return err
 }
 
-// lockCommands waits until the acquisition may send a command. Only one command is sent at a time, so
-// that numbers of holds do not overtake each other.
+// lockCommands waits until the acquisition may send a command. Only one command is sent at a time,
+// so that numbers of holds do not overtake each other.
 func (a *Acquisition) lockCommands(ctx context.Context, op string) error {
 	select {
 	case a.commandLock <- struct{}{}:
@@ -294,8 +294,8 @@ func (a *Acquisition) expire(reason string) {
 	a.endIfUnused() // every hold may have been dropped: then no Unlock will come
 }
 
-// markGone is called when the server has answered a command that the lock is not this acquisition's.
-// It returns the error for holders.
+// markGone is called when the server has answered a command that the lock is not this
+// acquisition's. It returns the error for holders.
 func (a *Acquisition) markGone() error {
 	a.mu.Lock()
 	if a.state == released {
@@ -305,7 +305,7 @@ func (a *Acquisition) markGone() error {
 	fresh := a.state != lost
 	if fresh {
 		a.markLost(goneReason)
-		a.lease.Disprove()
+		a.lease.MarkGone()
 	}
 	err := a.lostErr
 	a.mu.Unlock()
@@ -320,7 +320,7 @@ func (a *Acquisition) markGone() error {
 func (a *Acquisition) markLost(reason string) {
 	a.state = lost
 	a.lostErr = &lockerr.LostError{
-		Name: a.Name, Acquisition: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
+		Name: a.Name, ID: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
 	}
 	a.notifyHolds(a.lostErr)
 	if a.cancelCommand != nil {
@@ -328,8 +328,8 @@ func (a *Acquisition) markLost(reason string) {
 	}
 }
 
-// notifyHolds ends all open holds without an Unlock, and closes their Lost channels. The caller holds
-// a.mu.
+// notifyHolds ends all open holds without an Unlock, and closes their Lost channels. The caller
+// holds a.mu.
 func (a *Acquisition) notifyHolds(cause error) {
 	for _, h := range a.open {
 		h.cancelContexts(cause)

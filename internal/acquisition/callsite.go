@@ -9,8 +9,8 @@ import (
 // CallSite is where in the program a lock was acquired.
 type CallSite struct{ pcs [6]uintptr }
 
-// CallerSite records the call stack. It costs well under a microsecond, because names are looked up only
-// when they are shown.
+// CallerSite records the call stack. It costs well under a microsecond, because names are looked up
+// only when they are shown.
 func CallerSite() CallSite {
 	var s CallSite
 	runtime.Callers(3, s.pcs[:])

@@ -46,9 +46,9 @@ type closeRelease struct {
 
 const maxParallelReleases = 64 // bounds the releases at a time: a client may hold very many locks
 
-// releaseAllOnce sends one release for each acquisition, with one deadline for all. If a release takes
-// longer than its share of that time, another one may start beside it: other nodes may answer while
-// one node hangs. releaseAllOnce returns those that failed.
+// releaseAllOnce sends one release for each acquisition, with one deadline for all. If a release
+// takes longer than its share of that time, another one may start beside it: other nodes may answer
+// while one node hangs. releaseAllOnce returns those that failed.
 func releaseAllOnce(ctx context.Context, all []*closeRelease) (failed []*closeRelease) {
 	briefly := min(500*time.Millisecond+time.Duration(len(all))*time.Millisecond, 2*time.Second)
 	end := time.Now().Add(briefly)
@@ -129,7 +129,8 @@ func (a *Acquisition) closeHolds() bool {
 	return keeps
 }
 
-// releaseForClose releases the lock, after all holders were notified. If ctx has ended, it sends nothing.
+// releaseForClose releases the lock, after all holders were notified. If ctx has ended, it sends
+// nothing.
 func (a *Acquisition) releaseForClose(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &lockerr.OpError{Op: a.ReleaseOp, Name: a.Name, Err: session.Cause(ctx)}

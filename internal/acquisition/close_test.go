@@ -23,7 +23,8 @@ type releases struct {
 	ends     map[time.Time]bool
 }
 
-// closesMany closes n acquisitions, and returns the releases. answer gets the context and the round.
+// closesMany closes n acquisitions, and returns the releases. answer gets the context and the
+// round.
 func closesMany(s *scene, n int, answer func(ctx context.Context, round int) error) (*releases, []*backend, error) {
 	r := &releases{first: map[time.Duration]int{}, ends: map[time.Time]bool{}}
 	begun := time.Now()

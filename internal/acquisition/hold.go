@@ -127,10 +127,11 @@ func (h *Hold) unlock(ctx context.Context) error {
 	return h.A.releaseHold(ctx, left)
 }
 
-// unlockInBackground finishes, in the background, an Unlock whose context ended while another command of
-// the acquisition was in flight. The caller may never call Unlock again, and then the client would
-// renew the lock for ever. So unlockInBackground waits for its turn without a time limit. If it waited
-// only for the rest of the lease, as a caller does, a command that hangs could outlast it.
+// unlockInBackground finishes, in the background, an Unlock whose context ended while another
+// command of the acquisition was in flight. The caller may never call Unlock again, and then the
+// client would renew the lock for ever. So unlockInBackground waits for its turn without a time
+// limit. If it waited only for the rest of the lease, as a caller does, a command that hangs could
+// outlast it.
 func (h *Hold) unlockInBackground() {
 	h.A.mu.Lock()
 	first := !h.unlockPending
@@ -181,9 +182,9 @@ func (a *Acquisition) retriesUntil(begun time.Time) time.Time {
 	return until
 }
 
-// beginUnlock takes the hold out of the count and ends its contexts. It returns how many holds are left.
-// If none is left, the hold stays open until the release is done, so that a failed Unlock can be
-// repeated.
+// beginUnlock takes the hold out of the count and ends its contexts. It returns how many holds are
+// left. If none is left, the hold stays open until the release is done, so that a failed Unlock can
+// be repeated.
 func (h *Hold) beginUnlock() (left int, err error) {
 	a := h.A
 	a.mu.Lock()
@@ -218,8 +219,8 @@ func (a *Acquisition) markReleased(h *Hold) {
 	h.cancelContexts(a.releaseCause())
 }
 
-// cancelContexts ends the contexts of the hold. The caller holds A.mu, which is safe: a cancel runs the
-// functions of children in goroutines of their own, so they cannot come back here.
+// cancelContexts ends the contexts of the hold. The caller holds A.mu, which is safe: a cancel runs
+// the functions of children in goroutines of their own, so they cannot come back here.
 func (h *Hold) cancelContexts(cause error) {
 	if h.cause == nil {
 		h.cause = cause
@@ -230,8 +231,8 @@ func (h *Hold) cancelContexts(cause error) {
 	h.cancels = nil
 }
 
-// releaseHold sends Redis the number of holds that are left. The hold counts as released whatever Redis
-// answers, because the count is kept here.
+// releaseHold sends Redis the number of holds that are left. The hold counts as released whatever
+// Redis answers, because the count is kept here.
 func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 	ctx, cancel := a.contextUntilLost(ctx)
 	defer cancel()
@@ -284,11 +285,11 @@ func (a *Acquisition) stopRenewal(ctx context.Context) {
 	a.lease.Stop(ctx)
 }
 
-// HandleCollected is called when the user's handle has become garbage. If an Unlock that gave up still waits
-// to release the hold, Forget does nothing. Otherwise it reports a hold that was not released, and
-// the hold no longer counts. If no other hold is left, the client does not extend the lease any
-// more, unless the owner re-enters. Forget does not release the lock, because the work may go on
-// without the handle, and has until the lease ends.
+// HandleCollected is called when the user's handle has become garbage. If an Unlock that gave up
+// still waits to release the hold, Forget does nothing. Otherwise it reports a hold that was not
+// released, and the hold no longer counts. If no other hold is left, the client does not extend the
+// lease any more, unless the owner re-enters. Forget does not release the lock, because the work
+// may go on without the handle, and has until the lease ends.
 func (h *Hold) HandleCollected() {
 	a := h.A
 	a.mu.Lock()
@@ -311,7 +312,7 @@ func (h *Hold) HandleCollected() {
 	}
 	a.markReleased(h)
 	if lastOne {
-		a.lease.Abandon() // with a.mu held: a re-entry may be about to resume it
+		a.lease.StopRenewing() // with a.mu held: a re-entry may be about to resume it
 	}
 	a.mu.Unlock()
 	becomes := "its lock is not renewed any more"

@@ -28,12 +28,12 @@ func TestALossSaysWhatEndedTheLease(t *testing.T) {
 		"no renewal": {
 			func(s *scene) {
 				s.settings.Renew = false
-				s.renewal = func(context.Context) (watchdog.Answer, error) { return watchdog.Held, nil }
+				s.renewal = func(context.Context) (watchdog.Result, error) { return watchdog.Held, nil }
 			}, "its lease is over, and was not to be renewed",
 		},
 		"no answers": {
 			func(s *scene) {
-				s.renewal = func(context.Context) (watchdog.Answer, error) { return watchdog.Unknown, errAnswer }
+				s.renewal = func(context.Context) (watchdog.Result, error) { return watchdog.Unknown, errAnswer }
 			}, "its lease could not be confirmed in time",
 		},
 	} {

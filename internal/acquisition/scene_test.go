@@ -37,7 +37,7 @@ type scene struct {
 	t        *testing.T
 	session  *session.Session
 	settings settings.Lock
-	renewal  func(ctx context.Context) (watchdog.Answer, error) // nil: renewed
+	renewal  func(ctx context.Context) (watchdog.Result, error) // nil: renewed
 	log      lines
 }
 
@@ -61,8 +61,8 @@ func (s *scene) close() {
 	require.NoError(s.t, s.session.FinishClose(ctx))
 }
 
-func (s *scene) renew(ctx context.Context, _ lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error) {
-	answers := make([]watchdog.Answer, len(batch))
+func (s *scene) renew(ctx context.Context, _ lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error) {
+	answers := make([]watchdog.Result, len(batch))
 	for i := range batch {
 		answers[i] = watchdog.Renewed
 		if s.renewal != nil {
@@ -76,7 +76,7 @@ func (s *scene) renew(ctx context.Context, _ lua.Redis, batch []watchdog.Request
 }
 
 // gone answers renewals for a lock that Redis has no more.
-func gone(context.Context) (watchdog.Answer, error) { return watchdog.Gone, nil }
+func gone(context.Context) (watchdog.Result, error) { return watchdog.Gone, nil }
 
 // start begins an acquisition with its first hold.
 func (s *scene) start() (*acquisition.Hold, *backend) {

@@ -114,7 +114,7 @@ func TestAReleaseHasItsTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(s *scene) {
 				s.settings.Renew = false
-				s.renewal = func(context.Context) (watchdog.Answer, error) { return watchdog.Held, nil }
+				s.renewal = func(context.Context) (watchdog.Result, error) { return watchdog.Held, nil }
 				h, b := s.start()
 				time.Sleep(c.before)
 				b.answer = func(ctx context.Context, _ int) error {
@@ -135,7 +135,7 @@ func TestAReleaseDoesNotWaitLongForARenewal(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		answered := make(chan struct{})
 		defer close(answered)
-		s.renewal = func(context.Context) (watchdog.Answer, error) { <-answered; return watchdog.Renewed, nil }
+		s.renewal = func(context.Context) (watchdog.Result, error) { <-answered; return watchdog.Renewed, nil }
 		h, b := s.start()
 		time.Sleep(attempt + attempt/10)
 		begun := time.Now()

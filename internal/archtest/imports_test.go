@@ -14,8 +14,8 @@ var testHelpers = []string{
 	"internal/history", "internal/check", "internal/workload",
 }
 
-// may lists the packages of this module that a package may import, without its tests. A package that
-// is not listed may import none.
+// may lists the packages of this module that a package may import, without its tests. A package
+// that is not listed may import none.
 var may = map[string][]string{
 	"lockerr":              {"internal/joined"},
 	"watchdog":             {},

@@ -10,10 +10,10 @@ import (
 // FairState says who has a lock, and who waits for it.
 type FairState struct {
 	lock MutexState
-	// queue has the waiters in order, with a blank behind each. An entry is an owner that is next when
-	// all entries before it are gone, or one that may still be there or not. The latter is "~owner",
-	// which may have lost its place, or "~", which gave up or has an unknown outcome. If such a waiter
-	// gets a grant, it releases the grant, and nobody sees when.
+	// queue has the waiters in order, with a blank behind each. An entry is an owner that is next
+	// when all entries before it are gone, or one that may still be there or not. The latter is
+	// "~owner", which may have lost its place, or "~", which gave up or has an unknown outcome. If
+	// such a waiter gets a grant, it releases the grant, and nobody sees when.
 	queue string
 }
 

@@ -15,7 +15,8 @@ import (
 // of one type.
 type Model[S comparable] struct {
 	Initial S
-	// Prepare makes the operations to explain from the recorded ones. If it is nil, they are the same.
+	// Prepare makes the operations to explain from the recorded ones. If it is nil, they are the
+	// same.
 	Prepare func(ops []history.Op) []history.Op
 	// Step returns the states in which the lock may be after op, with the outcome that op has. It
 	// returns none if that outcome is impossible. An operation with an unknown outcome may have

@@ -12,8 +12,8 @@ type MutexState struct {
 	count   int    // of holds
 	fence   int64  // of the grant; 0: not known
 	highest int64  // largest fence in any answer
-	// ghost: no client knows of this grant. The library releases it sooner or later, and nobody sees
-	// when.
+	// ghost: no client knows of this grant. The library releases it sooner or later, and nobody
+	// sees when.
 	ghost bool
 }
 

@@ -22,8 +22,8 @@ type PermitState struct {
 	// maybe is the same for calls without an answer. Their request may arrive at any time. A search
 	// that left open when would take too long.
 	maybe int
-	// again has the resizes that may take effect again until they return, because the client sends an
-	// unanswered resize again.
+	// again has the resizes that may take effect again until they return, because the client sends
+	// an unanswered resize again.
 	again set
 }
 

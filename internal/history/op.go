@@ -22,8 +22,8 @@ const (
 type Outcome uint8
 
 const (
-	// Unknown may have happened, may still happen, or never happens. It is the zero value, because it
-	// is the outcome of a call that never returned.
+	// Unknown may have happened, may still happen, or never happens. It is the zero value, because
+	// it is the outcome of a call that never returned.
 	Unknown Outcome = iota
 	// Done happened.
 	Done

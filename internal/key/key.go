@@ -51,8 +51,8 @@ const (
 	fencePrefix = "redisson_lock_token"
 	ownPrefix   = "redlatch:" // of everything that is not Redisson's layout
 
-	// ClientPrefix, followed by a client's id, is the channel on which the client is notified of its
-	// waiters. The id is not secret: queues, errors and logs contain it. So a message is only a
+	// ClientPrefix, followed by a client's id, is the channel on which the client is notified of
+	// its waiters. The id is not secret: queues, errors and logs contain it. So a message is only a
 	// hint, and a waiter asks Redis before it relies on one.
 	ClientPrefix = "redlatch:client:"
 )
@@ -91,8 +91,8 @@ func redissonKey(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// ownKey builds a key of our own, in the slot of the name. No two names share such a key: a name with
-// braces comes after two colons, and a name without braces comes in braces after one colon.
+// ownKey builds a key of our own, in the slot of the name. No two names share such a key: a name
+// with braces comes after two colons, and a name without braces comes in braces after one colon.
 func ownKey(kind, name string) string {
 	if strings.Contains(name, "{") {
 		return ownPrefix + kind + "::" + name
@@ -101,9 +101,9 @@ func ownKey(kind, name string) string {
 }
 
 // CheckName accepts a name if all its keys fall into one slot, and if it can be shown in a terminal
-// and a log. Spaces, colons and visible letters of every script are fine; textProblem says what is not.
-// Braces must form exactly one non-empty tag, because otherwise derived keys would fall into other
-// slots than the lock. The error is a *lockerr.ConfigError.
+// and a log. Spaces, colons and visible letters of every script are fine; textProblem says what is
+// not. Braces must form exactly one non-empty tag, because otherwise derived keys would fall into
+// other slots than the lock. The error is a *lockerr.ConfigError.
 func CheckName(name string) error { return check("lock name", name, nameProblem(name)) }
 
 // CheckPrefix accepts a prefix of names. Its braces, if any, must form a complete tag. If names
@@ -123,11 +123,11 @@ func check(what, value, why string) error {
 	if why == "" {
 		return nil
 	}
-	return &lockerr.ConfigError{What: what, Value: value, Why: why}
+	return &lockerr.ConfigError{Setting: what, Value: value, Reason: why}
 }
 
-// textProblem says what is wrong with text that would not be shown as it is stored: bytes that are not
-// UTF-8, control characters, and characters that nobody sees, such as joiners and marks of
+// textProblem says what is wrong with text that would not be shown as it is stored: bytes that are
+// not UTF-8, control characters, and characters that nobody sees, such as joiners and marks of
 // direction. With them, two names could look alike, and a text could control the terminal that
 // shows it.
 func textProblem(text string) string {

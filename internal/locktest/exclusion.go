@@ -23,8 +23,8 @@ var exclusion = []property{
 				if len(kinds(err)) == 0 || kinds(err)[0] != lockerr.ErrNotAcquired {
 					return h, err
 				}
-				// With a pause, because an embedded server runs one command at a time. A loop without a pause
-				// would keep it from all other tests.
+				// With a pause, because an embedded server runs one command at a time. A loop
+				// without a pause would keep it from all other tests.
 				time.Sleep(time.Millisecond)
 			}
 		})

@@ -45,5 +45,5 @@ func (f *fixture) badConfig(err error) {
 	require.Equal(f, []error{lockerr.ErrConfig}, kinds(err))
 	var facts *lockerr.ConfigError
 	require.ErrorAs(f, err, &facts)
-	require.NotEmpty(f, facts.Why)
+	require.NotEmpty(f, facts.Reason)
 }

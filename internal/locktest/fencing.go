@@ -50,7 +50,7 @@ var growing = []property{
 		p.unlock(h)
 		next := waiter.got()
 		require.Greater(f, next.Fence(), h.Fence())
-		require.NotEqual(f, h.Acquisition(), next.Acquisition())
+		require.NotEqual(f, h.ID(), next.ID())
 		p.unlock(next)
 	}},
 }

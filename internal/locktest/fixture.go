@@ -27,8 +27,8 @@ const far = 20 * time.Minute
 
 var (
 	patient = Options{Lease: far, Poll: far}
-	// mortal locks are renewed, or end, while the test runs. They survive if the machine has no time
-	// for them for a second.
+	// mortal locks are renewed, or end, while the test runs. They survive if the machine has no
+	// time for them for a second.
 	mortal = Options{Lease: 3 * time.Second, Poll: far}
 )
 
@@ -155,7 +155,7 @@ func (p *process) warmUp() {
 	p.f.Helper()
 	h, err := p.client.TryLock(context.Background(), fmt.Sprintf("warm up/%d", lastName.Add(1)))
 	require.NoError(p.f, err)
-	id, _, _ := strings.Cut(h.Acquisition(), ":")
+	id, _, _ := strings.Cut(h.ID(), ":")
 	p.f.clients = append(p.f.clients, id)
 	require.NoError(p.f, h.Unlock(context.Background()))
 }

@@ -150,7 +150,7 @@ func (f *fixture) notAcquired(err error, h Hold) {
 	require.Equal(f, []error{lockerr.ErrNotAcquired}, kinds(err), "%v", err)
 	var facts *lockerr.NotAcquiredError
 	require.ErrorAs(f, err, &facts)
-	require.True(f, f.subject.Anonymous || facts.Holder == h.Acquisition(), "it names %q", facts.Holder)
+	require.True(f, f.subject.Anonymous || facts.Holder == h.ID(), "it names %q", facts.Holder)
 	require.Contains(f, facts.Name, f.name)
 }
 

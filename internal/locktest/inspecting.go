@@ -20,7 +20,7 @@ func inspecting(s Subject) []property {
 			for _, from := range []*process{p, f.process(patient)} {
 				info := from.inspect()
 				require.True(f, info.Held())
-				require.Equal(f, h.Acquisition(), info.Holder)
+				require.Equal(f, h.ID(), info.Holder)
 				require.Equal(f, "the night job", info.Description)
 				require.Equal(f, h.Fence(), info.Fence)
 				require.Equal(f, 1, info.Holds)

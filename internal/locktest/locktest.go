@@ -57,7 +57,7 @@ type Client interface {
 
 // Hold is one successful acquire.
 type Hold interface {
-	Acquisition() string
+	ID() string
 	Fence() int64
 	Lost() <-chan struct{}
 	Context() context.Context

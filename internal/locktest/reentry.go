@@ -34,7 +34,7 @@ var reentrant = []property{
 		third := p.lockWith(ctx)
 		for _, h := range []Hold{second, third} {
 			require.Equal(f, first.Fence(), h.Fence())
-			require.Equal(f, first.Acquisition(), h.Acquisition())
+			require.Equal(f, first.ID(), h.ID())
 			p.unlock(h)
 		}
 		p.unlock(first)

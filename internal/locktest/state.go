@@ -16,8 +16,8 @@ func (f *fixture) unchanged(act func()) {
 	before := f.state()
 	act()
 	if f.subject.Ordered {
-		// A place in the queue may come late, from a command that was still in flight. The client gives
-		// it up once no copy of that command can come any more.
+		// A place in the queue may come late, from a command that was still in flight. The client
+		// gives it up once no copy of that command can come any more.
 		f.eventually(func() bool { return slices.Equal(before, f.state()) }, "nothing changed in redis for good")
 		return // another check could meet such a place
 	}

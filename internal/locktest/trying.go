@@ -32,7 +32,7 @@ var trying = []property{
 			return
 		}
 		require.Equal(f, &lockerr.NotAcquiredError{
-			Name: facts.Name, Holder: h.Acquisition(), Description: "the night job", Remaining: facts.Remaining,
+			Name: facts.Name, Holder: h.ID(), Description: "the night job", Remaining: facts.Remaining,
 			Position: facts.Position, Length: facts.Length, Since: facts.Since,
 		}, facts)
 		require.Equal(f, f.subject.Ordered, facts.Position == 1 && !facts.Since.IsZero(), "a queue has places")

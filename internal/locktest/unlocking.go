@@ -121,7 +121,7 @@ func (f *fixture) lost(err error, h Hold) {
 	require.Equal(f, []error{lockerr.ErrLost}, kinds(err), "%v", err)
 	var facts *lockerr.LostError
 	require.ErrorAs(f, err, &facts)
-	require.Equal(f, h.Acquisition(), facts.Acquisition)
+	require.Equal(f, h.ID(), facts.ID)
 	require.Contains(f, facts.Name, f.name)
 	require.NotEmpty(f, facts.Reason)
 	require.Positive(f, facts.Lease)

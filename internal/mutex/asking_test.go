@@ -46,7 +46,7 @@ func (c *client) acquire(holds int) (*Request, string, error) {
 }
 
 func runs(script string) func([]string) bool {
-	return func(cmd []string) bool { return lua.Runs(cmd) == script }
+	return func(cmd []string) bool { return lua.ScriptName(cmd) == script }
 }
 
 // An earlier request of a wait may have got the lock under an id that was given up. The wait must

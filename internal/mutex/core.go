@@ -21,8 +21,8 @@ type Core struct {
 	ConfigErr error // what is wrong with the name or the settings
 }
 
-// NewCore returns the core of the mutex of a name. If the name or the settings are not usable, every use of it
-// returns an error.
+// NewCore returns the core of the mutex of a name. If the name or the settings are not usable,
+// every use of it returns an error.
 func (b *Registry) NewCore(name string, st settings.Lock) Core {
 	n := Core{Registry: b, Keys: key.ForMutex(name), Settings: st}
 	if n.ConfigErr = key.CheckName(name); n.ConfigErr == nil {
@@ -72,7 +72,7 @@ func (n *Core) Inspect(ctx context.Context) (lock.Info, error) {
 // toInfo converts a reply for users.
 func (n *Core) toInfo(r lua.InspectReply) lock.Info {
 	info := lock.Info{
-		Name: n.Keys.Lock, Holder: r.Holder, Description: r.About,
+		Name: n.Keys.Lock, Holder: r.Holder, Description: r.Description,
 		Holds: r.Holds, Remaining: r.Remaining, Fence: r.Fence,
 	}
 	if !info.Held() {
@@ -95,8 +95,8 @@ func GrantTime(fence int64, now lua.Time) time.Time {
 
 var errNoMutex = errors.New("the hash at this key is not a mutex")
 
-// noHolder is an expected holder that no lock has. A forced release for it ends nothing, and answers
-// who has the lock.
+// noHolder is an expected holder that no lock has. A forced release for it ends nothing, and
+// answers who has the lock.
 const noHolder = "nobody"
 
 // resolveTarget returns the acquisition to end, or "" if nobody has the lock. It returns a certain
@@ -111,7 +111,7 @@ func (n *Core) resolveTarget(expected string, force func(target string) (session
 	answer, err := force(noHolder)
 	holder := answer.Value.Holder
 	switch {
-	case err != nil || answer.Value.Status == lua.Nobody:
+	case err != nil || answer.Value.Status == lua.NotHeld:
 		return "", err
 	case !key.IsAcquisition(holder):
 		return "", &lockerr.OpError{Kind: lockerr.ErrRefused, Op: "force release", Name: n.Keys.Lock, Err: errNoMutex}
@@ -147,7 +147,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 		answer, err := RunOperation(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
 		})
-		if err == nil && (answer.Value.More || answer.Value.Queue) {
+		if err == nil && (answer.Value.More || answer.Value.HasWaiters) {
 			grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.operation("force release"))
 		}
 		return answer, err
@@ -166,7 +166,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 		return target, nil
 	case unsure:
 		return "", &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "force release", Name: n.Keys.Lock, Err: errTargetUnknown}
-	case answer.Value.Status == lua.Nobody, expected == "":
+	case answer.Value.Status == lua.NotHeld, expected == "":
 		return "", nil
 	}
 	return answer.Value.Holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: answer.Value.Holder}

@@ -13,9 +13,10 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 	return lua.FairKeys{Lock: k.Lock, Fence: k.Fence, Queue: k.Queue, Alive: k.Alive}
 }
 
-// GrantQueued gives a free lock to the first waiter in the queue of the fair mutex of the name, so that
-// a plain mutex does not get ahead of it. It sends the command with which a fair waiter leaves, for
-// an acquisition that does not exist. If that fails, the next heartbeat of a waiter does the same.
+// GrantQueued gives a free lock to the first waiter in the queue of the fair mutex of the name, so
+// that a plain mutex does not get ahead of it. It sends the command with which a fair waiter
+// leaves, for an acquisition that does not exist. If that fails, the next heartbeat of a waiter
+// does the same.
 func (w *Request) GrantQueued(ctx context.Context, op string) {
 	ctx, cancel := context.WithTimeout(ctx, w.Settings.AttemptTimeout())
 	defer cancel()
@@ -25,10 +26,10 @@ func (w *Request) GrantQueued(ctx context.Context, op string) {
 func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Operation) {
 	nobody := lua.Waiter{Acquisition: s.NewAcquisitionID(), Units: 1}
 	for more := true; more; {
-		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.LeaveReply, error) {
-			return lua.Leave(ctx, rdb, lua.LeaveParams{
+		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
+			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
 				Keys: FairKeys(k), Waiter: nobody, Channel: k.Channel,
-				KeepFence: s.FenceRetention, Clients: key.ClientPrefix, Cluster: s.Cluster(),
+				FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 		more = err == nil && answer.Value.More

@@ -77,8 +77,8 @@ type LockState struct {
 	failedAt    time.Time // when fault was set
 }
 
-// grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock. That is
-// possible only in a chain with one owner (owner.New).
+// grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock.
+// That is possible only in a chain with one owner (owner.New).
 type grantSubscriber struct {
 	owner   *owner.Owner
 	granted chan struct{} // capacity 1
@@ -113,9 +113,9 @@ func (r *LockState) Holder() *acquisition.Acquisition {
 	return nil
 }
 
-// NotifyOnGrant notifies got when the chain gets the lock by another call. A waiter must then re-enter,
-// because it would otherwise wait for itself. The caller must check HeldBy after Watch, and again
-// after each notice. stop ends the notices.
+// NotifyOnGrant notifies got when the chain gets the lock by another call. A waiter must then
+// re-enter, because it would otherwise wait for itself. The caller must check HeldBy after Watch,
+// and again after each notice. stop ends the notices.
 func (r *LockState) NotifyOnGrant(o *owner.Owner) (got <-chan struct{}, stop func()) {
 	w := &grantSubscriber{owner: o, granted: make(chan struct{}, 1)}
 	r.mu.Lock()

@@ -34,9 +34,9 @@ type Request struct {
 	maybeApplied bool // a request under an id that was given up may have taken effect
 }
 
-// NewRequest checks everything that can be checked before Redis is asked. It counts the request as a user
-// of the lock state until End. It must be called by the method that the user calls, because it
-// records the caller of that method.
+// NewRequest checks everything that can be checked before Redis is asked. It counts the request as
+// a user of the lock state until End. It must be called by the method that the user calls, because
+// it records the caller of that method.
 func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 	if err := n.Check(ctx); err != nil {
 		return nil, err
@@ -56,15 +56,15 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 	}, nil
 }
 
-// Close ends what NewRequest began. If the call leaves work, the background must have got it before, so
-// that closing waits for one of the two.
+// Close ends what NewRequest began. If the call leaves work, the background must have got it
+// before, so that closing waits for one of the two.
 func (w *Request) Close() {
 	w.Registry.ReleaseRef(w.Keys.Lock, w.State)
 	w.Session.EndRequest()
 }
 
-// NewHandle makes the user's handle of a hold. If the client closes, Handle releases the hold instead,
-// because closing may have listed the held locks before this hold was there.
+// NewHandle makes the user's handle of a hold. If the client closes, Handle releases the hold
+// instead, because closing may have listed the held locks before this hold was there.
 func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
 	switch {
 	case err != nil:
@@ -97,8 +97,8 @@ func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, e
 // NewAcquisitionID returns an id for a fresh grant.
 func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID() }
 
-// NewOperation returns how to send a command; see session.Operation. Releases in the background call it too,
-// beside the Lock that waits. Only commands of that Lock read unsure.
+// NewOperation returns how to send a command; see session.Operation. Releases in the background
+// call it too, beside the Lock that waits. Only commands of that Lock read unsure.
 func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	locks := op == "lock"
 	return session.Operation{
@@ -107,8 +107,8 @@ func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	}
 }
 
-// NoteExpired reports whether a request ended because its id must be given up. If so, it sets unsure:
-// the request may have taken effect.
+// NoteExpired reports whether a request ended because its id must be given up. If so, it sets
+// unsure: the request may have taken effect.
 func (w *Request) NoteExpired(err error) bool {
 	expired := errors.Is(err, session.ErrWindowExpired)
 	w.maybeApplied = w.maybeApplied || expired
@@ -127,7 +127,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
 				Acquisition: id, Lease: lease, Holds: holds,
-				VoidAfter: voidAfter, KeepFence: s.FenceRetention, About: s.Description,
+				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, Description: s.Description,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)
@@ -152,7 +152,7 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
 			})
 		})
-	if answer.Value.Queue {
+	if answer.Value.HasWaiters {
 		w.GrantQueued(ctx, "unlock")
 	}
 	return answer, err
@@ -164,7 +164,7 @@ func (w *Request) CleanUpGrant(inFlight session.InFlight, release func(ctx conte
 	w.cleanUpFor(inFlight, w.Settings.Lease, release)
 }
 
-// CleanUpPlace is GiveBack for an id that may also have a place in a queue. A place lasts a
+// CleanUpPlace is CleanUp for an id that may also have a place in a queue. A place lasts a
 // heartbeat without a lease, and may be granted at the end of it.
 func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx context.Context) error) {
 	w.cleanUpFor(inFlight, w.Settings.Heartbeat+w.Settings.Lease, release)
@@ -202,15 +202,15 @@ func (w *Request) Slot() int {
 	return 0
 }
 
-// TrustExpired reports whether trust in a grant was over when the grant arrived. The answer took that long,
-// or the process was stopped. The caller then asks again, which extends the grant.
+// TrustExpired reports whether trust in a grant was over when the grant arrived. The answer took
+// that long, or the process was stopped. The caller then asks again, which extends the grant.
 func (w *Request) TrustExpired(sent time.Time) bool {
 	return time.Since(sent) >= w.Settings.Lease-w.Settings.Margin()
 }
 
-// WaitError returns the error of a wait that ended with err; see [session.WaitEnd]. last says what is
-// known of the holder. If last names none, WaitError names an acquisition of this client that has the
-// lock.
+// WaitError returns the error of a wait that ended with err; see [session.WaitEnd]. last says what
+// is known of the holder. If last names none, WaitError names an acquisition of this client that
+// has the lock.
 func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	blocked := last.Holder != ""
 	if a := w.State.Holder(); a != nil && !blocked {
@@ -223,8 +223,8 @@ func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 	})
 }
 
-// HoldCounter implements the methods of a Keeper that count holds. They are the same for all kinds of
-// mutex, because these guard the same key.
+// HoldCounter implements the methods of a Keeper that count holds. They are the same for all kinds
+// of mutex, because these guard the same key.
 type HoldCounter struct{ *Request }
 
 // Reenter asks Redis for another hold.

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// SelfDeadlockWarning logs the self-deadlock warning, once, for a long wait on a lock that this client has.
-// Usually the program did not pass on the context of the hold. It then waits for itself, and would
-// do so in silence. Each wait has one Suspicion, wherever in the client it waits.
+// SelfDeadlockWarning logs the self-deadlock warning, once, for a long wait on a lock that this
+// client has. Usually the program did not pass on the context of the hold. It then waits for
+// itself, and would do so in silence. Each wait has one SelfDeadlockWarning, wherever in the client
+// it waits.
 type SelfDeadlockWarning struct {
 	C       <-chan time.Time // fires when it is time to check
 	timer   *time.Timer

@@ -19,8 +19,8 @@ type contextKey struct{}
 // New returns an owner of a whole call chain. It has no parent.
 func New() *Owner { return &Owner{chain: true} }
 
-// ForAcquire returns the owner for a lock that is acquired with ctx: the owner of the call chain, if
-// ctx has one, or else a new owner below the path of ctx.
+// ForAcquire returns the owner for a lock that is acquired with ctx: the owner of the call chain,
+// if ctx has one, or else a new owner below the path of ctx.
 func ForAcquire(ctx context.Context) *Owner {
 	path := FromContext(ctx)
 	if path != nil && path.chain {
@@ -60,8 +60,8 @@ func (o *Owner) Includes(other *Owner) bool {
 	return false
 }
 
-// IsSibling reports whether o and other were made for locks acquired under the same hold. Neither of
-// them re-enters the lock of the other.
+// IsSibling reports whether o and other were made for locks acquired under the same hold. Neither
+// of them re-enters the lock of the other.
 func (o *Owner) IsSibling(other *Owner) bool {
 	return o != other && o.parent != nil && o.parent == other.parent
 }

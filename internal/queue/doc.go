@@ -23,10 +23,10 @@
 // If many hints prove false, the waiter reacts later to the next one (wake.Throttle).
 //
 // The waiter repeats an unanswered attempt to ask after a quarter of the heartbeat, or of the lease
-// if that is shorter (session.Operation.Share). The grant that it is to take over ends when the rest of
-// that time is over.
+// if that is shorter (session.Operation.Share). The grant that it is to take over ends when the
+// rest of that time is over.
 //
-// A heartbeat does not take a grant over. If the user's wait notice blocks, the heartbeats of the
+// A heartbeat does not take a grant over. If the user's wait callback blocks, the heartbeats of the
 // waiter go on. A grant that comes meanwhile still ends with its first lease.
 //
 // # One id, one place

@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Inspector is a queue as operators see it. Its methods take as long as Redis needs to answer, but no
-// longer than ctx allows.
+// Inspector is a queue as operators see it. Its methods take as long as Redis needs to answer, but
+// no longer than ctx allows.
 type Inspector struct {
 	Session      *session.Session
 	Name         string // of the lock, for errors
@@ -35,14 +35,14 @@ func (l Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Wai
 		}
 		for _, w := range part.Waiters[:min(len(part.Waiters), show-len(waiters))] {
 			waiters = append(waiters, lock.Waiter{
-				Acquisition: w.Acquisition, Units: w.Units, Description: w.About, Since: time.UnixMicro(w.Ticket),
-				Heartbeat: w.Heartbeat, Left: max(w.Left, 0),
+				ID: w.Acquisition, Units: w.Units, Description: w.Description, Since: time.UnixMicro(w.Ticket),
+				Heartbeat: w.Heartbeat, HeartbeatLeft: max(w.HeartbeatLeft, 0),
 			})
 		}
 		if len(waiters) >= show || len(part.Waiters) < wants {
 			return waiters, part.Length, nil
 		}
-		behind = part.Behind
+		behind = part.After
 	}
 }
 
@@ -69,10 +69,10 @@ func (l Inspector) Remove(ctx context.Context, acquisition string) (removed bool
 func (l Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
 	for behind := ""; ; {
 		r, err := l.findInPage(ctx, acquisition, behind)
-		if err != nil || r.Status == lua.Queued || r.Behind == "" {
+		if err != nil || r.Status == lua.Queued || r.After == "" {
 			return r.Waiter, err == nil && r.Status == lua.Queued, err
 		}
-		behind = r.Behind
+		behind = r.After
 	}
 }
 

@@ -113,8 +113,8 @@ func queueOf(t *testing.T, waiters int) (*queueServer, *session.Session, Inspect
 	return q, s, Inspector{Session: s, Name: "x", Queue: "queue", Alive: "alive"}
 }
 
-// A list has the waiters that were asked for, whatever the number of pages. It asks for no more than
-// it needs.
+// A list has the waiters that were asked for, whatever the number of pages. It asks for no more
+// than it needs.
 func TestAListHasTheWaitersThatWereAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		waiters, skip, show int
@@ -141,14 +141,14 @@ func TestAListHasTheWaitersThatWereAskedFor(t *testing.T) {
 		require.Equal(t, c.commands, q.commands)
 		require.Len(t, got, c.shown)
 		for n, w := range got {
-			require.Equal(t, fmt.Sprint("w:", c.first+n), w.Acquisition)
+			require.Equal(t, fmt.Sprint("w:", c.first+n), w.ID)
 			require.Equal(t, "about", w.Description)
 			require.Equal(t, time.UnixMicro(int64(c.first+n+1)), w.Since)
 			left := time.Duration(0)
 			if (c.first+n)%2 == 1 {
 				left = 50 * time.Millisecond
 			}
-			require.Equal(t, left, w.Left, "it is never negative")
+			require.Equal(t, left, w.HeartbeatLeft, "it is never negative")
 		}
 	}
 }

@@ -15,14 +15,14 @@ type Request[B any] interface {
 	// Spec describes the waiter with this id.
 	Spec(id string) Spec[B]
 	// Join asks for the lock or the units, under an id. If others are in the way, it asks for a
-	// place in the queue, unless try is true. It sends the ticket of the place that the request
-	// had before. Its session.Operation has a window, after which Join fails with session.ErrWindowExpired.
-	// It also has a pace, by which attempts under the next id get longer.
+	// place in the queue, unless try is true. It sends the ticket of the place that the request had
+	// before. Its session.Operation has a window, after which Join fails with
+	// session.ErrWindowExpired. It also has a pace, by which attempts under the next id get longer.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
 	// Claim sends one heartbeat for one waiter alone, and retries until Redis answers. It extends
 	// what the id was granted to the whole lease. It repeats an unanswered attempt while the grant
 	// is certain to stand.
-	Claim(ctx context.Context, id string) (session.Answer[lua.BeatReply], error)
+	Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error)
 	// TrustExpired reports whether trust is over in a grant whose command was sent at that time.
 	TrustExpired(sent time.Time) bool
 	// CleanUp releases, in the background, what an id has or may still get: the grant, or a place
@@ -52,18 +52,18 @@ func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, gran
 	return Grant{}, false, nil
 }
 
-// tryJoinOnce asks under one id. again says that the refusal means nothing. A Grant without an ID says
-// that nothing was granted.
+// tryJoinOnce asks under one id. again says that the refusal means nothing. A Grant without an ID
+// says that nothing was granted.
 func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
 	id := d.session.NewAcquisitionID()
 	answer, err := c.Join(ctx, id, true)
 	r, sent := answer.Value, answer.Sent
 	got, fence := r.Status == lua.Granted, r.Fence
 	// A holder in the last millisecond of its lease has 0 remaining too.
-	dropping := r.Status == lua.Busy && r.Place.Holder == "" && r.Place.Remaining == 0
+	dropping := r.Status == lua.Busy && r.QueueState.Holder == "" && r.QueueState.Remaining == 0
 	again = err == nil && (got || dropping)
 	for err == nil && got && c.TrustExpired(sent) && ctx.Err() == nil { // it may still stand; Ask extends it
-		var asked session.Answer[lua.BeatReply]
+		var asked session.Answer[lua.HeartbeatReply]
 		asked, err = c.Claim(ctx, id)
 		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
 	}
@@ -76,8 +76,8 @@ func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, 
 	return Grant{}, again, err
 }
 
-// JoinAndWait joins the queue, and waits in it until the request is granted what it asks for, or ctx
-// ends. Without a grant it leaves nothing behind. Its errors are ErrRemoved, *LimitError,
+// JoinAndWait joins the queue, and waits in it until the request is granted what it asks for, or
+// ctx ends. Without a grant it leaves nothing behind. Its errors are ErrRemoved, *LimitError,
 // ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled if the client closes.
 func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (Grant, error) {
 	for {
@@ -108,7 +108,7 @@ func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 		}
 	}()
 	place := o.OnChange
-	o.OnChange = func(p lua.Place, again bool) {
+	o.OnChange = func(p lua.QueueState, again bool) {
 		left := answer.InFlight
 		if !d.session.RunCallback(func() { place(p, again) }, func() { c.CleanUp(id, left) }) {
 			has, answer.InFlight = false, session.InFlight{}

@@ -32,23 +32,23 @@ func (c *fakeRequest) Spec(string) Spec[string] {
 }
 
 func (c *fakeRequest) Join(context.Context, string, bool) (answer session.Answer[lua.JoinReply], err error) {
-	answer.Value = lua.JoinReply{Fence: 7, Ticket: 1, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
+	answer.Value = lua.JoinReply{Fence: 7, Ticket: 1, QueueState: lua.QueueState{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
 	if c.dead > 0 {
 		c.dead--
-		answer.Value.Status, answer.Value.Place.Remaining, answer.Sent = lua.Busy, 0, time.Now()
-		answer.Value.Place.Holder = ""
+		answer.Value.Status, answer.Value.QueueState.Remaining, answer.Sent = lua.Busy, 0, time.Now()
+		answer.Value.QueueState.Holder = ""
 		return answer, nil
 	}
 	if c.ending {
-		answer.Value.Place.Remaining = 0
+		answer.Value.QueueState.Remaining = 0
 	}
 	answer.Value.Status, answer.Sent = c.join()
 	return answer, nil
 }
 
-func (c *fakeRequest) Claim(context.Context, string) (answer session.Answer[lua.BeatReply], err error) {
+func (c *fakeRequest) Claim(context.Context, string) (answer session.Answer[lua.HeartbeatReply], err error) {
 	c.asked++
-	answer.Value = lua.BeatReply{Fence: 7, Place: lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
+	answer.Value = lua.HeartbeatReply{Fence: 7, QueueState: lua.QueueState{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
 	answer.Value.Status, answer.Sent = c.ask()
 	return answer, nil
 }
@@ -62,11 +62,11 @@ func contend(t *testing.T, c *fakeRequest) (g Grant) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
-			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
+			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		var err error
-		g, err = d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.Place, bool) {}})
+		g, err = d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.QueueState, bool) {}})
 		require.NoError(t, err)
 		require.Zero(t, d.Len())
 		require.Empty(t, d.ranks)
@@ -195,10 +195,10 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
 		under, answer := make(chan bool, 1), make(chan bool)
-		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
 			under <- true
 			<-answer
-			return slices.Repeat([]lua.BeatReply{{Status: lua.Queued}}, len(batch)), nil
+			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		queued := in(0, lua.Queued)
@@ -207,7 +207,7 @@ func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
 		ended := make(chan bool)
 		go func() {
 			defer close(ended)
-			_, err = d.JoinAndWait(ctx, c, WaitOptions{OnChange: func(lua.Place, bool) {}})
+			_, err = d.JoinAndWait(ctx, c, WaitOptions{OnChange: func(lua.QueueState, bool) {}})
 		}()
 		<-under
 		cancel()
@@ -231,15 +231,15 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 		v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: fault})
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.BeatReply, error) {
-			return slices.Repeat([]lua.BeatReply{{Status: lua.Granted}}, len(batch)), nil
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
+			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Granted}}, len(batch)), nil
 		})
 		begun := time.Now()
 		c := &fakeRequest{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
 			asked = time.Since(begun)
 			return lua.Granted, time.Now()
 		}}
-		_, err := d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.Place, bool) {}})
+		_, err := d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.QueueState, bool) {}})
 		require.NoError(t, err)
 		require.Equal(t, 1, c.asked)
 		s.BeginClose()

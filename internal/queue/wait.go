@@ -25,9 +25,9 @@ func (e *LimitError) Error() string { return fmt.Sprintf("the limit is %d", e.Li
 
 // WaitOptions says how to wait.
 type WaitOptions struct {
-	// OnChange is called with the place of the waiter whenever that has changed. again says that the
-	// waiter had lost its place and queues again.
-	OnChange func(place lua.Place, again bool)
+	// OnChange is called with the place of the waiter whenever that has changed. again says that
+	// the waiter had lost its place and queues again.
+	OnChange func(place lua.QueueState, again bool)
 	// Ends is called when Interrupt fires, and may end the wait with ErrInterrupted. Ends and Place
 	// may block, and the waiter keeps its place meanwhile. A grant that comes meanwhile has to
 	// wait for them. If they take too long, the grant ends with the heartbeat.
@@ -41,14 +41,14 @@ type WaitOptions struct {
 }
 
 // wait waits after a join that was answered "queued", or granted too late to be trusted. It ends
-// when the waiter is granted or has no place any more, or when ctx ends. Its errors are errPlaceLost,
-// and those of Contend.
+// when the waiter is granted or has no place any more, or when ctx ends. Its errors are
+// errPlaceLost, and those of Contend.
 func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinReply], o WaitOptions) (Grant, error) {
 	w.ticket = joined.Value.Ticket
-	w.apply(lua.BeatReply{Status: joined.Value.Status, Place: joined.Value.Place}, joined.Sent)
+	w.apply(lua.HeartbeatReply{Status: joined.Value.Status, QueueState: joined.Value.QueueState}, joined.Sent)
 	w.startHeartbeat(joined.Sent)
 	ask, err := w.subscribe(ctx)
-	var shown lua.Place
+	var shown lua.QueueState
 	for err == nil {
 		if ask {
 			g, granted, err := w.poll(ctx)
@@ -70,7 +70,7 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 			return Grant{}, errPlaceLost
 		case now.status == lua.Removed:
 			return Grant{}, ErrRemoved
-		case now.status == lua.TooMany:
+		case now.status == lua.OverLimit:
 			return Grant{}, &LimitError{Limit: now.queueState.Limit}
 		case now.heartbeatEnded:
 			ask = true
@@ -121,8 +121,8 @@ func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error)
 	return Grant{}, false, nil
 }
 
-// onFalseHint is called after a hint that proved false. If many come, hints do not count for a while. The
-// first one after a quiet time counts immediately.
+// onFalseHint is called after a hint that proved false. If many come, hints do not count for a
+// while. The first one after a quiet time counts immediately.
 func (w *waiter[B]) onFalseHint() {
 	const quiet = time.Second
 	now := time.Now()
@@ -132,11 +132,11 @@ func (w *waiter[B]) onFalseHint() {
 	w.hintsFrom = now.Add(w.throttle.Pause())
 }
 
-// watchesLeaseEnd reports whether this waiter has to ask when the holder's lease ends, or the first lease of
-// several: no message announces that end. One waiter of each client does so, and only if the end is
-// near. Otherwise its next heartbeat comes before the end. The waiter need not be the first of the
-// whole queue: behind crashed waiters, nobody knows which waiter is the first.
-func (w *waiter[B]) watchesLeaseEnd(p lua.Place) bool {
+// watchesLeaseEnd reports whether this waiter has to ask when the holder's lease ends, or the first
+// lease of several: no message announces that end. One waiter of each client does so, and only if
+// the end is near. Otherwise its next heartbeat comes before the end. The waiter need not be the
+// first of the whole queue: behind crashed waiters, nobody knows which waiter is the first.
+func (w *waiter[B]) watchesLeaseEnd(p lua.QueueState) bool {
 	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && w.desk.isFirst(w)
 }
 
@@ -181,6 +181,6 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 }
 
 // hasChanged reports whether the change from b to a needs a notice.
-func hasChanged(a, b lua.Place) bool {
+func hasChanged(a, b lua.QueueState) bool {
 	return a.Position != b.Position || a.Length != b.Length || a.Holder != b.Holder
 }

@@ -24,12 +24,12 @@ type desk struct {
 	*WaiterSet[string]
 	v     *redistest.Virtual
 	rdb   *redis.Client
-	beat  func(id string) lua.BeatReply // nil: queued
-	fails error                         // of all heartbeats
-	beats []string                      // ids
+	beat  func(id string) lua.HeartbeatReply // nil: queued
+	fails error                              // of all heartbeats
+	beats []string                           // ids
 }
 
-var atTheDoor = lua.Place{Position: 1, Length: 1, Holder: "x", Remaining: -1}
+var atTheDoor = lua.QueueState{Position: 1, Length: 1, Holder: "x", Remaining: -1}
 
 // atDesk runs test, and looks whether anything is left.
 func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
@@ -37,10 +37,10 @@ func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 		v := redistest.Bubble(t)
 		d := &desk{v: v, rdb: v.Client()}
 		s := session.New(session.Config{Redis: d.rdb, PubSub: d.rdb})
-		d.WaiterSet = NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) (replies []lua.BeatReply, err error) {
+		d.WaiterSet = NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) (replies []lua.HeartbeatReply, err error) {
 			for _, id := range batch {
 				d.beats = append(d.beats, id)
-				r := lua.BeatReply{Status: lua.Queued, Place: atTheDoor}
+				r := lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}
 				if d.beat != nil {
 					r = d.beat(id)
 				}
@@ -63,7 +63,7 @@ func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 // visitor is a request whose answers the test gives.
 type visitor struct {
 	joins  func(n int, id string) (session.Answer[lua.JoinReply], error)
-	claims func() (lua.BeatReply, error)
+	claims func() (lua.HeartbeatReply, error)
 	ticket int64
 	tries  []bool
 	ids    []string // with which it asked for a place
@@ -84,17 +84,17 @@ func (c *visitor) Join(_ context.Context, id string, try bool) (session.Answer[l
 	return c.joins(len(c.ids), id)
 }
 
-func (c *visitor) queued(p lua.Place) session.Answer[lua.JoinReply] {
-	return session.Answer[lua.JoinReply]{Value: lua.JoinReply{Status: lua.Queued, Ticket: max(c.ticket, 1), Place: p}, Sent: time.Now()}
+func (c *visitor) queued(p lua.QueueState) session.Answer[lua.JoinReply] {
+	return session.Answer[lua.JoinReply]{Value: lua.JoinReply{Status: lua.Queued, Ticket: max(c.ticket, 1), QueueState: p}, Sent: time.Now()}
 }
 
-func (c *visitor) Claim(context.Context, string) (session.Answer[lua.BeatReply], error) {
+func (c *visitor) Claim(context.Context, string) (session.Answer[lua.HeartbeatReply], error) {
 	c.claim = append(c.claim, time.Since(c.begun))
-	r, err := lua.BeatReply{Status: lua.Queued, Place: atTheDoor}, error(nil)
+	r, err := lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, error(nil)
 	if c.claims != nil {
 		r, err = c.claims()
 	}
-	return session.Answer[lua.BeatReply]{Value: r, Sent: time.Now()}, err
+	return session.Answer[lua.HeartbeatReply]{Value: r, Sent: time.Now()}, err
 }
 
 func (c *visitor) TrustExpired(sent time.Time) bool      { return time.Since(sent) >= trust }
@@ -105,7 +105,7 @@ func (c *visitor) wait(t *testing.T, d *desk, limit time.Duration, o WaitOptions
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if o.OnChange == nil {
-		o.OnChange = func(lua.Place, bool) {}
+		o.OnChange = func(lua.QueueState, bool) {}
 	}
 	c.begun = time.Now()
 	return d.JoinAndWait(ctx, c, o)
@@ -161,7 +161,7 @@ func TestAFailedQuestionEndsARequest(t *testing.T) {
 			time.Sleep(trust)
 			return a, nil
 		}
-		c := &visitor{joins: late, claims: func() (lua.BeatReply, error) { return lua.BeatReply{}, io.EOF }}
+		c := &visitor{joins: late, claims: func() (lua.HeartbeatReply, error) { return lua.HeartbeatReply{}, io.EOF }}
 		_, ok, err := d.TryJoin(t.Context(), c)
 		require.ErrorIs(t, err, io.EOF)
 		require.False(t, ok)
@@ -208,14 +208,14 @@ func TestAWaiterThatLostItsPlaceJoinsAgain(t *testing.T) {
 			}
 			return c.queued(atTheDoor), nil
 		}
-		d.beat = func(id string) lua.BeatReply {
+		d.beat = func(id string) lua.HeartbeatReply {
 			if id == c.ids[0] {
-				return lua.BeatReply{Status: lua.Gone}
+				return lua.HeartbeatReply{Status: lua.Gone}
 			}
-			return lua.BeatReply{Status: lua.Queued, Place: lua.Place{Position: 1, Length: len(d.beats), Holder: "x", Remaining: -1}}
+			return lua.HeartbeatReply{Status: lua.Queued, QueueState: lua.QueueState{Position: 1, Length: len(d.beats), Holder: "x", Remaining: -1}}
 		}
 		var requeued []bool
-		_, err := c.wait(t, d, 9*time.Second, WaitOptions{OnChange: func(_ lua.Place, again bool) { requeued = append(requeued, again) }})
+		_, err := c.wait(t, d, 9*time.Second, WaitOptions{OnChange: func(_ lua.QueueState, again bool) { requeued = append(requeued, again) }})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Len(t, c.ids, 3)
 		require.Equal(t, []string{c.ids[0], c.ids[2]}, c.given)
@@ -227,9 +227,11 @@ func TestAWaiterThatLostItsPlaceJoinsAgain(t *testing.T) {
 
 // Heartbeats say that an operator removed the waiter, or that the limit is too low now.
 func TestAHeartbeatEndsAWait(t *testing.T) {
-	for status, want := range map[lua.Status]error{lua.Removed: ErrRemoved, lua.TooMany: &LimitError{Limit: 3}} {
+	for status, want := range map[lua.Status]error{lua.Removed: ErrRemoved, lua.OverLimit: &LimitError{Limit: 3}} {
 		atDesk(t, func(t *testing.T, d *desk) {
-			d.beat = func(string) lua.BeatReply { return lua.BeatReply{Status: status, Place: lua.Place{Limit: 3}} }
+			d.beat = func(string) lua.HeartbeatReply {
+				return lua.HeartbeatReply{Status: status, QueueState: lua.QueueState{Limit: 3}}
+			}
 			c := &visitor{}
 			_, err := c.wait(t, d, time.Minute, WaitOptions{})
 			require.Equal(t, want, err)
@@ -268,7 +270,7 @@ func TestAWaitIsEndedFromOutside(t *testing.T) {
 	})
 }
 
-// A wait notice may close the client. What the request has is then given up once.
+// A wait callback may close the client. What the request has is then given up once.
 func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		c := &visitor{}
@@ -279,7 +281,7 @@ func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
 		}
 		require.True(t, d.session.BeginRequest())
 		notices := 0
-		_, err := c.wait(t, d, time.Minute, WaitOptions{OnChange: func(lua.Place, bool) {
+		_, err := c.wait(t, d, time.Minute, WaitOptions{OnChange: func(lua.QueueState, bool) {
 			notices++
 			d.session.BeginClose()
 			require.NoError(t, d.session.FinishClose(context.Background()))
@@ -294,23 +296,23 @@ func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
 // A waiter is told about each change of its place, and of nothing else. An answer that was sent
 // before the last one changes nothing.
 func TestANoticeTellsOfAChange(t *testing.T) {
-	places := []lua.Place{
+	places := []lua.QueueState{
 		{Position: 3, Length: 3, Holder: "x", Remaining: -1}, {Position: 2, Length: 3, Holder: "x", Remaining: -1},
 		{Position: 2, Length: 4, Holder: "x", Remaining: -1}, {Position: 2, Length: 4, Holder: "y", Remaining: -1},
 		{Position: 2, Length: 4, Holder: "y", Remaining: time.Hour},
 	}
 	atDesk(t, func(t *testing.T, d *desk) {
-		d.beat = func(string) lua.BeatReply {
-			return lua.BeatReply{Status: lua.Queued, Place: places[min(len(d.beats), len(places)-1)]}
+		d.beat = func(string) lua.HeartbeatReply {
+			return lua.HeartbeatReply{Status: lua.Queued, QueueState: places[min(len(d.beats), len(places)-1)]}
 		}
 		c := &visitor{}
 		c.joins = func(int, string) (session.Answer[lua.JoinReply], error) { return c.queued(places[0]), nil }
-		var told []lua.Place
-		_, err := c.wait(t, d, 19*time.Second, WaitOptions{OnChange: func(p lua.Place, _ bool) {
+		var told []lua.QueueState
+		_, err := c.wait(t, d, 19*time.Second, WaitOptions{OnChange: func(p lua.QueueState, _ bool) {
 			told = append(told, p)
 			w := d.find(c.ids[0])
-			require.Equal(t, watchdog.Renewed, w.apply(lua.BeatReply{Status: lua.Queued, Place: atTheDoor}, w.sent.Add(-1)))
-			require.Equal(t, watchdog.Unknown, w.apply(lua.BeatReply{Status: lua.Busy}, time.Now()))
+			require.Equal(t, watchdog.Renewed, w.apply(lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, w.sent.Add(-1)))
+			require.Equal(t, watchdog.Unknown, w.apply(lua.HeartbeatReply{Status: lua.Busy}, time.Now()))
 		}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, places[:4], told)
@@ -336,10 +338,10 @@ func TestTheFirstWaiterAsksAtTheEndOfALease(t *testing.T) {
 				p := atTheDoor
 				p.Remaining = c.remaining
 				begun := time.Now()
-				d.beat = func(string) lua.BeatReply {
-					r := lua.BeatReply{Status: lua.Queued, Place: p}
-					if r.Place.Remaining > 0 && len(c.asks) > 0 {
-						r.Place.Remaining -= time.Since(begun)
+				d.beat = func(string) lua.HeartbeatReply {
+					r := lua.HeartbeatReply{Status: lua.Queued, QueueState: p}
+					if r.QueueState.Remaining > 0 && len(c.asks) > 0 {
+						r.QueueState.Remaining -= time.Since(begun)
 					}
 					return r
 				}
@@ -368,8 +370,8 @@ func TestTheFirstWaiterAsksAtTheEndOfALease(t *testing.T) {
 	}
 }
 
-// A message has its waiter ask at once. After false ones it waits a little. Messages for others, and
-// nonsense, do nothing.
+// A message has its waiter ask at once. After false ones it waits a little. Messages for others,
+// and nonsense, do nothing.
 func TestAMessageHasItsWaiterAsk(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		c := &visitor{}
@@ -380,7 +382,7 @@ func TestAMessageHasItsWaiterAsk(t *testing.T) {
 		time.AfterFunc(first, func() { publish(c.ids[0]) })
 		time.AfterFunc(first/2, func() { publish("nobody:1") })
 		time.AfterFunc(20*time.Second, func() {
-			c.claims = func() (lua.BeatReply, error) { return lua.BeatReply{Status: lua.Granted, Fence: 9}, nil }
+			c.claims = func() (lua.HeartbeatReply, error) { return lua.HeartbeatReply{Status: lua.Granted, Fence: 9}, nil }
 			publish(c.ids[0])
 		})
 		g, err := c.wait(t, d, time.Minute, WaitOptions{})
@@ -396,14 +398,14 @@ func TestAMessageHasItsWaiterAsk(t *testing.T) {
 // A heartbeat that says "granted" is a hint. The waiter asks, and takes the grant.
 func TestAHeartbeatThatSaysGrantedIsAHint(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
-		d.beat = func(string) lua.BeatReply { return lua.BeatReply{Status: lua.Granted} }
+		d.beat = func(string) lua.HeartbeatReply { return lua.HeartbeatReply{Status: lua.Granted} }
 		c := &visitor{}
-		c.claims = func() (lua.BeatReply, error) {
+		c.claims = func() (lua.HeartbeatReply, error) {
 			if time.Since(c.begun) < time.Second {
-				return lua.BeatReply{Status: lua.Queued, Place: atTheDoor}, nil
+				return lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, nil
 			}
 			require.Empty(t, d.ranks, "it does not wait for the end of a lease")
-			return lua.BeatReply{Status: lua.Granted, Fence: 3}, nil
+			return lua.HeartbeatReply{Status: lua.Granted, Fence: 3}, nil
 		}
 		g, err := c.wait(t, d, time.Minute, WaitOptions{})
 		require.NoError(t, err)
@@ -417,11 +419,11 @@ func TestAWaiterWithoutHeartbeatsAsks(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		d.fails = errors.New("no answer")
 		c := &visitor{}
-		c.claims = func() (lua.BeatReply, error) {
+		c.claims = func() (lua.HeartbeatReply, error) {
 			if time.Since(c.begun) > 3*time.Second {
 				d.fails = nil
 			}
-			return lua.BeatReply{Status: lua.Queued, Place: atTheDoor}, nil
+			return lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, nil
 		}
 		_, err := c.wait(t, d, 30*time.Second, WaitOptions{})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -454,30 +456,31 @@ func TestAGapHasAllHeartbeatsSent(t *testing.T) {
 		<-ended
 		<-ended
 		d.fails = io.EOF // nothing is sent for a waiter that has left
-		answers, err := d.renew(t.Context(), nil, []watchdog.Request{{ID: "left"}})
+		answers, err := d.renew(t.Context(), nil, []watchdog.Renewal{{ID: "left"}})
 		require.NoError(t, err)
-		require.Equal(t, []watchdog.Answer{watchdog.Held}, answers)
+		require.Equal(t, []watchdog.Result{watchdog.Held}, answers)
 	})
 }
 
-// Heartbeats answer each waiter in its place, also beside one that has left. An error is one of all.
+// Heartbeats answer each waiter in its place, also beside one that has left. An error is one of
+// all.
 func TestHeartbeatsAnswerEachWaiter(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		a, b := d.addWaiter("a", &visitor{}), d.addWaiter("b", &visitor{})
-		d.beat = func(id string) lua.BeatReply {
-			return lua.BeatReply{Status: map[string]lua.Status{"a": lua.Gone, "b": lua.Queued}[id], Place: atTheDoor}
+		d.beat = func(id string) lua.HeartbeatReply {
+			return lua.HeartbeatReply{Status: map[string]lua.Status{"a": lua.Gone, "b": lua.Queued}[id], QueueState: atTheDoor}
 		}
-		all := []watchdog.Request{{ID: "left"}, {ID: "b"}, {ID: "left too"}, {ID: "a"}}
+		all := []watchdog.Renewal{{ID: "left"}, {ID: "b"}, {ID: "left too"}, {ID: "a"}}
 		answers, err := d.renew(t.Context(), nil, all)
 		require.NoError(t, err)
-		require.Equal(t, []watchdog.Answer{watchdog.Held, watchdog.Renewed, watchdog.Held, watchdog.Gone}, answers)
+		require.Equal(t, []watchdog.Result{watchdog.Held, watchdog.Renewed, watchdog.Held, watchdog.Gone}, answers)
 		require.Equal(t, []string{"b", "a"}, d.beats)
 		require.True(t, d.isFirst(b))
 
 		// A place that is gone does not come back by an older answer.
-		a.apply(lua.BeatReply{Status: lua.Queued, Place: atTheDoor}, time.Now())
+		a.apply(lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, time.Now())
 		require.Equal(t, lua.Gone, a.snapshot().status)
-		b.apply(lua.BeatReply{Status: lua.Removed}, time.Now())
+		b.apply(lua.HeartbeatReply{Status: lua.Removed}, time.Now())
 		require.Empty(t, d.ranks)
 		d.fails = io.EOF
 		answers, err = d.renew(t.Context(), nil, all)
@@ -485,7 +488,7 @@ func TestHeartbeatsAnswerEachWaiter(t *testing.T) {
 		require.Nil(t, answers)
 		a.stop()
 		b.stop()
-		require.Equal(t, watchdog.Held, b.apply(lua.BeatReply{Status: lua.Queued}, time.Now()))
+		require.Equal(t, watchdog.Held, b.apply(lua.HeartbeatReply{Status: lua.Queued}, time.Now()))
 	})
 }
 
@@ -509,7 +512,8 @@ func TestTheFirstWaiterHasTheLowestTicket(t *testing.T) {
 }
 
 // A waiter asks after its join, unless the client listened already before that: a message may have
-// been missed. It does not wait for the subscription if a message came before the answer of the join.
+// been missed. It does not wait for the subscription if a message came before the answer of the
+// join.
 func TestAWaiterAsksIfItMayHaveMissedAMessage(t *testing.T) {
 	const late, join = 100 * time.Millisecond, 60 * time.Millisecond
 	atDesk(t, func(t *testing.T, d *desk) {

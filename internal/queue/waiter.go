@@ -38,8 +38,8 @@ type waiter[B any] struct {
 	// Guarded by WaiterSet.mu.
 	sent           time.Time  // of the last command that was answered "queued"
 	updatedAt      time.Time  // when it was answered
-	status         lua.Status // Queued, Gone, Removed, TooMany; 0 until queued
-	queueState     lua.Place
+	status         lua.Status // Queued, Gone, Removed, OverLimit; 0 until queued
+	queueState     lua.QueueState
 	hinted         bool  // something may have changed, so it has to ask
 	heartbeatEnded bool  // no heartbeat was answered in time
 	ticket         int64 // in the queue; 0 until queued
@@ -47,8 +47,8 @@ type waiter[B any] struct {
 	stopped        bool  // it does not wait any more, so no answer counts
 }
 
-// addWaiter adds a waiter before it asks for a place, so that a message for it finds it from now on.
-// leave ends it.
+// addWaiter adds a waiter before it asks for a place, so that a message for it finds it from now
+// on. leave ends it.
 func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 	w := &waiter[B]{desk: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
 	d.mu.Lock()
@@ -83,8 +83,8 @@ func endedContext() context.Context {
 	return ctx
 }
 
-// startHeartbeat starts the heartbeats of a waiter. sent is when a command was sent that was answered
-// "queued".
+// startHeartbeat starts the heartbeats of a waiter. sent is when a command was sent that was
+// answered "queued".
 func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	if w.lease != nil {
 		w.lease.Stop(endedContext())
@@ -93,8 +93,8 @@ func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	every := min(h, w.spec.Lease) / 3 // one that hears no messages learns of a grant while that lasts
 	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
 		Key: w.spec.Key, ID: w.id, Group: w.desk.kind.Group(w.spec.Slot),
-		Lease: h, Margin: settings.Margin(h), Every: every, Renew: true, Sent: sent,
-		Ended: func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) },
+		Lease: h, Margin: settings.Margin(h), Interval: every, Renew: true, Sent: sent,
+		OnLost: func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) },
 	})
 }
 
@@ -126,8 +126,8 @@ func (w *waiter[B]) signalLocked() {
 	}
 }
 
-// takeHint takes the hint before the waiter asks because of it, so that a later hint counts anew. It
-// reports whether there was one.
+// takeHint takes the hint before the waiter asks because of it, so that a later hint counts anew.
+// It reports whether there was one.
 func (w *waiter[B]) takeHint() (hinted bool) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
@@ -139,7 +139,7 @@ func (w *waiter[B]) takeHint() (hinted bool) {
 // the watchdog. "Granted" is only a hint too, because a heartbeat extends no grant. If the waiter
 // does not take the grant, the grant ends with the heartbeat. An answer for a waiter that has left
 // changes nothing, because nobody would remove that waiter from WaiterSet.ranks again.
-func (w *waiter[B]) apply(r lua.BeatReply, sent time.Time) watchdog.Answer {
+func (w *waiter[B]) apply(r lua.HeartbeatReply, sent time.Time) watchdog.Result {
 	answer := watchdog.Renewed
 	w.update(func() {
 		if w.stopped {
@@ -152,14 +152,14 @@ func (w *waiter[B]) apply(r lua.BeatReply, sent time.Time) watchdog.Answer {
 			w.desk.ranks.remove(w)
 		case lua.Queued:
 			if sent.After(w.sent) {
-				w.sent, w.updatedAt, w.queueState, w.heartbeatEnded = sent, time.Now(), r.Place, false
+				w.sent, w.updatedAt, w.queueState, w.heartbeatEnded = sent, time.Now(), r.QueueState, false
 			}
 			if w.status == 0 || w.status == lua.Queued {
 				w.status = lua.Queued
 				w.desk.ranks.add(w)
 			}
-		case lua.Gone, lua.Removed, lua.TooMany:
-			w.status, w.queueState, answer = r.Status, r.Place, watchdog.Gone
+		case lua.Gone, lua.Removed, lua.OverLimit:
+			w.status, w.queueState, answer = r.Status, r.QueueState, watchdog.Gone
 			w.desk.ranks.remove(w)
 		default:
 			answer = watchdog.Unknown
@@ -170,7 +170,7 @@ func (w *waiter[B]) apply(r lua.BeatReply, sent time.Time) watchdog.Answer {
 
 type snapshot struct {
 	status         lua.Status
-	queueState     lua.Place
+	queueState     lua.QueueState
 	updatedAt      time.Time // when Redis answered with the place
 	hinted         bool
 	heartbeatEnded bool

@@ -11,11 +11,12 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// SendHeartbeats sends the heartbeats of waiters of one slot. It returns an answer for each, in their order.
-type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.BeatReply, error)
+// SendHeartbeats sends the heartbeats of waiters of one slot. It returns an answer for each, in
+// their order.
+type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.HeartbeatReply, error)
 
-// WaiterSet is the waiter set of a client for all locks of one kind. B is what a heartbeat sends for one
-// waiter.
+// WaiterSet is the waiter set of a client for all locks of one kind. B is what a heartbeat sends
+// for one waiter.
 type WaiterSet[B any] struct {
 	session *session.Session
 	kind    session.LeaseKind
@@ -29,8 +30,8 @@ type WaiterSet[B any] struct {
 	sub     *wake.Subscription // nil while none listens
 }
 
-// NewWaiterSet makes the waiter set of one kind. channel is the client's own channel, on which messages
-// about its waiters arrive.
+// NewWaiterSet makes the waiter set of one kind. channel is the client's own channel, on which
+// messages about its waiters arrive.
 func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, beats SendHeartbeats[B]) *WaiterSet[B] {
 	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
 	s.SetRenewer(kind, d.renew)
@@ -50,8 +51,8 @@ func (d *WaiterSet[B]) find(acquisition string) *waiter[B] {
 	return d.waiters[acquisition]
 }
 
-// onMessage handles a message, which is the id of an acquisition. It is a hint that the waiter with this
-// id was granted or removed. Anybody may have sent it, at any time.
+// onMessage handles a message, which is the id of an acquisition. It is a hint that the waiter with
+// this id was granted or removed. Anybody may have sent it, at any time.
 func (d *WaiterSet[B]) onMessage(acquisition string) {
 	if w := d.find(acquisition); w != nil {
 		w.hint()
@@ -97,8 +98,8 @@ func (d *WaiterSet[B]) isFirst(w *waiter[B]) bool {
 
 // renew sends heartbeats for the watchdog. It sends none for a waiter that has left meanwhile, and
 // counts that waiter as answered.
-func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Request) ([]watchdog.Answer, error) {
-	answers := make([]watchdog.Answer, len(requests))
+func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
+	answers := make([]watchdog.Result, len(requests))
 	waiters := make([]*waiter[B], 0, len(requests))
 	places := make([]int, 0, len(requests))
 	batch := make([]B, 0, len(requests))

@@ -105,8 +105,9 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 		Dialer: func(context.Context, string, string) (net.Conn, error) { return v.Dial() },
 		// The default would also keep go-redis busy outside the bubble.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		// The pool is larger than the concurrency of any test. go-redis keeps the timers of calls that
-		// wait for a connection in a package-level pool, and a timer from an earlier bubble is fatal.
+		// The pool is larger than the concurrency of any test. go-redis keeps the timers of calls
+		// that wait for a connection in a package-level pool, and a timer from an earlier bubble is
+		// fatal.
 		PoolSize:         1000,
 		PipelinePoolSize: 1000,
 	}

@@ -212,8 +212,8 @@ func (p *Proxy) serve(l net.Listener) {
 			if err != nil {
 				return
 			}
-			// In a goroutine of its own, because a server that does not accept one connection must not block
-			// other clients.
+			// In a goroutine of its own, because a server that does not accept one connection must
+			// not block other clients.
 			p.running.Go(func() { _ = p.connect(client) })
 		}
 	})

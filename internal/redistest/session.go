@@ -23,8 +23,8 @@ type session struct {
 	role atomic.Int32
 	// mute: the client must not notice that its connection has ended.
 	mute atomic.Bool
-	// black: bytes were lost, in either direction. The client would read later bytes as the answer to
-	// something else, so it gets none.
+	// black: bytes were lost, in either direction. The client would read later bytes as the answer
+	// to something else, so it gets none.
 	black atomic.Bool
 
 	// Used by the goroutine of the requests only.
@@ -48,8 +48,8 @@ type exchange struct {
 	cmd   command
 	login []command // for a copy, if a fault keeps one
 	fault *Fault    // nil for most
-	// confirmations is the number still to come. The server answers a subscription once per channel,
-	// with messages instead of a reply. 0 for all other commands.
+	// confirmations is the number still to come. The server answers a subscription once per
+	// channel, with messages instead of a reply. 0 for all other commands.
 	confirmations int
 }
 
@@ -165,8 +165,8 @@ func (s *session) treat(cmd command, f *Fault) {
 			s.forward(&exchange{cmd: cmd})
 		}
 	case actAnswer:
-		// A PING takes the place of the command, so that the answer keeps its place among the replies to
-		// the commands around it.
+		// A PING takes the place of the command, so that the answer keeps its place among the
+		// replies to the commands around it.
 		s.forward(&exchange{cmd: ping, fault: f})
 	default:
 		s.forward(&exchange{cmd: cmd, fault: f, login: slices.Clone(s.login)})

@@ -503,7 +503,8 @@ func (c picky) Deadline() (time.Time, bool) {
 }
 
 // A caller that stays may have a context of any type. While its command is sent, a context that
-// nothing ends is asked for values only. Any other one is sent along, so that it can end the command.
+// nothing ends is asked for values only. Any other one is sent along, so that it can end the
+// command.
 func TestAContextThatNothingEndsIsAskedForValuesOnly(t *testing.T) {
 	type key struct{}
 	var sent bool

@@ -17,12 +17,12 @@ import (
 // on another connection. So a grant that nobody waits for lives a round trip longer. If nothing is
 // answered, it lives about as long as its command was valid, and not as long as a lease.
 //
-// release must tolerate that there is nothing to release. GiveBack calls it until it succeeds, for
-// as long as there may be something to release. That time ends when stands has passed after strays,
-// because a grant stands for that long if nobody keeps it. GiveBack ends early if the go-redis
-// client was closed.
+// release must tolerate that there is nothing to release. CleanUp calls it until it succeeds, for
+// as long as there may be something to release. That time ends when stands has passed after the
+// commands in flight, because a grant stands for that long if nobody keeps it. CleanUp ends early
+// if the go-redis client was closed.
 //
-// A client that closes waits a moment more for GiveBack. The second release uses at most half of
+// A client that closes waits a moment more for CleanUp. The second release uses at most half of
 // that moment to wait. A grant that is made later is left to its lease.
 func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
@@ -74,8 +74,8 @@ func (s *Session) runAgainAfter(g *cleanup, pending []context.Context) {
 	afterAll(pending, func() { stop(); again() })
 }
 
-// timeUntil returns how long it takes until the server's clock has passed t. The guess of that clock
-// runs late. So when the guess has passed t, the clock has too.
+// timeUntil returns how long it takes until the server's clock has passed t. The guess of that
+// clock runs late. So when the guess has passed t, the clock has too.
 func (s *Session) timeUntil(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
@@ -85,10 +85,10 @@ func (s *Session) timeUntil(t lua.Time) time.Duration {
 // maxInFlight bounds the wait if the guess is wrong because the server's clock was set.
 const maxInFlight = 2 * time.Minute
 
-// cleanupQueue contains the releases that failed. A few workers retry them in turn, so that an outage
-// does not cost a goroutine for each call that failed in it. The first attempt is not made here. So
-// a release that is answered immediately, for instance by another node of a cluster, does not wait
-// behind those that are not.
+// cleanupQueue contains the releases that failed. A few workers retry them in turn, so that an
+// outage does not cost a goroutine for each call that failed in it. The first attempt is not made
+// here. So a release that is answered immediately, for instance by another node of a cluster, does
+// not wait behind those that are not.
 type cleanupQueue struct {
 	mu      sync.Mutex
 	queue   []*cleanup

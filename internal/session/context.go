@@ -13,7 +13,7 @@ import (
 // CheckContext refuses a context that is missing, before anything is counted or asked.
 func CheckContext(ctx context.Context) error {
 	if ctx == nil {
-		return &lockerr.ConfigError{What: "context", Value: nil, Why: "must not be nil"}
+		return &lockerr.ConfigError{Setting: "context", Value: nil, Reason: "must not be nil"}
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestAContextIsTriedOut(t *testing.T) {
 	require.NoError(t, CheckContext(t.Context()))
 	var wrong *lockerr.ConfigError
 	require.ErrorAs(t, CheckContext(nil), &wrong) //nolint:staticcheck // that is the test
-	require.Equal(t, "context", wrong.What)
+	require.Equal(t, "context", wrong.Setting)
 
 	c := asked{t.Context(), map[string]bool{}}
 	TouchContext(c)
@@ -172,7 +172,7 @@ func TestACauseOfAnotherCallIsShownOnly(t *testing.T) {
 		&lockerr.NotAcquiredError{Name: "x"}:          new(*lockerr.NotAcquiredError),
 		&lockerr.LostError{Name: "x"}:                 new(*lockerr.LostError),
 		&lockerr.LimitError{Name: "x"}:                new(*lockerr.LimitError),
-		&lockerr.ConfigError{What: "x", Value: 1}:     new(*lockerr.ConfigError),
+		&lockerr.ConfigError{Setting: "x", Value: 1}:  new(*lockerr.ConfigError),
 		failedEarlier{errors.New("it failed before")}: new(failedEarlier),
 	} {
 		require.ErrorAs(t, cause, target)

@@ -21,7 +21,7 @@ type Operation struct {
 	AttemptTimeout time.Duration // how long one attempt may go unanswered at most
 	StopOnClose    bool          // the operation gives up when the client closes
 	RetryRefused   bool          // try again also when Redis refuses: releases do
-	OnAttempt      func(error)   // is told why an attempt failed, and nil when it did not; may be nil
+	OnAttempt      func(error)   // is called with the error of each attempt, or with nil; may be nil
 	MaxBackoff     time.Duration // the longest pause before another attempt; 0: half a second
 
 	// Window is how long what an attempt gets in Redis is sure to stand. Do sends no

@@ -10,8 +10,8 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// LeaseKind is a kind of lease that the watchdog keeps alive. Each kind has its own command. Leases of
-// one kind and slot share calls.
+// LeaseKind is a kind of lease that the watchdog keeps alive. Each kind has its own command. Leases
+// of one kind and slot share calls.
 type LeaseKind int
 
 // The kinds of leases.
@@ -29,14 +29,14 @@ func (k LeaseKind) Group(slot int) int { return int(k)*slotCount + slot }
 const slotCount = 1 << 14
 
 // Renewer renews leases of one kind. It makes one attempt.
-type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error)
+type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error)
 
 // SetRenewer sets how the leases of a kind are kept alive. It must be called before there are any.
 func (s *Session) SetRenewer(k LeaseKind, send Renewer) { s.renewers[k] = send }
 
 // RenewNow lets the watchdog renew all leases of a kind now, in batches.
 func (s *Session) RenewNow(k LeaseKind) {
-	s.Watchdog.Hurry(func(group int) bool { return LeaseKind(group/slotCount) == k })
+	s.Watchdog.RenewNow(func(group int) bool { return LeaseKind(group/slotCount) == k })
 }
 
 // renew sends renewals for the watchdog. It makes one attempt. The watchdog decides when to retry,
@@ -46,25 +46,25 @@ func (s *Session) RenewNow(k LeaseKind) {
 // redlatch.New recognizes a cluster by the type of the client, but a client may hide its type. Then
 // the server refuses the first batch over several slots. Nothing is lost, because the watchdog soon
 // asks again, by slot.
-func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Request) ([]watchdog.Answer, error) {
+func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 	send := s.renewers[group/slotCount]
 	answers, err := send(ctx, s.Redis, batch)
 	_, code := lua.Classify(err)
 	if code == "NOSCRIPT" { // and ctx has ended; the watchdog hears answers that come late
-		answers, err = send(context.WithoutCancel(ctx), lua.WithText(s.Redis), batch)
+		answers, err = send(context.WithoutCancel(ctx), lua.WithEval(s.Redis), batch)
 	}
 	if code == "CROSSSLOT" && isMixed(batch) {
 		s.FoundCluster()
-		return make([]watchdog.Answer, len(batch)), nil
+		return make([]watchdog.Result, len(batch)), nil
 	}
 	return answers, err
 }
 
-func isMixed(batch []watchdog.Request) bool {
-	return slices.ContainsFunc(batch, func(r watchdog.Request) bool { return key.Slot(r.Key) != key.Slot(batch[0].Key) })
+func isMixed(batch []watchdog.Renewal) bool {
+	return slices.ContainsFunc(batch, func(r watchdog.Renewal) bool { return key.Slot(r.Key) != key.Slot(batch[0].Key) })
 }
 
-func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error) {
+func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 	locks := make([]lua.Renewal, len(batch))
 	for i, r := range batch {
 		locks[i] = lua.Renewal{LockKey: r.Key, Acquisition: r.ID, Lease: r.Lease}
@@ -78,8 +78,8 @@ func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdo
 
 // RenewAnswers converts the answers of a script for the watchdog. If all were refused, it returns
 // an error, for the log: the server takes no writes, or a permission is missing.
-func RenewAnswers(result []lua.RenewAnswer) ([]watchdog.Answer, error) {
-	answers := make([]watchdog.Answer, len(result))
+func RenewAnswers(result []lua.RenewAnswer) ([]watchdog.Result, error) {
+	answers := make([]watchdog.Result, len(result))
 	refused := 0
 	for i, a := range result {
 		answers[i] = renewAnswers[a]
@@ -95,7 +95,7 @@ func RenewAnswers(result []lua.RenewAnswer) ([]watchdog.Answer, error) {
 
 var errRenewalRefused = errors.New("redis refuses to extend leases")
 
-var renewAnswers = map[lua.RenewAnswer]watchdog.Answer{
+var renewAnswers = map[lua.RenewAnswer]watchdog.Result{
 	lua.RenewDone:    watchdog.Renewed,
 	lua.RenewHeld:    watchdog.Held,
 	lua.RenewGone:    watchdog.Gone,

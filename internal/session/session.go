@@ -78,7 +78,7 @@ func New(cfg Config) *Session {
 	s.clock.start = time.Now()
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Panicked: s.panicked})
 	s.SetRenewer(Holds, s.renewHolds)
-	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Log: s.Log})
+	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Logger: s.Log})
 	return s
 }
 
@@ -134,7 +134,7 @@ type closedError struct{ error }
 func (e *closedError) Unwrap() error { return e.error }
 
 // BeginRequest counts a call that may be granted something, for closing to wait for:
-// what it gets when the client has begun to close, it gives back itself. It
+// what it gets when the client has begun to close, it releases itself. It
 // reports false, and counts nothing, when the client closes. Else the call ends
 // with EndRequest.
 func (s *Session) BeginRequest() (open bool) {
@@ -149,7 +149,7 @@ func (s *Session) BeginRequest() (open bool) {
 // EndRequest ends what BeginRequest began.
 func (s *Session) EndRequest() { s.tasks.done() }
 
-// WarnPublishDenied notes that a release could not be told to those who wait. It is
+// WarnPublishDenied notes that a release could not be published to those who wait. It is
 // logged once in the client's life: locks are slower by it, not wrong.
 func (s *Session) WarnPublishDenied(channel string) {
 	if s.publishDenied.CompareAndSwap(false, true) {
@@ -164,7 +164,7 @@ func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
 
 // FinishClose ends the watchdog and the wakes, and waits for calls that are
 // still giving up and for background work, for these at most until ctx ends;
-// then the rest is told to stop. It waits a moment for attempts that were left
+// then the rest has to stop. It waits a moment for attempts that were left
 // behind, whom nobody can stop, and an instant for the log handler.
 func (s *Session) FinishClose(ctx context.Context) error {
 	ended := make(chan struct{})

@@ -147,8 +147,8 @@ func (h *recorder) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// The first few holds that a program drops within a second have a line each. Another line counts the
-// others. A client that closes reports none, because it releases them.
+// The first few holds that a program drops within a second have a line each. Another line counts
+// the others. A client that closes reports none, because it releases them.
 func TestDroppedHoldsAreReportedBySeconds(t *testing.T) {
 	const one, more = "redlatch: a hold was dropped without Unlock; so", "redlatch: more holds were dropped without Unlock within a second holds="
 	inBubble(t, func(t *testing.T, _ *Session) {
@@ -255,24 +255,24 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 		var answers []error
 		var calls int
 		var last context.Context
-		s.SetRenewer(FairWaiters, func(ctx context.Context, _ lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error) {
+		s.SetRenewer(FairWaiters, func(ctx context.Context, _ lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 			err := answers[calls]
 			calls, last = calls+1, ctx
-			return slices.Repeat([]watchdog.Answer{watchdog.Held}, len(batch)), err
+			return slices.Repeat([]watchdog.Result{watchdog.Held}, len(batch)), err
 		})
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		renew := func(with []error, keys ...string) (got []watchdog.Answer, err error) {
+		renew := func(with []error, keys ...string) (got []watchdog.Result, err error) {
 			answers, calls = with, 0
-			var batch []watchdog.Request
+			var batch []watchdog.Renewal
 			for _, k := range keys {
-				batch = append(batch, watchdog.Request{Key: k})
+				batch = append(batch, watchdog.Renewal{Key: k})
 			}
 			got, err = s.renew(ended, FairWaiters.Group(7), batch)
 			require.Equal(t, len(with), calls)
 			return got, err
 		}
-		held := []watchdog.Answer{watchdog.Held}
+		held := []watchdog.Result{watchdog.Held}
 		got, err := renew([]error{nil}, "a")
 		require.NoError(t, err)
 		require.Equal(t, held, got)
@@ -291,7 +291,7 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 		require.False(t, s.Cluster())
 		got, err = renew([]error{mixed}, "a", "b")
 		require.NoError(t, err)
-		require.Equal(t, make([]watchdog.Answer, 2), got)
+		require.Equal(t, make([]watchdog.Result, 2), got)
 		require.True(t, s.Cluster())
 		finish(t, s)
 	})
@@ -302,13 +302,13 @@ func TestLeasesOfOneKindAreRenewedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		renewed := map[LeaseKind]int{}
 		for _, kind := range []LeaseKind{FairWaiters, PermitWaiters} {
-			s.SetRenewer(kind, func(_ context.Context, _ lua.Redis, batch []watchdog.Request) ([]watchdog.Answer, error) {
+			s.SetRenewer(kind, func(_ context.Context, _ lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 				renewed[kind] += len(batch)
-				return slices.Repeat([]watchdog.Answer{watchdog.Renewed}, len(batch)), nil
+				return slices.Repeat([]watchdog.Result{watchdog.Renewed}, len(batch)), nil
 			})
 			s.Watchdog.Watch(watchdog.Spec{
 				Key: "x", ID: s.NewAcquisitionID(), Group: kind.Group(0), Lease: time.Hour, Margin: time.Second,
-				Every: time.Hour / 3, Renew: true, Sent: time.Now(), Ended: func(watchdog.Reason) {},
+				Interval: time.Hour / 3, Renew: true, Sent: time.Now(), OnLost: func(watchdog.Reason) {},
 			})
 		}
 		s.RenewNow(FairWaiters)
@@ -328,14 +328,14 @@ func TestLeasesOfOneKindAreRenewedAtOnce(t *testing.T) {
 func TestAnswersOfRenewals(t *testing.T) {
 	got, err := RenewAnswers([]lua.RenewAnswer{lua.RenewDone, lua.RenewHeld, lua.RenewGone, lua.RenewRefused})
 	require.NoError(t, err)
-	require.Equal(t, []watchdog.Answer{watchdog.Renewed, watchdog.Held, watchdog.Gone, watchdog.Unknown}, got)
+	require.Equal(t, []watchdog.Result{watchdog.Renewed, watchdog.Held, watchdog.Gone, watchdog.Unknown}, got)
 	_, err = RenewAnswers([]lua.RenewAnswer{lua.RenewRefused, lua.RenewRefused})
 	require.ErrorIs(t, err, errRenewalRefused)
 	_, err = RenewAnswers([]lua.RenewAnswer{lua.RenewDone})
 	require.NoError(t, err)
 
 	s := New(Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return io.EOF })})
-	_, err = s.renew(t.Context(), Holds.Group(0), []watchdog.Request{{Key: "x", ID: s.NewAcquisitionID()}})
+	_, err = s.renew(t.Context(), Holds.Group(0), []watchdog.Renewal{{Key: "x", ID: s.NewAcquisitionID()}})
 	require.ErrorIs(t, err, io.EOF)
 }
 
@@ -475,8 +475,8 @@ func TestAVoidAttemptIsRepeatedAtOnceTwice(t *testing.T) {
 	}
 }
 
-// An attempt goes unanswered for a part of the window, but for an instant at least. Where answers are
-// known to take longer, it goes on for that long, within bounds.
+// An attempt goes unanswered for a part of the window, but for an instant at least. Where answers
+// are known to take longer, it goes on for that long, within bounds.
 func TestHowLongAnAttemptGoesUnanswered(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, c := range []struct {

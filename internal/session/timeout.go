@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// AdaptiveTimeout is the minimum time for the attempts of a wait over a slow link. If attempts end before
-// their answers come, they use up a short window. No number of fresh ids would then get an answer.
-// The zero value knows nothing.
+// AdaptiveTimeout is the minimum time for the attempts of a wait over a slow link. If attempts end
+// before their answers come, they use up a short window. No number of fresh ids would then get an
+// answer. The zero value knows nothing.
 type AdaptiveTimeout struct{ min time.Duration }
 
 func (p *AdaptiveTimeout) value() time.Duration {
@@ -24,17 +24,17 @@ func (p *AdaptiveTimeout) onAnswer(took time.Duration) {
 	}
 }
 
-// onExpired records that no attempt was answered within a window. The first attempt under the next id
-// then gets the whole window. Under each further id, it gets twice as long.
+// onExpired records that no attempt was answered within a window. The first attempt under the next
+// id then gets the whole window. Under each further id, it gets twice as long.
 func (p *AdaptiveTimeout) onExpired(window time.Duration) {
 	if p != nil {
 		p.min = max(window, 2*p.min)
 	}
 }
 
-// latency is what a session knows of how long answers take. That is the time of the last answer that
-// came after its attempt had been left behind, until an answer comes sooner. The zero value knows
-// nothing.
+// latency is what a session knows of how long answers take. That is the time of the last answer
+// that came after its attempt had been left behind, until an answer comes sooner. The zero value
+// knows nothing.
 type latency struct{ slow atomic.Int64 }
 
 // minTimeout returns the minimum time for an attempt.

@@ -88,9 +88,9 @@ func refused(t *testing.T, s Lock, what string, value any) {
 	t.Helper()
 	var bad *lockerr.ConfigError
 	require.ErrorAs(t, s.Complete(), &bad, "%s of %v", what, value)
-	require.Equal(t, what, bad.What)
+	require.Equal(t, what, bad.Setting)
 	require.Equal(t, value, bad.Value)
-	require.NotEmpty(t, bad.Why)
+	require.NotEmpty(t, bad.Reason)
 }
 
 func TestAnEarlierErrorIsTheErrorOfTheSettings(t *testing.T) {

@@ -21,7 +21,7 @@ const minInterval = 10 * time.Millisecond
 type Lock struct {
 	Lease             time.Duration // how long Redis keeps the lock without a renewal
 	RenewInterval     time.Duration // between renewals, or between checks when Renew is off
-	DefaultInterval   bool          // Every is a third of the lease, because it was not set
+	DefaultInterval   bool          // Interval is a third of the lease, because it was not set
 	Renew             bool          // the watchdog extends the lease
 	MaxHold           time.Duration // the watchdog stops extending the lease after it; 0: never
 	PollInterval      time.Duration // a plain waiter asks again at least this often
@@ -32,7 +32,7 @@ type Lock struct {
 
 	// Of queues.
 	Heartbeat time.Duration // how long a waiter counts as alive without another heartbeat
-	Notice    func(Waiting) // the wait notice; nil: none
+	Notice    func(Waiting) // the wait callback; nil: none
 }
 
 // Waiting is the state of a wait. lock.Waiting documents the fields.
@@ -44,7 +44,7 @@ type Waiting struct {
 	Description string
 	Since       time.Time
 	Remaining   time.Duration
-	Again       bool
+	Requeued    bool
 }
 
 // Default contains the settings of a lock without options.
@@ -60,10 +60,10 @@ var Default = Lock{
 }
 
 // ErrNoClient is the error of a lock that no client made.
-var ErrNoClient = &lockerr.ConfigError{What: "client", Why: "must be made by redlatch.New, and locks by its methods"}
+var ErrNoClient = &lockerr.ConfigError{Setting: "client", Reason: "must be made by redlatch.New, and locks by its methods"}
 
 // ErrNilOption is the error of an option that is nil.
-var ErrNilOption = &lockerr.ConfigError{What: "option", Why: "must not be nil"}
+var ErrNilOption = &lockerr.ConfigError{Setting: "option", Reason: "must not be nil"}
 
 // Complete fills in settings that follow from others, and checks all of them. The error is a
 // *lockerr.ConfigError.
@@ -94,7 +94,7 @@ func (s *Lock) Complete() error {
 		{s.SelfDeadlockAfter == 0 || s.SelfDeadlockAfter >= minInterval, "self-wait warning", s.SelfDeadlockAfter, "must be 0 or at least " + minInterval.String()},
 	} {
 		if !check.ok {
-			return &lockerr.ConfigError{What: check.what, Value: check.value, Why: check.why}
+			return &lockerr.ConfigError{Setting: check.what, Value: check.value, Reason: check.why}
 		}
 	}
 	return nil
@@ -126,10 +126,10 @@ func (s *Lock) QueueWindow() time.Duration {
 	return d - Margin(d)
 }
 
-// AttemptTimeout returns the longest time that one command may go unanswered before the client sends it
-// again on another connection. A grant that is under way stays valid for as long. This bounds
-// the life of a grant that nobody waits for any more. Over a link that is known to be slow, both
-// times are longer.
+// AttemptTimeout returns the longest time that one command may go unanswered before the client
+// sends it again on another connection. A grant that is under way stays valid for as long. This
+// bounds the life of a grant that nobody waits for any more. Over a link that is known to be slow,
+// both times are longer.
 func (s *Lock) AttemptTimeout() time.Duration {
 	return min(max(s.Lease/3, 50*time.Millisecond), DefaultAttemptTimeout)
 }

@@ -31,7 +31,8 @@ var anyKind = func() primitive {
 		case plainKind:
 			return plain.of(m, name, a)
 		case redissonKind:
-			// The lease is as long as that of others, without a renewal, because plans hold for less.
+			// The lease is as long as that of others, without a renewal, because plans hold for
+			// less.
 			return &redissonLock{rdb: m.rdb, key: key.ForMutex(name), client: fmt.Sprintf("5c0f-%d", a.Client), lease: m.plan.lease}
 		}
 		return inOrder.of(m, name, a)

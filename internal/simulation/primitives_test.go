@@ -16,8 +16,8 @@ import (
 type primitive struct {
 	// of returns the lock of a name for the client of a machine.
 	of func(m *machine, name string, a *workload.Actor) workload.Lock
-	// stays reports whether Redis keeps a key by design when nobody uses the locks of these names any
-	// more.
+	// stays reports whether Redis keeps a key by design when nobody uses the locks of these names
+	// any more.
 	stays func(key string, names []string) bool
 	// outlives is how long the keys of a client may outlive it in Redis.
 	outlives     func(s schedule) time.Duration
@@ -40,8 +40,8 @@ type primitive struct {
 	// that did nothing before. If it is nil, only keys can show that.
 	idle func(ctx context.Context, w *world, c *redlatch.Client, name string) error
 	// commands are its commands on the wire. Two of them have to be "acquire" and "release". grants
-	// are the ones that may grant. If a kind matches nothing any more, its faults never bite, and the
-	// test fails.
+	// are the ones that may grant. If a kind matches nothing any more, its faults never bite, and
+	// the test fails.
 	commands map[string]func(cmd []string) bool
 	grants   []string
 }
@@ -85,7 +85,7 @@ func isFence(key string, _ []string) bool { return strings.HasPrefix(key, "redis
 
 var inOrder = primitive{
 	of: func(m *machine, name string, a *workload.Actor) workload.Lock {
-		return workload.Of(m.client.FairMutex(name, redlatch.WithWaitNotice(a.Waits)))
+		return workload.Of(m.client.FairMutex(name, redlatch.WithWaitCallback(a.Waits)))
 	},
 	force: func(ctx context.Context, m *machine, _ string) bool {
 		holder, _ := m.client.FairMutex(name).ForceRelease(ctx, "")

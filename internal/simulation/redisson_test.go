@@ -76,7 +76,7 @@ type redissonHold struct {
 	until time.Time
 }
 
-func (h *redissonHold) Acquisition() string     { return h.id }
+func (h *redissonHold) ID() string              { return h.id }
 func (h *redissonHold) Fence() int64            { return h.fence }
 func (h *redissonHold) TrustedUntil() time.Time { return h.until }
 func (*redissonHold) Lost() <-chan struct{}     { return nil } // Redisson does not notify of a loss

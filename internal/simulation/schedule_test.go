@@ -359,7 +359,7 @@ const nobody = -1
 
 // runs matches the commands of one script.
 func runs(script string) func(cmd []string) bool {
-	return func(cmd []string) bool { return lua.Runs(cmd) == script }
+	return func(cmd []string) bool { return lua.ScriptName(cmd) == script }
 }
 
 // eachThird matches every third script.
@@ -436,7 +436,8 @@ func (f wireFault) inject(p primitive, m *machine) fault {
 	case "duplicate":
 		rule.Action = redistest.Duplicate()
 	case "duplicate but grants":
-		// A copy of a grant may be granted again. Nobody would know of that grant until its lease ends.
+		// A copy of a grant may be granted again. Nobody would know of that grant until its lease
+		// ends.
 		rule.Match = func(cmd []string) bool { return match(cmd) && !p.grant(cmd) }
 		rule.Action = redistest.Duplicate()
 	case "hold back":

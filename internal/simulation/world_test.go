@@ -113,7 +113,7 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 	}
 	var loaded []string
 	if s.warm {
-		loaded = lua.Texts()
+		loaded = lua.ScriptSources()
 	}
 	w.server.KeepLua(w.beforeScript, loaded...)
 	return w
@@ -146,11 +146,11 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 // options returns the options of a client. about is its description.
 func (s settings) options(turns int, about string) []redlatch.Option {
 	options := []redlatch.Option{
-		redlatch.WithLease(s.lease), redlatch.WithTurns(turns), redlatch.WithHeartbeat(s.heartbeat),
+		redlatch.WithLease(s.lease), redlatch.WithMaxLocalGrants(turns), redlatch.WithHeartbeat(s.heartbeat),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)), redlatch.WithDescription(about), redlatch.WithPrefix(s.prefix),
 	}
 	if s.every != 0 {
-		options = append(options, redlatch.WithRenewal(s.every))
+		options = append(options, redlatch.WithRenewInterval(s.every))
 	}
 	if s.keep != 0 {
 		options = append(options, redlatch.WithFenceRetention(s.keep))
@@ -335,8 +335,8 @@ func (w *world) happen(e event) {
 		bite = len(w.server.Server.Keys()) > 0
 		w.server.Server.FlushAll()
 		w.forget()
-		// Redis counts fences of one instant up from its time. Outside of a bubble that time goes on
-		// meanwhile.
+		// Redis counts fences of one instant up from its time. Outside of a bubble that time goes
+		// on meanwhile.
 		w.step(time.Millisecond)
 	case "clock forward":
 		bite = w.step(e.wait)
@@ -425,7 +425,7 @@ func (w *world) removeWaiter(m *machine) (bite bool) {
 	if err != nil || len(waiters) == 0 {
 		return false
 	}
-	removed, err := q.RemoveWaiter(ctx, waiters[len(waiters)/2].Acquisition)
+	removed, err := q.RemoveWaiter(ctx, waiters[len(waiters)/2].ID)
 	if removed || err != nil { // it may have happened
 		w.removed.Add(1)
 	}
@@ -583,10 +583,10 @@ func (w *world) settle() {
 	for _, f := range slices.Concat(w.faults, w.delays) {
 		f.Disarm()
 	}
-	// The time limit of a call counts twice: for commands sent before the end of the faults, and for
-	// the grants that they may have got. Grants of a crashed client need time to end, and so do those
-	// that a client got after Close. So do those that clients gave up while a fault lasted longer than
-	// a lease.
+	// The time limit of a call counts twice: for commands sent before the end of the faults, and
+	// for the grants that they may have got. Grants of a crashed client need time to end, and so do
+	// those that a client got after Close. So do those that clients gave up while a fault lasted
+	// longer than a lease.
 	rest := 10 * time.Second
 	if w.s.expires || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.over.Load() }) {
 		rest += w.p.outlives(w.s) + w.stretched

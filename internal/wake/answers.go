@@ -39,7 +39,8 @@ func (r *hubState) onPong(nonce string) (look bool) {
 	return true
 }
 
-// onConfirmation handles a confirmation. It returns the listeners that may have missed messages before.
+// onConfirmation handles a confirmation. It returns the listeners that may have missed messages
+// before.
 func (r *hubState) onConfirmation(kind, name string, now time.Time) (missed []*Subscription, look bool) {
 	c := r.channels[name]
 	switch {
@@ -55,8 +56,8 @@ func (r *hubState) onConfirmation(kind, name string, now time.Time) (missed []*S
 	return missed, look
 }
 
-// onSubscribed makes c live and wakes its waiters, even if the hub asked for no confirmation. Such a
-// confirmation means that go-redis has changed the connection, and lost the messages in between.
+// onSubscribed makes c live and wakes its waiters, even if the hub asked for no confirmation. Such
+// a confirmation means that go-redis has changed the connection, and lost the messages in between.
 func (r *hubState) onSubscribed(c *channel) (look bool) {
 	was := c.state
 	if was == unsubscribing {
@@ -107,9 +108,9 @@ func (r *hubState) countDown() (over bool) {
 	return true
 }
 
-// onErrorReply handles an error reply. It belongs to the command in flight, because there is only one.
-// If there is none, go-redis has subscribed by itself. Then nobody knows what is subscribed, and
-// the connection has to end.
+// onErrorReply handles an error reply. It belongs to the command in flight, because there is only
+// one. If there is none, go-redis has subscribed by itself. Then nobody knows what is subscribed,
+// and the connection has to end.
 func (r *hubState) onErrorReply(reply redis.Error, now time.Time) error {
 	cmd := r.inFlight
 	if cmd == nil {

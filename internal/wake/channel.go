@@ -59,8 +59,8 @@ func (c *channel) listeners() (all []*Subscription) {
 	return all
 }
 
-// wakeAndSettle wakes all waiters, and ends their calls of Ready. It wakes them first, so that Ready takes
-// the wake-up: a caller of Ready asks Redis anyway.
+// wakeAndSettle wakes all waiters, and ends their calls of Ready. It wakes them first, so that
+// Ready takes the wake-up: a caller of Ready asks Redis anyway.
 func (c *channel) wakeAndSettle() {
 	c.wake()
 	c.settle()

@@ -19,9 +19,9 @@ type Redis interface {
 type Config struct {
 	Redis Redis
 
-	// Log gets each kind of trouble once in the hub's life, and its end once: a lock that falls back
-	// to polling is slower, not wrong. Close waits for the handler of Log, which must therefore not
-	// wait for Close. Defaults to no log.
+	// Log gets each kind of trouble once in the hub's life, and its end once: a lock that falls
+	// back to polling is slower, not wrong. Close waits for the handler of Log, which must
+	// therefore not wait for Close. Defaults to no log.
 	Log *slog.Logger
 
 	// Ping is how long the connection may be silent before the hub probes it. It is also how long

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// connection is one connection, and the goroutine that reads it. A broken link is never repaired: a new
-// one takes its place.
+// connection is one connection, and the goroutine that reads it. A broken link is never repaired: a
+// new one takes its place.
 type connection struct {
 	hub     *Hub
 	pubsub  *redis.PubSub
@@ -29,9 +29,9 @@ func (h *Hub) newConnection() (*connection, error) {
 	})
 }
 
-// recoverPanic calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine of the
-// hub, where a panic would end the process. caught returns the panic as an error, which ends only
-// the connection.
+// recoverPanic calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine
+// of the hub, where a panic would end the process. caught returns the panic as an error, which ends
+// only the connection.
 func recoverPanic(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -41,11 +41,11 @@ func recoverPanic(call func() error) (err error) {
 	return call()
 }
 
-// withoutDial returns a context that gives go-redis its deadline, and forbids it to dial. Without it, the
-// call of go-redis that notices a broken connection repairs the connection. It does so without
-// back-off, and while it holds the lock that Close needs. It also subscribes again to everything
-// that was ever asked for. That includes refused channels, which spoil the whole command. The hub
-// needs the error instead.
+// withoutDial returns a context that gives go-redis its deadline, and forbids it to dial. Without
+// it, the call of go-redis that notices a broken connection repairs the connection. It does so
+// without back-off, and while it holds the lock that Close needs. It also subscribes again to
+// everything that was ever asked for. That includes refused channels, which spoil the whole
+// command. The hub needs the error instead.
 func withoutDial(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	cancel()

@@ -11,8 +11,8 @@ import (
 type Hub struct {
 	cfg Config
 
-	// commanderWake notifies the commander that there may be something to do. One slot is enough, because
-	// the commander checks everything each time.
+	// commanderWake notifies the commander that there may be something to do. One slot is enough,
+	// because the commander checks everything each time.
 	commanderWake chan struct{}
 
 	ctx    context.Context // ends with Close
@@ -68,8 +68,8 @@ func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 	return s
 }
 
-// IsSubscribed reports whether a message to the channel would reach this hub now, even if nobody waits for
-// it any more.
+// IsSubscribed reports whether a message to the channel would reach this hub now, even if nobody
+// waits for it any more.
 func (h *Hub) IsSubscribed(channel string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -123,9 +123,10 @@ func (r *hubState) onConnecting() {
 	r.firstFrame, r.lastFrame = time.Time{}, time.Time{}
 }
 
-// onDisconnect is called after a connection has ended. Nothing is subscribed any more. Every waiter has to
-// ask Redis, because messages may have been missed. Refused channels keep their state, because the
-// user was refused and not the connection. lost reports whether the connection had lasted.
+// onDisconnect is called after a connection has ended. Nothing is subscribed any more. Every waiter
+// has to ask Redis, because messages may have been missed. Refused channels keep their state,
+// because the user was refused and not the connection. lost reports whether the connection had
+// lasted.
 func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
 	r.connected, r.down = false, true
 	r.refusals, r.inFlight = nil, nil

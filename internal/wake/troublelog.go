@@ -19,9 +19,9 @@ type entry struct {
 	attrs []slog.Attr
 }
 
-// troubleLog logs each cause once in the hub's life, and its end once. A fault that comes and goes for
-// hours is for metrics, and not for a log that others have to read. Entries are added under Hub.mu
-// and written outside of it, because a log handler may do I/O.
+// troubleLog logs each cause once in the hub's life, and its end once. A fault that comes and goes
+// for hours is for metrics, and not for a log that others have to read. Entries are added under
+// Hub.mu and written outside of it, because a log handler may do I/O.
 type troubleLog struct {
 	begun, over map[cause]bool
 	entries     []entry

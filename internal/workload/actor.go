@@ -28,8 +28,8 @@ type Actor struct {
 	// starts dozens of acquires while a server is silent for a moment. Then there are too many
 	// possible histories for a search.
 	Rest time.Duration
-	// Patience is the time limit of an Unlock, which is called again if it fails. 0: no limit, and one
-	// call.
+	// Patience is the time limit of an Unlock, which is called again if it fails. 0: no limit, and
+	// one call.
 	Patience time.Duration
 	// Counted asks Redis who has the lock, and with how many holds. It is for Count.
 	Counted func(ctx context.Context) (acquisition string, holds int, err error)
@@ -47,8 +47,8 @@ type Actor struct {
 	over   bool  // the client has closed
 	late   error // the first call that returned long after its context had ended
 	again  int   // number of Unlocks that were called again
-	// seen keeps every handle. In virtual time, the garbage collector would otherwise clean up outside
-	// the bubble.
+	// seen keeps every handle. In virtual time, the garbage collector would otherwise clean up
+	// outside the bubble.
 	seen []Hold
 }
 
@@ -110,7 +110,7 @@ func (a *Actor) closed() {
 func (a *Actor) release(h held) history.Op {
 	return history.Op{
 		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Release, Units: h.window.Units,
-		Fence: h.hold.Fence(), Acquisition: h.hold.Acquisition(),
+		Fence: h.hold.Fence(), Acquisition: h.hold.ID(),
 	}
 }
 
@@ -182,7 +182,7 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 			}
 			return
 		}
-		op.Outcome, op.Fence, op.Acquisition = history.Done, hold.Fence(), hold.Acquisition()
+		op.Outcome, op.Fence, op.Acquisition = history.Done, hold.Fence(), hold.ID()
 	})
 	if err == nil {
 		a.begin(hold, op)
@@ -206,14 +206,14 @@ func (a *Actor) owned(ctx context.Context) context.Context {
 const instant = time.Microsecond
 
 // Waits records that the acquire in progress has a place in a queue, or has one again. It is for
-// redlatch.WithWaitNotice.
+// redlatch.WithWaitCallback.
 func (a *Actor) Waits(w lock.Waiting) {
 	now := a.Recorder.Now()
 	a.call.Note(func(op *history.Op) {
 		if op.Queued == 0 {
 			op.Queued = now
 		}
-		if w.Again {
+		if w.Requeued {
 			op.Again = now
 		}
 	})
@@ -360,7 +360,7 @@ func (a *Actor) Misled() (acquisition string, misled bool) {
 	for _, h := range a.seen {
 		select {
 		case <-h.Lost():
-			return h.Acquisition(), true
+			return h.ID(), true
 		default:
 		}
 	}
@@ -373,7 +373,7 @@ func (a *Actor) count(ctx context.Context, rest time.Duration) {
 	a.sleep(ctx, rest)
 	h := a.holds[len(a.holds)-1]
 	call := a.Recorder.Begin(history.Op{
-		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Count, Acquisition: h.hold.Acquisition(), InUse: len(a.holds),
+		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Count, Acquisition: h.hold.ID(), InUse: len(a.holds),
 	})
 	holder, holds, err := a.Counted(ctx)
 	call.End(func(op *history.Op) {

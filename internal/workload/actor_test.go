@@ -41,7 +41,7 @@ func (a *answers) Lock(ctx context.Context) (workload.Hold, error) {
 			time.Sleep(time.Second)
 			a.waits(lock.Waiting{Position: 2})
 			time.Sleep(time.Second)
-			a.waits(lock.Waiting{Position: 1, Again: true})
+			a.waits(lock.Waiting{Position: 1, Requeued: true})
 			<-ctx.Done()
 			return nil, &lockerr.NotAcquiredError{Holder: "x", Err: ctx.Err()}
 		}
@@ -59,7 +59,7 @@ type hold struct {
 	until time.Time
 }
 
-func (hold) Acquisition() string            { return "c:1" }
+func (hold) ID() string                     { return "c:1" }
 func (hold) Fence() int64                   { return 7 }
 func (h hold) Lost() <-chan struct{}        { return h.lost }
 func (h hold) Unlock(context.Context) error { return next(&h.unlocks) }

@@ -27,7 +27,7 @@ type Units interface {
 
 // Hold is one successful acquire.
 type Hold interface {
-	Acquisition() string
+	ID() string
 	Fence() int64
 	Lost() <-chan struct{}
 	TrustedUntil() time.Time
@@ -94,7 +94,6 @@ func asPermit(p *semaphore.Permit, err error) (Hold, error) {
 // permit is a hold without a fence.
 type permit struct{ *semaphore.Permit }
 
-func (p permit) Acquisition() string              { return p.ID() }
 func (permit) Fence() int64                       { return 0 }
 func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 

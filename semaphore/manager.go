@@ -12,11 +12,11 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Family is what the semaphores of one client share: the permits that it has, and its waiters.
+// Manager is what the semaphores of one client share: the permits that it has, and its waiters.
 // Users have it inside their redlatch.Client.
-type Family struct {
+type Manager struct {
 	session *session.Session
-	waiters *queue.WaiterSet[lua.PermitBeat]
+	waiters *queue.WaiterSet[lua.PermitHeartbeat]
 
 	mu   sync.Mutex
 	held map[string]heldPermit // by acquisition; includes lost ones that nobody asked about yet
@@ -29,11 +29,11 @@ type heldPermit struct {
 	units int
 }
 
-// NewFamily makes the family of one client.
-func NewFamily(s *session.Session) *Family {
-	f := &Family{session: s, held: make(map[string]heldPermit)}
+// NewManager makes the manager of one client.
+func NewManager(s *session.Session) *Manager {
+	f := &Manager{session: s, held: make(map[string]heldPermit)}
 	f.waiters = queue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
-		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat) ([]lua.BeatReply, error) {
+		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat) ([]lua.HeartbeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
 		})
 	s.SetRenewer(session.Permits, f.renew)
@@ -41,14 +41,14 @@ func NewFamily(s *session.Session) *Family {
 }
 
 // Len returns how many permits the client has, plus how many of its goroutines wait for some.
-func (f *Family) Len() int {
+func (f *Manager) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.held) + f.waiters.Len()
 }
 
 // Held returns all permits that the client has.
-func (f *Family) Held() []*acquisition.Acquisition {
+func (f *Manager) Held() []*acquisition.Acquisition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := make([]*acquisition.Acquisition, 0, len(f.held))
@@ -60,35 +60,35 @@ func (f *Family) Held() []*acquisition.Acquisition {
 	return all
 }
 
-// addPermit notes a permit. It is called with the units, before the watchdog asks for them, and again
-// as soon as the client has the acquisition.
-func (f *Family) addPermit(id string, p heldPermit) {
+// addPermit notes a permit. It is called with the units, before the watchdog asks for them, and
+// again as soon as the client has the acquisition.
+func (f *Manager) addPermit(id string, p heldPermit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[id] = p
 }
 
-// nextStamp returns the stamp of a new resize. It is the server's clock, as far as the client knows it,
-// but later than every earlier stamp of this client, and later than after.
-func (f *Family) nextStamp(after lua.Time) lua.Time {
+// nextStamp returns the stamp of a new resize. It is the server's clock, as far as the client knows
+// it, but later than every earlier stamp of this client, and later than after.
+func (f *Manager) nextStamp(after lua.Time) lua.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastStamp = max(f.session.Now(), f.lastStamp+1, after+1)
 	return f.lastStamp
 }
 
-func (f *Family) removePermit(a *acquisition.Acquisition) {
+func (f *Manager) removePermit(a *acquisition.Acquisition) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.held, a.ID)
 }
 
-func (f *Family) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitBeat, take bool) ([]lua.BeatReply, error) {
-	return lua.BeatPermits(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
+func (f *Manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
+	return lua.PermitHeartbeats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // renew extends permits for the watchdog. It sends once.
-func (f *Family) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Request) ([]watchdog.Answer, error) {
+func (f *Manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
 	f.mu.Lock()
 	for i, r := range requests {

@@ -9,9 +9,9 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// Family is what the mutexes of one client share: for each name in use, the waiters of this client.
-// Users have it inside their redlatch.Client.
-type Family struct {
+// Manager is what the mutexes of one client share: for each name in use, the waiters of this
+// client. Users have it inside their redlatch.Client.
+type Manager struct {
 	session  *session.Session
 	registry *mutex.Registry
 
@@ -21,13 +21,13 @@ type Family struct {
 	queues map[string]*localQueue
 }
 
-// NewFamily makes the family of one client. The client has one registry for all its mutexes.
-func NewFamily(b *mutex.Registry) *Family {
-	return &Family{session: b.Session, registry: b, queues: make(map[string]*localQueue)}
+// NewManager makes the manager of one client. The client has one registry for all its mutexes.
+func NewManager(b *mutex.Registry) *Manager {
+	return &Manager{session: b.Session, registry: b, queues: make(map[string]*localQueue)}
 }
 
 // acquireRef returns the local state of a name and counts the caller as a user.
-func (f *Family) acquireRef(name string) *localQueue {
+func (f *Manager) acquireRef(name string) *localQueue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.queues[name]
@@ -39,9 +39,9 @@ func (f *Family) acquireRef(name string) *localQueue {
 	return l
 }
 
-// releaseRef ends the use that acquireRef began. The last user ends the subscription, so that nothing is kept
-// for names that are not in use.
-func (f *Family) releaseRef(name string, l *localQueue) {
+// releaseRef ends the use that acquireRef began. The last user ends the subscription, so that
+// nothing is kept for names that are not in use.
+func (f *Manager) releaseRef(name string, l *localQueue) {
 	f.mu.Lock()
 	l.refs--
 	last := l.refs == 0
@@ -59,7 +59,7 @@ func (f *Family) releaseRef(name string, l *localQueue) {
 }
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
-func (f *Family) noteRelease(name, channel string, heard int64, roundTrip time.Duration) {
+func (f *Manager) noteRelease(name, channel string, heard int64, roundTrip time.Duration) {
 	if heard > 0 && f.session.Wakes.IsSubscribed(channel) {
 		heard--
 	}
@@ -77,7 +77,7 @@ func (f *Family) noteRelease(name, channel string, heard int64, roundTrip time.D
 
 // linger keeps what is known of a name for as long as the longest yield, even if nobody of this
 // client wants the lock now.
-func (f *Family) linger(name string, l *localQueue) {
+func (f *Manager) linger(name string, l *localQueue) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	isKept := !l.lingerUntil.IsZero()
@@ -96,8 +96,9 @@ func (f *Family) linger(name string, l *localQueue) {
 	})
 }
 
-// lingerLeft returns how long the state is still to be kept. If the time is over, it ends the keeping.
-func (f *Family) lingerLeft(l *localQueue) time.Duration {
+// lingerLeft returns how long the state is still to be kept. If the time is over, it ends the
+// keeping.
+func (f *Manager) lingerLeft(l *localQueue) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := time.Until(l.lingerUntil)

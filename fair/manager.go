@@ -1,0 +1,35 @@
+package fair
+
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/queue"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Manager is what the fair mutexes of one client share. Users have it inside their redlatch.Client.
+type Manager struct {
+	session  *session.Session
+	registry *mutex.Registry
+	waiters  *queue.WaiterSet[lua.Heartbeat]
+}
+
+// NewManager makes the manager of one client. The client has one registry for all its mutexes.
+func NewManager(b *mutex.Registry) *Manager {
+	f := &Manager{session: b.Session, registry: b}
+	f.waiters = queue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
+		func(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat) ([]lua.HeartbeatReply, error) {
+			return f.heartbeats(ctx, rdb, batch, false)
+		})
+	return f
+}
+
+func (f *Manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
+	return lua.Heartbeats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
+}
+
+// Waiting returns how many goroutines of the client wait, or are about to.
+func (f *Manager) Waiting() int { return f.waiters.Len() }
