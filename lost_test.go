@@ -440,7 +440,9 @@ func (w *worker) ended() {
 func TestALossIsToldThoughACommandHangs(t *testing.T) {
 	commands := map[string]func(s *scene, outer, inner *lock.Hold, chain context.Context){
 		"re-entry": func(s *scene, _, _ *lock.Hold, chain context.Context) {
-			_, err := s.mu.Lock(chain)
+			ctx, cancel := context.WithTimeout(chain, 10*lossLease)
+			defer cancel()
+			_, err := s.mu.Lock(ctx)
 			require.ErrorIs(s.t, err, redlatch.ErrLost)
 		},
 		"Unlock of an inner hold": func(s *scene, _, inner *lock.Hold, _ context.Context) {

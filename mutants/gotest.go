@@ -25,7 +25,7 @@ type result struct {
 // goTest runs the tests of one package that match, with a changed tree. If the tests did not build,
 // did not end, or do not exist, that is no failure of a test.
 func goTest(root string, t test, overlay string) result {
-	const hung, patience = "60s", 5 * time.Minute // building counts for patience
+	const hung, patience = "100s", 5 * time.Minute // building counts for patience
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", hung, "-run", t.pattern}

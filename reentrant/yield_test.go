@@ -129,6 +129,17 @@ func TestYielding_AfterAnotherClientNewSubscribersGetTries(t *testing.T) {
 	require.Equal(t, triesForNew, s.yields)
 }
 
+// The same holds if nobody received the release after which the other client was seen.
+func TestYielding_AnotherClientThatLeftIsWorthASeries(t *testing.T) {
+	s := newTurns(subscriberCount{counted: 1})
+	s.play(1000)
+	s.otherHeld, s.h.counted = true, 0
+	s.play(1)
+	s.h.counted, s.yields = 1, 0
+	s.play(triesForNew)
+	require.Equal(t, triesForNew, s.yields)
+}
+
 // What one lock has found out about listeners holds for the others.
 func TestYielding_ListenersThatAreKnownGetNoTries(t *testing.T) {
 	s := newTurns(monitored)
