@@ -196,7 +196,7 @@ func TestANameIsKeptForTheLongestYield(t *testing.T) {
 				time.Sleep(100*time.Millisecond - 1)
 				synctest.Wait()
 				require.Equal(t, c.kept, f.inUse("x"))
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				require.False(t, f.inUse("x"))
 			})

@@ -89,7 +89,7 @@ func TestAReentryDoesNotExtendALeaseThatMustEnd(t *testing.T) {
 			h, b := s.start()
 			time.Sleep(attempt/2 - 1)
 			s.reenter(h.A)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			until := h.TrustedUntil()
 			s.reenter(h.A)
 			b.sent("reenter 2 3s", "reenter 3 0s")

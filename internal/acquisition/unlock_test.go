@@ -16,7 +16,8 @@ import (
 func TestUnlockNeedsAContext(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()
-		require.ErrorIs(t, h.Unlock(nil), lockerr.ErrConfig) //nolint:staticcheck // on purpose
+		var missing context.Context
+		require.ErrorIs(t, h.Unlock(missing), lockerr.ErrConfig)
 		require.True(t, h.A.IsLive())
 		require.Empty(t, b.commands)
 	})

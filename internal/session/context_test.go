@@ -57,7 +57,8 @@ func (c asked) Value(key any) any {
 func TestAContextIsTriedOut(t *testing.T) {
 	require.NoError(t, CheckContext(t.Context()))
 	var wrong *lockerr.ConfigError
-	require.ErrorAs(t, CheckContext(nil), &wrong) //nolint:staticcheck // that is the test
+	var missing context.Context
+	require.ErrorAs(t, CheckContext(missing), &wrong)
 	require.Equal(t, "context", wrong.Setting)
 
 	c := asked{t.Context(), map[string]bool{}}
