@@ -45,8 +45,8 @@ func New(ctx context.Context, inner *acquisition.Hold) *Hold {
 // Name returns the name of the lock.
 func (h *Hold) Name() string { return h.grant().Name }
 
-// Acquisition returns the id under which Redis knows this grant: <client id>:<n>. Holds that
-// re-entered share it.
+// ID returns the id under which Redis knows this grant: <client id>:<n>. Holds that re-entered share
+// it.
 func (h *Hold) ID() string { return h.grant().ID }
 
 // Fence returns the number of this grant. It is larger than that of every earlier grant of the

@@ -138,7 +138,7 @@ func TestAWaiterAsksAgainAtTheFirstEndOfALease(t *testing.T) {
 	}
 }
 
-// Who has no limit to go by gets nothing wrong: an operator that looks at what is not there.
+// An operator who looks at a semaphore that is not there gets no false limit.
 func TestASemaphoreThatIsNotThereHasNoLimits(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		said := inspectPermits(t, b)

@@ -174,7 +174,7 @@ func (f *Manager) inUse(name string) bool {
 	return f.queues[name] != nil
 }
 
-// What is known of a name is kept for the longest yield after its last release.
+// The state of a name is kept for the longest yield after its last release.
 func TestANameIsKeptForTheLongestYield(t *testing.T) {
 	for name, c := range map[string]struct {
 		cluster bool

@@ -121,7 +121,7 @@ func (a *Acquisition) lossReason(r watchdog.Reason) string {
 	return "its lease could not be confirmed in time"
 }
 
-const goneReason = "redis has it no more: it expired, was removed or was taken over"
+const goneReason = "redis no longer has it: it expired, was removed or was taken over"
 
 // Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
 // ErrAlreadyReleased if the acquisition was released meanwhile, and a *LostError if it was lost.

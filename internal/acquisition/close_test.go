@@ -58,7 +58,7 @@ func closesMany(s *scene, n int, answer func(ctx context.Context, round int) err
 	err := acquisition.CloseAll(context.Background(), all)
 	require.Zero(s.t, s.session.Watchdog.Len(), "nothing is renewed any more")
 	for _, b := range backends {
-		b.told(0, 1)
+		b.notified(0, 1)
 	}
 	return r, backends, err
 }
@@ -167,7 +167,7 @@ func TestClosingNotifiesTheHoldsThatNobodyUnlocks(t *testing.T) {
 		s.log.are(t, otherDropped)
 		require.NoError(t, h.A.Close(context.Background()))
 		b.sent("reenter 2 3s", "reenter 3 3s", "release")
-		b.told(0, 1)
+		b.notified(0, 1)
 	})
 }
 
@@ -195,21 +195,21 @@ func TestClosingOvertakesAnUnlock(t *testing.T) {
 				synctest.Wait()
 				require.False(t, isClosed(lost), "its own Unlock ended it")
 				b.sent("release", "release")
-				b.told(0, 1)
+				b.notified(0, 1)
 			})
 		})
 	}
 }
 
-// What was lost before needs no release, and nobody unlocks it any more.
+// A lock that was lost before needs no release, and nobody unlocks it any more.
 func TestClosingEndsALostLock(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		s.renewal = gone
 		h, b := s.start()
 		<-h.Lost()
-		b.told(1, 0)
+		b.notified(1, 0)
 		require.NoError(t, h.A.Close(context.Background()))
-		b.told(1, 1)
+		b.notified(1, 1)
 		require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrLost)
 		require.Empty(t, b.commands)
 	})
@@ -229,7 +229,7 @@ func TestClosingWithAContextThatEndedSendsNothing(t *testing.T) {
 		require.ErrorIs(t, acquisition.CloseAll(ctx, all), context.Canceled)
 		for _, b := range backends {
 			require.Empty(t, b.commands)
-			b.told(0, 1)
+			b.notified(0, 1)
 		}
 	})
 }

@@ -35,13 +35,13 @@ func TestRedisGetsTheNumberOfHolds(t *testing.T) {
 			require.Error(t, ctx.Err(), "work ends before Redis is asked")
 			require.False(t, h.A.IsLive())
 			require.False(t, h.Trusted())
-			b.told(0, 0)
+			b.notified(0, 0)
 			return nil
 		}
-		b.told(0, 0)
+		b.notified(0, 0)
 		s.unlock(h)
 		b.sent("reenter 2 3s", "reenter 3 3s", "holds 2", "reenter 3 3s", "holds 2", "holds 1", "release")
-		b.told(0, 1)
+		b.notified(0, 1)
 		for _, ctx := range b.contexts {
 			require.Error(t, ctx.Err(), "a context ends with its command")
 		}
@@ -54,7 +54,7 @@ func TestRedisGetsTheNumberOfHolds(t *testing.T) {
 		require.ErrorIs(t, err, acquisition.ErrAlreadyReleased)
 		require.NoError(t, h.A.Close(context.Background()))
 		require.Len(t, b.commands, 7)
-		b.told(0, 1)
+		b.notified(0, 1)
 	})
 }
 
@@ -248,12 +248,12 @@ func TestACorrectionEndsWithTheLock(t *testing.T) {
 			require.ErrorIs(t, reenter(h)(), errAnswer)
 			time.Sleep(attempt / 2)
 			b.sent("reenter 2 3s", "holds 1")
-			b.told(0, 0)
+			b.notified(0, 0)
 		})
 	})
 }
 
-// Whoever waits for the command in flight returns when its context ends. A re-entry also returns
+// A call that waits for the command in flight returns when its context ends. A re-entry also returns
 // when the client closes.
 func TestACommandWaitsForTheOneInFlight(t *testing.T) {
 	inBubble(t, func(s *scene) {
@@ -322,7 +322,7 @@ func TestACommandThatCloseOvertakesSaysSo(t *testing.T) {
 				require.NotErrorIs(t, err, lockerr.ErrLost)
 				require.Len(t, b.commands, 3)
 				require.Equal(t, "release", b.commands[2])
-				b.told(0, 1)
+				b.notified(0, 1)
 			})
 		})
 	}

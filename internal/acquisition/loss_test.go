@@ -19,8 +19,8 @@ func TestALossSaysWhatEndedTheLease(t *testing.T) {
 		begin  func(s *scene)
 		reason string
 	}{
-		"Redis has it no more": {
-			func(s *scene) { s.renewal = gone }, "redis has it no more: it expired, was removed or was taken over",
+		"Redis no longer has it": {
+			func(s *scene) { s.renewal = gone }, "redis no longer has it: it expired, was removed or was taken over",
 		},
 		"a maximum hold time": {
 			func(s *scene) { s.settings.MaxHold = time.Second }, "its maximum hold time is over",
@@ -65,16 +65,16 @@ func requireLoss(s *scene, reason string) {
 	require.False(s.t, one.A.IsLive())
 	_, err := one.A.Reenter(context.Background(), acquisition.CallSite{})
 	require.Equal(s.t, error(lost), err)
-	b.told(1, 0)
+	b.notified(1, 0)
 	require.ErrorIs(s.t, three.Unlock(context.Background()), lockerr.ErrNotHeld)
 	for range 2 {
 		require.Equal(s.t, error(lost), one.Unlock(context.Background()))
-		b.told(1, 0)
+		b.notified(1, 0)
 	}
 	require.Equal(s.t, error(lost), two.Unlock(context.Background()))
-	b.told(1, 1)
+	b.notified(1, 1)
 	require.NoError(s.t, acquisition.CloseAll(context.Background(), []*acquisition.Acquisition{one.A}))
-	b.told(1, 1)
+	b.notified(1, 1)
 	require.Len(s.t, b.commands, before, "nothing is sent for a lost lock")
 	require.Zero(s.t, s.session.Watchdog.Len())
 }
@@ -100,10 +100,10 @@ func TestAServerThatDeniesTheLockEndsTheTrust(t *testing.T) {
 				require.False(t, h.Trusted())
 				require.False(t, h.A.TrustedUntil().After(time.Now()))
 				require.True(t, isClosed(h.Lost()))
-				b.told(1, 0)
+				b.notified(1, 0)
 				require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrLost)
 				_ = inner.Unlock(context.Background())
-				b.told(1, 1)
+				b.notified(1, 1)
 			})
 		})
 	}
@@ -115,11 +115,11 @@ func TestTheLossOfADroppedLockEndsIt(t *testing.T) {
 		inBubble(t, func(s *scene) {
 			h, b := s.start()
 			h.HandleCollected()
-			b.told(0, 0)
+			b.notified(0, 0)
 			b.answer = after(0, acquisition.ErrGone)
 			_, err := h.A.Reenter(context.Background(), acquisition.CallSite{})
 			require.ErrorIs(t, err, lockerr.ErrLost)
-			b.told(1, 1)
+			b.notified(1, 1)
 		})
 	})
 	t.Run("by time", func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTheLossOfADroppedLockEndsIt(t *testing.T) {
 			h, b := s.start()
 			h.HandleCollected()
 			time.Sleep(lease)
-			b.told(1, 1)
+			b.notified(1, 1)
 		})
 	})
 }
@@ -158,10 +158,10 @@ func TestALossEndsTheCommandInFlight(t *testing.T) {
 				require.Nil(t, again)
 				require.ErrorIs(t, err, c.kind)
 				require.ErrorIs(t, context.Cause(b.contexts[1]), lockerr.ErrLost)
-				b.told(1, 0)
+				b.notified(1, 0)
 				b.sent("reenter 2 3s", "reenter 3 3s")
 				_, _ = h.Unlock(context.Background()), inner.Unlock(context.Background())
-				b.told(1, 1)
+				b.notified(1, 1)
 			})
 		})
 	}

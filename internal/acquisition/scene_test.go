@@ -168,13 +168,13 @@ func (b *backend) sent(commands ...string) {
 	require.Equal(b.t, commands, b.commands)
 }
 
-// told asserts how often the backend was told of the loss and of the end.
-func (b *backend) told(lost, ended int) {
+// notified asserts how often the backend was notified of the loss and of the end.
+func (b *backend) notified(lost, ended int) {
 	b.t.Helper()
 	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	require.Equal(b.t, [2]int{lost, ended}, [2]int{b.lost, b.ended}, "times that the loss and the end were told")
+	require.Equal(b.t, [2]int{lost, ended}, [2]int{b.lost, b.ended}, "notifications of the loss and of the end")
 }
 
 // hang answers no command until its context ends.

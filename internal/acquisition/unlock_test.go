@@ -59,7 +59,7 @@ func unlockGivesUp(t *testing.T, times int) {
 		b.sent("reenter 2 3s", "holds 1")
 		s.unlock(inner)
 		b.sent("reenter 2 3s", "holds 1", "release")
-		b.told(0, 1)
+		b.notified(0, 1)
 	})
 }
 
@@ -162,12 +162,12 @@ func TestAReleaseThatFailedMayBeRepeated(t *testing.T) {
 		}
 		for range 2 {
 			require.ErrorIs(t, h.Unlock(context.Background()), errAnswer)
-			b.told(0, 1)
+			b.notified(0, 1)
 		}
 		s.unlock(h)
 		require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrNotHeld)
 		b.sent("release", "release", "release")
-		b.told(0, 1)
+		b.notified(0, 1)
 	})
 }
 
@@ -178,7 +178,7 @@ func TestAReleaseOfALockThatIsGoneIsALoss(t *testing.T) {
 		for range 2 {
 			require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrLost)
 			b.sent("release")
-			b.told(0, 1)
+			b.notified(0, 1)
 		}
 		require.True(t, isClosed(h.Lost()))
 	})
@@ -190,7 +190,7 @@ func TestTheAnswerToAReleaseTellsWhetherTheLockIsLost(t *testing.T) {
 		h, b := s.start()
 		b.answer = after(2*lease, nil)
 		require.NoError(t, h.Unlock(context.Background()))
-		b.told(0, 1)
+		b.notified(0, 1)
 	})
 }
 
@@ -230,7 +230,7 @@ func TestDroppedHoldsDoNotCount(t *testing.T) {
 		require.True(t, h.Trusted())
 		s.unlock(h)
 		h.HandleCollected()
-		b.told(0, 1)
+		b.notified(0, 1)
 		s.log.are(t, otherDropped)
 		require.True(t, isClosed(lost), "it ends with the lock, without an Unlock of its own")
 		require.NoError(t, h.A.Close(context.Background()))
@@ -245,12 +245,12 @@ func TestALockWhoseHoldsWereDroppedRunsOut(t *testing.T) {
 		two.HandleCollected()
 		h.HandleCollected()
 		s.log.are(t, otherDropped, lastDropped)
-		b.told(0, 0)
+		b.notified(0, 0)
 		<-one
-		b.told(1, 1)
+		b.notified(1, 1)
 		require.NoError(t, h.A.Close(context.Background()))
 		h.HandleCollected()
-		b.told(1, 1)
+		b.notified(1, 1)
 		s.log.are(t, otherDropped, lastDropped)
 		require.Len(t, b.commands, 1)
 	})
@@ -265,7 +265,7 @@ func TestAReentryResumesTheRenewalOfADroppedLock(t *testing.T) {
 		require.True(t, again.Trusted())
 		s.unlock(again)
 		b.sent("reenter 2 3s", "release")
-		b.told(0, 1)
+		b.notified(0, 1)
 	})
 }
 
@@ -275,9 +275,9 @@ func TestAHandleThatIsCollectedAfterTheLossEndsTheLock(t *testing.T) {
 		s.renewal = gone
 		h, b := s.start()
 		<-h.Lost()
-		b.told(1, 0)
+		b.notified(1, 0)
 		h.HandleCollected()
-		b.told(1, 1)
+		b.notified(1, 1)
 		s.log.are(t)
 	})
 }

@@ -116,6 +116,37 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 	})
 }
 
+// A comment whose first word is another name is left over from a rename.
+func TestDocCommentsBeginWithTheName(t *testing.T) {
+	begins := func(path, name string, doc *ast.CommentGroup) {
+		if doc == nil {
+			return
+		}
+		text := doc.Text()
+		for _, article := range []string{"A ", "An ", "The "} {
+			text = strings.TrimPrefix(text, article)
+		}
+		first := strings.TrimRight(strings.Fields(text + " .")[0], ",.:")
+		require.Contains(t, []string{name, name + "'s"}, first, path)
+	}
+	sources(t, func(path string, file *ast.File, _ *token.FileSet) {
+		for _, decl := range file.Decls {
+			switch d := decl.(type) {
+			case *ast.FuncDecl:
+				begins(path, d.Name.Name, d.Doc)
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if s, ok := spec.(*ast.TypeSpec); ok && len(d.Specs) == 1 {
+						begins(path, s.Name.Name, d.Doc)
+					} else if ok {
+						begins(path, s.Name.Name, s.Doc)
+					}
+				}
+			}
+		}
+	})
+}
+
 func receiverIsExported(f *ast.FuncDecl) bool {
 	expr := f.Recv.List[0].Type
 	if star, ok := expr.(*ast.StarExpr); ok {

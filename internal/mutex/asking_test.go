@@ -86,7 +86,7 @@ func TestAHolderOfAnotherClientEndsTheDoubt(t *testing.T) {
 	})
 }
 
-// What an unanswered request got stands for a lease. A request for a fresh grant ends before that.
+// A lock that an unanswered request got stands for a lease. A request for a fresh grant ends before that.
 // A re-entry asks for what the acquisition has already.
 func TestOnlyAFreshGrantHasAWindow(t *testing.T) {
 	asking(t, func(v *redistest.Virtual, c, _ *client) {

@@ -270,7 +270,7 @@ func TestAWaitIsEndedFromOutside(t *testing.T) {
 	})
 }
 
-// A wait callback may close the client. What the request has is then given up once.
+// A wait callback may close the client. The client then gives up once what the request has.
 func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		c := &visitor{}
@@ -293,7 +293,7 @@ func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
 	})
 }
 
-// A waiter is told about each change of its place, and of nothing else. An answer that was sent
+// A waiter is notified of each change of its place, and of nothing else. An answer that was sent
 // before the last one changes nothing.
 func TestANoticeTellsOfAChange(t *testing.T) {
 	places := []lua.QueueState{
@@ -307,15 +307,15 @@ func TestANoticeTellsOfAChange(t *testing.T) {
 		}
 		c := &visitor{}
 		c.joins = func(int, string) (session.Answer[lua.JoinReply], error) { return c.queued(places[0]), nil }
-		var told []lua.QueueState
+		var notified []lua.QueueState
 		_, err := c.wait(t, d, 19*time.Second, WaitOptions{OnChange: func(p lua.QueueState, _ bool) {
-			told = append(told, p)
+			notified = append(notified, p)
 			w := d.find(c.ids[0])
 			require.Equal(t, watchdog.Renewed, w.apply(lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, w.sent.Add(-1)))
 			require.Equal(t, watchdog.Unknown, w.apply(lua.HeartbeatReply{Status: lua.Busy}, time.Now()))
 		}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, places[:4], told)
+		require.Equal(t, places[:4], notified)
 	})
 }
 

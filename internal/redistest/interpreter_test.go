@@ -88,3 +88,19 @@ func TestAKeptServerKnowsWhatWasLoaded(t *testing.T) {
 		require.ErrorContains(t, rdb.Do(ctx, "EVALSHA", "x").Err(), "wrong number of arguments")
 	})
 }
+
+// PUBLISH is denied inside of scripts too, until that ends.
+func TestPublishMayBeDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		v.KeepLua(func() {})
+		rdb := v.Client()
+		publish := func() error { return rdb.Eval(ctx, "return redis.call('PUBLISH', 'c', 'm')", nil).Err() }
+		require.NoError(t, publish())
+		require.Zero(t, v.DenyPublish(true))
+		require.ErrorContains(t, publish(), "NOPERM")
+		require.ErrorContains(t, rdb.Publish(ctx, "c", "m").Err(), "NOPERM")
+		require.EqualValues(t, 2, v.DenyPublish(false))
+		require.NoError(t, publish())
+	})
+}

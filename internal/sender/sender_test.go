@@ -360,7 +360,8 @@ func TestAHookThatDoesNotReturnIsAnError(t *testing.T) {
 	}
 }
 
-// What a hook ends counts as sent no longer, and what waited for it is sent. All others count.
+// A worker that a hook ends no longer counts as sending, and the commands that waited for it are
+// sent. All others count.
 func TestAnEndedWorkerMakesRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const short = slowAfter / 4

@@ -160,7 +160,7 @@ func TestTheCauseOfACallNamesItsOwnLock(t *testing.T) {
 	}
 }
 
-// What an error of the library inside of a cause says is of another call. It is shown, and nothing
+// An error of the library inside of a cause belongs to another call. It is shown, and nothing
 // finds it. Errors of others are found.
 func TestACauseOfAnotherCallIsShownOnly(t *testing.T) {
 	end := func(cause error) error {

@@ -500,7 +500,7 @@ func TestHowLongAnAttemptGoesUnanswered(t *testing.T) {
 	}
 }
 
-// What failed attempts amount to depends on what each may have done, and on the server's last word.
+// The result of failed attempts depends on what each may have done, and on the server's last word.
 func TestWhatFailuresAmountTo(t *testing.T) {
 	type failed struct {
 		err    error

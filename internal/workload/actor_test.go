@@ -316,3 +316,50 @@ func TestUnitsAreTakenDown(t *testing.T) {
 	require.Equal(t, 3, w.Units)
 	require.Equal(t, r.History().Ops[0].Call, w.Call)
 }
+
+// slow gives each answer long after the end of the context.
+type slow struct{ *answers }
+
+func (s slow) Lock(ctx context.Context) (workload.Hold, error) {
+	h, err := s.answers.Lock(ctx)
+	if _, bounded := ctx.Deadline(); bounded {
+		<-ctx.Done()
+		time.Sleep(time.Second)
+	}
+	return slowHold{h}, err
+}
+
+type slowHold struct{ workload.Hold }
+
+func (slowHold) Context() context.Context { return context.Background() }
+
+func (h slowHold) Unlock(ctx context.Context) error {
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return h.Hold.Unlock(ctx)
+}
+
+// A call that outlasts its context is noticed. One whose context had ended before is not.
+func TestAnActorSaysWhichCallReturnedLate(t *testing.T) {
+	const limit = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		plan []workload.Step
+		says string
+	}{
+		"lock":          {[]workload.Step{{Verb: workload.Acquire, For: limit}, {Verb: workload.UnlockLate}}, "acquire"},
+		"unlock within": {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.UnlockWithin, For: limit}}, "unlock within"},
+		"unlock late":   {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.UnlockLate}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &workload.Actor{Lock: slow{&answers{trust: time.Hour}}, Recorder: history.InMemory(history.Since(time.Now()))}
+				a.Run(t.Context(), c.plan)
+				if c.says == "" {
+					require.NoError(t, a.Late())
+					return
+				}
+				require.ErrorContains(t, a.Late(), c.says+" returned 1s after the end of its context")
+			})
+		})
+	}
+}
