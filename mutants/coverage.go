@@ -126,7 +126,7 @@ func (p *product) measurePackage(dir string, known, now *coverage) error {
 	}
 	defer os.RemoveAll(tmp)
 	binary := filepath.Join(tmp, "tests")
-	if err := p.build(dir, binary, "-cover", "-coverpkg="+strings.Join(p.importPaths(), ",")); err != nil {
+	if err := p.build(dir, binary, "", "-cover", "-coverpkg="+strings.Join(p.importPaths(), ",")); err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "measuring %d tests of %s\n", len(missing), dir)
@@ -147,11 +147,11 @@ func (p *product) importPaths() (paths []string) {
 	return paths
 }
 
-// build compiles the tests of one package.
-func (p *product) build(dir, binary string, args ...string) error {
+// build compiles the tests of one package. The cache is a setting of branchBuildCache, or empty.
+func (p *product) build(dir, binary, cache string, args ...string) error {
 	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, args...)
 	cmd := exec.Command("go", append(args, importable(dir))...)
-	cmd.Dir = p.root
+	cmd.Dir, cmd.Env = p.root, withSetting(cache)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go test -c %s: %w\n%s", importable(dir), err, out)
 	}

@@ -150,7 +150,7 @@ func (g *generator) plant(sample []change) (err error) {
 	g.overlay, err = layOver(g.product.root, files, g.dir)
 	for _, pkg := range g.product.testedPackages() {
 		g.builds[pkg] = sync.OnceValue(func() error {
-			return g.product.build(pkg, binaryIn(g.dir, pkg), "-overlay", g.overlay)
+			return g.product.build(pkg, binaryIn(g.dir, pkg), "", "-overlay", g.overlay)
 		})
 	}
 	return err

@@ -22,18 +22,16 @@ type result struct {
 	fault  string   // why there is no result: no build, a time-out, no test
 }
 
-// goTest runs the tests of one package that match, with a changed tree. If the tests did not build,
-// did not end, or do not exist, that is no failure of a test.
-func goTest(root string, t test, overlay string) result {
+// goTest runs the tests of one package that match. A changed tree comes with args, and with a setting
+// of its build cache. If the tests did not build, did not end, or do not exist, that is no failure of
+// a test.
+func goTest(root string, t test, cache string, args ...string) result {
 	const hung, patience = "100s", 5 * time.Minute // building counts for patience
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	args := []string{"test", "-json", "-count=1", "-vet=off", "-timeout", hung, "-run", t.pattern}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
-	}
+	args = append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", hung, "-run", t.pattern}, args...)
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
-	cmd.Dir = root
+	cmd.Dir, cmd.Env = root, withSetting(cache)
 	out, err := cmd.Output()
 	r := read(out)
 	switch {

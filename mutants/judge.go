@@ -81,12 +81,16 @@ func (g *generator) place(c *change) (site, error) {
 		return site{}, err
 	}
 	overlay, err := layOver(g.product.root, map[string]string{c.path: c.apply(string(src))}, dir)
+	if err != nil {
+		return site{}, err
+	}
+	cache, err := branchBuildCache(dir)
 	build := func(pkg string) error {
 		binary := binaryIn(dir, pkg)
 		if _, err := os.Stat(binary); err == nil {
 			return nil
 		}
-		return g.product.build(pkg, binary, "-overlay", overlay)
+		return g.product.build(pkg, binary, cache, "-overlay", overlay)
 	}
 	return site{dir, chosenBy + "=0", build, func() { _ = os.RemoveAll(dir) }}, err
 }

@@ -22,18 +22,26 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "with -generate: show the mutants and run nothing")
 	flag.DurationVar(&o.longest, "longest", 10*time.Second, "with -generate: leave out tests that take longer")
 	flag.Parse()
-	root, err := os.Getwd()
-	switch {
-	case err != nil:
-	case *generated:
-		err = generate(root, o)
-	default:
-		err = run(root, flag.Arg(0))
-	}
-	if err != nil {
+	if err := runOrGenerate(*generated, o, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func runOrGenerate(generated bool, o options, pattern string) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	removeCache, err := ownBuildCache()
+	if err != nil {
+		return err
+	}
+	defer removeCache()
+	if generated {
+		return generate(root, o)
+	}
+	return run(root, pattern)
 }
 
 // run tests every mutant of the tree with pattern in its name.
@@ -135,9 +143,13 @@ func plant(root string, m mutant) []row {
 	if err != nil {
 		return []row{{false, err.Error()}}
 	}
+	cache, err := branchBuildCache(dir)
+	if err != nil {
+		return []row{{false, err.Error()}}
+	}
 	var rows []row
 	for _, t := range m.tests {
-		switch r := goTest(root, t, overlay); {
+		switch r := goTest(root, t, cache, "-overlay", overlay); {
 		case r.fault != "":
 			rows = append(rows, row{false, fmt.Sprint(t.pkg, " ", t.pattern, ": ", r.fault)})
 		case r.passed:
@@ -149,8 +161,7 @@ func plant(root string, m mutant) []row {
 	return rows
 }
 
-// inOrder runs do for maxParallelReleases items at a time, and yields the results in the order of
-// the items.
+// inOrder runs do for atOnce items at a time, and yields the results in the order of the items.
 func inOrder[T, R any](atOnce int, items []T, do func(T) R) iter.Seq2[int, R] {
 	results := make([]chan R, len(items))
 	for i := range results {
