@@ -1,40 +1,37 @@
 package main
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
-// ownBuildCache makes go build into a cache of this command alone, which remove deletes. The go
-// command keeps what it built for days, and a mutant's packages are of no use after its tests: in
-// the user's cache, every run would leave some tens of gigabytes.
-func ownBuildCache() (remove func(), err error) {
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return nil, fmt.Errorf("build cache: %w", err)
-	}
-	return func() { _ = os.RemoveAll(dir) }, os.Setenv("GOCACHE", dir)
-}
+// buildCache is the directory in which go keeps what it builds. The go command keeps that for days,
+// and a mutant's packages are of no use after its tests: in the user's cache, every run would leave
+// some tens of gigabytes. Empty stands for the user's cache.
+var buildCache string
 
-// withSetting is the environment with one setting more, or with none.
-func withSetting(setting string) []string {
-	if setting == "" {
-		return nil
+// ownBuildCache makes go build into a cache of this command alone, which remove deletes.
+func ownBuildCache() (remove func(), err error) {
+	if buildCache, err = os.MkdirTemp("", "mutants"); err != nil {
+		return nil, err
 	}
-	return append(os.Environ(), setting)
+	return func() { _ = os.RemoveAll(buildCache) }, os.Setenv("GOCACHE", buildCache)
 }
 
 // branchBuildCache makes a copy of the build cache in dir, for the builds of one mutant. The copy
-// has hard links to the files, so that it takes no room. It returns the setting that go reads.
+// has hard links to the files, so it takes no room. It returns the setting that go reads, which is
+// empty for the user's cache.
 func branchBuildCache(dir string) (env string, err error) {
-	from, to := os.Getenv("GOCACHE"), filepath.Join(dir, "go-build")
-	err = filepath.WalkDir(from, func(name string, d fs.DirEntry, err error) error {
+	if buildCache == "" {
+		return "", nil
+	}
+	to := filepath.Join(dir, "go-build")
+	err = filepath.WalkDir(buildCache, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(from, name)
+		rel, err := filepath.Rel(buildCache, name)
 		if err != nil {
 			return err
 		}
@@ -44,4 +41,12 @@ func branchBuildCache(dir string) (env string, err error) {
 		return os.Link(name, filepath.Join(to, rel))
 	})
 	return "GOCACHE=" + to, err
+}
+
+// withSetting is the environment with one setting more, or with none.
+func withSetting(setting string) []string {
+	if setting == "" {
+		return nil
+	}
+	return append(os.Environ(), setting)
 }

@@ -8,7 +8,8 @@ import (
 
 func TestBranchBuildCache_LeavesTheCacheAlone(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
-	t.Setenv("GOCACHE", cache)
+	buildCache = cache
+	t.Cleanup(func() { buildCache = "" })
 	if err := os.MkdirAll(filepath.Join(cache, "ab"), 0o700); err != nil {
 		t.Fatal(err)
 	}
