@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -282,54 +283,107 @@ func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
 	})
 }
 
-func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
-	files, err := fs.Glob(sources, "include/*.lua")
+// includeFile is one file of lua/include: its functions, and the files that it includes.
+type includeFile struct {
+	includes []string
+	code     map[string]string // by the name of what it declares
+}
+
+var topicLine = regexp.MustCompile(`^(\w+): [a-z].*\.$`)
+
+func includeFiles(t *testing.T) map[string]includeFile {
+	t.Helper()
+	paths, err := fs.Glob(sources, "include/*.lua")
 	require.NoError(t, err)
-	functions, reached := map[string]string{}, map[string]bool{}
-	for _, file := range files {
+	files := map[string]includeFile{}
+	for _, file := range paths {
 		text, err := sources.ReadFile(file)
 		require.NoError(t, err)
 		name := strings.TrimSuffix(path.Base(file), ".lua")
-		comment, code := split(string(text))
-		require.NotEmpty(t, comment, file)
-		require.LessOrEqual(t, strings.Count(code, "\n"), 25, file)
-		chunk, err := parse.Parse(strings.NewReader(code), file)
-		require.NoError(t, err)
-		require.Len(t, chunk, 1, "%s is one function", file)
-		f, ok := chunk[0].(*ast.LocalAssignStmt)
-		require.True(t, ok, file)
-		require.Equal(t, []string{name}, f.Names, file)
-		functions[name] = code
+		comment, _ := split(string(text))
+		m := topicLine.FindStringSubmatch(strings.Join(comment, "\n"))
+		if i := slices.IndexFunc(comment, func(line string) bool { return strings.HasPrefix(line, "include ") }); i > 0 {
+			m = topicLine.FindStringSubmatch(strings.Join(comment[:i], " "))
+		}
+		require.NotNil(t, m, "%s begins with its topic", file)
+		require.Equal(t, name, m[1], file)
+
+		f := includeFile{code: map[string]string{}}
+		var l library
+		for _, part := range splitAtIncludes(string(text)) {
+			f.includes = append(f.includes, part.includes...)
+			require.NoError(t, l.declare(part.code))
+		}
+		for _, d := range l.declarations {
+			require.LessOrEqual(t, strings.Count(d.code, "\n"), 25, "%s %s", file, d.name)
+			f.code[d.name] = d.code
+		}
+		files[name] = f
 	}
-	calls := func(code, name string) bool {
-		return regexp.MustCompile(`\b` + name + `[(.]`).MatchString(code)
+	return files
+}
+
+func uses(code, name string) bool { return regexp.MustCompile(`\b` + name + `\b`).MatchString(code) }
+
+// usesOf returns the files that declare what code uses.
+func usesOf(code string, files map[string]includeFile) (names []string) {
+	for name, file := range files {
+		for declared := range file.code {
+			if uses(code, declared) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func TestScriptsAndIncludesNameTheFilesThatTheyUse(t *testing.T) {
+	files := includeFiles(t)
+	for name, file := range files {
+		code := strings.Join(slices.Collect(maps.Values(file.code)), "")
+		others := maps.Clone(files)
+		delete(others, name)
+		require.ElementsMatch(t, usesOf(code, others), file.includes, name)
 	}
 	eachScript(t, func(t *testing.T, _, text string) {
-		_, body := split(text)
-		includes := includesOf(text)
-		for i, name := range includes {
-			require.Contains(t, functions, name)
-			require.NotContains(t, includes[:i], name, "included twice")
-			reached[name] = true
-			needed := calls(body, name)
-			for _, other := range includes {
-				needed = needed || other != name && calls(functions[other], name)
+		var named []string
+		for _, part := range splitAtIncludes(text) {
+			used := usesOf(withoutComments(part.code), files)
+			for _, include := range part.includes {
+				require.NotContains(t, named, include, "included twice")
+				require.Contains(t, used, include, "included and not used before the next includes")
 			}
-			require.True(t, needed, "%s is included and not used", name)
-			for other := range functions {
-				if other != name && calls(functions[name], other) {
-					require.Contains(t, includes[:i], other, "%s needs it", name)
-				}
-			}
-		}
-		for name := range functions {
-			if calls(body, name) {
-				require.Contains(t, includes, name)
-			}
+			named = append(named, part.includes...)
+			require.Subset(t, named, used)
 		}
 	})
-	for name := range functions {
-		require.True(t, reached[name], "%s: included by no script", name)
+}
+
+func TestEveryFunctionOfTheIncludesIsInAScriptOnceAndBehindWhatItUses(t *testing.T) {
+	reached := map[string]bool{}
+	files := includeFiles(t)
+	for name := range allScripts {
+		body, err := assemble(name + ".lua")
+		require.NoError(t, err)
+		for file, include := range files {
+			for declared, code := range include.code {
+				at := strings.Index(body, code)
+				if at < 0 {
+					require.False(t, uses(body, declared), "%s uses %s and lacks it", name, declared)
+					continue
+				}
+				reached[declared] = true
+				require.Equal(t, 1, strings.Count(body, code), "%s in %s", declared, name)
+				require.False(t, uses(body[:at], declared), "%s uses %s of %s before it is there", name, declared, file)
+				require.True(t, uses(body[at+len(code):], declared), "%s has %s and does not use it", name, declared)
+			}
+		}
+	}
+	for file, include := range files {
+		for declared := range include.code {
+			require.True(t, reached[declared], "no script uses %s of %s", declared, file)
+		}
 	}
 }
 
@@ -338,7 +392,7 @@ func TestIncludesExistAreUsedAndComeBeforeTheirUse(t *testing.T) {
 func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 	for name, common := range map[string]string{
 		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif mine == 1 and not is_queue then\n",
-		"semaphore/acquire": "\nif alone and limit == said and not entries[1] and units <= limit then\n",
+		"semaphore/acquire": "\nif alone and limit == requested and not entries[1] and units <= limit then\n",
 		"semaphore/release": "\nif units > 0 and entries and not entries[3] and not is_queue then\n",
 	} {
 		body, err := assemble(name + ".lua")
@@ -351,10 +405,13 @@ func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 }
 
 func TestAnIncludeThatIsMissingIsAnError(t *testing.T) {
-	require.Equal(t, []string{"a", "b", "c"}, includesOf("-- x: y.\n-- include a b\n-- include c\ncode\n"))
-	require.Empty(t, includesOf("-- x: y.\n"))
+	require.Equal(t, []section{{code: "-- x: y.\n"}, {includes: []string{"a", "b"}}, {includes: []string{"c"}, code: "code\n"}},
+		splitAtIncludes("-- x: y.\n-- include a b\n-- include c\ncode\n"))
 	_, err := assemble("mutex/none.lua")
 	require.ErrorIs(t, err, fs.ErrNotExist)
+	var l library
+	require.ErrorIs(t, l.add("none"), fs.ErrNotExist)
+	require.ErrorContains(t, l.declare("return 1\n"), "declares nothing")
 }
 
 func TestCommentsAreNotSent(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha1" //nolint:gosec // the script cache of Redis is keyed by SHA-1
 	"embed"
 	"encoding/hex"
-	"fmt"
 	"path"
 	"strings"
 	"sync"
@@ -16,7 +15,7 @@ import (
 //go:embed mutex/*.lua fair/*.lua semaphore/*.lua include/*.lua
 var sources embed.FS
 
-// script is one Lua file with its includes, as it is sent.
+// script is one Lua file with the functions of its includes, as it is sent.
 type script struct {
 	name string
 	// load is lazy: hashing in a package variable would panic at import in a
@@ -107,43 +106,3 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 	}
 	return known
 })
-
-// assemble puts the includes of a script where it names them, and drops the
-// comments, which the server has no use for.
-func assemble(name string) (string, error) {
-	text, err := sources.ReadFile(name)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	for line := range strings.Lines(string(text)) {
-		for _, include := range includesOf(line) {
-			part, err := sources.ReadFile(path.Join("include", include+".lua"))
-			if err != nil {
-				return "", fmt.Errorf("%s: %w", name, err)
-			}
-			writeCode(&b, string(part))
-		}
-		writeCode(&b, line)
-	}
-	return b.String(), nil
-}
-
-func includesOf(text string) (includes []string) {
-	for line := range strings.Lines(text) {
-		if names, ok := strings.CutPrefix(line, "-- include "); ok {
-			includes = append(includes, strings.Fields(names)...)
-		}
-	}
-	return includes
-}
-
-func writeCode(b *strings.Builder, text string) {
-	for line := range strings.Lines(text) {
-		code := strings.TrimSpace(line)
-		if code != "" && !strings.HasPrefix(code, "--") {
-			b.WriteString(code)
-			b.WriteByte('\n')
-		}
-	}
-}

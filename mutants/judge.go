@@ -142,14 +142,13 @@ func (p *product) regionsOf(c *change) ([]region, error) {
 	return p.functionsSending(scripts)
 }
 
-// scriptsWith returns the scripts that are the given Lua file, or that include it. It names them as
-// the code does: "mutex/acquire.lua".
+// scriptsWith returns the scripts that are the given Lua file, or that include it, be it through
+// another include. It names them as the code does: "mutex/acquire.lua".
 func (p *product) scriptsWith(name string) ([]string, error) {
 	dir := path.Dir(path.Dir(name))
 	if path.Base(path.Dir(name)) != "include" {
 		return []string{strings.TrimPrefix(name, dir+"/")}, nil
 	}
-	include := strings.TrimSuffix(path.Base(name), ".lua")
 	files, err := filepath.Glob(filepath.Join(p.root, dir, "*", "*.lua"))
 	if err != nil {
 		return nil, err
@@ -160,13 +159,26 @@ func (p *product) scriptsWith(name string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for line := range strings.Lines(string(text)) {
-			if names, ok := strings.CutPrefix(line, "-- include "); ok && slices.Contains(strings.Fields(names), include) {
-				scripts = append(scripts, path.Join(path.Base(filepath.Dir(file)), filepath.Base(file)))
-			}
+		if !includes(string(text), strings.TrimSuffix(path.Base(name), ".lua")) {
+			continue
+		}
+		more, err := p.scriptsWith(p.relative(file))
+		if err != nil {
+			return nil, err
+		}
+		scripts = append(scripts, more...)
+	}
+	slices.Sort(scripts)
+	return slices.Compact(scripts), nil
+}
+
+func includes(text, include string) bool {
+	for line := range strings.Lines(text) {
+		if names, ok := strings.CutPrefix(line, "-- include "); ok && slices.Contains(strings.Fields(names), include) {
+			return true
 		}
 	}
-	return scripts, nil
+	return false
 }
 
 // functionsSending finds the functions of Go that use the variable of a script:

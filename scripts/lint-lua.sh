@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # lint-lua.sh: runs luacheck on the Redis scripts, and allows each script only the names that it may
-# know. A script is sent with the includes that its header names before its body. So the functions of
-# the includes look like undefined globals in the script, and like unused ones in the include. With
-# a list of names for each file, luacheck still finds a function that is used but not included.
+# know. A script is sent with the functions of the files that it includes. So these functions look
+# like undefined globals in the script, and like unused ones in the include. With a list of names for
+# each file, luacheck still finds a function that is used but not included.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,19 +17,25 @@ check() { # FILE OPTIONS...
 		sed '/^$/d; /^Total:/d' || failed=1
 }
 
-# An include has the name of its file. It may use other includes, which its scripts must name before
-# it. The tests of package lua check that order.
-names=()
-for include in lua/include/*.lua; do
-	[ -e "$include" ] && names+=("$(basename "$include" .lua)")
-done
+# included prints the names that a file gets from its includes, and from theirs.
+included() { # FILE
+	local include
+	for include in $(sed -n 's/^-- include //p' "$1"); do
+		declared "lua/include/$include.lua"
+		included "lua/include/$include.lua"
+	done
+}
+
+declared() { # FILE
+	sed -nE 's/^local (function )?([a-z_]+).*/\2/p' "$1"
+}
 
 while IFS= read -r file; do
+	options=()
+	for name in $(included "$file" | sort -u | grep -vx budget); do options+=("$name"); done
 	if [[ $file == ./lua/include/* ]]; then
-		check "$file" ${names[@]+"${names[@]}"} --ignore "211/$(basename "$file" .lua)"
-	else
-		read -ra includes < <(sed -n 's/^-- include //p' "$file" | tr '\n' ' ') || true
-		check "$file" ${includes[@]+"${includes[@]}"} # bash 3.2 takes an empty array for an unset one
+		for name in $(declared "$file"); do options+=(--ignore "211/$name"); done
 	fi
+	check "$file" ${options[@]+"${options[@]}"} # bash 3.2 takes an empty array for an unset one
 done < <(find . -name '.?*' -prune -o -name '*.lua' -print | sort)
 exit "$failed"

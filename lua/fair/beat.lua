@@ -1,4 +1,4 @@
--- beat: note that waiters live, and tell each how it stands. Many locks of one slot.
+-- beat: renew the heartbeats of waiters, and report the state of each. Many locks of one slot.
 --
 -- KEYS[4i-3]  hash    <name>                        acquisition, holds
 -- KEYS[4i-2]  string  redisson_lock_token:{name}    the last fence given out
@@ -8,13 +8,13 @@
 -- ARGV[1]    int      ms  how long the fence is kept after its last use; 0 for ever
 -- ARGV[2]    channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 -- ARGV[3]    int      -   1: a waiter that was granted the lock takes it
--- ARGV[i+3]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[i+3]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
 --
 -- Returns
 --   {answer, ...}         one for each waiter:
 --   {1, fence}            has the lock; for its whole lease, if it takes it, else for as long
 --                         as before: nobody keeps a lock by beats alone
---   {2, place, length, ttl_ms, holder, about, fence}
+--   {2, place, length, ttl_ms, holder, description, fence}
 --                         queued, as in join; no holder, and 0 for ttl_ms: beat again at once
 --   {0}                   neither has the lock nor is queued
 --   {3}                   was removed from the queue by an operator
@@ -26,9 +26,7 @@
 --             server that takes writes says that one is not there.
 -- Twice       a copy sets one heartbeat or lease from its arrival.
 -- Cost        one round trip, O(waiters log n), and the budget of one call, for all locks.
--- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence
--- include bad_fence take_fence keep_grant write_grant queue_waiter queue_length queue_clip queue_grace
--- include queue_remove queue_bury queue_head queue_beat queue_note queue_tell grant_next
+-- include clock errors budget fence holder grant queue heartbeat head queue_grant
 
 local keep_ms, prefix, take = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local now_us = server_time_us()
@@ -44,39 +42,39 @@ local function read(at)
   if refused then
     return {refused = refused}
   end
-  local holder, holds, about = holder_of(fields)
+  local holder, holds, description = holder_of(fields)
   local fence = last_fence(stored)
   refused = not holds and not_mutex() or not fence and bad_fence()
-  return {refused = refused, holder = holder, about = about, fence = fence, length = length}
+  return {refused = refused, holder = holder, description = description, fence = fence, length = length}
 end
 
--- Notes that a waiter lives: all of them, before anybody is taken for dead or granted.
+-- Renews the heartbeat of a waiter: of all, before any counts as expired or is granted.
 local function note(at, member)
   local lock = locks[KEYS[at + 1]] or read(at)
   locks[KEYS[at + 1]] = lock
   if lock.refused then
     return {-1}
   end
-  local acquisition, _, heartbeat_ms, lease_ms = queue_waiter(member)
+  local acquisition, _, heartbeat_ms, lease_ms = parse_waiter(member)
   if lock.holder == acquisition then
     lock.fence, lock.refused = keep_grant(at, take and lease_ms or 0, lock.fence, now_us, keep_ms)
     return lock.refused and {-1} or {1, lock.fence}
   end
-  return queue_note(at, member, heartbeat_ms, now_ms, lock)
+  return renew_heartbeat(at, member, heartbeat_ms, now_ms, lock)
 end
 
--- Drops the dead, and gives the lock, if it is free, to the first that lives. Length and ranks
+-- Drops expired waiters, and grants the lock, if it is free, to the first one. Length and ranks
 -- of before hold unless somebody left the queue by that.
 local function judge(at)
   local lock = locks[KEYS[at + 1]]
   local free, left = not lock.holder, budget.left
   lock.judged = true
-  local more = queue_bury(at, now_ms, lock.grace_ms) or lock.more
+  local more = drop_expired(at, now_ms, lock.grace_ms) or lock.more
   if free and not more then
     local grant
-    grant, lock.refused = grant_next(at, now_us, lock.grace_ms, keep_ms, prefix)
+    grant, lock.refused = grant_first(at, now_us, lock.grace_ms, keep_ms, prefix)
     if grant then
-      lock.holder, lock.about, lock.fence = grant.acquisition, grant.about, grant.fence
+      lock.holder, lock.description, lock.fence = grant.acquisition, grant.description, grant.fence
     end
   end
   if free or budget.left < left then
@@ -85,7 +83,7 @@ local function judge(at)
 end
 
 local function place(at, member)
-  local acquisition, _, _, lease_ms = queue_waiter(member)
+  local acquisition, _, _, lease_ms = parse_waiter(member)
   local lock = locks[KEYS[at + 1]]
   if lock.refused then
     return {-1}
@@ -104,7 +102,7 @@ local function place(at, member)
   if not rank then
     return {0}
   end
-  return {2, rank + 1, length, ttl_ms, lock.holder or '', lock.about, lock.fence}
+  return {2, rank + 1, length, ttl_ms, lock.holder or '', lock.description, lock.fence}
 end
 
 local answers, why = {}, nil

@@ -16,7 +16,7 @@
 --             that it is not in a part.
 -- Twice       the same.
 -- Cost        one round trip, O(log n + looked at).
--- include refusal is_other_type writes_refused queue_waiter queue_length queue_page
+-- include errors queue
 
 local acquisition, behind, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -26,7 +26,7 @@ if refused then
 end
 local page = queue_page(-2, 0, behind, most)
 for i = 1, #page, 2 do
-  if queue_waiter(page[i]) == acquisition then
+  if parse_waiter(page[i]) == acquisition then
     return {1, page[i]}
   end
 end

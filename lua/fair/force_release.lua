@@ -6,27 +6,25 @@
 -- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
 --
 -- ARGV[1]  string   -   the acquisition that is expected to have it; empty for any
--- ARGV[2]  channel  -   redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[2]  channel  -   redisson_lock__channel:{name}, gets "0" when the lock is free
 -- ARGV[3]  int      ms  how long the fence is kept after its last use; 0 for ever
 -- ARGV[4]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 -- ARGV[5]  int      -   1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
 --   {1, holder, more}  free now, or the next one's; this acquisition had it
---   {0, more}          nobody had it; for both, more is 1 when there were more dead waiters than
+--   {0, more}          nobody had it; for both, more is 1 when there were more expired waiters than
 --                      one call drops: call again, with the same acquisition
 --   {-1, holder}       another than the expected one has it: nothing changed
 --   error WRONGTYPE    the key is no mutex: nothing changed
 --
 -- Guarantees  the victim's next renewal finds its lock gone; the next waiter, or those who
---             wait without a queue, are told; only a server that takes writes says that nobody
+--             wait without a queue, are notified; only a server that takes writes says that nobody
 --             or another had it.
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
 --             has the lock then. A free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence
--- include bad_fence take_fence write_grant queue_waiter queue_length queue_clip queue_grace queue_remove
--- include queue_bury queue_head queue_tell grant_next tell_free pass_on
+-- include errors holder queue queue_grant
 
 local expected, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local in_cluster = tonumber(ARGV[5])
@@ -48,7 +46,7 @@ if refused then
   return refused
 end
 local length, unreadable = queue_length(0)
-local _, more = pass_on(0, holder, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
+local _, more = grant_or_notify(0, holder, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
 if holder then
   return {1, holder, more}
 end

@@ -5,7 +5,7 @@
 -- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
 -- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
 -- ARGV[2]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
 -- ARGV[3]  int      us  void after, server time
 -- ARGV[4]  int      ms  how long the fence is kept after its last use; 0 for ever
@@ -13,10 +13,10 @@
 --
 -- Returns
 --   {1, fence, now_us}    held by this waiter's acquisition now
---   {2, place, length, ttl_ms, holder, about, fence, ticket, now_us}
+--   {2, place, length, ttl_ms, holder, description, fence, ticket, now_us}
 --                         queued; held by another, who got it under that fence, for ttl_ms
---                         more; below 0: without end; no holder: the dead are being dropped
---   {0, place, length, ttl_ms, holder, about, fence, now_us}
+--                         more; below 0: without end; no holder: expired waiters are being dropped
+--   {0, place, length, ttl_ms, holder, description, fence, now_us}
 --                         not queued, as was asked: the place it would have had
 --   {-2, now_us}          arrived after its end: nothing changed
 --   error WRONGTYPE       the key is no mutex: not queued
@@ -27,7 +27,7 @@
 -- Twice       a copy finds its own acquisition or its own place; after both are gone it
 --             queues what nobody waits for, for a heartbeat, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal last_fence bad_fence take_fence write_grant queue_waiter
+-- include clock fence grant queue
 
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
@@ -38,17 +38,16 @@ if now_us > void_after_us then
 end
 
 -- Most often nobody has the lock, and nobody stands in its queue.
-local acquisition, _, _, lease_ms, about = queue_waiter(member)
+local acquisition, _, _, lease_ms, description = parse_waiter(member)
 local present = redis.pcall('EXISTS', KEYS[1], KEYS[3], KEYS[4])
 if present == 0 then
   local fence, refused = take_fence(0, now_us, keep_ms)
-  refused = refused or write_grant(0, acquisition, about, lease_ms)
+  refused = refused or write_grant(0, acquisition, description, lease_ms)
   return refused or {1, fence, now_us}
 end
 
 -- The server makes each function anew in each call, so the other cases have theirs from here on.
--- include budget holder_of not_mutex keep_grant queue_length queue_clip queue_grace queue_remove queue_bury
--- include queue_head queue_beat queue_join queue_tell grant_next
+-- include errors holder grace heartbeat head queue_grant
 
 local fields, stored = redis.pcall('HGETALL', KEYS[1]), redis.pcall('GET', KEYS[2])
 -- Where only the lock is there, nobody stands in the queue, and nothing of it needs to be read.
@@ -60,7 +59,7 @@ local refused = refusal(fields) or refusal(stored) or unreadable
 if refused then
   return refused
 end
-local holder, holds, holder_about = holder_of(fields)
+local holder, holds, holder_description = holder_of(fields)
 if not holds then
   return not_mutex()
 end
@@ -76,36 +75,36 @@ end
 local now_ms = math.floor(now_us / 1000)
 local grace_ms, more = 0, false
 if not alone then
-  grace_ms, more = queue_grace(0, now_ms)
-  more = queue_bury(0, now_ms, grace_ms) or more
+  grace_ms, more = grace_end(0, now_ms)
+  more = drop_expired(0, now_ms, grace_ms) or more
 end
 local ttl_ms = holder and redis.call('PTTL', KEYS[1]) or 0
 if not holder then
   local first
   if not more then
-    first, _, more = queue_head(0, now_ms, grace_ms)
+    first, _, more = first_waiter(0, now_ms, grace_ms)
   end
   if first == member or not first and not more then
     fence, refused = take_fence(0, now_us, keep_ms)
-    refused = refused or write_grant(0, acquisition, about, lease_ms)
-      or first and queue_remove(0, {member})
+    refused = refused or write_grant(0, acquisition, description, lease_ms)
+      or first and remove_waiters(0, {member})
     return refused or {1, fence, now_us}
   end
   local grant = false
   if not more then
-    grant, refused = grant_next(0, now_us, grace_ms, keep_ms, prefix)
+    grant, refused = grant_first(0, now_us, grace_ms, keep_ms, prefix)
   end
   if refused then
     return refused
   end
   if grant then
-    holder, holder_about, ttl_ms, fence = grant.acquisition, grant.about, grant.ttl_ms, grant.fence
+    holder, holder_description, ttl_ms, fence = grant.acquisition, grant.description, grant.ttl_ms, grant.fence
   end
 end
 
 local rank, length = false, 0
 if ticket >= 0 then
-  ticket, refused = queue_join(0, member, ticket, now_us, alone)
+  ticket, refused = join_queue(0, member, ticket, now_us, alone)
   if refused then
     return refused
   end
@@ -115,6 +114,6 @@ if not alone then
   rank, length = redis.call('ZRANK', KEYS[3], member), redis.call('ZCARD', KEYS[3])
 end
 if rank then
-  return {2, rank + 1, length, ttl_ms, holder or '', holder_about, fence, ticket, now_us}
+  return {2, rank + 1, length, ttl_ms, holder or '', holder_description, fence, ticket, now_us}
 end
-return {0, length + 1, length, ttl_ms, holder or '', holder_about, fence, now_us}
+return {0, length + 1, length, ttl_ms, holder or '', holder_description, fence, now_us}

@@ -5,30 +5,33 @@
 -- KEYS[3]  zset    redlatch:queue:{name}         waiter -> ticket
 -- KEYS[4]  zset    redlatch:alive:{name}         waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
--- ARGV[2]  channel  -   redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
+-- ARGV[2]  channel  -   redisson_lock__channel:{name}, gets "0" when the lock is free
 -- ARGV[3]  int      ms  how long the fence is kept after its last use; 0 for ever
 -- ARGV[4]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 -- ARGV[5]  int      -   1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
---   {1, heard, more}    the lock was its own and is free, or the next one's; that many were told;
---                       -1 if none may be told
---   {2, heard, more}    its place in the queue was given up
---   {0, heard, more}    it had neither; for all three, more is 1 when the lock is free and there
---                       were more dead waiters than one call drops: call again
+--   {1, receivers, more}
+--                       the lock was its own and is free, or the next one's; that many were notified,
+--                       -1 if the user may not publish
+--   {2, receivers, more}
+--                       its place in the queue was given up
+--   {0, receivers, more}
+--                       it had neither; for all three, more is 1 when the lock is free and there
+--                       were more expired waiters than one call drops: call again
 --
 -- Guarantees  never touches another acquisition; frees the lock also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include refusal is_other_type has_queue queue_waiter tell_free
+-- include errors notify queue
 
 local member, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local in_cluster = tonumber(ARGV[5])
 
-local acquisition = queue_waiter(member)
+local acquisition = parse_waiter(member)
 local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
 if is_other_type(mine) then
   mine = 0
@@ -43,32 +46,31 @@ end
 
 -- The lock is free by now; what goes wrong from here must not make that an error. Most often
 -- nobody stands in the queue.
-local heard, more = 0, 0
+local receivers, more = 0, 0
 local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
 if mine == 1 and not is_queue then
-  heard = tell_free(channel, in_cluster)
-  return {1, heard, 0}
+  receivers = notify_free(channel, in_cluster)
+  return {1, receivers, 0}
 end
 
 -- The server makes each function anew in each call, so the other cases have theirs from here on.
--- include budget server_time_us writes_refused last_fence bad_fence take_fence write_grant queue_clip queue_grace
--- include queue_remove queue_bury queue_head queue_tell grant_next pass_on
+-- include queue_grant
 
 is_queue = is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
 local queued = mine == 0 and is_queue and redis.call('ZSCORE', KEYS[3], member)
 if queued then
-  refused = queue_remove(0, {member})
+  refused = remove_waiters(0, {member})
   if refused then
     return refused
   end
 end
 if mine == 1 or redis.call('EXISTS', KEYS[1]) == 0 then
-  heard, more = pass_on(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
+  receivers, more = grant_or_notify(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
 end
 if mine == 1 then
-  return {1, heard, more}
+  return {1, receivers, more}
 end
 if queued then
-  return {2, heard, more}
+  return {2, receivers, more}
 end
-return writes_refused(0) or {0, heard, more}
+return writes_refused(0) or {0, receivers, more}

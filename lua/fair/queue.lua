@@ -16,7 +16,7 @@
 --             and no waiter is in two.
 -- Twice       the same.
 -- Cost        one round trip, O(log n + shown).
--- include server_time_us refusal queue_length queue_page
+-- include clock queue
 
 local skip, behind, show = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 

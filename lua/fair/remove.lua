@@ -3,7 +3,7 @@
 -- KEYS[1]  zset  redlatch:queue:{name}    waiter -> ticket
 -- KEYS[2]  zset  redlatch:alive:{name}    waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -  waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[1]  string   -  waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
 -- ARGV[2]  channel  -  redlatch:client: of the waiter, whose client id follows
 --
 -- Returns
@@ -15,7 +15,7 @@
 --             says that it did not wait.
 -- Twice       a copy finds the note, and says that it was removed.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal is_other_type writes_refused queue_waiter queue_length queue_remove queue_tell
+-- include clock errors notify queue
 
 local member, prefix = ARGV[1], ARGV[2]
 
@@ -30,17 +30,17 @@ if not redis.call('ZSCORE', KEYS[1], member) then
   end
   return writes_refused(0) or {0}
 end
-refused = queue_remove(-2, {member})
+refused = remove_waiters(-2, {member})
 if refused then
   return refused
 end
 -- The note: its end, made negative, so that it is nobody's heartbeat. Operators write
 -- few; one takes some hundred bytes.
-local acquisition, _, heartbeat_ms = queue_waiter(member)
+local acquisition, _, heartbeat_ms = parse_waiter(member)
 local note_ms = 2 * heartbeat_ms + 3600000
 redis.pcall('ZADD', KEYS[2], -math.floor(server_time_us() / 1000) - note_ms, member)
 if redis.call('PTTL', KEYS[2]) < note_ms then
   redis.pcall('PEXPIRE', KEYS[2], note_ms)
 end
-queue_tell(prefix, acquisition)
+notify_waiter(prefix, acquisition)
 return {1}

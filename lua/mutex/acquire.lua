@@ -9,15 +9,15 @@
 -- ARGV[3]  int     -   holds: the number meant, not an increment; above 1 is a re-entry
 -- ARGV[4]  int     us  void after, server time
 -- ARGV[5]  int     ms  how long the fence is kept after its last use; 0 for ever
--- ARGV[6]  string  -   what the holder says of itself; empty for nothing
+-- ARGV[6]  string  -   description of the holder, or empty
 --
 -- Returns
 --   {1, fence, now_us}                     held by this acquisition now
---   {0, ttl_ms, holder, about, now_us}     held by another for ttl_ms more; below 0: without end
+--   {0, ttl_ms, holder, description, now_us}     held by another for ttl_ms more; below 0: without end
 --   {-1, now_us}                           a re-entry, and the lock is gone or another's
 --   {-2, now_us}                           arrived after its end: nothing changed
 --   {-3, now_us}                           free, and others stand in its queue: nothing changed;
---                                          hand it on (fair/leave), and ask again
+--                                          send fair/leave, and ask again
 --   error WRONGTYPE                        the key is no mutex: nothing changed
 --   error BADFENCE                         the stored fence cannot be counted up: nothing changed
 --
@@ -28,11 +28,10 @@
 -- Twice       a copy finds its own acquisition and reports the same fence; a copy of
 --             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type writes_refused holder_of not_mutex last_fence bad_fence take_fence
--- include has_queue keep_grant write_grant
+-- include clock errors fence holder grant queue
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local void_after_us, keep_ms, about = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local void_after_us, keep_ms, description = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local now_us = server_time_us()
 if now_us > void_after_us then
@@ -40,7 +39,7 @@ if now_us > void_after_us then
 end
 
 -- Most often nobody has the lock, and nobody stands in its queue.
-local holder, holder_holds, holder_about = false, 0, ''
+local holder, holder_holds, holder_description = false, 0, ''
 local free = redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0
 local fence, refused
 if not free then
@@ -49,7 +48,7 @@ if not free then
   if refused then
     return refused
   end
-  holder, holder_holds, holder_about = holder_of(fields)
+  holder, holder_holds, holder_description = holder_of(fields)
   if not holder or holder == acquisition then
     local stored = redis.pcall('GET', KEYS[2])
     refused = refusal(stored)
@@ -78,7 +77,7 @@ if not holder_holds then
   return not_mutex()
 end
 if holder then
-  return {0, redis.call('PTTL', KEYS[1]), holder, holder_about, now_us}
+  return {0, redis.call('PTTL', KEYS[1]), holder, holder_description, now_us}
 end
 local queue
 if not free then
@@ -90,5 +89,5 @@ end
 if not refused then
   fence, refused = take_fence(0, now_us, keep_ms)
 end
-refused = refused or write_grant(0, acquisition, about, lease_ms)
+refused = refused or write_grant(0, acquisition, description, lease_ms)
 return refused or {1, fence, now_us}

@@ -4,21 +4,21 @@
 -- KEYS[2]  zset  redlatch:queue:{name}    waiter -> ticket
 --
 -- ARGV[1]  string   -  the acquisition that is expected to have it; empty for any
--- ARGV[2]  channel  -  redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[2]  channel  -  redisson_lock__channel:{name}, gets "0" when the lock is free
 -- ARGV[3]  int      -  1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
 --   {1, holder, queue}    free now, this acquisition had it; queue is 1 when others stand in its
---                         queue, and were not told: hand it on (fair/leave)
+--                         queue, and were not notified: send fair/leave
 --   {0}                   nobody had it: nothing changed
 --   {-1, holder}          another than the expected one has it: nothing changed
 --   error WRONGTYPE       the key is no mutex: nothing changed
 --
--- Guarantees  the victim's next renewal finds its lock gone; waiters are told; only a server
+-- Guarantees  the victim's next renewal finds its lock gone; waiters are notified; only a server
 --             that takes writes says that nothing was changed.
 -- Twice       a copy finds nothing, or with an expected holder another one.
 -- Cost        one round trip, O(1).
--- include refusal is_other_type writes_refused holder_of not_mutex has_queue tell_free
+-- include errors holder notify queue
 
 local expected, channel, in_cluster = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -44,5 +44,5 @@ end
 if has_queue(redis.pcall('ZCARD', KEYS[2])) then
   return {1, holder, 1}
 end
-tell_free(channel, in_cluster)
+notify_free(channel, in_cluster)
 return {1, holder, 0}

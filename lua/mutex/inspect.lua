@@ -4,20 +4,20 @@
 -- KEYS[2]  string  redisson_lock_token:{name}    the last fence given out
 --
 -- Returns
---   {holder, holds, ttl_ms, about, fence, now_us}    holder and fence are empty when there is none
+--   {holder, holds, ttl_ms, description, fence, now_us}    holder and fence are empty when there is none
 --   error WRONGTYPE                                  the key is no mutex
 --
 -- Guarantees  one consistent view; changes nothing.
 -- Twice       the same.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal holder_of not_mutex
+-- include clock errors holder
 
 local fields = redis.pcall('HGETALL', KEYS[1])
 local refused = refusal(fields)
 if refused then
   return refused
 end
-local holder, holds, about = holder_of(fields)
+local holder, holds, description = holder_of(fields)
 if not holds then
   return not_mutex()
 end
@@ -26,4 +26,4 @@ refused = refusal(stored)
 if refused then
   return refused
 end
-return {holder or '', holds, redis.call('PTTL', KEYS[1]), about, stored or '', server_time_us()}
+return {holder or '', holds, redis.call('PTTL', KEYS[1]), description, stored or '', server_time_us()}

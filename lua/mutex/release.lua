@@ -5,20 +5,22 @@
 --
 -- ARGV[1]  string   -  acquisition
 -- ARGV[2]  int      -  holds left: the number meant, not a decrement; 0 frees the lock
--- ARGV[3]  channel  -  redisson_lock__channel:{name}, told "0" when the lock is free
+-- ARGV[3]  channel  -  redisson_lock__channel:{name}, gets "0" when the lock is free
 -- ARGV[4]  int      -  1 in a cluster, where Redisson listens to the shard's channel of that name
 --
 -- Returns
 --   {2}                  held with that many holds
---   {1, heard, queue}    free now, and that many subscribers were told; -1 if none may be told; queue
---                        is 1 when others stand in its queue, and none was told: hand it on (fair/leave)
+--   {1, receivers, queue}
+--                        free now, and that many subscribers were notified, -1 if the user may not
+--                        publish; queue is 1 when its queue has waiters, and nobody was notified:
+--                        send fair/leave
 --   {0}                  not this acquisition's: nothing changed
 --
 -- Guarantees  never touches another acquisition; works when Redis is out of memory; only a
 --             server that takes writes says that the lock is not this acquisition's.
 -- Twice       a copy sets the same number, or finds nothing.
 -- Cost        one round trip, O(1).
--- include refusal is_other_type writes_refused has_queue tell_free
+-- include errors notify queue
 
 local acquisition, holds_left = ARGV[1], tonumber(ARGV[2])
 local channel, in_cluster = ARGV[3], tonumber(ARGV[4])
@@ -50,5 +52,5 @@ end
 if has_queue(redis.pcall('ZCARD', KEYS[2])) then
   return {1, 0, 1}
 end
-local heard = tell_free(channel, in_cluster)
-return {1, heard, 0}
+local receivers = notify_free(channel, in_cluster)
+return {1, receivers, 0}

@@ -14,7 +14,7 @@
 --             takes writes says that a lock is gone.
 -- Twice       a copy extends to one lease from its arrival.
 -- Cost        one round trip, O(locks).
--- include refusal is_other_type writes_refused
+-- include errors
 
 local function renew(i)
   local mine = redis.pcall('HEXISTS', KEYS[i], ARGV[2 * i - 1])

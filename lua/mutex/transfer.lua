@@ -16,15 +16,14 @@
 --   error BADFENCE        the stored fence cannot be counted up: nothing changed
 --
 -- Guarantees  the lock is never free in between; the new fence is larger; works
---             when Redis is out of memory; what the holder says of itself stays;
+--             when Redis is out of memory; the description stays;
 --             a refusal leaves the lock with "from"; only a server that takes writes says
 --             that neither has it.
 -- Twice       a copy finds "to", sets its lease anew, for who sends again counts trust from
 --             that sending, and reports the same fence, or a larger one when the stored
 --             one was lost; once "to" is gone too, nothing.
 -- Cost        one round trip, O(1).
--- include server_time_us refusal is_other_type writes_refused holder_of last_fence bad_fence take_fence
--- include keep_grant
+-- include clock errors fence holder grant
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -50,7 +49,7 @@ if refused then
   return refused
 end
 local fence = last_fence(stored)
-if not fence or fence >= 9007199254740991 and holder ~= to then
+if not fence or fence >= largest_exact and holder ~= to then
   return bad_fence()
 end
 if holder == to then

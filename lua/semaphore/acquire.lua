@@ -1,11 +1,11 @@
 -- acquire: give units to a waiter if they are free and it is its turn, else queue it.
 --
 -- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
--- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, description
 -- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
 -- ARGV[2]  int      -   ticket from before; 0 for a new one, below 0 to be never queued
 -- ARGV[3]  int      us  void after, server time
 -- ARGV[4]  int      -   limit
@@ -16,7 +16,7 @@
 --   {1, now_us}           this acquisition has its units now
 --   {2, position, length, free, limit, next_ms, ticket, now_us}
 --                         queued; beat again in next_ms: when the next lease ends, or the first
---                         waiter, which does not fit, counts as dead; 0 while more is to be
+--                         waiter, which does not fit, counts as expired; 0 while more is to be
 --                         dropped than one call may; below 0: there is nothing to wait for
 --   {0, position, length, free, limit, next_ms, now_us}
 --                         not queued, as was asked: the place it would have had
@@ -31,10 +31,10 @@
 -- Twice       a copy finds its own permit or its own place; after both are gone it takes, or
 --             queues for, what nobody waits for, until its end has passed.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal queue_waiter permits_lowest permits_keep permits_drop permits_write
+-- include clock queue units permits
 
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local said, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local requested, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local now_us = server_time_us()
 if now_us > void_after_us then
@@ -42,18 +42,16 @@ if now_us > void_after_us then
 end
 
 -- Most often nobody stands in the queue, and nobody has a permit.
-local acquisition, units, _, lease_ms, about = queue_waiter(member)
+local acquisition, units, _, lease_ms, description = parse_waiter(member)
 local alone = redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
-local limit, entries = permits_lowest(0)
-if alone and limit == said and not entries[1] and units <= limit then
-  local refused = permits_write(0, acquisition, units, about, now_us, lease_ms, keep_ms)
+local limit, entries = read_lowest(0)
+if alone and limit == requested and not entries[1] and units <= limit then
+  local refused = write_permit(0, acquisition, units, description, now_us, lease_ms, keep_ms)
   return refused or {1, now_us}
 end
 
 -- The server makes each function anew in each call, so the other cases have theirs from here on.
--- include budget is_other_type writes_refused permits_limit permits_sweep permits_look permits_next permits_extend
--- include queue_length queue_clip queue_grace queue_remove queue_bury queue_head queue_beat queue_join queue_tell
--- include permits_serve
+-- include errors grace heartbeat head serve
 
 local length, refused = 0
 if not alone then
@@ -64,20 +62,20 @@ if not alone then
 end
 if not limit then
   entries = nil
-  limit, refused = permits_limit(0, said, keep_ms)
+  limit, refused = read_limit(0, requested, keep_ms)
   if refused then
     return refused
   end
 end
-if limit ~= said then
+if limit ~= requested then
   local declared = tonumber(redis.call('ZSCORE', KEYS[1], 'declared') or 0)
-  if declared ~= said then
+  if declared ~= requested then
     return writes_refused(0) or {-3, limit, declared, now_us}
   end
 end
 local now_ms = math.floor(now_us / 1000)
 local has
-has, refused = permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms)
+has, refused = extend_permit(0, acquisition, units, now_ms, lease_ms, keep_ms)
 if refused or has then
   return refused or {1, now_us}
 end
@@ -85,33 +83,33 @@ if units > limit then
   return writes_refused(0) or {-4, limit, now_us}
 end
 
-local in_use, next_ms = permits_look(0, now_ms, 200, entries)
+local in_use, next_ms = count_units(0, now_ms, 200, entries)
 local free, more, head_ms = limit - in_use, false, false
 if length > 0 then
   local grace_ms
-  grace_ms, more = queue_grace(0, now_ms)
+  grace_ms, more = grace_end(0, now_ms)
   if ticket >= 0 then
-    ticket, refused = queue_join(0, member, ticket, now_us)
+    ticket, refused = join_queue(0, member, ticket, now_us)
     if refused then
       return refused
     end
   end
-  more = queue_bury(0, now_ms, grace_ms) or more
+  more = drop_expired(0, now_ms, grace_ms) or more
   if not more then
-    free, more, head_ms, refused = permits_serve(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
+    free, more, head_ms, refused = serve_queue(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
   end
   if free < limit - in_use then
-    if permits_extend(0, acquisition, units, now_ms, lease_ms, keep_ms) then
+    if extend_permit(0, acquisition, units, now_ms, lease_ms, keep_ms) then
       return {1, now_us}
     end
     local _
-    _, next_ms = permits_look(0, now_ms, 0)
+    _, next_ms = count_units(0, now_ms, 0)
   end
-  next_ms = permits_next(next_ms, more, head_ms)
+  next_ms = next_attempt_ms(next_ms, more, head_ms)
   length = redis.call('ZCARD', KEYS[3])
 end
 if length == 0 and not more and units <= free then
-  refused = permits_write(0, acquisition, units, about, now_us, lease_ms, keep_ms)
+  refused = write_permit(0, acquisition, units, description, now_us, lease_ms, keep_ms)
   return refused or {1, now_us}
 end
 
@@ -119,7 +117,7 @@ if ticket < 0 then
   return {0, length + 1, length, free, limit, next_ms, now_us}
 end
 if length == 0 then
-  ticket, refused = queue_join(0, member, ticket, now_us, alone)
+  ticket, refused = join_queue(0, member, ticket, now_us, alone)
   if refused then
     return refused
   end

@@ -1,14 +1,14 @@
--- beat: waiters of one slot live; hear how each stands.
+-- beat: renew the heartbeats of waiters, and report the state of each. One slot.
 --
 -- KEYS[4i-3]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
--- KEYS[4i-2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[4i-2]  hash  redlatch:holders:{name}          acquisition -> since, units, description
 -- KEYS[4i-1]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4i]    zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
 -- ARGV[1]     int      ms  how long limit and permits are kept after their last use; 0 for ever
 -- ARGV[2]     channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 -- ARGV[3]     int      -   1: a waiter that was granted its units takes them
--- ARGV[2i+2]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[2i+2]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
 -- ARGV[2i+3]  int      -   limit, where none is known any more
 --
 -- Returns
@@ -28,9 +28,7 @@
 --             that takes writes says that one is not there.
 -- Twice       a copy sets one heartbeat or lease from its arrival.
 -- Cost        one round trip, O(waiters log n), and the budget of one call, for all semaphores.
--- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_next permits_extend permits_drop permits_write queue_waiter queue_length queue_clip
--- include queue_grace queue_remove queue_bury queue_head queue_beat queue_note queue_tell permits_serve
+-- include clock errors budget queue heartbeat head units permits serve
 
 local keep_ms, prefix, take = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1'
 local now_us = server_time_us()
@@ -39,8 +37,8 @@ local now_ms = math.floor(now_us / 1000)
 -- What is done once for all waiters of one semaphore, by its key.
 local semaphores = {}
 
--- Notes that a waiter lives: all of them, before anybody is taken for dead or served.
-local function note(at, member, said)
+-- Renews the heartbeat of a waiter: of all, before any counts as expired or is served.
+local function note(at, member, requested)
   local known = semaphores[KEYS[at + 1]]
   if not known then
     local length, unreadable = queue_length(at)
@@ -50,43 +48,43 @@ local function note(at, member, said)
   if known.refused then
     return {-1}
   end
-  local acquisition, units, heartbeat_ms, lease_ms = queue_waiter(member)
+  local acquisition, units, heartbeat_ms, lease_ms = parse_waiter(member)
   local has
-  has, known.refused = permits_extend(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms)
+  has, known.refused = extend_permit(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms)
   if known.refused or has then
     return known.refused and {-1} or {1}
   end
-  local answer = queue_note(at, member, heartbeat_ms, now_ms, known)
+  local answer = renew_heartbeat(at, member, heartbeat_ms, now_ms, known)
   if answer then
     return answer
   end
-  known.limit, known.refused = permits_limit(at, said, keep_ms)
+  known.limit, known.refused = read_limit(at, requested, keep_ms)
   return known.refused and {-1}
 end
 
--- Drops the dead and what is over, and serves the queue. Length and ranks of before hold, unless
+-- Drops what has expired, and serves the queue. Length and ranks of before hold, unless
 -- somebody left the queue by that, which takes from the budget where any is left.
 local function serve(at)
   local known = semaphores[KEYS[at + 1]]
   local limit, grace_ms, left = known.limit, known.grace_ms, budget.left
-  local in_use, next_ms = permits_look(at, now_ms, 200)
+  local in_use, next_ms = count_units(at, now_ms, 200)
   local free, head_ms = limit - in_use, nil
-  local more = queue_bury(at, now_ms, grace_ms) or known.more
+  local more = drop_expired(at, now_ms, grace_ms) or known.more
   if not more then
-    free, more, head_ms, known.refused = permits_serve(at, free, now_us, grace_ms, limit, keep_ms, prefix, '')
+    free, more, head_ms, known.refused = serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, '')
   end
   if free < limit - in_use then
     local _
-    _, next_ms = permits_look(at, now_ms, 0)
+    _, next_ms = count_units(at, now_ms, 0)
   end
-  known.served, known.free, known.next_ms = true, free, permits_next(next_ms, more, head_ms)
+  known.served, known.free, known.next_ms = true, free, next_attempt_ms(next_ms, more, head_ms)
   known.changed = budget.left < left or left < 1
 end
 
 local function place(at, member)
-  local acquisition, units, _, lease_ms = queue_waiter(member)
+  local acquisition, units, _, lease_ms = parse_waiter(member)
   local known = semaphores[KEYS[at + 1]]
-  if known.changed and permits_extend(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms) then
+  if known.changed and extend_permit(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms) then
     return {1}
   end
   local rank, length = known.ranks[member], known.length

@@ -1,7 +1,7 @@
 -- force_release: end one permit, whoever has it; its units go to the next. For operators.
 --
 -- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
--- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, description
 -- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
@@ -18,23 +18,21 @@
 --             that takes writes says that it had none.
 -- Twice       a copy finds nothing.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_drop permits_write queue_waiter has_queue queue_clip queue_grace queue_remove
--- include queue_bury queue_head queue_tell permits_serve permits_pass
+-- include clock errors queue units permits serve
 
 local acquisition, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local now_us = server_time_us()
-local limit, refused = permits_limit(0)
+local limit, refused = read_limit(0)
 local units = 0
 if not refused then
-  units, refused = permits_drop(0, acquisition, nil, math.floor(now_us / 1000))
+  units, refused = drop_permit(0, acquisition, nil, math.floor(now_us / 1000))
 end
 if refused then
   return refused
 end
 local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
-local more = permits_pass(0, now_us, limit, is_queue, keep_ms, prefix)
+local more = serve_after_release(0, now_us, limit, is_queue, keep_ms, prefix)
 if units > 0 then
   return {1, units, more}
 end

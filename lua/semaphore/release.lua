@@ -1,11 +1,11 @@
 -- release: give a permit back, or the place in the queue; what is free goes to the next.
 --
 -- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
--- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, description
 -- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
--- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <about>
+-- ARGV[1]  string   -   waiter: <acquisition> <units> <heartbeat ms> <lease ms> <description>
 -- ARGV[2]  int      ms  how long limit and permits are kept after their last use; 0 for ever
 -- ARGV[3]  channel  -   redlatch:client: of the waiter that is granted, whose client id follows
 --
@@ -20,24 +20,23 @@
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; what is free it hands on, as any call does.
 -- Cost        one round trip, O(log n).
--- include server_time_us refusal is_other_type writes_refused permits_limit permits_lowest permits_drop
--- include queue_waiter has_queue
+-- include clock errors queue units permits
 
 local member, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local now_us = server_time_us()
-local acquisition, wants = queue_waiter(member)
-local limit, entries = permits_lowest(0)
+local acquisition, wants = parse_waiter(member)
+local limit, entries = read_lowest(0)
 local units, refused = 0, nil
 if not limit then
   entries = nil
-  limit, refused = permits_limit(0)
+  limit, refused = read_limit(0)
 end
 if is_other_type(refused) then
   return writes_refused(0) or {0, 0}
 end
 if not refused then
-  units, refused = permits_drop(0, acquisition, wants, math.floor(now_us / 1000), entries)
+  units, refused = drop_permit(0, acquisition, wants, math.floor(now_us / 1000), entries)
 end
 if refused then
   return refused
@@ -51,19 +50,18 @@ if units > 0 and entries and not entries[3] and not is_queue then
 end
 
 -- The server makes each function anew in each call, so the other cases have theirs from here on.
--- include budget permits_keep permits_sweep permits_look permits_write queue_clip queue_grace queue_remove
--- include queue_bury queue_head queue_tell permits_serve permits_pass
+-- include serve
 
 local queued = units == 0 and is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
   and redis.call('ZSCORE', KEYS[3], member)
 if queued then
-  refused = queue_remove(0, {member})
+  refused = remove_waiters(0, {member})
   if refused then
     return refused
   end
   is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
 end
-local more = permits_pass(0, now_us, limit, is_queue, keep_ms, prefix)
+local more = serve_after_release(0, now_us, limit, is_queue, keep_ms, prefix)
 if units > 0 then
   return {1, more}
 end

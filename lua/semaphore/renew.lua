@@ -1,7 +1,7 @@
 -- renew: extend many permits of one slot, and only those that their acquisitions still have.
 --
 -- KEYS[2i-1]  zset  redlatch:permits:{name}    entries of permits -> end of their lease; limits
--- KEYS[2i]    hash  redlatch:holders:{name}    acquisition -> since, units, what it says of itself
+-- KEYS[2i]    hash  redlatch:holders:{name}    acquisition -> since, units, description
 --
 -- ARGV[1]     int     ms  how long limit and permits are kept after their last use; 0 for ever
 -- ARGV[3i-1]  string  -   acquisition
@@ -16,7 +16,7 @@
 --             says that a permit is gone.
 -- Twice       a copy sets one lease from its arrival.
 -- Cost        one round trip, O(permits log n).
--- include server_time_us refusal is_other_type writes_refused permits_keep permits_extend
+-- include clock errors permits
 
 local keep_ms = tonumber(ARGV[1])
 local now_ms = math.floor(server_time_us() / 1000)
@@ -25,7 +25,7 @@ local function renew(at, acquisition, units, lease_ms)
   local known = redis.pcall('ZCARD', KEYS[at + 1])
   local has, refused = false, not is_other_type(known) and refusal(known)
   if not refusal(known) then
-    has, refused = permits_extend(at, acquisition, units, now_ms, lease_ms, keep_ms)
+    has, refused = extend_permit(at, acquisition, units, now_ms, lease_ms, keep_ms)
   end
   if refused or not has and writes_refused(at) then
     return -1

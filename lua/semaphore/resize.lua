@@ -1,7 +1,7 @@
 -- resize: set the limit. Up, waiters are served; down, nothing is taken away.
 --
 -- KEYS[1]  zset  redlatch:permits:{name}          entries of permits -> end of their lease; limits
--- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, what it says of itself
+-- KEYS[2]  hash  redlatch:holders:{name}          acquisition -> since, units, description
 -- KEYS[3]  zset  redlatch:permits-queue:{name}    waiter -> ticket
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
@@ -25,36 +25,34 @@
 --             later stamp it changes nothing. Where the key is gone, it sets the limit until
 --             its end has passed.
 -- Cost        one round trip, O(log n).
--- include budget server_time_us refusal is_other_type writes_refused permits_keep permits_limit permits_sweep
--- include permits_look permits_drop permits_write queue_waiter has_queue queue_clip queue_grace queue_remove
--- include queue_bury queue_head queue_tell permits_serve permits_pass
+-- include clock errors queue units permits serve
 
-local limit, said, void_after_us = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local limit, requested, void_after_us = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local stamp_us, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
 local now_us = server_time_us()
 if now_us > void_after_us then
   return {-2, now_us}
 end
-local before, refused = permits_limit(0)
+local before, refused = read_limit(0)
 if before then
   local last = -tonumber(redis.call('ZSCORE', KEYS[1], 'resized') or 0)
   local declared = tonumber(redis.call('ZSCORE', KEYS[1], 'declared') or 0)
-  local mine = stamp_us == last and limit == before and said == declared
+  local mine = stamp_us == last and limit == before and requested == declared
   if stamp_us <= last and not mine then
     return writes_refused(0) or {0, last, now_us}
   end
 end
 if not refused and not before then
   before = 0
-  limit, refused = permits_limit(0, limit, keep_ms)
+  limit, refused = read_limit(0, limit, keep_ms)
 end
-refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', said, 'declared',
+refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', requested, 'declared',
     string.format('%.0f', -stamp_us), 'resized'))
-  or permits_keep(0, keep_ms, 0)
+  or keep_permits(0, keep_ms, 0)
 if refused then
   return refused
 end
 local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
-local more = permits_pass(0, now_us, limit, is_queue, keep_ms, prefix)
+local more = serve_after_release(0, now_us, limit, is_queue, keep_ms, prefix)
 return {1, before, more, now_us}

@@ -1,0 +1,53 @@
+-- fence: the fence of a lock, which grows with each grant.
+-- include errors
+
+-- Above 2^53 - 1, Lua does not have all whole numbers.
+local largest_exact = 9007199254740991
+
+-- The error of a stored fence that is no number, or cannot grow.
+local function bad_fence()
+  return redis.error_reply('BADFENCE the stored fence of this lock cannot be counted up')
+end
+
+-- The stored fence as a number: 0 if there is none, nil if it is no whole number that Lua has
+-- exactly.
+local function last_fence(stored)
+  local last = tonumber(stored or 0)
+  if last and last >= 0 and last <= largest_exact and last % 1 == 0 then
+    return last
+  end
+  return nil
+end
+
+-- The fence of a fresh grant, and stores it. It is above the last fence and not below the server's
+-- clock, so it also grows if Redis has lost the stored one.
+--
+-- Redis keeps it for keep_ms at least, and for ever if that is 0. A call never shortens its life:
+-- another client may have asked for more. A fence without expiry keeps none, because Redisson
+-- counts on from it and would begin at one again. The life is extended by up to an hour more than
+-- keep_ms, so most grants need not extend it.
+--
+-- Returns nil and the refusal if Redis refuses, or if Lua cannot add to the fence exactly. Then
+-- nothing has changed.
+local function take_fence(at, now_us, keep_ms)
+  local stored = redis.pcall('SET', KEYS[at + 2], now_us, 'KEEPTTL', 'GET')
+  local refused = refusal(stored)
+  if refused then
+    return nil, refused
+  end
+  local last = last_fence(stored)
+  if not last or last >= largest_exact then
+    redis.call('SET', KEYS[at + 2], stored, 'KEEPTTL')
+    return nil, bad_fence()
+  end
+  local fence = math.max(last + 1, now_us)
+  local left_ms = keep_ms > 0 and stored and redis.call('PTTL', KEYS[at + 2])
+  if keep_ms == 0 then
+    redis.call('SET', KEYS[at + 2], fence)
+  elseif not stored or left_ms >= 0 and left_ms < keep_ms then
+    redis.call('SET', KEYS[at + 2], fence, 'PX', keep_ms + math.min(keep_ms, 3600000))
+  elseif fence > now_us then
+    redis.call('SET', KEYS[at + 2], fence, 'KEEPTTL')
+  end
+  return fence
+end

@@ -1,0 +1,51 @@
+-- serve: free units go to the first waiters.
+-- include errors budget notify queue grace head units permits
+
+-- Grants free units to the first waiters of the queue, in order, as long as the first fits. The
+-- first lease is the rest of the heartbeat or the lease, whichever is shorter. It notifies their
+-- clients, but not the one that asks. If somebody lowered the limit and the first wants more than
+-- that, it notifies that client, which then learns of the limit and leaves.
+--
+-- Returns how many units are free then; whether there is more to do than one call may do; for how
+-- long the first, which does not fit, counts as live; and the refusal if there is one. The waiter
+-- whose grant was refused has left the queue, and asks again.
+local function serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, asking)
+  for _ = 0, math.max(budget.left, 0) do
+    local first, left_ms, more = first_waiter(at, math.floor(now_us / 1000), grace_ms)
+    local acquisition, units, _, lease_ms, description = parse_waiter(first or '')
+    if first and units > limit then
+      notify_waiter(prefix, acquisition)
+    end
+    if not first or units > free or budget.left < 10 then
+      return free, more or first and units <= free, first and left_ms
+    end
+    budget.left = budget.left - 10
+    local refused = remove_waiters(at, {first})
+      or write_permit(at, acquisition, units, description, now_us, math.min(left_ms, lease_ms), keep_ms)
+    if refused then
+      return free, false, nil, refused
+    end
+    free = free - units
+    if acquisition ~= asking then
+      notify_waiter(prefix, acquisition)
+    end
+  end
+  return free, true
+end
+
+-- Does what follows when units may have become free: drops what has expired, and serves the queue
+-- if there is one. Returns 1 if there is more to do than one call may do, else 0.
+local function serve_after_release(at, now_us, limit, is_queue, keep_ms, prefix)
+  local now_ms = math.floor(now_us / 1000)
+  local in_use = count_units(at, now_ms, 200)
+  if not limit or not is_queue or refusal(redis.pcall('ZCARD', KEYS[at + 4])) then
+    return 0
+  end
+  local grace_ms, more = grace_end(at, now_ms)
+  if drop_expired(at, now_ms, grace_ms) or more then
+    return 1
+  end
+  local _
+  _, more = serve_queue(at, limit - in_use, now_us, grace_ms, limit, keep_ms, prefix, '')
+  return more and 1 or 0
+end
