@@ -183,11 +183,11 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithPollInterval(2000)), "poll bound", time.Duration(2000)},
 		{with(redlatch.WithPollInterval(10*time.Millisecond - 1)), "poll bound", 10*time.Millisecond - 1},
 		{with(redlatch.WithMaxHold(3600)), "maximum hold time", time.Duration(3600)},
-		{with(redlatch.WithSelfDeadlockWarning(60)), "self-wait warning", time.Duration(60)},
-		{with(redlatch.WithMaxLocalGrants(0)), "turns in a row", 0},
-		{with(redlatch.WithMaxLocalGrants(-3)), "turns in a row", -3},
+		{with(redlatch.WithSelfDeadlockWarning(60)), "self-deadlock warning", time.Duration(60)},
+		{with(redlatch.WithMaxLocalGrants(0)), "local grants in a row", 0},
+		{with(redlatch.WithMaxLocalGrants(-3)), "local grants in a row", -3},
 		{with(redlatch.WithMaxHold(-1)), "maximum hold time", time.Duration(-1)},
-		{with(redlatch.WithSelfDeadlockWarning(-1)), "self-wait warning", time.Duration(-1)},
+		{with(redlatch.WithSelfDeadlockWarning(-1)), "self-deadlock warning", time.Duration(-1)},
 	} {
 		var forClient []redlatch.Option
 		for _, o := range c.options {

@@ -590,7 +590,7 @@ func TestResizeServesAndTakesNothingAway(t *testing.T) {
 		require.ErrorAs(t, err, &limits)
 		require.Equal(t, &redlatch.LimitError{Name: "render", Requested: 2, Limit: 1, Units: 2}, limits)
 		_, err = locksOn(t, v.Client()).Semaphore("render", 3).TryAcquire(ctx, 1)
-		require.EqualError(t, err, `redlatch: semaphore "render" has a limit of 1 (declared as 2), and this program says 3`)
+		require.EqualError(t, err, `redlatch: semaphore "render" has a limit of 1 (declared as 2), but this program passed 3`)
 		next, _ := acquires(ctx, locksOn(t, v.Client()).Semaphore("render", 1), 1)
 		for _, x := range []*semaphore.Permit{held, p, q} {
 			time.Sleep(time.Second)

@@ -197,7 +197,7 @@ func (e *LimitError) Error() string {
 	if e.Declared != e.Limit {
 		msg += fmt.Sprintf(" (declared as %d)", e.Declared)
 	}
-	return msg + fmt.Sprintf(", and this program says %d", e.Requested)
+	return msg + fmt.Sprintf(", but this program passed %d", e.Requested)
 }
 
 // Unwrap makes errors.Is find ErrConfig.

@@ -133,6 +133,26 @@ func TestHurriedLeasesAreAskedAtOnce(t *testing.T) {
 	})
 }
 
+// A call that was sent before the hurry may have its answer from before the news, so another follows
+// it.
+func TestALeaseThatIsHurriedDuringACallIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
+		const slow = 100 * time.Millisecond
+		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+			if srv.count() == 1 {
+				w.RenewNow(func(int) bool { return true })
+				time.Sleep(slow)
+			}
+			return yes(b), nil
+		})
+		w.Watch(spec("hurried", nil))
+		sleep(every + slow)
+		require.Equal(t, 2, srv.count())
+		sleep(every / 4)
+		require.Equal(t, 2, srv.count(), "once only")
+	})
+}
+
 func TestBatchSizeIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		w.size = 3

@@ -63,7 +63,8 @@ func (ln *bucket) all() []*Lease {
 }
 
 // RenewNow makes every lease of these groups due now, in the usual batches. It is for a caller that
-// may have missed news of them. It does not block.
+// may have missed news of them. A call in flight may be older than the news, so its leases are due
+// again when it ends. It does not block.
 func (w *Watchdog) RenewNow(is func(group int) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,6 +75,7 @@ func (w *Watchdog) RenewNow(is func(group int) bool) {
 		}
 		for _, l := range ln.all() {
 			l.next = min(l.next, now)
+			l.again = l.state == inCall
 			w.replace(l)
 		}
 		w.wakeLoop(ln.leases.first())

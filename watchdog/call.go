@@ -39,7 +39,7 @@ func (w *Watchdog) newCall(ln *bucket, leases []*Lease, now clockReading) *call 
 	longest, least, tries := int64(0), never, leases[0].tries
 	for i, l := range leases {
 		c.batch[i] = l.renewal(now.mono)
-		l.state = inCall
+		l.state, l.again = inCall, false
 		l.calls++
 		longest, least = max(longest, l.trust.mono), min(least, l.trust.mono)
 		tries = min(tries, l.tries)
@@ -200,6 +200,9 @@ func (w *Watchdog) applyAnswer(c *call, i int, l *Lease, a Result, now int64) {
 	default:
 		l.next = instantAfter(now, backoff(retryInterval(c.bucket.every, time.Duration(l.trust.mono-now)), int(l.tries)))
 		l.tries = min(l.tries+1, 100)
+	}
+	if l.again {
+		l.next = min(l.next, now)
 	}
 	w.replace(l)
 }

@@ -94,6 +94,7 @@ type Lease struct {
 	state     state
 	tries     uint8 // attempts without answer since the last answer
 	renew     bool  // fixed by Watch; else it is only looked at
+	again     bool  // RenewNow was called while it was in a call
 	abandoned bool
 	reason    Reason
 }

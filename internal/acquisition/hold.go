@@ -193,15 +193,13 @@ func (h *Hold) beginUnlock() (left int, err error) {
 	case a.state == lost && (h.notified || !h.released): // not one that was released before
 		a.markReleased(h)
 		return 0, a.lostErr
+	case h.released && errors.Is(h.cause, lockerr.ErrClosed): // by Close, which may have failed
+		return 0, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.ReleaseOp, Name: a.Name}
 	case h.released && h.unlockPending:
 		h.unlockPending = false
 		return 0, errUnlockedInBackground
 	case h.released:
-		kind := lockerr.ErrNotHeld
-		if errors.Is(h.cause, lockerr.ErrClosed) {
-			kind = lockerr.ErrClosed
-		}
-		return 0, &lockerr.OpError{Kind: kind, Op: a.ReleaseOp, Name: a.Name}
+		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.ReleaseOp, Name: a.Name}
 	case a.holds == 1:
 		a.state = releasing
 		h.cancelContexts(a.releaseCause())

@@ -94,6 +94,7 @@ func TestClosingEndsAnUnlockInTheBackground(t *testing.T) {
 		b.sent("reenter 2 3s")
 		close(answered)
 		require.ErrorIs(t, <-again, acquisition.ErrAlreadyReleased)
+		require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrClosed, "nobody has released the lock")
 		b.sent("reenter 2 3s")
 	})
 }

@@ -181,6 +181,7 @@ func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, re
 // StartAcquisition makes the acquisition of a grant, and returns its first hold.
 func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
 	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
+	w.maybeApplied = false             // what an earlier id got says nothing of this grant's commands
 	return acquisition.Start(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, ReleaseOp: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,

@@ -249,6 +249,10 @@ func TestAnEarlierRequestIsTheAffairOfTheLock(t *testing.T) {
 		lock, unlock := w.NewOperation("lock", false), w.NewOperation("unlock", true)
 		require.True(t, lock.MaybeApplied && lock.StopOnClose && !lock.RetryRefused)
 		require.True(t, !unlock.MaybeApplied && !unlock.StopOnClose && unlock.RetryRefused)
+		h := c.grant(w)
+		require.False(t, w.NewOperation("lock", false).MaybeApplied, "a re-entry of the grant that came under another id")
+		require.NoError(t, h.A.Close(context.Background()))
+		w.RemoveAcquisition(h.A)
 		w.Close()
 	})
 }

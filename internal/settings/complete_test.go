@@ -61,7 +61,7 @@ func TestSettingsHaveBounds(t *testing.T) {
 			[]time.Duration{-time.Second, 0, 99 * time.Millisecond, time.Second + 1, time.Second + time.Microsecond, 24*time.Hour + time.Millisecond},
 		},
 		{
-			"self-wait warning", warning,
+			"self-deadlock warning", warning,
 			[]time.Duration{0, 10 * time.Millisecond, time.Hour},
 			[]time.Duration{-1, 1, 10*time.Millisecond - 1},
 		},
@@ -81,7 +81,7 @@ func TestSettingsHaveBounds(t *testing.T) {
 	s.MaxLocalGrants = 1
 	require.NoError(t, s.Complete())
 	s.MaxLocalGrants = 0
-	refused(t, s, "turns in a row", 0)
+	refused(t, s, "local grants in a row", 0)
 }
 
 func refused(t *testing.T, s Lock, what string, value any) {

@@ -87,11 +87,11 @@ func (s *Lock) Complete() error {
 		{s.RenewInterval <= s.Lease/2, "renewal interval", s.RenewInterval, "must be at most half the lease of " + s.Lease.String() + ", so that one failed renewal can be made good"},
 		{s.MaxHold == 0 || s.MaxHold >= MinLease, "maximum hold time", s.MaxHold, "must be 0 or at least " + MinLease.String()},
 		{s.PollInterval >= minInterval, "poll bound", s.PollInterval, "must be at least " + minInterval.String()},
-		{s.MaxLocalGrants >= 1, "turns in a row", s.MaxLocalGrants, "must be at least 1"},
+		{s.MaxLocalGrants >= 1, "local grants in a row", s.MaxLocalGrants, "must be at least 1"},
 		{s.Heartbeat >= MinLease, "heartbeat", s.Heartbeat, "must be at least " + MinLease.String()},
 		{s.Heartbeat%time.Millisecond == 0, "heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis"},
 		{s.Heartbeat <= maxHeartbeat, "heartbeat", s.Heartbeat, "must not be longer than " + maxHeartbeat.String()},
-		{s.SelfDeadlockAfter == 0 || s.SelfDeadlockAfter >= minInterval, "self-wait warning", s.SelfDeadlockAfter, "must be 0 or at least " + minInterval.String()},
+		{s.SelfDeadlockAfter == 0 || s.SelfDeadlockAfter >= minInterval, "self-deadlock warning", s.SelfDeadlockAfter, "must be 0 or at least " + minInterval.String()},
 	} {
 		if !check.ok {
 			return &lockerr.ConfigError{Setting: check.what, Value: check.value, Reason: check.why}
