@@ -172,7 +172,7 @@ func TestASupersededResizeMayHaveTakenEffect(t *testing.T) {
 		o.link.Inject(redistest.Rule{Match: runs("semaphore/resize"), Skip: 1, Action: redistest.Refuse("LOADING Redis is loading")})
 		failed := make(chan error, 1)
 		go func() {
-			_, err := o.linked.Semaphore("render", 8).Resize(context.Background(), 9)
+			_, err := o.linked.Semaphore("render", 8).Resize(t.Context(), 9) // its attempts are shorter than the read timeout
 			failed <- err
 		}()
 		lost.Await(1)

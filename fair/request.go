@@ -24,8 +24,6 @@ type request struct {
 	queueState   lua.QueueState
 	queueStateAt lua.Time // when the client last learned of the place
 	timeout      session.AdaptiveTimeout
-
-	droppingExpired bool // the last join found the lock free, and dead waiters to drop
 }
 
 func (w *request) waiter(id string) lua.Waiter {
@@ -68,7 +66,6 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	if r := answer.Value; err == nil && r.Status != lua.Granted {
 		w.ticket = r.Ticket
 		w.setQueueState(r.QueueState, r.Now)
-		w.droppingExpired = r.QueueState.Holder == ""
 	}
 	w.NoteExpired(err)
 	return answer, err
@@ -142,21 +139,16 @@ func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 	return h
 }
 
-// try asks Redis for the lock once, and again each time that more dead waiters are left to be
-// dropped. Each time it uses an id of its own.
+// try asks Redis for the lock, and does not queue.
 func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
-	for {
-		w.droppingExpired = false
-		switch g, granted, err := w.manager.waiters.TryJoin(ctx, w); {
-		case granted:
-			return w.startHold(g), nil
-		case err != nil:
-			return nil, err
-		case !w.droppingExpired:
-			refused := w.notAcquired()
-			return nil, &refused
-		}
+	switch g, granted, err := w.manager.waiters.TryJoin(ctx, w); {
+	case granted:
+		return w.startHold(g), nil
+	case err != nil:
+		return nil, err
 	}
+	refused := w.notAcquired()
+	return nil, &refused
 }
 
 // contend joins the queue, and waits in it until the lock comes or ctx ends. The lock may also come

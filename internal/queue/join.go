@@ -39,7 +39,7 @@ type Grant struct {
 }
 
 // TryJoin asks, and waits for nobody. It reports whether it was granted. If not, it leaves nothing
-// behind. Try asks again, until ctx ends, if the queue has more expired waiters than one command
+// behind. TryJoin asks again, until ctx ends, if the queue has more expired waiters than one command
 // drops. It also asks again if a grant came too late and has ended.
 func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, granted bool, err error) {
 	for again := true; again; {
@@ -47,7 +47,6 @@ func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, gran
 		if g.ID != "" || err != nil {
 			return g, err == nil, err
 		}
-		again = again && ctx.Err() == nil
 	}
 	return Grant{}, false, nil
 }

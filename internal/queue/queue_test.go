@@ -31,7 +31,10 @@ func (c *fakeRequest) Spec(string) Spec[string] {
 	return Spec[string]{Key: "door", Heartbeat: 5 * time.Second, Lease: 30 * time.Second}
 }
 
-func (c *fakeRequest) Join(context.Context, string, bool) (answer session.Answer[lua.JoinReply], err error) {
+func (c *fakeRequest) Join(ctx context.Context, _ string, _ bool) (answer session.Answer[lua.JoinReply], err error) {
+	if ctx.Err() != nil {
+		return answer, ctx.Err()
+	}
 	answer.Value = lua.JoinReply{Fence: 7, Ticket: 1, QueueState: lua.QueueState{Position: 1, Length: 1, Holder: "x", Remaining: -1}}
 	if c.dead > 0 {
 		c.dead--
@@ -161,7 +164,11 @@ func TestATryIsRefusedBySomebody(t *testing.T) {
 				}
 				g, granted, err := d.TryJoin(ctx, one)
 				synctest.Wait()
-				require.NoError(t, err)
+				if c.limit > 0 {
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				} else {
+					require.NoError(t, err)
+				}
 				require.Equal(t, c.granted, granted)
 				require.Equal(t, c.granted, g.ID != "")
 				require.False(t, granted && one.TrustExpired(g.Sent))

@@ -398,6 +398,29 @@ func TestALateNoScriptHasTheTextSent(t *testing.T) {
 	})
 }
 
+// No attempt is as long as an answer takes, so only the answers that come too late show that the
+// server lacks the script.
+func TestOverAVerySlowLinkTheTextIsSentToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const attempt, roundTrip = time.Second, 5 * time.Second
+		var texts atomic.Int32
+		s := fresh(t, Config{Redis: processFunc(func(_ context.Context, cmd redis.Cmder) error {
+			if cmd.Args()[0] == "eval" {
+				texts.Add(1)
+			}
+			time.Sleep(roundTrip)
+			cmd.SetErr(noScript{})
+			return noScript{}
+		})})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: attempt}, isHeard)
+		require.ErrorIs(t, err, lockerr.ErrIndeterminate)
+		require.NotZero(t, texts.Load())
+		time.Sleep(time.Minute)
+	})
+}
+
 type noScript struct{}
 
 func (noScript) Error() string { return "NOSCRIPT No matching script. Please use EVAL." }
