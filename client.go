@@ -183,9 +183,10 @@ func (c *Client) lockSettings(options []LockOption) settings.Lock {
 // ErrClosed. A repeated Close waits for the first one and returns nil, or the error of ctx if that
 // ends first.
 //
-// Close may be called from anywhere, for instance from a wait callback or a log handler, and with the
-// context of a hold. It does not wait for notices that are running, and waits only an instant for
-// the log handler.
+// A wait callback or a log handler may call Close, also with the context of a hold. Close does not
+// wait for wait callbacks that are running, and waits only an instant for the log handler. But a
+// hook, a dialer or a credentials provider of go-redis must not call Close, because it runs inside a
+// command that Close waits for.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.isValid() {
 		return settings.ErrNoClient

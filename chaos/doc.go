@@ -10,7 +10,7 @@
 // it. A row without bites has shown nothing, so it is invalid and not green. A row that did less
 // than its target names is invalid too.
 //
-// docs/reliability.md has the table of a whole run.
+// docs/results/chaos.md has every row of a whole run.
 //
 // To add a primitive, add a line to primitives, and its model to internal/check.
 package chaos

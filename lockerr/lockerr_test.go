@@ -94,8 +94,8 @@ func TestALimitThatDiffersSaysBothLimits(t *testing.T) {
 	for text, e := range map[string]lockerr.LimitError{
 		`redlatch: semaphore "pool" has a limit of 8, but this program passed 9`:                 {Requested: 9, Limit: 8, Declared: 8},
 		`redlatch: semaphore "pool" has a limit of 4 (declared as 8), but this program passed 9`: {Requested: 9, Limit: 4, Declared: 8},
-		`redlatch: semaphore "pool" has a limit of 0 now: 1 units can never be acquired`:       {Requested: 9, Units: 1},
-		`redlatch: semaphore "pool" has a limit of 4 now: 5 units can never be acquired`:       {Requested: 9, Limit: 4, Declared: 9, Units: 5},
+		`redlatch: semaphore "pool" has a limit of 0 now: 1 units can never be acquired`:         {Requested: 9, Units: 1},
+		`redlatch: semaphore "pool" has a limit of 4 now: 5 units can never be acquired`:         {Requested: 9, Limit: 4, Declared: 9, Units: 5},
 	} {
 		e.Name = "pool"
 		require.EqualError(t, &e, text)

@@ -14,7 +14,8 @@
 // request needs more. TryAcquire does not overtake waiters either.
 //
 // The limit is in Redis. The first program that uses the semaphore sets it, and Resize changes it.
-// A program that passes another limit gets a *lockerr.LimitError that names both limits. Redis
+// After a Resize, Redis accepts the new limit and the declared one. Any other limit gets a
+// *lockerr.LimitError that names both limits. Redis
 // forgets the limit some time after the last grant, renewal or Resize
 // (redlatch.WithFenceRetention). It does not forget the limit before the last permit has ended,
 // unless the server loses its data. A Release does not count as a use.
