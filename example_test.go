@@ -168,7 +168,7 @@ func Example_semaphore() {
 	locks, stop := exampleClient()
 	defer stop()
 
-	// Every program says the same limit; it is kept in Redis.
+	// All programs pass the same limit. Redis keeps it.
 	render := locks.Semaphore("render", 8)
 	if err := render.Do(ctx, 1, renderFrame); err != nil { // waits for one of eight permits
 		log.Fatal(err)

@@ -133,7 +133,7 @@ type outcome struct {
 	heartbeat          time.Duration // the longest
 	disturbed          map[int]bool  // actors
 	displaced          map[int]bool  // actors of these that may have lost their place
-	deleted            bool          // a key was deleted, or an operator ended a grant
+	deletions          []int64       // when a key was to be deleted, or an operator ended a grant
 	removed            int           // waiters that an operator may have removed
 	late               bool          // commands came late, or came again
 	stood              bool          // the server stood still
@@ -173,7 +173,11 @@ func (o outcome) order(p primitive) error {
 	if !p.queued {
 		return err
 	}
-	deleted := func(op history.Op) bool { return o.deleted && op.Again != 0 } // the grant of op was deleted
+	// A grant may have been deleted before its waiter knew of it. Then the waiter queues again. If
+	// it is granted at once, it never knows that it had lost its place.
+	deleted := func(op history.Op) bool {
+		return slices.ContainsFunc(o.deletions, func(at int64) bool { return op.Call <= at+soon.Nanoseconds() && at <= op.Return })
+	}
 	displaced := func(op history.Op) bool { return o.displaced[op.Client] || deleted(op) || o.lapsed() }
 	excused := func(op history.Op) bool { return o.disturbed[op.Client] || deleted(op) }
 	err = errors.Join(err, check.Order(o.history.Ops, displaced))

@@ -44,6 +44,7 @@ type world struct {
 	mu                    sync.Mutex     // guards bites and the fields below, up to back
 	overran               error          // a Close that took too long
 	deaths                []check.Death
+	deletions             []int64       // when a key was to be deleted, or an operator ended a grant
 	stoodFrom, stoodUntil int64         // the time when the server stood still
 	stuck                 time.Duration // how much longer Redis keeps the holds of crashed clients, because the clock was set back
 	stepped               time.Time     // when the clock was last set back
@@ -265,6 +266,11 @@ func (w *world) run() error {
 func (w *world) happen(e event) {
 	m := w.machines[max(e.link, 0)]
 	bite := false
+	if e.what == "delete" || e.what == "force release" { // it may happen even if its reply comes too late
+		w.mu.Lock()
+		w.deletions = append(w.deletions, w.recorder.Now())
+		w.mu.Unlock()
+	}
 	switch e.what {
 	case "kill connections":
 		bite = m.link.Kill(redistest.AllTraffic) > 0
@@ -632,7 +638,7 @@ func (w *world) outcomes() (outcomes []outcome) {
 	for _, name := range w.names() {
 		o := outcome{
 			history: parts[name], lease: w.s.lease(), heartbeat: w.s.heartbeat(), disturbed: w.disturbed((*world).hit), displaced: w.disturbed((*world).hitCommands),
-			deleted: w.bites["delete"]+w.bites["force release"] > 0, removed: int(w.removed.Load()), late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
+			deletions: w.deletions, removed: int(w.removed.Load()), late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
 		}
 		isCount := func(op history.Op) bool { return op.Kind == history.Count }
 		o.counts = slices.DeleteFunc(slices.Clone(o.history.Ops), func(op history.Op) bool { return !isCount(op) })
