@@ -160,6 +160,10 @@ func TestTheKeyOfPermitsOutlivesEveryEntry(t *testing.T) {
 		})
 		require.NoError(t, err)
 		outlives(9 * hour)
+		resize := lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Declared: 8, VoidAfter: never, Stamp: 1, Retention: 12 * hour, ClientChannels: "c"}
+		_, err = lua.Resize(t.Context(), b.rdb, resize)
+		require.NoError(t, err)
+		outlives(12 * hour)
 	})
 }
 

@@ -80,9 +80,6 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	switch {
 	case err == nil && !answer.InFlight.Any():
 		return acquisition.ErrGone
-	case err == nil: // an earlier copy may have done it, and then somebody ended it
-		k.CleanUp(id, answer.InFlight)
-		return nil
 	case errors.Is(err, lockerr.ErrRefused) && !answer.InFlight.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}

@@ -42,4 +42,5 @@ func TestVeryManyErrorsAreCountedAndAllThere(t *testing.T) {
 	require.EqualError(t, joined.Errors(all...), "e0; e1; e2; e3; e4; and 15 more")
 	require.True(t, errors.Is(joined.Errors(all...), last))
 	require.EqualError(t, joined.Errors(all[:6]...), "e0; e1; e2; e3; e4; e5")
+	require.EqualError(t, joined.Errors(all[:7]...), "e0; e1; e2; e3; e4; and 2 more")
 }
