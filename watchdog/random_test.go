@@ -3,6 +3,7 @@ package watchdog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,8 +61,9 @@ type track struct {
 	server  time.Time // end of the server's lease
 	deleted bool      // by somebody else
 	lastAsk time.Time
-	open    int // calls under way whose context has not ended
-	running int // calls under way
+	hurried bool // by RenewNow, and not asked for since
+	open    int  // calls under way whose context has not ended
+	running int  // calls under way
 }
 
 func (x *world) breach(format string, args ...any) {
@@ -88,6 +90,7 @@ func (x *world) renew(ctx context.Context, group int, batch []Renewal) ([]Result
 		tr := x.find(r.Key)
 		x.checkRequest(tr, r, group, now)
 		tr.lastAsk = now
+		tr.hurried = false
 		tr.open++
 		tr.running++
 		answers[i] = Held
@@ -283,6 +286,7 @@ func (x *world) check(t *rapid.T) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
+	idle := !slices.ContainsFunc(x.tracks, func(tr *track) bool { return tr.running > 0 })
 	for _, tr := range x.tracks {
 		x.checkEnd(tr, now)
 		_, over := tr.over(now)
@@ -298,6 +302,9 @@ func (x *world) check(t *rapid.T) {
 		patience := max(tr.spec.Interval, tr.most/2) + time.Second + grace // a call gets half of the trust at most
 		if silent := now.Sub(tr.lastAsk); silent > patience {
 			x.breach("%s: not asked for since %v", tr.key, silent)
+		}
+		if idle && tr.hurried {
+			x.breach("%s: not asked for since RenewNow, though no call is in flight", tr.key)
 		}
 	}
 	if x.bad != "" {
@@ -395,6 +402,16 @@ func TestRandomSchedules(t *testing.T) {
 					x.mu.Lock()
 					x.mode[group] = m
 					x.mu.Unlock()
+				},
+				"renew now": func(t *rapid.T) {
+					group := rapid.IntRange(0, 2).Draw(t, "group")
+					x.mu.Lock()
+					for _, tr := range x.tracks {
+						_, over := tr.over(time.Now())
+						tr.hurried = tr.hurried || tr.spec.Group == group && !tr.stopped && !over
+					}
+					x.mu.Unlock()
+					x.w.RenewNow(func(g int) bool { return g == group })
 				},
 				"wall":    x.setWall,
 				"suspend": x.suspend,
