@@ -158,16 +158,16 @@ func WithHeartbeat(d time.Duration) LockOption {
 
 // WithWaitCallback sets a function that Lock calls while it waits in a queue. Lock calls it
 // when it gets its place, and when a heartbeat shows that the position, the length of the
-// queue or the holder has changed. The waiting goroutine calls notice, so Lock does not
-// return while notice runs, and notice must return soon. If the lock is granted while
-// notice blocks, the grant ends after at most one heartbeat and the lock goes to the next
-// waiter. The blocked waiter queues again when notice returns. Plain mutexes have no
-// queue and do not call notice.
-func WithWaitCallback(notice func(lock.Waiting)) LockOption {
+// queue or the holder has changed. The waiting goroutine calls it, so Lock does not
+// return while the callback runs, and the callback must return soon. If the lock is granted while
+// the callback blocks, the grant ends after at most one heartbeat and the lock goes to the next
+// waiter. The blocked waiter queues again when the callback returns. Plain mutexes have no
+// queue and do not call it.
+func WithWaitCallback(callback func(lock.Waiting)) LockOption {
 	return lockOption(func(s *settings.Lock) {
 		s.Notice = nil
-		if notice != nil {
-			s.Notice = func(w settings.Waiting) { notice(lock.Waiting(w)) }
+		if callback != nil {
+			s.Notice = func(w settings.Waiting) { callback(lock.Waiting(w)) }
 		}
 	})
 }

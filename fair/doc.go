@@ -27,7 +27,7 @@
 //	      queued ─▶ heartbeats ── granted ▶ watchdog, hold
 //	        │           │
 //	        │           └─ the place is gone: join again, with the same ticket
-//	        └─ ctx ends ─▶ leave
+//	        └─ ctx ends ─▶ give up the place
 //
-//	Unlock ─▶ stop renewal ─▶ leave: the lock goes to the next
+//	Unlock ─▶ stop renewal ─▶ release: the lock goes to the next
 package fair

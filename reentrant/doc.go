@@ -11,8 +11,8 @@
 //
 // The fair mutex may use the same name. Its waiters go first: a Lock that finds the lock free gives
 // it to the first waiter of that queue, as an Unlock does, and waits behind the queue. Behind a
-// queue that is never empty it may wait for ever. If all waiters in the queue are dead, they delay
-// it by two heartbeats at most after it next asks Redis. It asks once each poll bound.
+// queue that is never empty it may wait for ever. If all waiters in the queue have crashed, they
+// delay it by two heartbeats at most after it next asks Redis. It asks once each poll bound.
 //
 // Redis is the authority for who holds the lock and until when. It stores a hash under the name of
 // the lock, with the lease as its TTL. One field of the hash is the acquisition, another is the
@@ -25,7 +25,7 @@
 //
 //	Lock ── the context descends from a hold of it ────▶ re-enter: one command
 //	  │
-//	  ├── the client has no other business with it ────▶ the local lock
+//	  ├── the client has no other request for it ──────▶ the local lock
 //	  └── somebody here has the local lock ─▶ queue ─▶ the local lock, or the lock itself
 //
 //	local lock ─▶ ask Redis ── granted ─────────────────▶ watchdog, hold

@@ -9,10 +9,10 @@
 // one thing: to stop trusting it early enough. The package knows leases, time and a [Renew]
 // function, and nothing of Redis.
 //
-//	          due            place free
-//	┌─> idle ─────> waiting ────────────> asked ──┐
-//	│                                             │
-//	└──────── renewed · held · unknown ───────────┘
+//	          due            a call may start
+//	┌─> idle ─────> waiting ──────────────> in call ─┐
+//	│                                                │
+//	└────────── renewed · held · unknown ────────────┘
 //
 //	any of them ── gone, or trust over ──> lost ──> notified  OnLost is called
 //	any of them, or lost ── Stop, Close ──> stopped         OnLost never is
@@ -48,11 +48,11 @@
 //     grows nor ends by it. The watchdog asks again soon, with jitter, until trust ends.
 //   - A renewal ignores its context: the watchdog asks again. The goroutine stays until the renewal
 //     returns. If the renewal then says that a lease was extended, trust grows by that, counted
-//     from its sending. Nothing else that it says counts.
+//     from its sending. The watchdog ignores any other late result.
 //   - The server answers renewals slowly: each attempt gets twice the time of the one before, up to
 //     half of the trust that is left.
-//   - One group hangs: it keeps only its own few places busy. A call that is slow gives its place
-//     among all groups back after a moment.
+//   - One group hangs: at most a few calls of a group are in flight. A call that is slow does not
+//     count among the calls of all groups any more.
 //   - The server says the lease is not ours: it is lost immediately, unless [Lease.Stop] came
 //     first; then it is the expected end.
 //   - The machine was suspended: the watchdog notices within a second of waking. The suspend may
