@@ -127,7 +127,7 @@ func TestALimitInsideACauseIsNotTheEndOfTheContext(t *testing.T) {
 }
 
 // An old refusal is no reason why a later Lock gave up.
-func TestAnOldFaultIsNotToldLater(t *testing.T) {
+func TestAnOldFaultIsNotReportedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		h := s.lock(context.Background())

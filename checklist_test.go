@@ -187,7 +187,7 @@ func TestMutex_RemainingFollowsTheLease(t *testing.T) {
 }
 
 // RedissonLockTest.testForceUnlock.
-func TestMutex_ForceReleaseFreesTellsAndWakes(t *testing.T) {
+func TestMutex_ForceReleaseFreesNotifiesAndWakes(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
 	holder := patientClient(t, s.Client(t), redlatch.WithLease(3*time.Second)).Mutex(name)

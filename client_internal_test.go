@@ -72,7 +72,7 @@ func TestTheLimitsOfTheFenceRetention(t *testing.T) {
 }
 
 // The notice of a lock overrides that of its client, also if it is none.
-func TestAWaitNoticeCanBeTakenBack(t *testing.T) {
+func TestAWaitCallbackCanBeUnset(t *testing.T) {
 	var s settings.Lock
 	var told lock.Waiting
 	WithWaitCallback(func(w lock.Waiting) { told = w }).applyLock(&s)

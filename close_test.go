@@ -197,7 +197,7 @@ func TestCloseUnderLoadLeavesNoLock(t *testing.T) {
 
 // Redis takes a command, and answers it only when Close has returned. Nevertheless the grant is
 // released, or ends with its lease.
-func TestCloseDoesNotWaitForAGrantThatNobodyWants(t *testing.T) {
+func TestCloseDoesNotWaitForAGrantWithoutACaller(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		a := s.actor()

@@ -175,7 +175,7 @@ func TestAContextThatPanicsClosesNothing(t *testing.T) {
 
 // Close does not wait for a notice, because the notice may be what calls Close. The client gives up
 // the place in the queue nevertheless, before Close returns.
-func TestCloseFromAWaitNoticeReturns(t *testing.T) {
+func TestCloseFromAWaitCallbackReturns(t *testing.T) {
 	waits := map[string]func(c *redlatch.Client, notice redlatch.LockOption) error{
 		"fair": func(c *redlatch.Client, notice redlatch.LockOption) error {
 			_, err := c.FairMutex("orders", notice).Lock(context.Background())
@@ -212,7 +212,7 @@ func TestCloseFromAWaitNoticeReturns(t *testing.T) {
 }
 
 // A notice that blocks does not delay Close. Its waiter gets the result when the notice returns.
-func TestCloseDoesNotWaitForANoticeThatBlocks(t *testing.T) {
+func TestCloseDoesNotWaitForACallbackThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		ctx := context.Background()

@@ -166,7 +166,7 @@ func (e endsLike) Err() error {
 
 // If the reply of a grant comes after the caller has left, the client releases the lock
 // immediately, and not when its lease ends.
-func TestLateGrantIsGivenBack(t *testing.T) {
+func TestLateGrantIsReleased(t *testing.T) {
 	for ending, begin := range endings {
 		t.Run(ending, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestLateGrantIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestUnlockWithADeadContextUnlocks(t *testing.T) {
+func TestUnlockWithAnEndedContextUnlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		dead, cancel := context.WithCancel(context.Background())
@@ -202,7 +202,7 @@ func TestUnlockWithADeadContextUnlocks(t *testing.T) {
 }
 
 // The first duty of Lock to a context: not to start when it has ended.
-func TestLockWithADeadContextAsksNobody(t *testing.T) {
+func TestLockWithAnEndedContextAsksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		reason := errors.New("the request was withdrawn")
@@ -399,7 +399,7 @@ func TestTheEndOfAnotherHoldIsTheEndOfAContext(t *testing.T) {
 }
 
 // If Redis does not answer, that does not mean that somebody has the lock.
-func TestOutageIsToldApartFromContention(t *testing.T) {
+func TestOutageIsDistinguishedFromContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		s.proxy.Down()

@@ -51,7 +51,7 @@ var allKinds = []error{
 	redlatch.ErrRefused, redlatch.ErrClosed, redlatch.ErrConfig,
 }
 
-func TestAContextThatHadEndedIsAllThatIsTold(t *testing.T) {
+func TestAContextThatHadEndedIsTheWholeError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		cancelled, cancel := context.WithCancel(context.Background())

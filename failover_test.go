@@ -104,7 +104,7 @@ func TestLockSurvivesAFailoverThatKeepsIt(t *testing.T) {
 
 // The replica lacks the lock, so it is free on the new master. The next renewal notifies the former
 // holder. The new holder has a larger fence.
-func TestFailoverThatForgetsALockIsTold(t *testing.T) {
+func TestFailoverThatForgetsALockIsNotified(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	name := redistest.Name(t)
@@ -159,7 +159,7 @@ func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 
 // An operator uses a replica that lacks locks, waiters and permits. The replica does not know that
 // nobody has them, so the operator gets an error. On the master, the same calls end them.
-func TestAnOperatorOnAReplicaIsNotToldNobody(t *testing.T) {
+func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	name := redistest.Name(t)

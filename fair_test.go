@@ -136,7 +136,7 @@ func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 
 // Five hundred waiters crash at once. The next live waiter has the lock within one heartbeat of the
 // crash, for any number of crashed waiters.
-func TestTheDeadDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
+func TestTheCrashedDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, victims, a := s.actor(), s.actor(), s.actor()
@@ -158,7 +158,7 @@ func TestTheDeadDelayTheQueueByOneHeartbeatInAll(t *testing.T) {
 
 // All waiters of a long queue have crashed. Nevertheless a plain waiter is notified of the release,
 // and does not wait for its poll.
-func TestAPlainWaiterBehindVeryManyDeadHearsOfTheRelease(t *testing.T) {
+func TestAPlainWaiterBehindVeryManyExpiredIsNotified(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]func(s *stage, a *actor, h *lock.Hold){
 		"unlock": func(s *stage, _ *actor, h *lock.Hold) { s.unlock(h) },
@@ -235,7 +235,7 @@ func TestAWaiterThatDiesWithTheGrantCostsItsLeaseAtMost(t *testing.T) {
 
 // The lease of a crashed holder ends, and the next waiter gets the lock at that moment. It asks by
 // itself, and does not wait for a heartbeat.
-func TestTheNextOfADeadHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
+func TestTheNextAfterACrashedHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(redlatch.WithLease(30*time.Second)), s.actor(), s.actor()
@@ -319,7 +319,7 @@ func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 }
 
 // Without pub/sub, the waiter finds its grant at its next heartbeat.
-func TestAGrantWhoseMessageIsLostComesWithABeat(t *testing.T) {
+func TestAGrantWhoseMessageIsLostComesWithAHeartbeat(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a := s.actor(), s.actor()
@@ -721,7 +721,7 @@ func TestARemovedWaiterFindsTheNote(t *testing.T) {
 }
 
 // Notices report the place of a waiter, and each change of it.
-func TestNoticesSayHowAWaitStands(t *testing.T) {
+func TestCallbacksReportThePlace(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(redlatch.WithDescription("night job")), s.actor(), s.actor()
@@ -987,7 +987,7 @@ func TestFair_AClockSetBackDoesNotKeepTheDead(t *testing.T) {
 }
 
 // The notice is code of the user, and runs in the middle of the wait.
-func TestFair_ANoticeThatPanicsLeavesNoPlace(t *testing.T) {
+func TestFair_ACallbackThatPanicsLeavesNoPlace(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(), s.actor(), s.actor()
@@ -1011,7 +1011,7 @@ func TestFair_ANoticeThatPanicsLeavesNoPlace(t *testing.T) {
 }
 
 // A notice that blocks costs its own waiter the lock, and the others a heartbeat.
-func TestFair_ANoticeThatBlocksKeepsTheLockFromNobody(t *testing.T) {
+func TestFair_ACallbackThatBlocksKeepsTheLockFromNobody(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		holder, a, b := s.actor(), s.actor(), s.actor()

@@ -182,7 +182,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 
 // While other processes wait, a process keeps the lock for its number of grants in a row, and not
 // for one more. Each process gets the lock again.
-func TestTurnsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
+func TestLocalGrantsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const turns, waiters = 3, 30
@@ -230,7 +230,7 @@ func TestTurnsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
 }
 
 // A waiter that gives up leaves its place to the next at every stage, and leaves nothing else.
-func TestWaiterThatGivesUpPassesItsTurnOn(t *testing.T) {
+func TestWaiterThatGivesUpPassesTheLocalLockOn(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(s *stage, a, b *actor, slow *slowScript) (next *asking){
 		"queued": func(s *stage, a, _ *actor, _ *slowScript) *asking {
@@ -404,7 +404,7 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 
 // After its grants in a row, the process releases the lock and asks again. Then it may have as many
 // grants again. Each hand-over costs one command, however often that happens.
-func TestTurnsBeginAnewWithEachGrantOfRedis(t *testing.T) {
+func TestLocalGrantsAreCountedAnewWithEachGrantOfRedis(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const turns, rounds = 3, 4

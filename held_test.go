@@ -226,7 +226,7 @@ func TestMaxHoldEndsAHoldWithinOneMoreLease(t *testing.T) {
 
 // For any kind of outage, the holder is notified exactly at the end of trust. The server still
 // keeps the lock for the margin then.
-func TestOutageLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
+func TestOutageLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
 	t.Parallel()
 	inject := func(a redistest.Action) func(*redistest.Virtual) func() {
 		return func(v *redistest.Virtual) func() {
@@ -516,7 +516,7 @@ func TestShortFaultsAreInvisible(t *testing.T) {
 
 // This is the test in virtual time, on a real server with a real clock. Trust ends before the lease
 // does, and ends by itself.
-func TestStoppedServerIsToldAndTrustEndsBeforeItsLease(t *testing.T) {
+func TestStoppedServerIsDetectedAndTrustEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	locks := locksOn(t, s.Client(t), redlatch.WithLease(4*time.Second), redlatch.WithRenewInterval(400*time.Millisecond))

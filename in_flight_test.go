@@ -77,7 +77,7 @@ func (s *scene) soon(hold <-chan *lock.Hold) *lock.Hold {
 
 // The first attempt of a Lock is still in flight when the second gets the answer that somebody else
 // has the lock.
-func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
+func TestCopyOfAnEarlierAttemptIsReleased(t *testing.T) {
 	ctx := context.Background()
 	play := func(t *testing.T, rest func(s *scene, kept *redistest.Fault)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestCopyOfAnEarlierQuestionIsGivenBack(t *testing.T) {
 
 // The first request for a lock or a permit is still in flight when the second is granted. It
 // arrives when everything was released, and the client releases its grant too.
-func TestCopyOfAGrantedRequestIsGivenBack(t *testing.T) {
+func TestCopyOfAGrantedRequestIsReleased(t *testing.T) {
 	ctx := context.Background()
 	for kind, k := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestCopyOfAGrantedRequestIsGivenBack(t *testing.T) {
 
 // A command is held back until its caller has left and cleaned up, and until its connection was
 // given up. Then the command is void, or the client releases its grant soon after its end.
-func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
+func TestGrantThatArrivesAfterTheCleanUpIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := hasty(t)
 		kept := s.holdBack(anAcquire)
@@ -163,7 +163,7 @@ func TestGrantThatArrivesAfterTheCleanUpIsGivenBack(t *testing.T) {
 // A hand-over gets the answer that nobody has the lock. An earlier copy of it is still in flight,
 // behind a copy of the holder's own acquire. That acquire gets the lock, and the copy hands it to a
 // waiter that has left long ago.
-func TestCopyOfAnEarlierHandOverIsGivenBack(t *testing.T) {
+func TestCopyOfAnEarlierHandOverIsReleased(t *testing.T) {
 	ctx := context.Background()
 	synctest.Test(t, func(t *testing.T) {
 		s := hasty(t)
@@ -302,7 +302,7 @@ var takers = map[string]func(c *redlatch.Client, ctx context.Context) (release f
 // nothing, and then the request arrives and is granted. As soon as the client gets that answer, it
 // releases the grant again, at nobody's cost. It does not wait until the request would be void. The
 // same holds if the client closes meanwhile.
-func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
+func TestRequestThatArrivesAfterItsReleaseIsReleasedAtOnce(t *testing.T) {
 	const late = 50 * time.Millisecond
 	play := func(t *testing.T, script string, then func(c *redlatch.Client)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestRequestThatArrivesAfterItsReleaseIsGivenBackAtOnce(t *testing.T) {
 
 // A request that broke off arrives after the release of the lock, and before the answer to the
 // release. By then, the client believes that the request is void, and that nothing is in flight.
-func TestRequestThatArrivesBeforeItsReleaseIsAnsweredIsGivenBack(t *testing.T) {
+func TestRequestThatArrivesBeforeItsReleaseIsAnsweredIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		s.unlock(s.lock(context.Background()))

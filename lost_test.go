@@ -67,7 +67,7 @@ var thefts = map[string]func(s *theft, h *lock.Hold){
 	},
 }
 
-func TestEveryLossIsToldAtTheNextRenewal(t *testing.T) {
+func TestEveryLossIsNotifiedAtTheNextRenewal(t *testing.T) {
 	t.Parallel()
 	for name, steal := range thefts {
 		t.Run("virtual/"+name, func(t *testing.T) {
@@ -437,7 +437,7 @@ func (w *worker) ended() {
 
 // A lock is lost while one of its commands hangs. Unlock reports the loss immediately, and not that
 // the command hangs.
-func TestALossIsToldThoughACommandHangs(t *testing.T) {
+func TestALossIsNotifiedThoughACommandHangs(t *testing.T) {
 	commands := map[string]func(s *scene, outer, inner *lock.Hold, chain context.Context){
 		"re-entry": func(s *scene, _, _ *lock.Hold, chain context.Context) {
 			ctx, cancel := context.WithTimeout(chain, 10*lossLease)

@@ -145,7 +145,7 @@ func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 
 // All waiters of the queue have crashed. They delay plain waiters for at most two heartbeats, the
 // second because the server may have stood still. Their places are gone at the end.
-func TestDeadFairWaitersKeepPlainOnesForTwoHeartbeats(t *testing.T) {
+func TestCrashedFairWaitersDelayPlainOnesByTwoHeartbeats(t *testing.T) {
 	t.Parallel()
 	for _, try := range []bool{false, true} {
 		inVirtualTime(t, func(s *stage) {
@@ -179,7 +179,7 @@ func TestDeadFairWaitersKeepPlainOnesForTwoHeartbeats(t *testing.T) {
 // A plain waiter gets no message when the lock goes to a fair waiter, so it does not notice that
 // this one has crashed. It asks at its poll, even if the heartbeats of the crashed waiters are far
 // shorter.
-func TestAPlainWaiterFindsDeadFairOnesAtItsPoll(t *testing.T) {
+func TestAPlainWaiterFindsExpiredFairOnesAtItsPoll(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const short, poll = 100 * time.Millisecond, 20 * time.Second

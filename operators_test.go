@@ -230,7 +230,7 @@ func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
 
 // The removed waiter is cut off for almost an hour. When it is back, it finds the note, and does
 // not queue again.
-func TestARemovedWaiterIsToldAfterALongCutOff(t *testing.T) {
+func TestARemovedWaiterIsNotifiedAfterALongCutOff(t *testing.T) {
 	t.Parallel()
 	everyQueue(t, func(t *testing.T, v, link *redistest.Virtual, by locker, open func(*redlatch.Client) waitingLine, _ [2]string) {
 		a, b := locksOn(t, v.Client()), locksOn(t, link.Client())
@@ -365,7 +365,7 @@ func TestAForcedReleaseOfAnybodySparesTheNextHolder(t *testing.T) {
 }
 
 // The lock is free, and the queue has more crashed waiters than one command drops.
-func TestATryBehindVeryManyDeadIsGranted(t *testing.T) {
+func TestATryBehindVeryManyExpiredIsGranted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)

@@ -93,7 +93,7 @@ func TestACallThatPanicsIsNotCounted(t *testing.T) {
 
 // A call that panics while it asks for its whole process passes on the right to ask. The next one
 // asks.
-func TestACallThatPanicsPassesTheTurn(t *testing.T) {
+func TestACallThatPanicsPassesOnTheRightToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		ctx := context.Background()

@@ -191,7 +191,7 @@ func (w *asking) giveBack() {
 
 // B gets no messages, and its lease is shorter than a third of its heartbeat. It learns of its
 // grant by a heartbeat before the grant ends.
-func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
+func TestAWaiterWithoutMessagesTakesAShortGrant(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestAWaiterThatHearsNothingTakesAShortGrant(t *testing.T) {
 
 // B gets the lock, and its command that takes the grant is lost or takes longer than its heartbeat.
 // B asks again while the grant is valid. So it is served before C, which waits behind it.
-func TestOneLostOrSlowQuestionCostsNoTurn(t *testing.T) {
+func TestOneLostOrSlowAttemptCostsNoGrant(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
 		for what, action := range map[string]redistest.Action{

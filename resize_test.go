@@ -263,7 +263,7 @@ func TestALostReplyToAFurtherCommandHidesNoLoss(t *testing.T) {
 }
 
 // A waiter gives up during an outage that is longer than its lease, and shorter than its heartbeat.
-func TestAPlaceIsGivenBackForAsLongAsItStands(t *testing.T) {
+func TestAPlaceIsReleasedForAsLongAsItExists(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]redlatch.Option{
 		"default heartbeat": {redlatch.WithLease(time.Second)},
@@ -298,7 +298,7 @@ func TestAPlaceIsGivenBackForAsLongAsItStands(t *testing.T) {
 }
 
 // Only crashed waiters are ahead of a TryAcquire, and more than one command drops.
-func TestATryPassesManyDeadWaiters(t *testing.T) {
+func TestATryPassesManyExpiredWaiters(t *testing.T) {
 	t.Parallel()
 	k, l := key.ForSemaphore("door"), key.ForMutex("door")
 	for name, c := range map[string]struct {

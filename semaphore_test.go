@@ -247,7 +247,7 @@ func TestPermitIsReleasedOnce(t *testing.T) {
 
 // If a permit ends for any reason, its worker is notified before the server grants its units to
 // others. If an operator took them away, the worker is notified at its next renewal.
-func TestLossOfAPermitIsTold(t *testing.T) {
+func TestLossOfAPermitIsNotified(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second
 	for name, end := range map[string]func(t *testing.T, v *redistest.Virtual, s *semaphore.Semaphore, id string){
@@ -297,7 +297,7 @@ func TestLossOfAPermitIsTold(t *testing.T) {
 }
 
 // A lost message costs a heartbeat.
-func TestLostGrantOfAPermitCostsABeat(t *testing.T) {
+func TestLostGrantOfAPermitCostsAHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const heartbeat = 6 * time.Second
@@ -325,7 +325,7 @@ func TestLostGrantOfAPermitCostsABeat(t *testing.T) {
 }
 
 // The notice is code of the user, and runs in the middle of the wait.
-func TestANoticeOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
+func TestACallbackOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -344,7 +344,7 @@ func TestANoticeOfASemaphoreThatPanicsLeavesNoPlace(t *testing.T) {
 }
 
 // A notice that blocks costs its own waiter the units, and the others a heartbeat.
-func TestANoticeOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
+func TestACallbackOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -384,7 +384,7 @@ func TestANoticeOfASemaphoreThatBlocksKeepsNothingFromOthers(t *testing.T) {
 
 // The units of a crashed holder come back with the end of its lease. A waiter that needs the units
 // of several holders gets them too.
-func TestUnitsOfTheDeadComeBack(t *testing.T) {
+func TestUnitsOfTheCrashedComeBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 9 * time.Second
@@ -411,7 +411,7 @@ func TestUnitsOfTheDeadComeBack(t *testing.T) {
 }
 
 // Any number of waiters that crashed together cost the others one heartbeat.
-func TestDeadWaitersForPermitsCostOneHeartbeat(t *testing.T) {
+func TestExpiredWaitersForPermitsCostOneHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const heartbeat = 6 * time.Second
@@ -439,7 +439,7 @@ func TestDeadWaitersForPermitsCostOneHeartbeat(t *testing.T) {
 
 // They cost no more if one command cannot drop all of them. The first live waiter asks again
 // immediately until all are gone.
-func TestVeryManyDeadWaitersForPermitsCostNothingMore(t *testing.T) {
+func TestVeryManyExpiredWaitersForPermitsCostNothingMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 9 * time.Second
@@ -468,7 +468,7 @@ func TestVeryManyDeadWaitersForPermitsCostNothingMore(t *testing.T) {
 
 // A crashed waiter that does not fit blocks the others until its heartbeat ends, but not until the
 // next heartbeat of one of them.
-func TestADeadWaiterThatDoesNotFitCostsItsHeartbeat(t *testing.T) {
+func TestAnExpiredWaiterThatDoesNotFitCostsItsHeartbeat(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const heartbeat = 6 * time.Second
@@ -784,7 +784,7 @@ func TestWaitersForPermitsKeepTheirTickets(t *testing.T) {
 	})
 }
 
-func TestRemovedWaiterForPermitsIsTold(t *testing.T) {
+func TestRemovedWaiterForPermitsIsNotified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)

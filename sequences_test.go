@@ -68,7 +68,7 @@ func TestOneLostReplyIsNoOutageForWaiters(t *testing.T) {
 }
 
 // Holders are notified that the client has closed, also if it could not release.
-func TestCloseThatTimesOutTellsHolders(t *testing.T) {
+func TestCloseThatTimesOutNotifiesHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		h := s.lock(context.Background())
@@ -118,7 +118,7 @@ func TestLockDoesNotWaitForItsOwnChain(t *testing.T) {
 }
 
 // A copy of the acquire is in flight while the lock is handed over.
-func TestLateAcquireAfterAHandOverIsGivenBack(t *testing.T) {
+func TestLateAcquireAfterAHandOverIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)
 		direct := server.Client()
@@ -287,7 +287,7 @@ func (h slowHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // A client far away asks too late each time, until the near one yields for longer. It yields also
 // if nobody of the near client requests the lock at the moment.
-func TestFarClientGetsItsTurn(t *testing.T) {
+func TestFarClientGetsTheLock(t *testing.T) {
 	for _, goroutines := range []int{1, 4} {
 		t.Run(fmt.Sprint("near: ", goroutines), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { farClientGetsItsTurn(t, goroutines) })
@@ -475,7 +475,7 @@ func TestVoidCommandIsNoOutage(t *testing.T) {
 }
 
 // The deadline ends during an attempt for a lock that is held.
-func TestDeadlineDuringAQuestionIsContention(t *testing.T) {
+func TestDeadlineDuringAnAttemptIsContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)
 		client := server.Client()
@@ -520,7 +520,7 @@ func TestWhoIsBeingReleasedIsNotNamedAsTheHolder(t *testing.T) {
 
 // The lock becomes free, and a waiter gets it by a command whose reply is lost. The client cannot
 // ask again before the context ends. The error must not say that nothing changed.
-func TestWaiterWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing.T) {
+func TestWaiterWithAnUnknownGrantDoesNotClaimThatNothingHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t)
 		require.NoError(t, s.direct.HSet(context.Background(), s.name, "somebody:1", 1).Err())
@@ -545,7 +545,7 @@ func TestWaiterWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing
 
 // The same test for waiters in a queue in Redis. The lease of a crashed holder ends, and the
 // waiter's own command grants the lock.
-func TestWaiterOfAQueueWhoseGrantWasNotHeardOfDoesNotClaimThatNothingHappened(t *testing.T) {
+func TestWaiterInAQueueWithAnUnknownGrantDoesNotClaimThatNothingHappened(t *testing.T) {
 	for kind, lock := range map[string]func(ctx context.Context, c *redlatch.Client) error{
 		"fair mutex": func(ctx context.Context, c *redlatch.Client) error {
 			_, err := c.FairMutex("door").Lock(ctx)
@@ -622,7 +622,7 @@ func TestFair_ReentryWhileTheClientClosesEnds(t *testing.T) {
 
 // A waiter loses its place in the queue, and gives up while it asks for another. Its error still
 // has what was known: its last place.
-func TestAPlaceThatWasKnownIsToldThoughTheNextQuestionFails(t *testing.T) {
+func TestAKnownPlaceIsReportedThoughTheNextAttemptFails(t *testing.T) {
 	for kind, c := range map[string]struct {
 		script  string
 		queue   func(name string) string

@@ -59,7 +59,7 @@ type serverError string
 func (e serverError) Error() string { return string(e) }
 func (serverError) RedisError()     {}
 
-func TestWhatRanBehindAnErrorIsGivenBack(t *testing.T) {
+func TestWhatRanBehindAnErrorIsReleased(t *testing.T) {
 	asking := map[string]string{"mutex": "mutex/acquire", "fair": "fair/join", "semaphore": "semaphore/acquire"}
 	says := map[string]struct {
 		say   func() error

@@ -213,7 +213,7 @@ func TestManyContendedNamesTakeOneSubscriptionConnection(t *testing.T) {
 
 // The lock is released after the first attempt and before the subscription. Or it is released after
 // the server has subscribed and before the client knows that.
-func TestReleaseBetweenQuestionAndSubscriptionIsNotMissed(t *testing.T) {
+func TestReleaseBetweenAttemptAndSubscriptionIsNotMissed(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"request", "confirmation"} {
 		t.Run(at, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestReleaseBetweenQuestionAndSubscriptionIsNotMissed(t *testing.T) {
 }
 
 // A crashed holder sends no message, and there is none for the end of its lease.
-func TestLockOfADeadHolderIsFoundAtTheEndOfItsLease(t *testing.T) {
+func TestLockOfACrashedHolderIsFoundAtTheEndOfItsLease(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const lease = 5 * time.Second

@@ -12,7 +12,7 @@ import (
 
 // A row reaches its target if its fault has bitten, nothing forbidden happened, and all counts were
 // high enough.
-func TestVerdictsOfRows(t *testing.T) {
+func TestResultsOfRows(t *testing.T) {
 	for name, r := range map[string]struct {
 		run  func(c *course)
 		want verdict

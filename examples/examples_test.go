@@ -16,7 +16,7 @@ func run(t *testing.T, dir string) string {
 	return string(out)
 }
 
-func TestQuickstartTellsItsStory(t *testing.T) {
+func TestQuickstartPrintsItsStory(t *testing.T) {
 	out := run(t, "quickstart")
 	require.Contains(t, out, "locks it again further down its call chain")
 	require.Contains(t, out, "is killed with -9")

@@ -23,7 +23,7 @@ func refusedInfo(t testing.TB, m *reentrant.Mutex) lock.Info {
 
 // Java reports a lock of Go as locked, with the right remaining lease. It reports that no thread of
 // Java holds it.
-func TestJavaTellsTheTruthAboutGo(t *testing.T) {
+func TestJavaReportsTrulyAboutGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	server := redistest.Shared(t)
@@ -48,7 +48,7 @@ func TestJavaTellsTheTruthAboutGo(t *testing.T) {
 
 // forceUnlock in Java ends a hold of Go. The holder is notified, and its Unlock returns a loss and
 // harms nobody. Java's message wakes up a Go waiter.
-func TestForceUnlockInJavaIsToldInGo(t *testing.T) {
+func TestForceUnlockInJavaIsNotifiedInGo(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	server := redistest.Start(t)
@@ -72,7 +72,7 @@ func TestForceUnlockInJavaIsToldInGo(t *testing.T) {
 }
 
 // Inspection in Go names Java's client and thread, its holds, lease and token.
-func TestGoTellsTheTruthAboutJava(t *testing.T) {
+func TestGoReportsTrulyAboutJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	server := redistest.Shared(t)
@@ -102,7 +102,7 @@ func TestGoTellsTheTruthAboutJava(t *testing.T) {
 
 // ForceRelease in Go ends a hold of Java. The message wakes up a Java waiter. The unlock of the
 // former holder throws and harms nobody.
-func TestForceReleaseInGoIsToldInJava(t *testing.T) {
+func TestForceReleaseInGoIsNotifiedInJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	server := redistest.Start(t)

@@ -53,7 +53,7 @@ func TestDoRunsTheBodyUnderTheLockAndReturnsItsError(t *testing.T) {
 }
 
 // The loss is one fact, whoever tells it. The error of the body is another.
-func TestDoTellsOfALossOnce(t *testing.T) {
+func TestDoReportsALossOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, v := inBubble(t)
 		mu := locks.Mutex("door")

@@ -160,7 +160,7 @@ func TestASemaphoreThatIsNotThereHasNoLimits(t *testing.T) {
 }
 
 // Without descriptions, the entries that are shown tell the units.
-func TestEntriesThatAreShownTellTheUnits(t *testing.T) {
+func TestEntriesThatAreShownHaveTheUnits(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 7}))
 		require.NoError(t, b.rdb.Del(t.Context(), semaphoreKeys.Holders).Err())
@@ -174,7 +174,7 @@ func TestEntriesThatAreShownTellTheUnits(t *testing.T) {
 }
 
 // Beats of several semaphores name the limit of each, for one whose limit was lost.
-func TestABeatBringsTheLimitOfItsSemaphoreBack(t *testing.T) {
+func TestAHeartbeatBringsTheLimitOfItsSemaphoreBack(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), serverTime(t, b.rdb)
 		var batch []lua.PermitHeartbeat

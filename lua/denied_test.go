@@ -74,7 +74,7 @@ func resize(limit int, stamp lua.Time) func(context.Context, lua.Redis) (string,
 }
 
 // A waiter whose units could not be written is out of the queue. It hears that, and not a place.
-func TestAWaiterWhosePermitIsRefusedHearsIt(t *testing.T) {
+func TestAWaiterWhosePermitIsRefusedIsNotified(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	admin := dial(t, s.addr, 3, nil)

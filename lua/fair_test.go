@@ -163,7 +163,7 @@ func with(lists ...[]string) (all []string) {
 	return all
 }
 
-func TestJoinGrantsOnlyWhoseTurnItIs(t *testing.T) {
+func TestJoinGrantsOnlyTheFirstInTheQueue(t *testing.T) {
 	free := []string{"SET @F 5000000000000000"}
 	runRows(t, []row{
 		{"free, nobody waits", nil, join("a:1"), "granted clock", "lock 4h a:1:1 redlatch:about:host-1; fence forever clock"},
@@ -230,7 +230,7 @@ func TestJoinGrantsOnlyWhoseTurnItIs(t *testing.T) {
 	})
 }
 
-func TestBeatRefreshesAndTellsHowItStands(t *testing.T) {
+func TestAHeartbeatRefreshesAndReportsThePlace(t *testing.T) {
 	runRows(t, []row{
 		{"queued", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A +0.8h b:1/w +1h c:1/w"}), beat("b:1"),
 			"1 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h"},
@@ -428,7 +428,7 @@ func (b *backend) play(t *testing.T, steps ...row) {
 }
 
 // Five hundred dead ones are dropped by one call; more by the next.
-func TestVeryManyDeadAreDroppedInPieces(t *testing.T) {
+func TestVeryManyExpiredAreDroppedInPieces(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		for _, freed := range [][]row{
 			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: join("c:1"), reply: "queued 252 of 252, free"},
@@ -445,7 +445,7 @@ func TestVeryManyDeadAreDroppedInPieces(t *testing.T) {
 }
 
 // Nobody of them lives: the last call tells those who wait without a queue.
-func TestThoseWithoutAQueueAreToldBehindVeryManyDead(t *testing.T) {
+func TestPlainWaitersAreNotifiedBehindVeryManyExpired(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		sub := b.rdb.Subscribe(t.Context(), names.Channel)
 		defer sub.Close()
@@ -470,7 +470,7 @@ func TestThoseWithoutAQueueAreToldBehindVeryManyDead(t *testing.T) {
 
 // Only the client of the waiter that is granted hears of it; others that wait
 // without a queue only when the lock is free for them.
-func TestOneClientHearsOfAGrant(t *testing.T) {
+func TestOneClientIsNotifiedOfAGrant(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		sub := b.rdb.Subscribe(ctx, key.ClientPrefix+"b", key.ClientPrefix+"c", names.Channel)
@@ -502,7 +502,7 @@ func TestOneClientHearsOfAGrant(t *testing.T) {
 }
 
 // Those who wait without a queue hear of a lock that somebody freed, and of no other.
-func TestNobodyHearsOfALockThatNobodyFreed(t *testing.T) {
+func TestNobodyIsNotifiedOfALockThatNobodyFreed(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		sub := b.rdb.Subscribe(ctx, names.Channel)
@@ -547,7 +547,7 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 }
 
 // Beats alone keep no grant: one whose waiter does not take it ends with the heartbeat.
-func TestABeatThatTakesNothingExtendsNoGrant(t *testing.T) {
+func TestAHeartbeatThatTakesOverNothingExtendsNoGrant(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		prepare(t, b.rdb, with(heldFair, bcQueued)...)
@@ -570,7 +570,7 @@ func TestABeatThatTakesNothingExtendsNoGrant(t *testing.T) {
 	})
 }
 
-func TestBeatsOfManyLocksAnswerEach(t *testing.T) {
+func TestHeartbeatsOfManyLocksAnswerEach(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		var batch []lua.Heartbeat
@@ -702,7 +702,7 @@ func TestWithoutMemoryQueuesOnlyShrinkAndGoOn(t *testing.T) {
 }
 
 // After a lost reply a copy of the command tells the truth and changes nothing.
-func TestCopiesOfFairScriptsTellTheTruth(t *testing.T) {
+func TestCopiesOfFairScriptsAreAnsweredTruly(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		for _, c := range []struct {
 			row

@@ -145,7 +145,7 @@ func given(t *testing.T, admin *redis.Client) func(string) []string {
 	return func(string) []string { return strings.Split(heldBefore, "; ") }
 }
 
-func TestWithoutMemoryNothingIsGrantedAndEverythingIsGivenBack(t *testing.T) {
+func TestWithoutMemoryNothingIsGrantedAndEverythingIsReleased(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	rdb := dial(t, s.addr, 3, nil)

@@ -358,7 +358,7 @@ func force(expected string) func(context.Context, lua.Redis) (string, error) {
 	}
 }
 
-func TestForceReleaseEndsOnlyWhomItWasToldTo(t *testing.T) {
+func TestForceReleaseEndsOnlyTheExpectedHolder(t *testing.T) {
 	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 7"}
 	runRows(t, []row{
 		{"whoever has it", heldByA, force(""), "freed a:1", "fence forever 7"},
@@ -397,7 +397,7 @@ func TestInspectSeesAndChangesNothing(t *testing.T) {
 	})
 }
 
-func TestSubscribersAreToldWhenTheLockIsFreeAndOnlyThen(t *testing.T) {
+func TestSubscribersAreNotifiedWhenTheLockIsFreeAndOnlyThen(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		sub := b.rdb.Subscribe(ctx, names.Channel)
@@ -461,7 +461,7 @@ func TestHostileNamesAndDescriptionsAreOnlyData(t *testing.T) {
 }
 
 // The server's clock is what counts, and it is told with every grant.
-func TestEveryAnswerOfAGrantTellsTheServersClock(t *testing.T) {
+func TestEveryAnswerOfAGrantHasTheServersClock(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()
 		between := func(ask func() (lua.Time, error)) {

@@ -224,7 +224,7 @@ func TestALostReplyIsReportedAndNothingIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestAfterALostReplyACopyTellsTheTruth(t *testing.T) {
+func TestAfterALostReplyACopyIsAnsweredTruly(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		for _, c := range []struct {
 			row

@@ -454,7 +454,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 	})
 }
 
-func TestAWaiterForPermitsThatWasRemovedIsTold(t *testing.T) {
+func TestAWaiterForPermitsThatWasRemovedIsNotified(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		mustTake(t, b, "b:1", permitCall{about: "me"})
@@ -484,7 +484,7 @@ func TestDescriptionsOfPermitsAreOnlyData(t *testing.T) {
 	})
 }
 
-func TestWithoutMemoryNoPermitIsGrantedAndAllAreGivenBack(t *testing.T) {
+func TestWithoutMemoryNoPermitIsGrantedAndAllAreReleased(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	b := &backend{rdb: dial(t, s.addr, 3, nil), addr: s.addr}
@@ -560,7 +560,7 @@ func TestWithoutMemoryARequestChangesNothingOfASemaphore(t *testing.T) {
 
 // Very many dead waiters stand before the living, and the first of them would not fit: whoever
 // asks is told to ask again at once, and not at the end of somebody's lease.
-func TestWhoStandsBehindVeryManyDeadAsksAgainAtOnce(t *testing.T) {
+func TestAWaiterBehindVeryManyExpiredAsksAgainAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())
 		waits := permitCall{units: 2}
@@ -599,7 +599,7 @@ func TestWhoStandsBehindVeryManyDeadAsksAgainAtOnce(t *testing.T) {
 }
 
 // A beat drops what is over, as every command does.
-func TestABeatDropsPermitsThatAreOver(t *testing.T) {
+func TestAHeartbeatDropsExpiredPermits(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		mustTake(t, b, "b:1", permitCall{units: 8})
@@ -642,7 +642,7 @@ func TestAWaiterAsksAgainWhenALeaseGivenBeforeItEnds(t *testing.T) {
 }
 
 // A beat of one without a heartbeat to speak of finds that it is not in the queue any more.
-func TestABeatOfNoTimeHasNoPlace(t *testing.T) {
+func TestAHeartbeatWithoutATimeoutHasNoPlace(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		mustTake(t, b, "b:1", permitCall{})
@@ -661,7 +661,7 @@ func TestABeatOfNoTimeHasNoPlace(t *testing.T) {
 
 // Of waiters that beat in one command none is dropped because another's beat came
 // first in it; and what is free goes to them in their order.
-func TestBeatsOfABatchAreNotedBeforeAnybodyIsTakenForDead(t *testing.T) {
+func TestHeartbeatsOfABatchAreNotedBeforeAnybodyExpires(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		batch := make([]lua.PermitHeartbeat, 100)

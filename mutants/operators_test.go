@@ -83,7 +83,7 @@ func TestGoOperators(t *testing.T) {
 	}
 }
 
-func TestConstantsThatAreOnlyToldApartStay(t *testing.T) {
+func TestConstantsThatAreOnlyComparedStay(t *testing.T) {
 	changes, err := goChanges("p/f.go", "package p\n\nconst (\n\ta = iota + 1\n\tb\n)\n\nconst c = 1\n")
 	require.NoError(t, err)
 	require.Equal(t, []string{"constant: const c = 1 -> const c = 2", "constant: const c = 1 -> const c = 0"}, made(changes))

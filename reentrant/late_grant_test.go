@@ -21,7 +21,7 @@ import (
 
 // The process was stopped between the hand-over and the waking of the waiter, for
 // longer than the lease. The waiter never had the lock, and lost none.
-func TestFreshWaiterIsNotToldOfALoss(t *testing.T) {
+func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()

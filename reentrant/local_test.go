@@ -205,7 +205,7 @@ func TestANameIsKeptForTheLongestYield(t *testing.T) {
 }
 
 // The client hears its own releases while it listens. It does not count itself.
-func TestAClientDoesNotCountItselfAmongThoseThatHeard(t *testing.T) {
+func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
 	for heard, kept := range map[int64]bool{0: false, 1: false, 2: true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFamily(t, redistest.Bubble(t).Client(), false)

@@ -13,7 +13,7 @@ import (
 
 // The turn goes on in order of arrival, whoever gives up in between, and one whose hand-over
 // failed is the next.
-func TestTheTurnGoesOnInOrder(t *testing.T) {
+func TestTheLocalLockIsPassedOnInOrder(t *testing.T) {
 	l := &localQueue{LockState: &mutex.LockState{}, localLocked: true}
 	var queue []*waiter
 	for range 2000 {

@@ -87,7 +87,7 @@ func TestYielding_ASeriesBeginsWithWhatIsKnown(t *testing.T) {
 	}
 }
 
-func TestYielding_NobodyHearsAndNothingBegins(t *testing.T) {
+func TestYielding_WithoutReceiversNothingBegins(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var y yieldPolicy
 	for range 3 {

@@ -200,7 +200,7 @@ func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 	})
 }
 
-func TestAFamilyCountsPermitsAndWaiters(t *testing.T) {
+func TestAManagerCountsPermitsAndWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, redistest.Bubble(t).Client())
 		s := f.Semaphore("render", 2, settings.Default)

@@ -64,7 +64,7 @@ func TestWallClockJumpIsUntrustedUntilAsked(t *testing.T) {
 }
 
 // F37: suspended for longer than the lease.
-func TestSuspendIsHeardFromTheServer(t *testing.T) {
+func TestSuspendIsLearnedFromTheServer(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		var n news
 		l := w.Watch(spec("a", &n))
@@ -97,7 +97,7 @@ func TestWallClockJumpWithoutAnAnswerIsRetriedAndNotALoss(t *testing.T) {
 	})
 }
 
-func TestSmallJumpBringsTheQuestionForward(t *testing.T) {
+func TestSmallJumpBringsTheRenewalForward(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		w.Watch(spec("a", nil))
 		afterRenewal(t, srv)
@@ -188,7 +188,7 @@ func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
 }
 
 // The command was sent after the clock was set back, and before that was noticed.
-func TestGrantBetweenAStepBackAndItsNotice(t *testing.T) {
+func TestGrantBetweenAStepBackAndItsDetection(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, _ *fake, wall *steps) {
 		w.Watch(spec("other", nil))
 		sleep(clockInterval + time.Millisecond)
@@ -203,7 +203,7 @@ func TestGrantBetweenAStepBackAndItsNotice(t *testing.T) {
 
 // Part of what the wall clock says went by while the machine slept, part of it while
 // the lease, which is only looked at, was still its holder's.
-func TestALeaseThatASuspendCutShortIsToldOfSoon(t *testing.T) {
+func TestALeaseThatASuspendCutShortEndsSoon(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		const day, asleep = 24 * time.Hour, time.Hour
 		var n news

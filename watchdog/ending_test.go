@@ -255,7 +255,7 @@ func TestHammer(t *testing.T) {
 	w.Close()
 }
 
-func TestCloseEndsEverythingAndTellsNobody(t *testing.T) {
+func TestCloseEndsEverythingAndNotifiesNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var n news

@@ -103,7 +103,7 @@ func afterRenewal(t *testing.T, srv *fake) {
 }
 
 // A5: told at the end of trust, margin before the server's lease can end.
-func TestBlipLongerThanTheLeaseIsToldWhenTrustEnds(t *testing.T) {
+func TestBlipLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
 	for name, fails := range map[string]func(context.Context, int, []Renewal) ([]Result, error){
 		"refused": down, "hanging": hang,
 	} {
@@ -277,7 +277,7 @@ func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
 	})
 }
 
-func TestGoneIsToldAtOnce(t *testing.T) {
+func TestGoneIsNotifiedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		l := w.Watch(spec("a", &n))
@@ -448,7 +448,7 @@ func TestConfirmDuringAHangingRenewalKeepsTheLease(t *testing.T) {
 	})
 }
 
-func TestTrustThatIsOverAlreadyIsToldAtOnce(t *testing.T) {
+func TestTrustThatIsOverAlreadyIsNotifiedAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		s := spec("a", &n)

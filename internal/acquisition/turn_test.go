@@ -11,7 +11,7 @@ import (
 )
 
 // Nobody has to wait for a free turn, so it does not matter that the context has ended.
-func TestAFreeTurnIsTakenThoughTheContextHasEnded(t *testing.T) {
+func TestAFreeLocalLockIsTakenThoughTheContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	a := &Acquisition{commandLock: make(chan struct{}, 1)}

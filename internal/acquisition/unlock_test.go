@@ -186,7 +186,7 @@ func TestAReleaseOfALockThatIsGoneIsALoss(t *testing.T) {
 }
 
 // The end of the lease during an Unlock is not its result.
-func TestTheAnswerToAReleaseTellsWhetherTheLockIsLost(t *testing.T) {
+func TestTheAnswerToAReleaseShowsWhetherTheLockIsLost(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()
 		b.answer = after(2*lease, nil)

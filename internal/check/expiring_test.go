@@ -48,7 +48,7 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 
 // A grant that its waiter does not know of excuses refusals that name it while its call is in
 // progress, and no others.
-func TestWhatAWaiterNeverHeardOfExcuses(t *testing.T) {
+func TestWhatAWaiterNeverLearnedExcuses(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	waited := held(told("a", acquire, 1, 50, done, 20))
 	first, given := held(told("b", acquire, 20, 21, done, 10)), held(told("b", release, 22, 23, done))

@@ -34,7 +34,7 @@ func client(n int, op history.Op) history.Op {
 }
 
 // Another client has to get the lock of a crashed one a lease after the crash, and no sooner.
-func TestWhatTheDeadHeldIsInherited(t *testing.T) {
+func TestWhatTheCrashedHeldIsInherited(t *testing.T) {
 	first := client(1, told("a", acquire, 1, 2, done, 10))
 	waits := func(until int64) history.Op {
 		return queued(4, client(2, told("b", acquire, 3, until, done, 11)))

@@ -32,7 +32,7 @@ func TestTheNearerOfTwoAcquisitionsIsReentered(t *testing.T) {
 }
 
 // A watcher is notified of grants to its own owner only, whoever else comes and goes.
-func TestThoseWhoWatchAreToldOfTheirOwnOwner(t *testing.T) {
+func TestWaitersAreNotifiedOfTheirOwnOwner(t *testing.T) {
 	type watch struct {
 		got  <-chan struct{}
 		stop func()

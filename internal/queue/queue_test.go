@@ -91,7 +91,7 @@ func in(d time.Duration, status lua.Status) func() (lua.Status, time.Time) {
 }
 
 // A grant is trusted from before the command that took it.
-func TestTrustCountsFromTheQuestion(t *testing.T) {
+func TestTrustCountsFromTheSending(t *testing.T) {
 	var sent time.Time
 	g := contend(t, &fakeRequest{join: in(0, lua.Queued), ask: func() (lua.Status, time.Time) {
 		sent = time.Now()
@@ -196,7 +196,7 @@ func TestAFloodIsForgotten(t *testing.T) {
 
 // A waiter that gave up while its heartbeat was in flight does not become the first of its queue
 // again. Nobody would remove it, and the others would never ask at the ends of leases.
-func TestALateAnswerToABeatRevivesNoWaiter(t *testing.T) {
+func TestALateAnswerToAHeartbeatRevivesNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()

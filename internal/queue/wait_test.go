@@ -154,7 +154,7 @@ func TestAFailedJoinEndsARequest(t *testing.T) {
 }
 
 // A question that fails ends a try and a wait, and what the id may have is given up.
-func TestAFailedQuestionEndsARequest(t *testing.T) {
+func TestAFailedAttemptEndsARequest(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		late := func(int, string) (session.Answer[lua.JoinReply], error) {
 			a := granted(1)
@@ -271,7 +271,7 @@ func TestAWaitIsEndedFromOutside(t *testing.T) {
 }
 
 // A wait callback may close the client. The client then gives up once what the request has.
-func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
+func TestAWaitCallbackMayCloseTheClient(t *testing.T) {
 	atDesk(t, func(t *testing.T, d *desk) {
 		c := &visitor{}
 		c.joins = func(int, string) (session.Answer[lua.JoinReply], error) {
@@ -295,7 +295,7 @@ func TestAWaitNoticeMayCloseTheClient(t *testing.T) {
 
 // A waiter is notified of each change of its place, and of nothing else. An answer that was sent
 // before the last one changes nothing.
-func TestANoticeTellsOfAChange(t *testing.T) {
+func TestACallbackNotifiesOfAChange(t *testing.T) {
 	places := []lua.QueueState{
 		{Position: 3, Length: 3, Holder: "x", Remaining: -1}, {Position: 2, Length: 3, Holder: "x", Remaining: -1},
 		{Position: 2, Length: 4, Holder: "x", Remaining: -1}, {Position: 2, Length: 4, Holder: "y", Remaining: -1},

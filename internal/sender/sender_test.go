@@ -441,7 +441,7 @@ func TestOneWorkerComesForAllThatWaits(t *testing.T) {
 
 // An attempt tells whether its last command was written, if that failed: by whom it was sent does
 // not matter, nor what became of the commands before.
-func TestAnAttemptTellsWhetherItsLastCommandWasWritten(t *testing.T) {
+func TestAnAttemptReportsWhetherItsLastCommandWasWritten(t *testing.T) {
 	failure := errors.New("no connection")
 	for name, c := range map[string]struct{ stays, batches bool }{
 		"by its caller": {true, true}, "by a worker": {false, false}, "by a worker with pipelines": {false, true},

@@ -23,7 +23,7 @@ import (
 // attempts are open. Then the end of the later attempt is not the latest end. Neither is an end
 // counted from the guess of that moment. A copy of an earlier attempt can be granted after both.
 // models/acquire.pml found this.
-func TestStraysLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
+func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		const serverTime, lag = lua.Time(1_000_000_000_000), 300 * time.Millisecond

@@ -12,7 +12,7 @@ import (
 
 // A hub gets the messages of a channel from its confirmation to the end of its subscription, even
 // if nobody waits any more.
-func TestHears(t *testing.T) {
+func TestReceivesMessages(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(deny("denied"))
 		s.live("b")
@@ -98,7 +98,7 @@ func TestChannelUsedAgainIsUnusedNoMore(t *testing.T) {
 	})
 }
 
-func TestChannelGivenUpBeforeItsTurnIsNotSubscribed(t *testing.T) {
+func TestChannelGivenUpBeforeItsCommandIsNotSubscribed(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(func(string, []string) (string, bool) {
 			time.Sleep(100 * time.Millisecond)
@@ -113,7 +113,7 @@ func TestChannelGivenUpBeforeItsTurnIsNotSubscribed(t *testing.T) {
 	})
 }
 
-func TestChannelWantedAgainWhileLeavingIsSubscribedAgain(t *testing.T) {
+func TestChannelUsedAgainWhileUnsubscribingIsSubscribedAgain(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.onCommand(func(verb string, _ []string) (string, bool) {
 			if verb == "UNSUBSCRIBE" {
@@ -323,7 +323,7 @@ func requireEmpty(t *testing.T, h *Hub) {
 	require.Empty(t, r.refusals)
 }
 
-func TestListenersHearWhatMessagesSayInOrder(t *testing.T) {
+func TestListenersGetMessagesInOrder(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		var heard []string
 		sub := s.hub.Listen("a", func(payload string) { heard = append(heard, payload) }, func() {})

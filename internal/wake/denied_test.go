@@ -180,7 +180,7 @@ func TestRefusedUnsubscribeIsLetGo(t *testing.T) {
 
 // Somebody subscribes while an UNSUBSCRIBE is in flight that will be refused. Nobody knows what the
 // server did, so the hub subscribes to the channel again.
-func TestRefusedUnsubscribeOfAChannelThatIsWantedAgain(t *testing.T) {
+func TestRefusedUnsubscribeOfAChannelThatIsUsedAgain(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		var again *Subscription
 		s.onCommand(func(verb string, _ []string) (string, bool) {

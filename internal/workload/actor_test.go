@@ -170,7 +170,7 @@ func TestSiblingsWorkWithinAHold(t *testing.T) {
 	}
 }
 
-func TestOutcomesAreTakenDownAsTold(t *testing.T) {
+func TestOutcomesAreRecordedAsReported(t *testing.T) {
 	unavailable := &lockerr.OpError{Kind: lockerr.ErrUnavailable}
 	indeterminate := &lockerr.OpError{Kind: lockerr.ErrIndeterminate}
 	a := &answers{
