@@ -152,7 +152,9 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
 			})
 		})
-	if answer.Value.HasWaiters {
+	// A reply that was lost may have said that there are waiters.
+	lostReply := err == nil && answer.Value.Status == lua.Gone && answer.InFlight.Any()
+	if answer.Value.HasWaiters || lostReply {
 		w.GrantQueued(ctx, "unlock")
 	}
 	return answer, err
