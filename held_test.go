@@ -736,7 +736,7 @@ func TestRenewalsSurviveAScriptFlushOverASlowLink(t *testing.T) {
 		h, err := s.mu.Lock(ctx)
 		require.NoError(t, err)
 		require.NoError(t, s.direct.ScriptFlush(ctx).Err())
-		slow := s.proxy.Inject(redistest.Rule{Match: redistest.Command("EVALSHA", "EVAL"), Action: redistest.DelayRequest(900 * time.Millisecond)})
+		slow := s.proxy.Inject(redistest.Rule{Match: redistest.Command("EVALSHA", "EVAL"), Action: redistest.DelayRequest(820 * time.Millisecond)})
 		time.Sleep(time.Minute)
 		require.True(t, h.Trusted())
 		slow.Disarm()
