@@ -74,6 +74,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
 		conf.Timeout = one.Options().ReadTimeout
+		conf.HasIdleConn = func() bool { return one.PoolStats().IdleConns > 0 }
 	}
 	s := session.New(conf)
 	if wraps[*redis.ClusterClient](rdb) {

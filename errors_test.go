@@ -3,6 +3,8 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/lock"
 )
 
 // The goal of this file: an error says what happened, and nothing that did not happen.
@@ -275,5 +278,76 @@ func TestTextOfOthersIsOneLine(t *testing.T) {
 		cancel(lines)
 		shown("Close", s.locks.Close(closing))
 		require.Error(t, h.Context().Err())
+	})
+}
+
+// A call that nothing ends sends by itself, and does not leave its attempt. Meanwhile another call
+// reports that Redis does not answer, and not that somebody has the lock.
+func TestAnAttemptThatNobodyLeavesIsNoContention(t *testing.T) {
+	for name, ctx := range map[string]func(t *testing.T) context.Context{
+		"nothing ends the first call": func(*testing.T) context.Context { return context.Background() },
+		"the first call can end":      func(t *testing.T) context.Context { return t.Context() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				s.unlock(s.lock(ctx(t)))
+				s.proxy.BlackHole(redistest.CommandTraffic)
+				locked := make(chan *lock.Hold)
+				go func() { locked <- s.lock(ctx(t)) }()
+				synctest.Wait()
+				limited, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+				defer cancel()
+				_, err := s.mu.Lock(limited)
+				require.ErrorIs(t, err, redlatch.ErrUnavailable)
+				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+				s.proxy.Heal()
+				s.unlock(<-locked)
+			})
+		})
+	}
+}
+
+// Without an open connection go-redis has to dial, for as long as the dialer likes. A try that
+// nothing ends leaves such an attempt to a worker, and returns in time.
+func TestATryThatHasToDialReturnsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 4500 * time.Millisecond
+		s := inBubble(t)
+		rdb := s.proxy.Client(func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				time.Sleep(slow)
+				client, server := net.Pipe() // on which nobody answers
+				go func() { _, _ = io.Copy(io.Discard, server) }()
+				return client, nil
+			}
+			o.ReadTimeout = slow
+		})
+		locks, err := redlatch.New(rdb)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = locks.Mutex("orders").TryLock(context.Background())
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.LessOrEqual(t, time.Since(began), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = locks.Close(ctx) // nobody answers
+		require.NoError(t, rdb.Close())
+		time.Sleep(time.Minute) // until go-redis has given up
+	})
+}
+
+// The connection of an Unlock that nothing ends has died silently. Trust lasts just longer than
+// go-redis waits for the answer. The Unlock leaves the first attempt early enough for another.
+func TestAnUnlockThatNothingEndsHasTimeForAnotherAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(8*time.Second), redlatch.WithoutRenewal())
+		s.unlock(s.lock(context.Background()))
+		h := s.lock(context.Background())
+		patience := s.client.Options().ReadTimeout
+		time.Sleep(time.Until(h.TrustedUntil()) - patience - time.Millisecond)
+		lost := s.proxy.Inject(redistest.Rule{Match: aLastOne, Times: 1, Action: redistest.Swallow()})
+		require.NoError(t, h.Unlock(context.Background()))
+		require.NotZero(t, lost.Bites())
 	})
 }

@@ -93,6 +93,23 @@ func (h noTraffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return redistest.OneByOne(h, next)
 }
 
+// Do without a function takes no lock.
+func TestDoWithoutAFunctionIsRefused(t *testing.T) {
+	t.Parallel()
+	locks, err := redlatch.New(unused(t))
+	require.NoError(t, err)
+	for kind, do := range map[string]func() error{
+		"mutex":     func() error { return locks.Mutex("orders").Do(t.Context(), nil) },
+		"fair":      func() error { return locks.FairMutex("orders").Do(t.Context(), nil) },
+		"semaphore": func() error { return locks.Semaphore("orders", 3).Do(t.Context(), 1, nil) },
+	} {
+		err := do()
+		var bad *redlatch.ConfigError
+		require.ErrorAs(t, err, &bad, kind)
+		require.Equal(t, "function", bad.Setting, kind)
+	}
+}
+
 func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 	t.Parallel()
 	locks, err := redlatch.New(unused(t))

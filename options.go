@@ -84,7 +84,7 @@ func (o lockOption) applyClient(c *config)      { o(&c.lock) }
 
 // WithLease sets how long Redis keeps a lock that is not renewed, and so how long a crashed holder
 // delays others. A longer lease survives longer outages of Redis and longer pauses of the holder. A
-// shorter one frees the locks of a dead holder sooner, and costs more renewals. The lease does not
+// shorter one frees the locks of a crashed holder sooner, and costs more renewals. The lease does not
 // limit how long a lock may be held, because the watchdog renews it. At least 100 ms, in whole
 // milliseconds. Defaults to 30 s.
 func WithLease(d time.Duration) LockOption {

@@ -366,6 +366,25 @@ func TestReentryIsNoWayAroundTheEndOfAHold(t *testing.T) {
 	}
 }
 
+// A re-entry begins before the maximum hold time is over, and its command is lost. The next attempt
+// comes after that time, and extends nothing.
+func TestAReentryThatTakesLongIsNoWayAroundTheEndOfAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease, most = 3 * time.Second, time.Second
+		s := inBubble(t, redlatch.WithMaxHold(most), redlatch.WithLease(lease))
+		s.unlock(s.lock(context.Background()))
+		began := time.Now()
+		h := s.lock(context.Background())
+		time.Sleep(most - 100*time.Millisecond)
+		lost := s.proxy.Inject(redistest.Rule{Match: aReentry, Times: 1, Action: redistest.Swallow()})
+		h2 := s.lock(h.Context())
+		require.NotZero(t, lost.Bites())
+		require.Greater(t, time.Since(began), most)
+		<-h2.Lost()
+		require.LessOrEqual(t, time.Since(began), most+lease)
+	})
+}
+
 // The hold counts as released, and the number in Redis follows later.
 func TestInnerUnlockThatFailedIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // nothing else.
 //
 // The order is that of arrival at the server. A waiter sends heartbeats to show that it is alive. A
-// waiter whose heartbeat ends is dropped. All dead waiters together delay the others by one
+// waiter whose heartbeat ends is dropped. All expired waiters together delay the others by one
 // heartbeat at most. While the server stands still, for a minute or less, nobody is dropped. A
 // waiter that lost its place queues again, with its old ticket, and is notified
 // (redlatch.WithWaitCallback).
@@ -94,9 +94,9 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // nothing more than before. Errors are those of Lock. The *lockerr.NotAcquiredError says who holds
 // the lock, since when, how long the queue is, and which place the caller would have had.
 //
-// It costs one round trip, and more if very many dead waiters have to be dropped first, some
+// It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
-// than a few seconds, or the lease if that is shorter.
+// than five seconds, and no longer than a lease after a command that Redis may have run.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	shared, err := m.coreOrEmpty().NewRequest(ctx)
 	if err != nil {

@@ -93,7 +93,7 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Hear
 }
 
 // releaseOrLeave gives up what an id has: the lock, which goes to the next waiter, or the place in
-// the queue. It sends the command again while dead waiters are being dropped. It also sends it
+// the queue. It sends the command again while expired waiters are being dropped. It also sends it
 // again after a refusal, because a permission may come back before the lease ends. The answer is
 // that of the first command, which gave up all that the id had. If a later command fails, the
 // client retries it in the background.

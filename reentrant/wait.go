@@ -55,7 +55,7 @@ func (w *request) returnHandoff(g handoff) {
 }
 
 // try asks Redis once for the lock. If someone waits in the queue of the lock, try hands the lock
-// on and asks once more, because the waiters may all be dead. If a grant came too late to be
+// on and asks once more, because the waiters may all have expired. If a grant came too late to be
 // trusted, that is no refusal, and try asks again. ErrOwnerHolds says that the chain has got the
 // lock meanwhile.
 func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
@@ -63,7 +63,7 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 	defer w.passLocalLockUnless(&has, localLock)
 	for handedOn := false; ; {
 		id := w.NewAcquisitionID()
-		answer, err := w.Acquire(ctx, id, 1, w.Settings.Lease)
+		answer, err := w.Acquire(ctx, id, 1, nil)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.TrustExpired(answer.Sent) {
 			has = true
@@ -112,7 +112,7 @@ func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 	for err == nil {
 		id := w.NewAcquisitionID()
 		var answer session.Answer[lua.AcquireReply]
-		answer, err = w.Acquire(ctx, id, 1, w.Settings.Lease)
+		answer, err = w.Acquire(ctx, id, 1, nil)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.TrustExpired(answer.Sent) {
 			has = true

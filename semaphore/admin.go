@@ -19,7 +19,7 @@ type Info struct {
 	Limit    int // 0: nobody has used it lately, and none is known
 	Declared int // what programs pass; after a Resize other than Limit
 	InUse    int // units; above Limit after the limit was lowered
-	Waiting  int // requests in the queue; includes dead ones that were not dropped yet
+	Waiting  int // requests in the queue; includes expired ones that were not dropped yet
 	Holders  []Holder
 }
 

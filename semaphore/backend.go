@@ -14,7 +14,7 @@ import (
 type backend struct{ *request }
 
 // Reenter is never called.
-func (k *backend) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (acquisition.HoldsUpdate, error) {
+func (k *backend) Reenter(context.Context, *acquisition.Acquisition, int, func() time.Duration) (acquisition.HoldsUpdate, error) {
 	panic("semaphore: a permit has no re-entry")
 }
 

@@ -58,7 +58,7 @@ func (s *Semaphore) Name() string {
 // units of its own. An Acquire that waits for units of its own caller waits for itself.
 //
 // A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. All
-// dead waiters together delay the others by one heartbeat at most. If a worker dies, its units
+// expired waiters together delay the others by one heartbeat at most. If a worker dies, its units
 // become free when their lease ends. A waiter that lost its place queues again, with its old
 // ticket.
 //
@@ -94,9 +94,9 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 // overtakes those who do. On failure the caller holds nothing. Errors are those of Acquire. The
 // *lockerr.NotAcquiredError says how many units are in use, the limit, and how many requests wait.
 //
-// It costs one round trip, and more if very many dead waiters have to be dropped first, some
+// It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
-// than a few seconds, or the lease if that is shorter.
+// than five seconds, and no longer than a lease after a command that Redis may have run.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.newRequest(ctx, n)
 	if err != nil {

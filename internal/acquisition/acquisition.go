@@ -17,16 +17,16 @@ import (
 // re-entry must then acquire the lock afresh.
 var ErrAlreadyReleased = errors.New("acquisition has been released")
 
-// ErrGone is the answer of a Keeper if the server says that the lock is not this acquisition's.
+// ErrGone is the answer of a Backend if the server says that the lock is not this acquisition's.
 var ErrGone = errors.New("not this acquisition's")
 
 // Backend is the releaser of an acquisition. A primitive implements it, with its own scripts. For
 // one acquisition, the methods that send commands are called one at a time.
 type Backend interface {
-	// Reenter asks Redis for another hold, and extends the lease. A lease of 0 leaves the lease
-	// as it is. The result says when the command was sent, and which attempts are in flight. The
+	// Reenter asks Redis for another hold, and extends the lease. It calls lease before each
+	// attempt. A lease of 0 leaves the lease as it is. The result says when the command was sent, and which attempts are in flight. The
 	// error is ErrGone if the lock is not ours.
-	Reenter(ctx context.Context, a *Acquisition, holds int, lease time.Duration) (HoldsUpdate, error)
+	Reenter(ctx context.Context, a *Acquisition, holds int, lease func() time.Duration) (HoldsUpdate, error)
 	// SetHolds sends Redis the number of holds, which is above zero. The error is ErrGone if the
 	// lock is not ours.
 	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
@@ -134,10 +134,13 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 		return nil, err
 	}
 	n := a.holdCount() + 1
-	lease := a.reentryLease()
+	var lease time.Duration // of the last attempt, which is the answered one
 	asking, cancel := a.contextUntilLost(ctx)
 	defer cancel()
-	answer, err := a.backend.Reenter(asking, a, n, lease)
+	answer, err := a.backend.Reenter(asking, a, n, func() time.Duration {
+		lease = a.reentryLease()
+		return lease
+	})
 	if errors.Is(err, ErrGone) {
 		return nil, a.markGone()
 	}

@@ -130,9 +130,9 @@ func (b *backend) send(ctx context.Context, command string) (session.InFlight, e
 	return inFlight, err
 }
 
-func (b *backend) Reenter(ctx context.Context, _ *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.HoldsUpdate, error) {
+func (b *backend) Reenter(ctx context.Context, _ *acquisition.Acquisition, holds int, lease func() time.Duration) (acquisition.HoldsUpdate, error) {
 	sent := time.Now()
-	inFlight, err := b.send(ctx, fmt.Sprint("reenter ", holds, " ", lease))
+	inFlight, err := b.send(ctx, fmt.Sprint("reenter ", holds, " ", lease()))
 	return acquisition.HoldsUpdate{Sent: sent, InFlight: inFlight}, err
 }
 

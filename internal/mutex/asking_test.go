@@ -41,7 +41,7 @@ func asking(t *testing.T, play func(v *redistest.Virtual, c, other *client)) {
 func (c *client) acquire(holds int) (*Request, string, error) {
 	w := c.request(settings.Default)
 	id := w.NewAcquisitionID()
-	_, err := w.Acquire(context.Background(), id, holds, w.Settings.Lease)
+	_, err := w.Acquire(context.Background(), id, holds, nil)
 	return w, id, err
 }
 
@@ -58,7 +58,7 @@ func TestAHolderOfAnotherClientEndsTheDoubt(t *testing.T) {
 		w := c.request(settings.Default)
 		doubt := func() bool { return w.NewOperation("lock", false).MaybeApplied }
 		ask := func(holds int) {
-			_, err := w.Acquire(context.Background(), w.NewAcquisitionID(), holds, w.Settings.Lease)
+			_, err := w.Acquire(context.Background(), w.NewAcquisitionID(), holds, nil)
 			require.NoError(t, err)
 		}
 		w.NoteExpired(session.ErrWindowExpired)
@@ -71,7 +71,7 @@ func TestAHolderOfAnotherClientEndsTheDoubt(t *testing.T) {
 		require.NoError(t, err)
 		cancelled, cancel := context.WithCancel(context.Background())
 		cancel()
-		_, err = w.Acquire(cancelled, w.NewAcquisitionID(), 1, w.Settings.Lease)
+		_, err = w.Acquire(cancelled, w.NewAcquisitionID(), 1, nil)
 		require.Error(t, err)
 		require.True(t, doubt(), "Redis did not answer")
 		ask(2)
@@ -95,7 +95,7 @@ func TestOnlyAFreshGrantHasAWindow(t *testing.T) {
 			w := c.request(settings.Default)
 			ctx, cancel := context.WithTimeout(context.Background(), 2*w.Settings.Lease)
 			defer cancel()
-			_, err := w.Acquire(ctx, w.NewAcquisitionID(), holds, w.Settings.Lease)
+			_, err := w.Acquire(ctx, w.NewAcquisitionID(), holds, nil)
 			require.Equal(t, expires, w.NoteExpired(err), err)
 			require.Equal(t, !expires, ctx.Err() != nil)
 			w.Close()

@@ -103,7 +103,7 @@ func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	locks := op == "lock"
 	return session.Operation{
 		Op: op, Name: w.Keys.Lock, AttemptTimeout: w.Settings.AttemptTimeout(),
-		StopOnClose: locks, RetryRefused: insist, OnAttempt: w.State.SetLastFailure, MaybeApplied: locks && w.maybeApplied,
+		StopOnClose: locks, RetryRefused: insist, OnAttempt: w.State.SetLastFailure, OnStay: w.State.SetOverdue, MaybeApplied: locks && w.maybeApplied,
 	}
 }
 
@@ -115,9 +115,13 @@ func (w *Request) NoteExpired(err error) bool {
 	return expired
 }
 
-// Acquire asks Redis for the lock under an id, or for another hold of it.
-func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.Duration) (session.Answer[lua.AcquireReply], error) {
+// Acquire asks Redis for the lock under an id, or for another hold of it. It calls lease before each
+// attempt. If lease is nil, it is that of the settings.
+func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func() time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := w.Session
+	if lease == nil {
+		lease = func() time.Duration { return w.Settings.Lease }
+	}
 	call := w.NewOperation("lock", false)
 	if holds == 1 { // only the first hold is a fresh grant
 		call.Window = w.Settings.Window()
@@ -126,7 +130,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease time.
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.AcquireReply, error) {
 			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
-				Acquisition: id, Lease: lease, Holds: holds,
+				Acquisition: id, Lease: lease(), Holds: holds,
 				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, Description: s.Description,
 			})
 			if err == nil {
@@ -226,12 +230,12 @@ func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 	})
 }
 
-// HoldCounter implements the methods of a Keeper that count holds. They are the same for all kinds
+// HoldCounter implements the methods of a Backend that count holds. They are the same for all kinds
 // of mutex, because these guard the same key.
 type HoldCounter struct{ *Request }
 
 // Reenter asks Redis for another hold.
-func (c HoldCounter) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease time.Duration) (acquisition.HoldsUpdate, error) {
+func (c HoldCounter) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease func() time.Duration) (acquisition.HoldsUpdate, error) {
 	answer, err := c.Acquire(ctx, a.ID, holds, lease)
 	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
 }

@@ -23,7 +23,7 @@ import (
 // quiet is an acquisition.Backend whose commands are done at once.
 type quiet struct{ reentry error }
 
-func (q quiet) Reenter(context.Context, *acquisition.Acquisition, int, time.Duration) (acquisition.HoldsUpdate, error) {
+func (q quiet) Reenter(context.Context, *acquisition.Acquisition, int, func() time.Duration) (acquisition.HoldsUpdate, error) {
 	return acquisition.HoldsUpdate{Sent: time.Now()}, q.reentry
 }
 

@@ -22,7 +22,10 @@ type Operation struct {
 	StopOnClose    bool          // the operation gives up when the client closes
 	RetryRefused   bool          // try again also when Redis refuses: releases do
 	OnAttempt      func(error)   // is called with the error of each attempt, or with nil; may be nil
-	MaxBackoff     time.Duration // the longest pause before another attempt; 0: half a second
+	// OnStay is called before an attempt that the caller will not leave. If it is not answered by
+	// overdue, Redis does not answer. May be nil.
+	OnStay     func(overdue time.Time)
+	MaxBackoff time.Duration // the longest pause before another attempt; 0: half a second
 
 	// Window is how long what an attempt gets in Redis is sure to stand. Do sends no
 	// attempt, and lets none run, later than that after the first one that may have
@@ -85,6 +88,9 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		}
 		voidAfter := s.Now().Add(valid)
 		stays := tries == 0 && s.mayStay(ctx, c)
+		if stays && c.OnStay != nil {
+			c.OnStay(out.Sent.Add(limit))
+		}
 		v, how, err := runAttempt(ctx, s, c, limit, stays, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
@@ -120,13 +126,14 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 
 // mayStay reports whether an attempt has no need to leave before go-redis gives up: nothing
 // ends ctx sooner, and a lost reply leaves time for another attempt. Only the first attempt
-// stays, so a server that hangs costs a call its patience once.
+// stays, so a server that hangs costs a call its patience once. Without an open connection,
+// go-redis might dial for much longer.
 func (s *Session) mayStay(ctx context.Context, c Operation) bool {
 	enough := 4 * c.AttemptTimeout
 	if share := max(c.Window, c.Share); share > 0 {
 		enough = share / 4
 	}
-	return 0 < s.Timeout && s.Timeout <= enough && lasts(ctx, s.Timeout)
+	return 0 < s.Timeout && s.Timeout <= enough && lasts(ctx, s.Timeout+c.AttemptTimeout) && (s.HasIdleConn == nil || s.HasIdleConn())
 }
 
 // timeoutFor is how long an attempt may go unanswered that is sent that long after the first

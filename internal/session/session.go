@@ -26,6 +26,7 @@ type Config struct {
 	Pipeline       sender.Pipeline // nil where commands may go to several servers
 	PubSub         wake.Redis
 	Timeout        time.Duration // how long go-redis waits for an answer; 0: nobody knows
+	HasIdleConn    func() bool   // whether go-redis has an open connection that nobody uses; nil: it has
 	Log            *slog.Logger  // the one of the Session returns at once; see logLines
 	Description    string        // what this client's holders say of themselves
 	FenceRetention time.Duration // how long an unused fence is kept; 0: for ever

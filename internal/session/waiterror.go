@@ -5,9 +5,13 @@ import (
 	"errors"
 
 	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
+
+// ErrUnanswered is the failure of an attempt that was not answered in time.
+var ErrUnanswered = sender.ErrUnanswered
 
 // WaitEnd describes a wait that ended without a grant.
 type WaitEnd struct {
