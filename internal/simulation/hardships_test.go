@@ -54,7 +54,7 @@ var (
 var nothingExpires = hardship{
 	lease: ms(120_000), every: ms(40_000, 400),
 	heartbeats: ms(30_000), // a lost message costs a third of it
-	pauses:     ms(1, 20, 300, 1000),
+	pauses:     ms(1, 20, 300, 1000, 3000),
 	patience:   ms(0, 20, 400),
 	counts:     true,
 	fewest:     1,

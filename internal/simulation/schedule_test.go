@@ -34,6 +34,7 @@ type client struct {
 
 	kind       string // of lock, if a primitive has several
 	goroutines []goroutine
+	endless    bool // calls without a time limit have contexts that cannot end
 }
 
 // settings are the options in which clients may differ.
@@ -74,6 +75,11 @@ type event struct {
 	which int // of the keys that may vanish
 }
 
+// kills reports whether a client dies. Its calls must then end with its context.
+func (s schedule) kills() bool {
+	return slices.ContainsFunc(s.events, func(e event) bool { return e.what == "die" })
+}
+
 // longestOf is the longest value of a setting of the clients.
 func (s schedule) longestOf(of func(settings) time.Duration) (longest time.Duration) {
 	for _, c := range s.clients {
@@ -105,6 +111,7 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		if c > 0 && h.differ {
 			with.settings = h.drawSettings(t)
 		}
+		with.endless = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "endless")
 		if len(p.kinds) > 0 {
 			with.kind = p.kinds[c%len(p.kinds)]
 			if c > 1 {

@@ -125,6 +125,9 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 		o.PoolSize, o.PipelinePoolSize = 200+2*plan.hoard, 2 // see redistest.Virtual.Client
 		o.ReadBufferSize, o.WriteBufferSize = 1024, 1024
 		o.DisableIdentity = true
+		if plan.endless && plan.delay == 0 {
+			o.ReadTimeout = min(plan.lease/5, 5*time.Second) // such calls send by themselves if that leaves time for another attempt
+		}
 		o.DialerRetries = 1 // go-redis sleeps between retries under the mutex of its PubSub
 	})
 	m := &machine{plan: plan, number: len(w.machines), link: link, rdb: rdb}
@@ -164,7 +167,7 @@ func (m *machine) String() string { return fmt.Sprintf("machine %d", m.number) }
 // actor makes an actor for a goroutine, and its siblings.
 func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	name, given := m.plan.named(g.name)
-	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0}
+	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills()}
 	m.actors = append(m.actors, a)
 	if w.checked[name] == nil {
 		w.checked[name], w.unchecked[name] = check.NewMemory(true), check.NewMemory(false)

@@ -38,6 +38,8 @@ type Actor struct {
 	Siblings []Sibling
 	// Bare actors set no owner. Each acquire belongs to the chain of ctx, or to none.
 	Bare bool
+	// Endless actors call with contexts that nothing can end, unless the step has a time limit.
+	Endless bool
 
 	call   *history.Call // the acquire in progress
 	chain  chain
@@ -222,6 +224,8 @@ func (a *Actor) Waits(w lock.Waiting) {
 // bound returns the context for an acquire.
 func (a *Actor) bound(ctx context.Context, s Step) (context.Context, context.CancelFunc) {
 	switch {
+	case s.For == 0 && a.Endless:
+		return context.WithoutCancel(ctx), func() {}
 	case s.For == 0:
 		return context.WithCancel(ctx)
 	case s.Verb == Cancel:
