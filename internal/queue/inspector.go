@@ -11,20 +11,21 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Inspector is a queue as operators see it. Its methods take as long as Redis needs to answer, but
-// no longer than ctx allows.
+// Inspector lists and removes the waiters of a queue, for operators. Its methods block until Redis
+// answers, ctx ends, or the client closes.
 type Inspector struct {
 	Session      *session.Session
 	Name         string // of the lock, for errors
 	Queue, Alive string // keys
 }
 
-// List skips the first skip waiters, in queue order, and returns up to show of the others.
-// It also returns the length of the whole queue. If show is 0 or less, it returns no waiters.
+// List skips the first skip waiters, in queue order, and returns up to show of the others. It also
+// returns the length of the whole queue. If show is 0 or less, it returns no waiters.
 //
-// The queue moves between two pages, so each page begins after the ticket of the last waiter of the
-// page before. Tickets do not change, and waiters with the same ticket are on one page. So Show
-// neither misses a waiter that stays nor returns it twice. Each page is one command.
+// List reads pages, with one command for each. The queue changes between two pages, so each page
+// begins after the ticket of the last waiter of the page before. Tickets do not change, and waiters
+// with the same ticket are on one page. So List neither misses a waiter that stays in the queue nor
+// returns it twice.
 func (l Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	skip, show = min(max(skip, 0), maxSkip), max(show, 0)
 	for behind := ""; ; {
@@ -65,7 +66,7 @@ func (l Inspector) Remove(ctx context.Context, acquisition string) (removed bool
 	return err == nil && answer.Value, err
 }
 
-// find looks for a waiter, in pages like those of Show.
+// find looks for a waiter, in pages like those of List.
 func (l Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
 	for behind := ""; ; {
 		r, err := l.findInPage(ctx, acquisition, behind)
@@ -83,11 +84,12 @@ func (l Inspector) findInPage(ctx context.Context, acquisition, behind string) (
 	return answer.Value, err
 }
 
-// pageSize is the number of waiters that one command reads. More would keep the server busy.
+// pageSize is the number of waiters that one command reads. More would block the server for too
+// long.
 const pageSize = 1000
 
-// maxSkip is more waiters than any queue has. A script still writes the sum of two such numbers
-// without an exponent.
+// maxSkip is more than the length of any queue. It is small enough that Lua writes the sum of two
+// such numbers without an exponent.
 const maxSkip = 1 << 30
 
 func (l Inspector) operation(op string) session.Operation {

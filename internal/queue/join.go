@@ -9,38 +9,40 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Request is a request for what a queue leads to: a lock, or units. It knows the scripts, and
-// their parameters.
+// Request is a request for a lock or for units that has a queue in Redis. The packages fair and
+// semaphore implement it with their scripts.
 type Request[B any] interface {
 	// Spec describes the waiter with this id.
 	Spec(id string) Spec[B]
-	// Join asks for the lock or the units, under an id. If others are in the way, it asks for a
-	// place in the queue, unless try is true. It sends the ticket of the place that the request had
-	// before. Its session.Operation has a window, after which Join fails with
-	// session.ErrWindowExpired. It also has a pace, by which attempts under the next id get longer.
+	// Join asks Redis for the lock or the units, under an id. If Redis does not grant them, Join
+	// asks for a place in the queue, unless try is true. It sends the ticket of the place that the
+	// request had before. It blocks until Redis answers. Its session.Operation has a Window, after
+	// which Join fails with session.ErrWindowExpired. It also has an AdaptiveTimeout, so that
+	// attempts under the next id get more time.
 	Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error)
-	// Claim sends one heartbeat for one waiter alone, and retries until Redis answers. It extends
-	// what the id was granted to the whole lease. It repeats an unanswered attempt while the grant
-	// is certain to stand.
+	// Claim sends one heartbeat for this waiter alone, and blocks until Redis answers. Unlike other
+	// heartbeats, it extends a grant of the id to the whole lease. It repeats an attempt without an
+	// answer while the grant certainly lasts.
 	Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error)
-	// TrustExpired reports whether trust is over in a grant whose command was sent at that time.
+	// TrustExpired reports whether trust has ended in a grant whose command was sent at sent.
 	TrustExpired(sent time.Time) bool
-	// CleanUp releases, in the background, what an id has or may still get: the grant, or a place
+	// CleanUp releases, in the background, what the id has or may still get: the grant, or a place
 	// in the queue.
 	CleanUp(id string, inFlight session.InFlight)
 }
 
-// Grant is the grant of a request, for a whole lease.
+// Grant is what Redis granted to a request, for a whole lease.
 type Grant struct {
 	ID       string
 	Fence    int64
-	Sent     time.Time // when trust begins
+	Sent     time.Time // trust counts from here
 	InFlight session.InFlight
 }
 
-// TryJoin asks, and waits for nobody. It reports whether it was granted. If not, it leaves nothing
-// behind. TryJoin asks again, until ctx ends, if the queue has more expired waiters than one command
-// drops. It also asks again if a grant came too late and has ended.
+// TryJoin asks Redis for a grant, without a place in the queue. It blocks until Redis answers, and
+// reports whether there is a grant. It asks again, until ctx ends, if the queue has more expired
+// waiters than one command drops, or if a grant came too late and has ended. What an id without a
+// grant may still get, TryJoin releases in the background.
 func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, granted bool, err error) {
 	for again := true; again; {
 		g, again, err = d.tryJoinOnce(ctx, c)
@@ -51,17 +53,17 @@ func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, gran
 	return Grant{}, false, nil
 }
 
-// tryJoinOnce asks under one id. again says that the refusal means nothing. A Grant without an ID
-// says that nothing was granted.
+// tryJoinOnce asks under one id. again says that the caller must ask under another id, because the
+// refusal is not final. If there is no grant, the ID of the result is empty.
 func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
 	id := d.session.NewAcquisitionID()
 	answer, err := c.Join(ctx, id, true)
 	r, sent := answer.Value, answer.Sent
 	got, fence := r.Status == lua.Granted, r.Fence
-	// A holder in the last millisecond of its lease has 0 remaining too.
+	// A holder in the last millisecond of its lease has 0 remaining too, but its name is not empty.
 	dropping := r.Status == lua.Busy && r.QueueState.Holder == "" && r.QueueState.Remaining == 0
 	again = err == nil && (got || dropping)
-	for err == nil && got && c.TrustExpired(sent) && ctx.Err() == nil { // it may still stand; Ask extends it
+	for err == nil && got && c.TrustExpired(sent) && ctx.Err() == nil { // the grant may still last
 		var asked session.Answer[lua.HeartbeatReply]
 		asked, err = c.Claim(ctx, id)
 		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
@@ -75,16 +77,19 @@ func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, 
 	return Grant{}, again, err
 }
 
-// JoinAndWait joins the queue, and waits in it until the request is granted what it asks for, or
-// ctx ends. Without a grant it leaves nothing behind. Its errors are ErrRemoved, *LimitError,
-// ErrInterrupted, those of Join and Ask, the end of ctx, and context.Canceled if the client closes.
+// JoinAndWait joins the queue. It blocks until Redis grants the request what it asks for, or ctx
+// ends. If there is no grant, it gives up the place in the background.
+//
+// Its errors are ErrRemoved, *LimitError, ErrInterrupted, those of Join and Claim, and the end of
+// ctx. If the client closes, the error may be context.Canceled.
 func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (Grant, error) {
 	for {
 		g, err := d.joinAndWaitOnce(ctx, c, o)
 		switch {
 		case errors.Is(err, errPlaceLost):
-			// The server lost its data, or dropped this waiter as expired. The id may have been
-			// granted and have ended, so it is never used again. The ticket is used again.
+			// The server lost its data, or dropped this waiter as expired. Redis may have made a
+			// grant to the id, and the grant may have ended. So JoinAndWait never uses the id
+			// again. It uses the ticket again.
 			o.requeued = true
 		case errors.Is(err, session.ErrWindowExpired):
 			// The same may have happened while no answer came.
@@ -94,7 +99,7 @@ func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOpti
 	}
 }
 
-// joinAndWaitOnce contends under one id, until the id has no place any more.
+// joinAndWaitOnce joins and waits under one id, until the id has a grant or no place any more.
 func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o WaitOptions) (g Grant, err error) {
 	id := d.session.NewAcquisitionID()
 	w := d.addWaiter(id, c)

@@ -2,11 +2,10 @@ package queue
 
 import "container/heap"
 
-// ranks knows which waiter of this client is the first in each queue. It has one heap of waiters
-// for the key of each queue.
+// ranks has a heap of this client's waiters for the key of each queue, by ticket.
 type ranks[B any] map[string]*byTicket[B]
 
-// first returns the first waiter of a queue, or nil.
+// first returns the first waiter of the client in a queue, or nil.
 func (r ranks[B]) first(key string) *waiter[B] {
 	if all := r[key]; all != nil {
 		return (*all)[0]
@@ -39,7 +38,7 @@ func (r ranks[B]) remove(w *waiter[B]) {
 	}
 }
 
-// byTicket is a heap of waiters. Each waiter knows its place in it.
+// byTicket is a heap of waiters. Each waiter has its index in the heap, plus one, in rank.
 type byTicket[B any] []*waiter[B]
 
 func (h byTicket[B]) Len() int           { return len(h) }

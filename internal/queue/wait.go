@@ -23,26 +23,27 @@ type LimitError struct{ Limit int }
 
 func (e *LimitError) Error() string { return fmt.Sprintf("the limit is %d", e.Limit) }
 
-// WaitOptions says how to wait.
+// WaitOptions configures a wait.
 type WaitOptions struct {
-	// OnChange is called with the place of the waiter whenever that has changed. again says that
-	// the waiter had lost its place and queues again.
+	// OnChange is called when the place of the waiter has changed. again says that the waiter had
+	// lost its place and has joined again.
 	OnChange func(place lua.QueueState, again bool)
-	// Ends is called when Interrupt fires, and may end the wait with ErrInterrupted. Ends and Place
-	// may block, and the waiter keeps its place meanwhile. A grant that comes meanwhile has to
-	// wait for them. If they take too long, the grant ends with the heartbeat.
+	// When Interrupt fires, the waiter calls EndsWait. If EndsWait returns true, the wait ends with
+	// ErrInterrupted. EndsWait and OnChange may block, and the waiter keeps its place meanwhile. It
+	// takes a grant only after they return. If that is too late, the grant ends with its first
+	// lease.
 	Interrupt <-chan struct{}
 	EndsWait  func() bool
-	// Check is called when Suspect fires.
+	// The waiter calls Warn when WarnTimer fires.
 	WarnTimer <-chan time.Time
 	Warn      func()
 
 	requeued bool
 }
 
-// wait waits after a join that was answered "queued", or granted too late to be trusted. It ends
-// when the waiter is granted or has no place any more, or when ctx ends. Its errors are
-// errPlaceLost, and those of Contend.
+// wait waits after a join that put the waiter into the queue, or whose grant came too late to trust
+// it. It blocks until the waiter has a grant or no place any more, until ctx ends, or until the
+// client closes. Its errors are errPlaceLost, and those of JoinAndWait.
 func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinReply], o WaitOptions) (Grant, error) {
 	w.ticket = joined.Value.Ticket
 	w.apply(lua.HeartbeatReply{Status: joined.Value.Status, QueueState: joined.Value.QueueState}, joined.Sent)
@@ -81,10 +82,10 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 	return Grant{}, err
 }
 
-// subscribe listens for messages, and waits until the subscription is confirmed, or is known not to
-// come. Then heartbeats have to do. An answered heartbeat also ends the wait, because it may say
-// that the waiter was granted, and a grant that nobody takes ends soon. subscribe reports whether a
-// message may have been missed.
+// subscribe listens for messages. It blocks until Redis confirms the subscription, or until it is
+// known that the subscription does not come, so that the waiter has only heartbeats. It also
+// returns when Redis answers a heartbeat, because the answer may be a grant, and a grant that no
+// waiter takes over ends soon. subscribe reports whether a message may have been missed.
 func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	w.sub = w.desk.acquireSub()
 	if w.sub == w.liveSub && w.sub.Live() {
@@ -100,8 +101,9 @@ func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	return true, w.sub.ReadyUnless(ctx, w.changed)
 }
 
-// poll asks Redis about the waiter. Only ask takes a grant: Redis then keeps the grant for a whole
-// lease from the sending on. If the waiter is still queued, its heartbeat begins anew.
+// poll asks Redis about the waiter, and blocks until Redis answers. Only poll takes a grant over:
+// Redis then keeps the grant for at least a whole lease after the command was sent. If the waiter
+// is still queued, its heartbeat timeout begins anew.
 func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error) {
 	hinted := w.takeHint()
 	answer, err := w.request.Claim(ctx, w.id)
@@ -121,8 +123,8 @@ func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error)
 	return Grant{}, false, nil
 }
 
-// onFalseHint is called after a hint that proved false. If many come, hints do not count for a
-// while. The first one after a quiet time counts immediately.
+// onFalseHint records a hint that proved false. After many such hints, the waiter ignores hints for
+// a while. After a quiet time, it reacts to the first hint immediately again.
 func (w *waiter[B]) onFalseHint() {
 	const quiet = time.Second
 	now := time.Now()
@@ -132,16 +134,17 @@ func (w *waiter[B]) onFalseHint() {
 	w.hintsFrom = now.Add(w.throttle.Pause())
 }
 
-// watchesLeaseEnd reports whether this waiter has to ask when the holder's lease ends, or the first
-// lease of several: no message announces that end. One waiter of each client does so, and only if
-// the end is near. Otherwise its next heartbeat comes before the end. The waiter need not be the
-// first of the whole queue: behind crashed waiters, nobody knows which waiter is the first.
+// watchesLeaseEnd reports whether this waiter must ask when the lease of the holder ends. If there
+// are several holders, it is the lease that ends first. No message announces that end. Only one
+// waiter of each client in a queue asks, and only if the end is near. Otherwise its next heartbeat
+// comes before the end. The waiter may not be the first of the whole queue, because waiters before
+// it may have crashed.
 func (w *waiter[B]) watchesLeaseEnd(p lua.QueueState) bool {
 	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && w.desk.isFirst(w)
 }
 
-// pollAt returns when the waiter asks unless news comes: after a hint, or at the end of the
-// holder's lease.
+// pollAt returns when the waiter asks if nothing else changes: after a hint, or at the end of the
+// holder's lease. will is false if neither is due.
 func (w *waiter[B]) pollAt(now snapshot) (at time.Time, will bool) {
 	if w.watchesLeaseEnd(now.queueState) {
 		at, will = now.updatedAt.Add(now.queueState.Remaining+time.Millisecond), true
@@ -152,7 +155,8 @@ func (w *waiter[B]) pollAt(now snapshot) (at time.Time, will bool) {
 	return at, will
 }
 
-// sleep waits for news, or until it is time to ask.
+// sleep blocks until the state of the waiter changes, until it is time to ask, or until the wait
+// ends. ask reports that it is time to ask.
 func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask bool, err error) {
 	var due <-chan time.Time
 	if at, will := w.pollAt(now); will {
@@ -180,7 +184,7 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 	}
 }
 
-// hasChanged reports whether the change from b to a needs a notice.
+// hasChanged reports whether the user must be notified of the change from b to a.
 func hasChanged(a, b lua.QueueState) bool {
 	return a.Position != b.Position || a.Length != b.Length || a.Holder != b.Holder
 }

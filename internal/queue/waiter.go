@@ -12,18 +12,18 @@ import (
 
 // Spec describes a waiter.
 type Spec[B any] struct {
-	Key           string        // what it waits for; for the watchdog
+	Key           string        // the lock or semaphore, for the watchdog
 	Slot          int           // heartbeats of one slot share a command
-	Heartbeat     time.Duration // how long it counts as alive without another heartbeat
-	Lease         time.Duration // its grant lasts no longer, unless it takes the grant
-	HeartbeatArgs B             // what a heartbeat sends; it extends no grant
+	Heartbeat     time.Duration // the heartbeat timeout
+	Lease         time.Duration // the lease of the grant
+	HeartbeatArgs B             // the content of a heartbeat
 }
 
-// waiter is a request that waits, or is about to. One goroutine waits. Others report messages and
-// answers of heartbeats to it.
+// waiter is a request that waits, or is about to. One goroutine waits. Other goroutines pass
+// messages and the answers of heartbeats to it.
 type waiter[B any] struct {
 	desk    *WaiterSet[B]
-	id      string // of the acquisition that it will become
+	id      string // of the acquisition that the waiter may become
 	request Request[B]
 	spec    Spec[B]
 	changed chan struct{} // capacity 1: a guarded field has changed
@@ -31,24 +31,24 @@ type waiter[B any] struct {
 	// Used only by the goroutine that waits.
 	lease     *watchdog.Lease    // the heartbeat; nil until queued
 	sub       *wake.Subscription // nil until queued
-	liveSub   *wake.Subscription // was live before a place was asked for; nil: none
+	liveSub   *wake.Subscription // the subscription that was live before the join; nil: none
 	throttle  wake.Throttle      // hints that proved false
-	hintsFrom time.Time          // hints do not count before
+	hintsFrom time.Time          // the waiter ignores hints before this time
 
 	// Guarded by WaiterSet.mu.
-	sent           time.Time  // of the last command that was answered "queued"
-	updatedAt      time.Time  // when it was answered
+	sent           time.Time  // when the last command was sent that Redis answered with "queued"
+	updatedAt      time.Time  // when Redis answered it
 	status         lua.Status // Queued, Gone, Removed, OverLimit; 0 until queued
 	queueState     lua.QueueState
-	hinted         bool  // something may have changed, so it has to ask
-	heartbeatEnded bool  // no heartbeat was answered in time
+	hinted         bool  // something may have changed, so the waiter must ask
+	heartbeatEnded bool  // Redis answered no heartbeat in time
 	ticket         int64 // in the queue; 0 until queued
-	rank           int   // in WaiterSet.ranks, from 1; 0: not there
-	stopped        bool  // it does not wait any more, so no answer counts
+	rank           int   // index in the heap of WaiterSet.ranks, plus one; 0: not there
+	stopped        bool  // answers count no more
 }
 
-// addWaiter adds a waiter before it asks for a place, so that a message for it finds it from now
-// on. leave ends it.
+// addWaiter adds a waiter before it asks for a place, so that a message from then on finds it. stop
+// removes it.
 func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 	w := &waiter[B]{desk: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
 	d.mu.Lock()
@@ -60,8 +60,9 @@ func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 	return w
 }
 
-// stop removes the waiter here; the request gives up its place in Redis. A heartbeat in flight
-// does not find the waiter any more.
+// stop removes the waiter from the waiter set, and ends its heartbeats. The request gives up the
+// place in Redis. The answer to a heartbeat in flight then changes nothing. stop does not wait for
+// it.
 func (w *waiter[B]) stop() {
 	w.desk.mu.Lock()
 	w.stopped = true
@@ -76,15 +77,16 @@ func (w *waiter[B]) stop() {
 	}
 }
 
-// endedContext returns a context for a Stop that does not wait: a heartbeat in flight does no harm.
+// endedContext returns a context with which Lease.Stop does not wait, because a heartbeat in flight
+// does no harm.
 func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// startHeartbeat starts the heartbeats of a waiter. sent is when a command was sent that was
-// answered "queued".
+// startHeartbeat starts the heartbeats of a waiter, or starts them anew. sent is when the command
+// was sent that Redis answered with "queued".
 func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	if w.lease != nil {
 		w.lease.Stop(endedContext())
@@ -106,8 +108,8 @@ func (w *waiter[B]) update(f func()) {
 	w.signalLocked()
 }
 
-// hint records that something may have changed. If the hint comes before the answer of the join, it
-// takes effect after that answer.
+// hint records that something may have changed, and notifies the goroutine that waits. If the hint
+// comes before the answer of the join, the waiter uses it after that answer.
 func (w *waiter[B]) hint() {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
@@ -126,8 +128,8 @@ func (w *waiter[B]) signalLocked() {
 	}
 }
 
-// takeHint takes the hint before the waiter asks because of it, so that a later hint counts anew.
-// It reports whether there was one.
+// takeHint clears the hint, and reports whether there was one. The waiter calls it before it asks,
+// so that a later hint makes it ask again.
 func (w *waiter[B]) takeHint() (hinted bool) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
@@ -135,10 +137,10 @@ func (w *waiter[B]) takeHint() (hinted bool) {
 	return hinted
 }
 
-// apply handles the answer to a command that was sent at that time, and returns the answer for
-// the watchdog. "Granted" is only a hint too, because a heartbeat extends no grant. If the waiter
-// does not take the grant, the grant ends with the heartbeat. An answer for a waiter that has left
-// changes nothing, because nobody would remove that waiter from WaiterSet.ranks again.
+// apply handles the answer to a command that was sent at sent, and returns the result for the
+// watchdog. "Granted" is only a hint, because a heartbeat does not extend a grant. If the waiter
+// does not take the grant over, the grant ends with its first lease. After stop, apply changes
+// nothing, because nobody would remove the waiter from WaiterSet.ranks again.
 func (w *waiter[B]) apply(r lua.HeartbeatReply, sent time.Time) watchdog.Result {
 	answer := watchdog.Renewed
 	w.update(func() {
@@ -168,10 +170,11 @@ func (w *waiter[B]) apply(r lua.HeartbeatReply, sent time.Time) watchdog.Result 
 	return answer
 }
 
+// snapshot is a copy of the guarded fields that the goroutine that waits needs.
 type snapshot struct {
 	status         lua.Status
 	queueState     lua.QueueState
-	updatedAt      time.Time // when Redis answered with the place
+	updatedAt      time.Time // when Redis answered with this state
 	hinted         bool
 	heartbeatEnded bool
 }

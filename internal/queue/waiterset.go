@@ -11,11 +11,11 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// SendHeartbeats sends the heartbeats of waiters of one slot. It returns an answer for each, in
-// their order.
+// SendHeartbeats sends the heartbeats of waiters of one slot in one command. It blocks until
+// go-redis returns, and returns an answer for each waiter, in the order of batch.
 type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.HeartbeatReply, error)
 
-// WaiterSet is the waiter set of a client for all locks of one kind. B is what a heartbeat sends
+// WaiterSet has all waiters of a client in Redis queues of one kind. B is what a heartbeat sends
 // for one waiter.
 type WaiterSet[B any] struct {
 	session *session.Session
@@ -24,14 +24,14 @@ type WaiterSet[B any] struct {
 	send    SendHeartbeats[B]
 
 	mu      sync.Mutex
-	waiters map[string]*waiter[B] // by acquisition
+	waiters map[string]*waiter[B] // by acquisition id
 	ranks   ranks[B]
-	subRefs int                // how many of them listen for messages
-	sub     *wake.Subscription // nil while none listens
+	subRefs int                // how many waiters use sub
+	sub     *wake.Subscription // nil while no waiter uses it
 }
 
-// NewWaiterSet makes the waiter set of one kind. channel is the client's own channel, on which
-// messages about its waiters arrive.
+// NewWaiterSet makes the waiter set of one kind. Messages for its waiters arrive on channel, which
+// belongs to the client.
 func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, beats SendHeartbeats[B]) *WaiterSet[B] {
 	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
 	s.SetRenewer(kind, d.renew)
@@ -51,19 +51,20 @@ func (d *WaiterSet[B]) find(acquisition string) *waiter[B] {
 	return d.waiters[acquisition]
 }
 
-// onMessage handles a message, which is the id of an acquisition. It is a hint that the waiter with
-// this id was granted or removed. Anybody may have sent it, at any time.
+// onMessage handles a message, whose text is the id of an acquisition. It is a hint that the waiter
+// with this id was granted or removed. Anybody may have sent it, at any time.
 func (d *WaiterSet[B]) onMessage(acquisition string) {
 	if w := d.find(acquisition); w != nil {
 		w.hint()
 	}
 }
 
-// onGap is called when messages may have been lost. Heartbeats then find out what the messages
-// said, for a hundred waiters in one command.
+// onGap is called when messages may have been lost. The watchdog then sends the heartbeats of all
+// waiters now, and the answers say what the messages said.
 func (d *WaiterSet[B]) onGap() { d.session.RenewNow(d.kind) }
 
-// acquireSub subscribes for another waiter.
+// acquireSub returns the subscription to the client's channel, and counts another waiter that uses
+// it. releaseSub must follow.
 func (d *WaiterSet[B]) acquireSub() *wake.Subscription {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -74,8 +75,8 @@ func (d *WaiterSet[B]) acquireSub() *wake.Subscription {
 	return d.sub
 }
 
-// releaseSub ends what listen began. The last waiter closes the subscription, but the channel stays
-// subscribed for a while.
+// releaseSub ends what acquireSub began. The last waiter closes the subscription, but the client
+// stays subscribed to the channel for a while.
 func (d *WaiterSet[B]) releaseSub() {
 	d.mu.Lock()
 	d.subRefs--
@@ -89,15 +90,15 @@ func (d *WaiterSet[B]) releaseSub() {
 	}
 }
 
-// isFirst reports whether this waiter is the first of the client's waiters in its queue.
+// isFirst reports whether w is the first of the client's waiters in its queue.
 func (d *WaiterSet[B]) isFirst(w *waiter[B]) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.ranks.first(w.spec.Key) == w
 }
 
-// renew sends heartbeats for the watchdog. It sends none for a waiter that has left meanwhile, and
-// counts that waiter as answered.
+// renew sends heartbeats for the watchdog, and blocks until go-redis returns. It sends none for a
+// waiter that has stopped meanwhile, and returns Held for it.
 func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
 	answers := make([]watchdog.Result, len(requests))
 	waiters := make([]*waiter[B], 0, len(requests))

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// AbandonedCommand is a command whose caller has left, and that ends later.
+// AbandonedCommand is a command whose caller has left. It ends when go-redis returns, or when a
+// worker drops it.
 type AbandonedCommand struct {
 	mu        sync.Mutex
 	done      bool
@@ -13,11 +14,11 @@ type AbandonedCommand struct {
 	callbacks []func(err error)
 }
 
-// ErrNotSent is the end of a command that was left before any worker took it.
+// ErrNotSent is the error of a command whose caller left before a worker took it.
 var ErrNotSent = errors.New("not sent any more")
 
-// OnEnd has f called when the command ends, with its error: nil for an answer, ErrNotSent,
-// or what go-redis said. f must not block.
+// OnEnd makes f run once when the command ends, or now if it has ended. f gets nil for an answer,
+// ErrNotSent, or the error of go-redis. f must not block.
 func (l *AbandonedCommand) OnEnd(f func(err error)) {
 	l.mu.Lock()
 	if !l.done {
@@ -29,12 +30,12 @@ func (l *AbandonedCommand) OnEnd(f func(err error)) {
 	f(l.err)
 }
 
-// End says that the command has ended.
+// End ends the command with err, and calls the callbacks.
 func (l *AbandonedCommand) End(err error) {
 	l.mu.Lock()
 	l.done, l.err = true, err
 	l.mu.Unlock()
-	for _, f := range l.callbacks { // nobody adds one any more
+	for _, f := range l.callbacks { // OnEnd adds no more after done
 		f(err)
 	}
 }

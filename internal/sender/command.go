@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// command is one command on its way, and the context under which go-redis sends it: that
-// of its caller, which ends when the caller leaves or the attempt ends.
+// command is one command in the sender. It is also the context under which go-redis sends the
+// command. That context has the values of the caller's context, and ends when the caller leaves.
 type command struct {
 	context.Context
 	cmd redis.Cmder
@@ -17,8 +17,8 @@ type command struct {
 
 	state     atomic.Int32
 	answered  chan struct{}
-	err       error         // of the answer
-	abandoned chan struct{} // the caller has left
+	err       error         // of go-redis; the caller reads it after answered
+	abandoned chan struct{} // closed when the caller leaves
 	outcome   *AbandonedCommand
 }
 
@@ -28,7 +28,8 @@ const (
 	stateAbandoned
 )
 
-// answer ends a command. The caller reads err if it has not left, and else nobody does.
+// answer ends a command with err. If the caller has not left, it gets err. Otherwise the callbacks
+// of AbandonedCommand get it.
 func (c *command) answer(err error) {
 	c.err = err
 	if c.state.CompareAndSwap(stateWaiting, stateAnswered) {
@@ -38,7 +39,7 @@ func (c *command) answer(err error) {
 	}
 }
 
-// abandon leaves a command behind, unless it is answered by now.
+// abandon leaves a command behind, unless it has an answer.
 func (c *command) abandon() {
 	c.outcome = new(AbandonedCommand)
 	if c.state.CompareAndSwap(stateWaiting, stateAbandoned) {
@@ -46,8 +47,8 @@ func (c *command) abandon() {
 	}
 }
 
-// dropUnsent reports whether the caller left before any worker took the command. Then it is not
-// sent, and has no effect any more.
+// dropUnsent reports whether a worker must not send the command, because its caller has left. If
+// so, it ends the command with ErrNotSent, and the command never takes effect.
 func (c *command) dropUnsent() bool {
 	if !c.isAbandoned() || wasWritten(c.cmd) {
 		return false
@@ -58,19 +59,20 @@ func (c *command) dropUnsent() bool {
 
 func (c *command) isAbandoned() bool { return c.state.Load() == stateAbandoned }
 
-// wasWritten reports whether the command was written; if not, it never will be.
+// wasWritten reports whether go-redis wrote the command. If not, wasWritten makes sure that it
+// never will be. For a command without an Abandon method, it returns true.
 func wasWritten(cmd redis.Cmder) bool {
 	c, ok := cmd.(interface{ Abandon() (written bool) })
 	return !ok || c.Abandon()
 }
 
-// Deadline is that of the caller or the end of the attempt, whichever is earlier.
+// Deadline returns the deadline of the caller or the end of the attempt, whichever is earlier.
 func (c *command) Deadline() (time.Time, bool) { return c.end, true }
 
-// Done is closed when the caller has left.
+// Done returns a channel that is closed when the caller leaves.
 func (c *command) Done() <-chan struct{} { return c.abandoned }
 
-// Err says why the caller has left.
+// Err returns why the caller has left, or nil if it has not.
 func (c *command) Err() error {
 	select {
 	case <-c.abandoned:

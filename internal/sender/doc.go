@@ -1,16 +1,17 @@
-// Package sender sends commands to Redis for callers who may leave before the answer.
+// Package sender sends commands to Redis for callers that may leave before the answer.
 //
-// It does not cancel a command that was written: nobody can. go-redis looks at a cancel
-// never, and at a deadline only where the user's client was built so. So a caller hands its
-// command to a worker, a goroutine of the sender, and waits for the answer or for its own
-// end. A worker calls go-redis and then waits for the next command for a while, so that a
-// command needs no goroutine of its own.
+// Nobody can cancel a command that go-redis has written. While go-redis waits for an answer, it
+// ignores the end of a context. It respects a deadline only if the user's client has
+// ContextTimeoutEnabled. So a caller hands its command to a worker, which is a goroutine of the
+// sender. The caller then waits for the answer, or for a reason to leave. The worker calls
+// go-redis. After the answer it waits a while for the next command, so that a command needs no new
+// goroutine.
 //
-// A caller that has no need to leave sends in its own goroutine, when nobody else sends: two
-// switches between goroutines cost as much as a command.
+// A caller that does not have to leave sends in its own goroutine if no worker is sending. This
+// saves two switches between goroutines, which cost as much as a command.
 //
-// Commands that arrive while workers are busy wait, and go out together, as one pipeline.
-// Nothing is delayed for that: a command that finds no busy worker is sent at once. Batches
-// need a client of one server. Where commands may go to several, each is sent by itself, so
-// that a slow server delays nothing that another one answers.
+// With a client of one server, a worker sends all commands that wait as one pipeline. A command
+// waits only while a worker starts, or while four workers are sending, and then about 5 ms at most.
+// If commands may go to several servers, each is sent alone, so that a slow server does not delay
+// the answers of another one.
 package sender

@@ -10,29 +10,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config is what a sender is made of.
+// Config configures a sender.
 type Config struct {
-	// Redis sends one command and returns when it is answered.
+	// Redis sends one command, and returns when go-redis does.
 	Redis interface {
 		Process(ctx context.Context, cmd redis.Cmder) error
 	}
-	// Pipeline makes a pipeline; nil sends each command by itself.
+	// Pipeline makes a pipeline. If it is nil, each command is sent alone.
 	Pipeline Pipeline
-	// Panicked makes an error of a panic in go-redis or in one of its hooks.
+	// Panicked returns an error for a panic in go-redis or in one of its hooks.
 	Panicked func(p any) error
 }
 
-// Pipeline makes a pipeline, as the method of a go-redis client does.
+// Pipeline makes a pipeline. The method of a go-redis client is one.
 type Pipeline = func() redis.Pipeliner
 
 const (
-	// sendingAtOnce is how many pipelines are on their way at once. More of them carry
-	// fewer commands each, and cost more system calls.
+	// sendingAtOnce is how many workers may send pipelines at the same time. More pipelines would
+	// contain fewer commands each, and cost more system calls.
 	sendingAtOnce = 4
-	// slowAfter is how long a pipeline counts as one of these. So a command waits no
-	// longer than that for the answers to others, also where connections are dead.
+	// slowAfter is how long a worker is one of these. If it gets no answer by then, another worker
+	// may send. So dead connections do not delay other commands for longer.
 	slowAfter = 5 * time.Millisecond
-	// largestBatch bounds what one connection is busy with.
+	// largestBatch bounds the commands of one pipeline, which keep one connection busy.
 	largestBatch = 128
 	// idleFor is how long a worker waits for another command before it ends.
 	idleFor = 100 * time.Millisecond
@@ -44,18 +44,19 @@ type Sender struct {
 
 	mu           sync.Mutex
 	queue        []*command // no worker has taken them yet
-	workerComing bool       // a worker was started or woken for them
-	sending      []*worker  // those that count, see sendingAtOnce
-	idle         []*worker  // the last one was busy last
-	direct       bool       // a caller sends by itself
-	slowTimerSet bool       // look for slow workers soon
+	workerComing bool       // callWorker started or woke a worker, which has not taken commands yet
+	sending      []*worker  // send a pipeline, for less than slowAfter
+	idle         []*worker  // the last one was busy most recently
+	direct       bool       // a caller sends in its own goroutine
+	slowTimerSet bool       // uncountSlow will run
 	closed       bool
 }
 
 // New makes a sender. It does no I/O and starts no goroutine.
 func New(cfg Config) *Sender { return &Sender{cfg: cfg} }
 
-// Close ends the workers that wait for commands. Commands may be sent after it.
+// Close ends the workers that wait for commands. It does not block. The sender still sends commands
+// after Close, but its workers then do not wait for more.
 func (s *Sender) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *Sender) Close() {
 	s.idle = nil
 }
 
-// enqueue has a command sent.
+// enqueue puts a command into the queue for a worker. It does not block.
 func (s *Sender) enqueue(c *command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +75,9 @@ func (s *Sender) enqueue(c *command) {
 	s.callWorker()
 }
 
-// callWorker sees to it that somebody takes what is in the queue. One worker comes at a
-// time, so that it finds all that has arrived until it is there.
+// callWorker starts or wakes a worker if commands wait and a worker may send. Only one worker
+// starts at a time. When it runs, it takes all commands that have arrived until then. The caller
+// holds mu.
 func (s *Sender) callWorker() {
 	switch {
 	case len(s.queue) == 0, s.workerComing:
@@ -99,7 +101,8 @@ func (s *Sender) callWorker() {
 	go w.work()
 }
 
-// uncountSlow stops counting workers that wait for an answer for long.
+// uncountSlow removes workers from sending that have waited for an answer for slowAfter. They go
+// on, but another worker may send.
 func (s *Sender) uncountSlow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,8 +111,9 @@ func (s *Sender) uncountSlow() {
 	s.callWorker()
 }
 
-// take gives the worker its next batch. It reports false when there is nothing to send,
-// and the worker is idle.
+// take moves the next commands from the queue into w.batch. called says that callWorker started or
+// woke this worker. If there is nothing to send, take makes the worker idle and returns false. If
+// the sender is closed, the worker must end then.
 func (s *Sender) take(w *worker, called bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +127,7 @@ func (s *Sender) take(w *worker, called bool) bool {
 	w.batch = s.next(w.batch[:0], most)
 	s.sending = slices.DeleteFunc(s.sending, func(other *worker) bool { return other == w })
 	if len(w.batch) > 0 {
-		if s.cfg.Pipeline != nil { // else they are not counted
+		if s.cfg.Pipeline != nil { // sending limits only pipelines
 			w.began = time.Now()
 			s.sending = append(s.sending, w)
 		}
@@ -138,8 +142,8 @@ func (s *Sender) take(w *worker, called bool) bool {
 	return false
 }
 
-// next moves as many commands from the front of the queue to the batch, but for those that
-// nobody waits for any more.
+// next moves up to most commands from the front of the queue to batch, and returns batch. It skips
+// commands for which dropUnsent returns true.
 func (s *Sender) next(batch []*command, most int) []*command {
 	for len(batch) < most && len(s.queue) > 0 {
 		c := s.queue[0]
@@ -152,7 +156,8 @@ func (s *Sender) next(batch []*command, most int) []*command {
 	return batch
 }
 
-// endIdle ends a worker that was idle for long. One that was called meanwhile goes on.
+// endIdle ends a worker that waited for idleFor. If callWorker woke the worker meanwhile, the
+// worker goes on.
 func (s *Sender) endIdle(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +167,8 @@ func (s *Sender) endIdle(w *worker) {
 	}
 }
 
-// workerExited forgets a worker whose goroutine a hook has ended.
+// workerExited removes a worker whose goroutine ends. A hook of go-redis may have ended it while it
+// was sending.
 func (s *Sender) workerExited(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,12 +176,13 @@ func (s *Sender) workerExited(w *worker) {
 	s.callWorker()
 }
 
-// ErrGoexit is a command that did not return: a hook of go-redis ended its goroutine with
-// runtime.Goexit, as FailNow of a test does.
+// ErrGoexit is the error of a command that did not return. A hook of go-redis ended the goroutine
+// with runtime.Goexit, as FailNow of a test does.
 var ErrGoexit = errors.New("the command did not return")
 
-// beginDirect reports whether a caller may send by itself. It may when nobody else sends:
-// commands of several callers go together, which costs less.
+// beginDirect reports whether a caller may send in its own goroutine. It may if no other caller
+// does, no command waits, and no pipeline counts in sending. Otherwise the command goes out with
+// others, which costs less. If beginDirect returns true, the caller must call endDirect.
 func (s *Sender) beginDirect() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,12 +199,13 @@ func (s *Sender) endDirect() {
 	s.direct = false
 }
 
-// sendOne sends one command.
+// sendOne sends one command, and blocks until go-redis returns. It returns a panic as an error.
 func (s *Sender) sendOne(ctx context.Context, cmd redis.Cmder) (err error) {
 	defer s.recovered(&err)
 	return s.cfg.Redis.Process(ctx, cmd)
 }
 
+// recovered turns a panic into *err. It must be deferred.
 func (s *Sender) recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = s.cfg.Panicked(p)

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// worker is a goroutine that calls go-redis for others.
+// worker is a goroutine that calls go-redis for callers.
 type worker struct {
 	sender *Sender
-	wake   chan struct{} // capacity 1: there is something to send; closed: the worker is to end
-	batch  []*command    // what it sends
+	wake   chan struct{} // capacity 1: there is something to send; closed: the worker must end
+	batch  []*command    // the commands that it sends
 	began  time.Time
 }
 
@@ -30,7 +30,8 @@ func (w *worker) work() {
 	}
 }
 
-// awaitCommand waits for more to send. It reports false when the worker is to end.
+// awaitCommand blocks until callWorker wakes the worker, and then returns true. It returns false if
+// the worker must end, because the sender closed or no command came within idleFor.
 func (w *worker) awaitCommand(idle *time.Timer) bool {
 	idle.Reset(idleFor)
 	select {
@@ -43,7 +44,8 @@ func (w *worker) awaitCommand(idle *time.Timer) bool {
 	return called
 }
 
-// exited answers what a worker leaves behind that was ended in the middle.
+// exited runs when the goroutine of the worker ends. If a hook ended it in the middle of a batch,
+// exited ends those commands with ErrGoexit.
 func (w *worker) exited() {
 	for _, c := range w.batch {
 		c.answer(ErrGoexit)
@@ -61,8 +63,8 @@ func (w *worker) send() {
 	clear(w.batch)
 }
 
-// sendPipeline sends several. Each one has an answer or an error of its own. go-redis, where it
-// looks at deadlines, gives up when the last of the attempts ends.
+// sendPipeline sends a batch as one pipeline. Each command gets its own answer or error. If
+// go-redis respects deadlines, it gives up when the last attempt of the batch ends.
 func (w *worker) sendPipeline() {
 	last := slices.MaxFunc(w.batch, func(a, b *command) int { return a.end.Compare(b.end) })
 	ctx, cancel := context.WithDeadline(context.Background(), last.end)

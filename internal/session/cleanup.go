@@ -11,19 +11,23 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// CleanUp releases, in the background, what unanswered attempts may have been granted. It releases
-// immediately, and once more when none of the attempts can be granted any more: each was answered
-// after all, or is void. The second release is necessary because the first may overtake an attempt
-// on another connection. So a grant that nobody waits for lives a round trip longer. If nothing is
-// answered, it lives about as long as its command was valid, and not as long as a lease.
+// CleanUp releases, in the background, what attempts without an answer may have acquired. It does
+// not block.
+//
+// CleanUp releases immediately, and once more when none of the attempts can take effect any more:
+// each was answered after all, or is void. The second release is necessary because the first may
+// overtake an attempt on another connection. So a grant that nobody waits for lasts a round trip
+// longer. If no answer comes, it lasts about as long as its command was valid, which is less than a
+// lease.
 //
 // release must tolerate that there is nothing to release. CleanUp calls it until it succeeds, for
 // as long as there may be something to release. That time ends when stands has passed after the
-// commands in flight, because a grant stands for that long if nobody keeps it. CleanUp ends early
-// if the go-redis client was closed.
+// attempts in flight, because a grant lasts that long if nobody renews it. CleanUp ends early if
+// the go-redis client was closed.
 //
-// A client that closes waits a moment more for CleanUp. The second release uses at most half of
-// that moment to wait. A grant that is made later is left to its lease.
+// After the client begins to close, CleanUp goes on for closeGrace. It waits at most half of that
+// for the attempts in flight, and then makes the second release. A grant that Redis makes after
+// that ends with its lease.
 func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closeGrace, cancel) })
@@ -34,21 +38,22 @@ func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(
 	})
 }
 
-// closeGrace is how long a client that closes waits for its releases.
+// closeGrace is how long cleanups go on after the client began to close. FinishClose also waits at
+// most this long for attempts that were left behind.
 const closeGrace = 2 * time.Second
 
-// cleanup is one grant to release.
+// cleanup is one grant or place to release.
 type cleanup struct {
 	ctx      context.Context // ends closeGrace after the client begins to close
 	done     func()
 	release  func(ctx context.Context) error
-	inFlight InFlight  // the second release comes after them; zero: no second release
-	end      time.Time // nothing is left to release then
+	inFlight InFlight  // the second release comes after them; empty: there is no second release
+	end      time.Time // there is nothing left to release after it
 }
 
-// runCleanup makes one attempt to release. If it fails, it joins the backlog.
+// runCleanup makes one attempt to release. If it fails, the cleanup goes into the cleanupQueue.
 func (s *Session) runCleanup(g *cleanup) {
-	pending := g.inFlight.pending() // before the release is sent
+	pending := g.inFlight.pending() // before release, because an attempt may take effect meanwhile
 	err := g.release(g.ctx)
 	answered := err == nil
 	switch {
@@ -61,10 +66,11 @@ func (s *Session) runCleanup(g *cleanup) {
 	}
 }
 
-// runAgainAfter waits, without a goroutine, until it is time for the second release.
+// runAgainAfter starts the second release when all pending attempts have ended, or half of
+// closeGrace after the client began to close. It does not block, and needs no goroutine until then.
 func (s *Session) runAgainAfter(g *cleanup, pending []context.Context) {
 	g.inFlight = InFlight{}
-	var begun atomic.Bool // not sync.Once: a second caller has nothing to wait for
+	var begun atomic.Bool // not sync.Once: its second caller would wait for the first
 	again := func() {
 		if begun.CompareAndSwap(false, true) {
 			s.runCleanup(g)
@@ -75,20 +81,20 @@ func (s *Session) runAgainAfter(g *cleanup, pending []context.Context) {
 }
 
 // timeUntil returns how long it takes until the server's clock has passed t. The guess of that
-// clock runs late. So when the guess has passed t, the clock has too.
+// clock is late, so when the guess has passed t, the clock has too.
 func (s *Session) timeUntil(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
 	return min(max(d, 0), maxInFlight)
 }
 
-// maxInFlight bounds the wait if the guess is wrong because the server's clock was set.
+// maxInFlight bounds what timeUntil returns. The guess is wrong if somebody set the server's clock.
 const maxInFlight = 2 * time.Minute
 
-// cleanupQueue contains the releases that failed. A few workers retry them in turn, so that an
-// outage does not cost a goroutine for each call that failed in it. The first attempt is not made
-// here. So a release that is answered immediately, for instance by another node of a cluster, does
-// not wait behind those that are not.
+// cleanupQueue contains the cleanups whose first attempt failed. A few workers retry them one after
+// the other, so that an outage does not cost a goroutine for each failed call. The first attempt
+// does not wait in this queue. So if Redis can answer it immediately, for instance on another node
+// of a cluster, it does not wait behind others.
 type cleanupQueue struct {
 	mu      sync.Mutex
 	queue   []*cleanup
@@ -112,7 +118,7 @@ func (b *cleanupQueue) work(try func(*cleanup)) {
 	}
 }
 
-// next takes the first of the queue. If the queue is empty, it returns nil, and the worker ends.
+// next takes the first cleanup. If there is none, it returns nil, and the worker ends.
 func (b *cleanupQueue) next() *cleanup {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 )
 
 // serverClock guesses the server's clock from its last reply and the local monotonic clock. The
-// guess is late by up to one round trip, and never early. So ends that are built on it come too
-// soon rather than too late.
+// guess is late by up to one round trip, and never early. So a void-after time that is built on it
+// comes too early rather than too late.
 //
-// Before the first reply, the guess is far in the past. The first request of a client for a grant
-// therefore comes back void, with the time, and is sent again. That costs one round trip, once, and
-// no separate command to learn the time.
+// Before the first reply, the guess is far in the past. The first attempt of a client is therefore
+// void when it arrives. Redis answers with the time, and the client sends the command again. That
+// costs one round trip, once, and no separate command for the time.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // server µs minus local µs since start

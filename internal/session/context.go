@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// CheckContext refuses a context that is missing, before anything is counted or asked.
+// CheckContext returns an error if ctx is nil. A call checks this before it does anything else.
 func CheckContext(ctx context.Context) error {
 	if ctx == nil {
 		return &lockerr.ConfigError{Setting: "context", Value: nil, Reason: "must not be nil"}
@@ -18,8 +18,8 @@ func CheckContext(ctx context.Context) error {
 	return nil
 }
 
-// TouchContext calls every method of a context, for a call that must not begin when one of
-// them panics, as those of a typed nil do.
+// TouchContext calls every method of ctx, for a call that must not begin if one of them panics. The
+// methods of a typed nil do, for example.
 func TouchContext(ctx context.Context) {
 	_, _ = ctx.Deadline()
 	_, _, _ = ctx.Done(), ctx.Err(), ctx.Value(touchKey{})
@@ -28,8 +28,8 @@ func TouchContext(ctx context.Context) {
 // touchKey is a key that no context has.
 type touchKey struct{}
 
-// ownDeadline is the cause of an end that redlatch itself gives to a context, and what errors
-// say instead of that end.
+// ownDeadline is the cause with which redlatch itself ends a context. Errors show it instead of
+// context.DeadlineExceeded or context.Canceled.
 type ownDeadline struct {
 	why         string
 	callerCause error // why the caller's context has ended; nil if it has not
@@ -38,8 +38,9 @@ type ownDeadline struct {
 func (l ownDeadline) Error() string { return l.why }
 func (l ownDeadline) Unwrap() error { return l.callerCause }
 
-// WithDeadlineReason returns a context that ends at that instant. Errors then say why, and do
-// not match context.DeadlineExceeded: the caller has set no deadline.
+// WithDeadlineReason returns a context that ends at end, or earlier with ctx. If it ends at end,
+// errors contain why and do not match context.DeadlineExceeded, because the caller set no such
+// deadline.
 func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
 	endless := ctx.Done() == nil
 	ctx, cancel := context.WithDeadlineCause(ctx, end, ownDeadline{why: why})
@@ -49,13 +50,13 @@ func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context
 	return ctx, cancel
 }
 
-// lasting is a context that nobody ends before that instant.
+// lasting is a context without a deadline or cancel function of the caller. Only redlatch ends it.
 type lasting struct {
 	context.Context
 	end time.Time
 }
 
-// lasts reports whether nobody ends ctx for d from now.
+// lasts reports whether ctx certainly goes on for d from now.
 func lasts(ctx context.Context, d time.Duration) bool {
 	if l, ok := ctx.(lasting); ok {
 		return time.Until(l.end) >= d
@@ -63,22 +64,26 @@ func lasts(ctx context.Context, d time.Duration) bool {
 	return ctx.Done() == nil
 }
 
-// DetachedWithTimeout returns a context for what is to be done within d though ctx has ended.
+// DetachedWithTimeout returns a context that ends after d, for work that goes on after the end of
+// ctx. ctx must have ended.
 func DetachedWithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	cause := ownDeadline{why: "gave up after " + d.String() + ", of a context that had ended before: " + Cause(ctx).Error(), callerCause: Cause(ctx)}
 	return context.WithTimeoutCause(context.WithoutCancel(ctx), d, cause)
 }
 
-// WithDefaultTimeout bounds an operation that does not wait for a lock, where its caller sets no
-// end: it goes on trying to reach Redis for a few seconds.
+// WithDefaultTimeout returns a context that ends with ctx, and after five seconds at the latest. It
+// is for an operation that does not wait for a lock. The operation retries for that long if it
+// cannot reach Redis.
 func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return WithDeadlineReason(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
 }
 
-// WithoutOwnCancel returns a context that ends with ctx, and of whose end errors say what
-// they would of that of ctx. But where ctx ends because of the very call that uses it, which
-// isOwn finds out from the cause of ctx, the result goes on until the deadline of ctx.
-// Nobody can tell whether ctx would have been cancelled after that.
+// WithoutOwnCancel returns a context that ends with ctx. Errors describe its end like the end of
+// ctx.
+//
+// The exception is a ctx that ends because of the call that uses it. isOwn reports this for the
+// cause of ctx. The result then goes on until the deadline of ctx, or without end if ctx has none.
+// Nobody can know whether the caller would have cancelled ctx later.
 func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
 	if ctx.Done() == nil {
 		return ctx, func() {}
@@ -96,8 +101,9 @@ func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (contex
 	return outlasting, func() { stop(); cancel(nil) }
 }
 
-// Cause is why ctx ended, in a form that matches both ctx.Err() and the cause
-// given by whoever ended it; see foreign for what it does not match. Nil while ctx lives.
+// Cause returns why ctx ended, or nil if it has not. The error matches ctx.Err(), and the cause
+// with which somebody ended ctx, except for the errors that foreignCause hides. If redlatch ended
+// ctx, the error is the reason that redlatch gave.
 func Cause(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
@@ -113,8 +119,8 @@ func Cause(ctx context.Context) error {
 	return joined.Errors(err, &foreignCause{cause})
 }
 
-// CauseFor is Cause for a call that takes the lock of that name: where ctx ended because
-// this very lock was lost, it matches lockerr.ErrLost too.
+// CauseFor is Cause for a call that takes the lock with this name. If ctx ended because this same
+// lock was lost, the error also matches lockerr.ErrLost.
 func CauseFor(ctx context.Context, name string) error {
 	var lost *lockerr.LostError
 	if errors.As(context.Cause(ctx), &lost) && lost.Name == name {
@@ -123,10 +129,10 @@ func CauseFor(ctx context.Context, name string) error {
 	return Cause(ctx)
 }
 
-// foreignCause is the cause with which somebody else ended a context. An error of redlatch
-// inside of it says what happened to another call or lock: that one was lost, for
-// instance, and cancelled the context of its hold. It is shown, and errors.Is and
-// errors.As do not find it.
+// foreignCause is the cause with which somebody else ended a context. An error of redlatch inside
+// the cause describes another call or lock. For example, a lost lock cancels the context of its
+// hold. The text of foreignCause contains such an error, but errors.Is and errors.As do not find
+// it.
 type foreignCause struct{ cause error }
 
 func (f *foreignCause) Error() string { return joined.OneLine(f.cause.Error()) }
@@ -143,14 +149,15 @@ func (f *foreignCause) As(target any) bool {
 	return errors.As(f.cause, target)
 }
 
-// operationErrors are the errors that say what became of one call.
+// operationErrors are the errors that describe the result of one call.
 var operationErrors = []error{
 	lockerr.ErrNotAcquired, lockerr.ErrRemoved, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
 	lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig, ErrWindowExpired,
 }
 
-// hideTimeout hides from errors.Is that an attempt ran out of the time it was given
-// here. That the caller's context has ended is said by Cause.
+// hideTimeout hides context.DeadlineExceeded and context.Canceled in err from errors.Is. They say
+// only that an attempt ran out of the time that redlatch gave it. Cause says whether the caller's
+// context has ended.
 func hideTimeout(err error) error {
 	if isEndOfContext(err) {
 		return hiddenTimeout{err}
@@ -166,10 +173,10 @@ type hiddenTimeout struct{ err error }
 
 func (t hiddenTimeout) Error() string { return t.err.Error() }
 
-// Is matches what the error matches, but for the ends of contexts.
+// Is matches what the hidden error matches, except for the ends of contexts.
 func (t hiddenTimeout) Is(target error) bool {
 	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(t.err, target)
 }
 
-// As finds what the error has inside.
+// As finds what the hidden error contains.
 func (t hiddenTimeout) As(target any) bool { return errors.As(t.err, target) }

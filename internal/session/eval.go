@@ -6,8 +6,9 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// withEval sends scripts with their text if a server has answered that it lacks a script, but so
-// late that the text could not follow. Over a link that slow, a script would otherwise never run.
+// withEval returns a client that sends scripts with their text, if a server lacked a script and its
+// answer came too late to send the text then. Over such a slow link, the script would otherwise
+// never run. Without such an answer, withEval returns rdb.
 func (s *Session) withEval(rdb lua.Redis) lua.Redis {
 	if s.needsEval.Load() {
 		return lua.WithEval(rdb)
@@ -15,8 +16,8 @@ func (s *Session) withEval(rdb lua.Redis) lua.Redis {
 	return rdb
 }
 
-// onPromptAnswer handles an answer to an attempt that was not left behind: the server has the
-// script.
+// onPromptAnswer records an answer that came before the attempt was left behind. The server has the
+// script now.
 func (s *Session) onPromptAnswer(took time.Duration) {
 	s.latency.onPromptAnswer(took)
 	if s.needsEval.Load() {
@@ -24,8 +25,8 @@ func (s *Session) onPromptAnswer(took time.Duration) {
 	}
 }
 
-// onLateAnswer handles the end of an attempt that was left behind. took is how long the attempt
-// took.
+// onLateAnswer records the end of an attempt that was left behind, or that its caller stayed with
+// for too long. took is how long the attempt took.
 func (s *Session) onLateAnswer(err error, took time.Duration) {
 	switch _, code := lua.Classify(err); {
 	case err == nil:

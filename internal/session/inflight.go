@@ -11,19 +11,19 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// InFlight are the attempts of a call that are in flight: unanswered, and possibly still to take
-// effect. The zero value says that there are none, because every attempt was answered.
+// InFlight is the set of attempts of an operation that are in flight. They have no answer, and may
+// still take effect. The zero value is the empty set: Redis answered every attempt.
 type InFlight struct {
-	until time.Time // no attempt has any effect after it
-	// settled has one context for each attempt. It ends when the attempt can have no effect any
+	until time.Time // no attempt takes effect after it
+	// settled has one context for each attempt. It ends when the attempt can take no effect any
 	// more, because it was answered after all or is void.
 	settled []context.Context
 }
 
-// Any reports whether an attempt went unanswered.
+// Any reports whether an attempt had no answer when its operation ended.
 func (s InFlight) Any() bool { return !s.until.IsZero() }
 
-// Merge returns the attempts of both.
+// Merge returns the attempts of s and more that may still take effect.
 func (s InFlight) Merge(more InFlight) InFlight {
 	if more.until.Before(s.until) {
 		more.until = s.until
@@ -38,7 +38,8 @@ func (s InFlight) pending() []context.Context {
 	return slices.DeleteFunc(slices.Clone(s.settled), ended)
 }
 
-// afterAll calls f, in a goroutine of its own, when all landings have ended.
+// afterAll calls f in a goroutine of its own when all contexts have ended. It does not block. It
+// never calls f if there are no contexts.
 func afterAll(contexts []context.Context, f func()) {
 	var left atomic.Int64
 	left.Store(int64(len(contexts)))
@@ -51,9 +52,9 @@ func afterAll(contexts []context.Context, f func()) {
 	}
 }
 
-// newInFlight returns one attempt without an answer, which is void after voidAfter in server time.
-// left is the attempt if it was left behind: it may still be answered. If left is nil, the attempt
-// broke off, and no answer will come.
+// newInFlight returns one attempt without an answer, with voidAfter as its void-after time. left is
+// the command if it was left behind, because it may still be answered. If left is nil, the attempt
+// failed, and no answer will come.
 func newInFlight(s *Session, voidAfter lua.Time, left *sender.AbandonedCommand) InFlight {
 	valid := s.timeUntil(voidAfter)
 	ctx, settle := context.WithCancel(context.Background())

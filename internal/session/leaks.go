@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// leakReporter reports holds whose handles became garbage. A program that forgets one often forgets
-// thousands. So the first few of a second are reported one by one, and the others together.
+// leakReporter logs holds whose handles became garbage without Unlock. A program that forgets one
+// hold often forgets thousands. So the first few of a second get a line each, and the others share
+// one.
 type leakReporter struct {
 	mu    sync.Mutex
 	n     int         // since the timer was started
-	timer *time.Timer // nil: the last second was quiet
+	timer *time.Timer // nil: no second has begun
 }
 
 const maxLeakLogs = 10
 
-// ReportLeak reports one hold, with what is known of it. It reports nothing if the client closes,
-// because the client releases the hold then.
+// ReportLeak logs one such hold. becomes says what happens to the hold. attrs describe it. If the
+// client closes, ReportLeak logs nothing, because the client releases the hold then.
 func (s *Session) ReportLeak(becomes string, attrs ...any) {
 	if s.IsClosing() {
 		return
@@ -38,14 +39,14 @@ func (d *leakReporter) count(log *slog.Logger) int {
 	return d.n
 }
 
-// flush reports how many holds were not reported one by one.
+// flush logs how many holds got no line of their own, if any.
 func (d *leakReporter) flush(log *slog.Logger) {
 	if more := d.reset() - maxLeakLogs; more > 0 {
 		log.Error("redlatch: more holds were dropped without Unlock within a second", slog.Int("holds", more))
 	}
 }
 
-// reset begins a new second, and returns the number of holds in the last one.
+// reset ends the second, and returns the number of its holds.
 func (d *leakReporter) reset() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

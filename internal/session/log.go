@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// logLines writes log lines in a goroutine of their own, one after the other. The handler is the
-// user's: it may block, and it may call Close. So only Close waits for it, and only for an instant.
+// logLines writes log lines in a goroutine of its own, one after the other. The handler belongs to
+// the user. It may block, and it may call Close. So only Close waits for it, and only for an
+// instant.
 type logLines struct {
 	unwritten tasks
 
@@ -18,8 +19,7 @@ type logLines struct {
 	writing bool // a goroutine writes the queue
 }
 
-// maxLogLines bounds the lines that wait for a handler that does not return. Further lines are
-// dropped.
+// maxLogLines bounds the queue while a handler blocks. logLines drops further lines.
 const maxLogLines = 1000
 
 func (l *logLines) add(write func()) {
@@ -55,8 +55,8 @@ func (l *logLines) next() func() {
 	return first
 }
 
-// flush waits until all lines are written, but only for an instant. A handler that waits for Close,
-// or for a reader that has gone, does not return before Close does.
+// flush blocks until all lines are written, but only for an instant. A handler that waits for
+// Close, or for a reader that has gone, does not return before Close does.
 func (l *logLines) flush() {
 	const instant = 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), instant)
@@ -64,7 +64,7 @@ func (l *logLines) flush() {
 	_ = l.unwritten.wait(ctx)
 }
 
-// logHandler passes lines to logLines. Nothing else calls Enabled and Handle of the next handler.
+// logHandler passes lines to logLines. Only logLines calls Enabled and Handle of the next handler.
 type logHandler struct {
 	next  slog.Handler
 	lines *logLines

@@ -15,55 +15,62 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Operation is one operation on one lock, tried until it is answered.
+// Operation describes one command with its retries, see [Do].
 type Operation struct {
 	Op, Name       string        // for errors: "lock", "orders:42"
-	AttemptTimeout time.Duration // how long one attempt may go unanswered at most
-	StopOnClose    bool          // the operation gives up when the client closes
-	RetryRefused   bool          // try again also when Redis refuses: releases do
-	OnAttempt      func(error)   // is called with the error of each attempt, or with nil; may be nil
-	// OnStay is called before an attempt that the caller will not leave. If it is not answered by
-	// overdue, Redis does not answer. May be nil.
+	AttemptTimeout time.Duration // how long an attempt usually may go unanswered, see timeoutFor
+	StopOnClose    bool          // Do gives up when the client closes
+	RetryRefused   bool          // retry even if Redis refuses, as releases do
+	OnAttempt      func(error)   // gets each attempt's error or nil, while ctx lives; may be nil
+	// OnStay is called before an attempt that the caller will not leave, see Session.mayStay. If
+	// the attempt has no answer by overdue, the caller may report that Redis does not answer. It
+	// may be nil.
 	OnStay     func(overdue time.Time)
-	MaxBackoff time.Duration // the longest pause before another attempt; 0: half a second
+	MaxBackoff time.Duration // the longest pause, up to half a second; 0: half a second
 
-	// Window is how long what an attempt gets in Redis is sure to stand. Do sends no
-	// attempt, and lets none run, later than that after the first one that may have
-	// run: it could get the same a second time under the same id. 0: no such end.
+	// Window is the time for which a grant or place that an attempt gets in Redis certainly lasts.
+	// It counts from the first attempt that may have run. After it, Do sends no attempt, and the
+	// attempts in flight are void: Redis could give the same id a second grant or place. 0: no such
+	// limit.
 	Window time.Duration
-	// Share is how long what an attempt may find in Redis is sure to stand, for a call
-	// that goes on after it. The first attempts get a part of it, or of the Window, so
-	// that a lost one leaves time for another. 0: the Window alone.
+	// Share is the time for which a grant that an attempt may find in Redis certainly lasts. It
+	// does not end the operation. The first attempts get only a part of Share or Window, whichever
+	// is longer, so that a lost attempt leaves time for another. 0: only Window counts.
 	Share time.Duration
-	// Adaptive is what earlier calls of the same wait have learned of the link; nil: nothing is
-	// learned. It is for one goroutine.
+	// Adaptive is what earlier operations of the same wait have measured of the link. Only one
+	// goroutine may use it. nil: nothing is measured.
 	Adaptive *AdaptiveTimeout
-	// MaybeApplied says that an earlier request for the same may have taken effect.
+	// MaybeApplied says that an earlier operation of the same request may have taken effect.
 	MaybeApplied bool
 }
 
-// ErrWindowExpired ends a call whose Window is over. Its id must be given up; the caller may
-// ask anew under a fresh one.
+// ErrWindowExpired ends an operation whose Window is over. The caller must give up its id. It may
+// ask again under a fresh one.
 var ErrWindowExpired = errors.New("not answered for as long as what it got would stand")
 
-// Answer is what a call learned.
+// Answer is the result of an operation.
 type Answer[T any] struct {
 	Value    T
-	Sent     time.Time // before the answered attempt was handed to go-redis
-	InFlight InFlight  // what its unanswered attempts may still do
+	Sent     time.Time // before the last attempt was sent
+	InFlight InFlight  // its unanswered attempts
 }
 
-// Do sends a script until Redis answers it, ctx ends, or the client closes. An
-// attempt that goes unanswered is left behind and sent again, which the scripts
-// bear; voidAfter is the end in server time to send with this attempt.
+// Do calls send until Redis answers an attempt. It gives up if ctx ends, if the window is over, or
+// if the client closes and c has StopOnClose. It also gives up if Redis answers with an error that
+// another attempt does not cure, or if the go-redis client was closed.
 //
-// Do returns as soon as ctx ends. send runs in the goroutine of the caller and sends by
-// rdb, which goes through package sender: a command may be left behind there, and send then
-// gets sender.ErrUnanswered.
+// Do returns as soon as ctx ends, even if no answer came. An attempt without an answer stays in
+// flight, and Do sends another one. So a script must tolerate that it runs twice. voidAfter is the
+// void-after time of the attempt.
 //
-// The error is a *lockerr.OpError: ErrUnavailable when no attempt can have
-// taken effect, ErrIndeterminate when one may have, ErrRefused, ErrClosed. The
-// end of ctx shows beside it, and alone when it had ended before. ErrWindowExpired shows too.
+// send runs in the goroutine of the caller. It sends by rdb, which goes through package sender. If
+// the command is left behind there, send gets sender.ErrUnanswered.
+//
+// The error is a *lockerr.OpError. Its kind is ErrUnavailable if no attempt can have taken effect,
+// and ErrIndeterminate if one may have. It is ErrRefused if Redis refused the command, and
+// ErrClosed if the client or the go-redis client closed. The error also matches the end of ctx, and
+// ErrWindowExpired if the window is over. If ctx had ended before Do, the error has no kind, and
+// contains only the end of ctx.
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	if c.StopOnClose && s.IsClosing() {
@@ -94,17 +101,17 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		v, how, err := runAttempt(ctx, s, c, limit, stays, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
-			continue // the clock is known now
+			continue // the reply has set the clock
 		}
 		if c.OnAttempt != nil && ctx.Err() == nil {
-			c.OnAttempt(err) // or that there is none
+			c.OnAttempt(err)
 		}
 		if err == nil {
 			took := time.Since(out.Sent)
 			c.Adaptive.onAnswer(took)
 			if took < limit {
 				s.onPromptAnswer(took)
-			} else { // stayed for it
+			} else { // the caller stayed longer than limit
 				s.onLateAnswer(nil, took)
 			}
 			return out, nil
@@ -124,10 +131,12 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 	}
 }
 
-// mayStay reports whether an attempt has no need to leave before go-redis gives up: nothing
-// ends ctx sooner, and a lost reply leaves time for another attempt. Only the first attempt
-// stays, so a server that hangs costs a call its patience once. Without an open connection,
-// go-redis might dial for much longer.
+// mayStay reports whether the caller can stay with an attempt until go-redis returns. It can if
+// nothing ends ctx before that, and if a lost reply leaves time for another attempt. It cannot
+// without an open connection, because go-redis may dial for much longer than its read timeout.
+//
+// Do stays only with the first attempt. So a server that hangs costs an operation the read timeout
+// of go-redis once.
 func (s *Session) mayStay(ctx context.Context, c Operation) bool {
 	enough := 4 * c.AttemptTimeout
 	if share := max(c.Window, c.Share); share > 0 {
@@ -136,11 +145,14 @@ func (s *Session) mayStay(ctx context.Context, c Operation) bool {
 	return 0 < s.Timeout && s.Timeout <= enough && lasts(ctx, s.Timeout+c.AttemptTimeout) && (s.HasIdleConn == nil || s.HasIdleConn())
 }
 
-// timeoutFor is how long an attempt may go unanswered that is sent that long after the first
-// that may have run. With a window or a share, the first attempts get a part of it, so
-// that a lost reply leaves time for another attempt. A later attempt gets as long as all
-// before it, for a server that is slow. Where answers are known to take longer than the
-// call allows, an attempt gets known.
+// timeoutFor returns how long an attempt may go unanswered. since is the time from the first
+// attempt that may have run to this one. known is the minimum time that answers are known to need.
+//
+// Usually this is AttemptTimeout. With a window or a share, the first attempts get less if a
+// quarter of it is shorter, so that a lost reply leaves time for another attempt. A later attempt
+// gets as long as all attempts before it, or as long as Adaptive says, for a slow server. If known
+// is longer than all this, the attempt gets known, up to the window or share, or to four times
+// AttemptTimeout.
 func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
 	d, longest := c.AttemptTimeout, 4*c.AttemptTimeout
@@ -150,8 +162,9 @@ func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
 	return max(d, min(known, longest))
 }
 
-// validFor is how long after its sending an attempt may run, which may take limit, that long
-// after the first that may have run.
+// validFor returns how long after its sending an attempt may still run in Redis. since is the time
+// from the first attempt that may have run to this one, and limit is what timeoutFor returned. The
+// result is 0 or less if the window is over.
 func (c Operation) validFor(since, limit time.Duration) time.Duration {
 	valid := max(c.AttemptTimeout, limit)
 	if c.Window == 0 {
@@ -160,22 +173,22 @@ func (c Operation) validFor(since, limit time.Duration) time.Duration {
 	return min(valid, c.Window-since)
 }
 
-// failure is what the failed attempts of a call amount to.
+// failure collects how the attempts of an operation failed.
 type failure struct {
-	maybeApplied bool  // one may have taken effect
-	refused      error // the server's last word, if it was a refusal
-	unclear      bool  // the last word does not tell what was done, nor would the next
+	maybeApplied bool  // an attempt may have taken effect
+	refused      error // the last answer of the server, if it was a refusal
+	unclear      bool  // the last error leaves the outcome open, and a retry would end the same way
 	closed       bool  // the go-redis client was closed
-	beforeEnd    bool  // one failed before the context of the call ended
+	beforeEnd    bool  // an attempt failed before the context of the operation ended
 	last         error // the last error
-	specific     error // the last one that says more than that time ran out
-	// What of these is one and the same: errors of hooks may be of types that cannot be
-	// compared.
+	specific     error // the last error that says more than that time ran out
+	// These fields say which of the errors are the same one. The errors of hooks may have types
+	// that Go cannot compare.
 	lastIsSpecific, lastIsRefusal, specificIsRefusal bool
 }
 
-// add takes in how an attempt failed, and reports whether it may have an effect
-// yet. One that got no connection changes nothing of what the server had said before.
+// add records how an attempt failed, and reports whether the attempt may still take effect. An
+// attempt that timed out leaves an earlier refusal as it is. A connection error clears it.
 func (v *failure) add(err error, unsent bool) bool {
 	fault, code := lua.Classify(err)
 	v.last, v.lastIsSpecific, v.lastIsRefusal = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
@@ -189,12 +202,12 @@ func (v *failure) add(err error, unsent bool) bool {
 	case errors.Is(err, errVoid):
 		v.refused = nil
 	case fault == lua.NotRun, fault == lua.Closed:
-		// An error that no server sent is that of a connection. A hook may have had one of
-		// its own, after the command ran.
+		// An error without an answer of a server is usually a dial error. But a hook may return
+		// such an error after the command ran.
 		v.refused = nil
 		fromServer := fault == lua.NotRun && code != ""
 		return !fromServer && !unsent
-	case fault == lua.Refused, fault == lua.Failed && unsent: // said to the login
+	case fault == lua.Refused, fault == lua.Failed && unsent: // unsent: an answer to the login
 		v.refused, v.lastIsRefusal = err, true
 	case fault == lua.Failed, errors.Is(err, sender.ErrGoexit):
 		v.refused = nil
@@ -207,11 +220,12 @@ func (v *failure) add(err error, unsent bool) bool {
 	return false
 }
 
-// isFinal reports whether there is no sense in another attempt.
+// isFinal reports whether another attempt makes no sense.
 func (v *failure) isFinal(c Operation) bool {
 	return v.closed || !c.RetryRefused && (v.refused != nil || v.unclear)
 }
 
+// kind returns the kind of the error that the operation ends with.
 func (v *failure) kind() error {
 	switch {
 	case v.maybeApplied:
@@ -224,9 +238,9 @@ func (v *failure) kind() error {
 	return lockerr.ErrUnavailable
 }
 
-// cause is the cause to show beside the kind: what ended the call, or the last attempt's
-// error where that is nil; what was wrong before if that one was only cut short; and a
-// refusal if that is neither the kind nor the cause already.
+// cause returns the error to show beside the kind. That is end, or the error of the last attempt if
+// end is nil. If this error only says that time ran out, cause puts the last error that says more
+// before it. cause also adds the refusal, unless the result already shows it.
 func (v *failure) cause(end error) error {
 	cause, tells, refuses := end, false, false
 	if end == nil {
@@ -248,22 +262,24 @@ func (v *failure) cause(end error) error {
 	return joined.Errors(refusal, cause)
 }
 
-// failedEarlier is the error of a call that went wrong before its context ended, and not
-// because of that end alone.
+// failedEarlier marks the error of an operation that failed in some way before its context ended.
+// So the end of the context is not the only reason.
 type failedEarlier struct{ error }
 
 func (t failedEarlier) Unwrap() error { return t.error }
 
-// unansweredAttempt is how an attempt ended that was not answered.
+// unansweredAttempt describes how an attempt ended without an answer.
 type unansweredAttempt struct {
-	unsent    bool                     // nothing was written, nor will be
-	abandoned *sender.AbandonedCommand // left behind; nil: not so
+	unsent    bool                     // the command was not written, and never will be
+	abandoned *sender.AbandonedCommand // nil: the command was not left behind
 }
 
-// runAttempt sends once and waits until it is answered, ctx ends, or limit has
-// passed; then it is left behind. A client that closes
-// waits for the answer as long as it may: a grant that is left behind could be granted
-// after it was given back.
+// runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or limit has passed. If
+// stays is true, it may block until go-redis returns. An attempt without an answer is left behind.
+//
+// When the client begins to close, runAttempt still waits for the answer, until closing cannot wait
+// any longer. If it left the attempt earlier, Redis could make the grant after the client's release
+// of it.
 func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
 	var stop <-chan struct{}
 	if c.StopOnClose {
@@ -289,7 +305,8 @@ func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.
 	return v, how, err
 }
 
-// closeSignal is closed when the call has to give up because the client closes.
+// closeSignal returns a channel that is closed when the client begins to close. The channel is nil
+// if the operation does not stop then.
 func (s *Session) closeSignal(c Operation) <-chan struct{} {
 	if c.StopOnClose {
 		return s.closing.Done()
@@ -297,10 +314,10 @@ func (s *Session) closeSignal(c Operation) <-chan struct{} {
 	return nil
 }
 
-// panicked is the error of an attempt that panicked. The panic is not passed on to the
-// caller, which may have left or may be a goroutine of the library, and which has to give
-// back what the command got. Only the first one is logged, with its stack: a release that
-// is tried again would fill the log.
+// panicked returns the error of an attempt that panicked. It does not pass the panic on to the
+// caller. The caller may have left, or may be a goroutine of the library, and it has to release
+// what the command may have acquired. Only the first panic of a client is logged, with its stack.
+// The retries of a release would otherwise fill the log.
 func (s *Session) panicked(p any) error {
 	if s.panicLogged.CompareAndSwap(false, true) {
 		s.Write(slog.LevelError, "redlatch: a command panicked",
@@ -309,15 +326,15 @@ func (s *Session) panicked(p any) error {
 	return fmt.Errorf("%w: panic: %v", sender.ErrGoexit, p)
 }
 
-// errUnsent is beside the error of an attempt that got no connection.
+// errUnsent is added to the error of an attempt that was not written to a connection.
 var errUnsent = errors.New("no connection in time")
 
-// errVoid is a command that came after its end: the server's clock was not
-// known yet, or was set.
+// errVoid is the failure of a command that arrived after its void-after time. The client did not
+// know the server's clock yet, or somebody set that clock.
 var errVoid = errors.New("the server's clock is ahead of the guess")
 
-// CheckReply takes the server's clock from a reply. The error it returns for a void
-// command makes Do send it again, with an end that fits.
+// CheckReply sets the guess of the server's clock from a reply. It returns an error for a void
+// command. With this error, Do sends the command again, with a new void-after time.
 func (s *Session) CheckReply(status lua.Status, now lua.Time) error {
 	s.clock.set(now)
 	if status == lua.Void {
@@ -326,9 +343,10 @@ func (s *Session) CheckReply(status lua.Status, now lua.Time) error {
 	return nil
 }
 
-// backoff waits before the next attempt: longer each time, and by chance, so that
-// many waiters do not come back to a recovering server all at once. It reports
-// whether there may be one.
+// backoff blocks before the next attempt, longer each time. A part of the pause is random, so that
+// many waiters do not ask a recovering server at the same time. backoff reports whether there may
+// be another attempt. It returns false as soon as ctx ends, or the client closes and c has
+// StopOnClose.
 func (s *Session) backoff(ctx context.Context, c Operation, tries int) bool {
 	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
 	d := min(first<<min(tries, 10), most)
@@ -347,7 +365,7 @@ func (s *Session) backoff(ctx context.Context, c Operation, tries int) bool {
 	return false
 }
 
-// opError is the error of a call that gives up.
+// opError returns the error of an operation that failed.
 func (c Operation) opError(ctx context.Context, s *Session, kind, err error) error {
 	if c.StopOnClose && s.IsClosing() {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}

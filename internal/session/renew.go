@@ -10,42 +10,46 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// LeaseKind is a kind of lease that the watchdog keeps alive. Each kind has its own command. Leases
-// of one kind and slot share calls.
+// LeaseKind is a kind of lease that the watchdog renews. Each kind has its own command. Leases of
+// one kind and slot share commands.
 type LeaseKind int
 
 // The kinds of leases.
 const (
-	Holds         LeaseKind = iota // locks that somebody has
+	Holds         LeaseKind = iota // locks that a holder has
 	FairWaiters                    // places in the queues of fair mutexes
-	Permits                        // units of semaphores
+	Permits                        // permits of semaphores
 	PermitWaiters                  // places in the queues of semaphores
 	leaseKindCount
 )
 
-// Group returns the watchdog's group of this kind in a slot.
+// Group returns the watchdog's group for leases of this kind in a slot.
 func (k LeaseKind) Group(slot int) int { return int(k)*slotCount + slot }
 
 const slotCount = 1 << 14
 
-// Renewer renews leases of one kind. It makes one attempt.
+// Renewer renews leases of one kind with one attempt. It returns a result for each lease, in the
+// order of the batch.
 type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error)
 
-// SetRenewer sets how the leases of a kind are kept alive. It must be called before there are any.
+// SetRenewer sets how the watchdog renews the leases of a kind. It must be called before there are
+// any such leases.
 func (s *Session) SetRenewer(k LeaseKind, send Renewer) { s.renewers[k] = send }
 
-// RenewNow lets the watchdog renew all leases of a kind now, in batches.
+// RenewNow makes the watchdog renew all leases of a kind now, in batches. It does not block.
 func (s *Session) RenewNow(k LeaseKind) {
 	s.Watchdog.RenewNow(func(group int) bool { return LeaseKind(group/slotCount) == k })
 }
 
-// renew sends renewals for the watchdog. It makes one attempt. The watchdog decides when to retry,
-// because it knows how much trust remains. renew returns when go-redis does, and not when ctx ends.
-// The watchdog stops waiting by itself, and has to know how long a renewal may still be sent.
+// renew sends one batch for the watchdog. It makes one attempt, because the watchdog decides when
+// to retry: it knows how much trust is left. renew blocks until go-redis returns, even if ctx ends.
+// The watchdog does not wait that long for the result, but it must know that the command is still
+// in flight.
 //
-// redlatch.New recognizes a cluster by the type of the client, but a client may hide its type. Then
-// the server refuses the first batch over several slots. Nothing is lost, because the watchdog soon
-// asks again, by slot.
+// redlatch.New recognizes a cluster by the type of the go-redis client, but a wrapper may hide the
+// type. A server of a cluster then refuses the first batch with keys of several slots. renew
+// records that the server is a cluster. No lease is lost, because the watchdog soon sends the
+// leases again, by slot.
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 	send := s.renewers[group/slotCount]
 	answers, err := send(ctx, s.Redis, batch)
@@ -76,8 +80,9 @@ func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdo
 	return RenewAnswers(result)
 }
 
-// RenewAnswers converts the answers of a script for the watchdog. If all were refused, it returns
-// an error, for the log: the server takes no writes, or a permission is missing.
+// RenewAnswers converts the answers of a script for the watchdog. If the script refused all
+// renewals, it returns an error, which the watchdog logs. The reason is that the server takes no
+// writes, or that a permission is missing.
 func RenewAnswers(result []lua.RenewAnswer) ([]watchdog.Result, error) {
 	answers := make([]watchdog.Result, len(result))
 	refused := 0

@@ -1,6 +1,6 @@
-// Package session is one client's standing with Redis: its id, its way of
-// calling scripts, its idea of the server's clock, and what it still has to do
-// in the background before it may close.
+// Package session connects one client with Redis. A [Session] has the client's id and its guess of
+// the server's clock. It sends scripts with retries ([Do]), and runs the background work that must
+// end before the client is closed.
 package session
 
 import (
@@ -20,20 +20,19 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Config is what a session is made of.
+// Config configures a session.
 type Config struct {
 	Redis          lua.Redis
-	Pipeline       sender.Pipeline // nil where commands may go to several servers
+	Pipeline       sender.Pipeline // nil if commands may go to several servers
 	PubSub         wake.Redis
-	Timeout        time.Duration // how long go-redis waits for an answer; 0: nobody knows
-	HasIdleConn    func() bool   // whether go-redis has an open connection that nobody uses; nil: it has
-	Log            *slog.Logger  // the one of the Session returns at once; see logLines
-	Description    string        // what this client's holders say of themselves
-	FenceRetention time.Duration // how long an unused fence is kept; 0: for ever
+	Timeout        time.Duration // how long go-redis waits for an answer; 0: not known
+	HasIdleConn    func() bool   // whether go-redis has an idle connection; nil: assume so
+	Log            *slog.Logger  // New makes it one that does not block; see logLines
+	Description    string        // the description of this client's holders and waiters
+	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
 }
 
-// Session is shared by all locks of one client. Its methods may be called
-// concurrently.
+// Session is shared by all locks of one client. Its methods may be called concurrently.
 type Session struct {
 	Config
 
@@ -52,9 +51,9 @@ type Session struct {
 	logLines logLines
 
 	sender            *sender.Sender
-	abandonedAttempts tasks // those left behind run until go-redis returns
+	abandonedAttempts tasks // each ends when go-redis returns
 	latency           latency
-	needsEval         atomic.Bool // a server said too late that it lacks a script
+	needsEval         atomic.Bool // a server answered too late that it lacks a script
 	cleanups          cleanupQueue
 	leaks             leakReporter
 	renewers          [leaseKindCount]Renewer
@@ -83,33 +82,33 @@ func New(cfg Config) *Session {
 	return s
 }
 
-// NewAcquisitionID returns an id that was never used before and never will be.
-// Its form is Redisson's, whose Java clients take the number for a thread's.
+// NewAcquisitionID returns an id that no acquisition had before. The id has Redisson's form. Java
+// clients read the number in it as the id of a thread.
 func (s *Session) NewAcquisitionID() string {
 	return s.ID + ":" + strconv.FormatInt(s.lastNumber.Add(1), 10)
 }
 
-// Now guesses the server's clock; see serverClock.
+// Now returns the guess of the server's clock; see serverClock.
 func (s *Session) Now() lua.Time { return s.clock.now() }
 
-// Cluster reports whether keys live in slots, and nodes know only their own
-// subscribers. That may be learned later, see renew.
+// Cluster reports whether the server is a cluster. The keys of a cluster belong to slots, and a
+// node knows only its own subscribers. The client may learn this late, see renew.
 func (s *Session) Cluster() bool { return s.cluster.Load() }
 
-// FoundCluster notes that the server is a cluster, and regroups the leases that were
-// watched before.
+// FoundCluster records that the server is a cluster, and puts the leases that the watchdog already
+// has into groups by slot.
 func (s *Session) FoundCluster() {
 	s.cluster.Store(true)
 	s.Watchdog.Regroup(func(name string, group int) int { return LeaseKind(group / slotCount).Group(key.Slot(name)) })
 }
 
-// Closing is closed when the client begins to close.
+// Closing returns a channel that is closed when the client begins to close.
 func (s *Session) Closing() <-chan struct{} { return s.closing.Done() }
 
 // IsClosing reports whether the client closes or has closed.
 func (s *Session) IsClosing() bool { return s.closeBegun.Load() }
 
-// BeginClose makes waiters give up and refuses new work. It reports whether
+// BeginClose makes waiters give up, and refuses new requests. It does not block. It reports whether
 // this call was the first.
 func (s *Session) BeginClose() (first bool) {
 	first = !s.closeBegun.Swap(true)
@@ -117,27 +116,28 @@ func (s *Session) BeginClose() (first bool) {
 	return first
 }
 
-// CauseOfClose is the cause with which the contexts of holds end when this client closes. Each
-// client has its own, which matches lockerr.ErrClosed: Close goes on when its context ends
-// because of it, and not when another client closes.
+// CauseOfClose returns the cause with which the contexts of holds end when this client closes. It
+// matches lockerr.ErrClosed. Each client has its own cause, so that Close can recognize it: if the
+// context of Close ends with this cause, Close goes on. If it ends because another client closes,
+// Close does not.
 func (s *Session) CauseOfClose() error { return s.closeCause }
 
-// IsOwnClose reports whether a context that ended with that cause ended because this client
-// closes. A caller that cancels a context with an error around the cause has a reason of its own.
+// IsOwnClose reports whether cause is the one of CauseOfClose, and not an error around it. A caller
+// that cancels a context with such an error has its own reason.
 func (s *Session) IsOwnClose(cause error) bool {
-	own, ok := cause.(*closedError) //nolint:errorlint // one inside of a cause is of somebody else
+	own, ok := cause.(*closedError) //nolint:errorlint // an error around it is a caller's reason
 	return ok && own == s.closeCause
 }
 
-// closedError is compared by its address.
+// closedError is the type of CauseOfClose. IsOwnClose compares its address.
 type closedError struct{ error }
 
 func (e *closedError) Unwrap() error { return e.error }
 
-// BeginRequest counts a call that may be granted something, for closing to wait for:
-// what it gets when the client has begun to close, it releases itself. It
-// reports false, and counts nothing, when the client closes. Else the call ends
-// with EndRequest.
+// BeginRequest counts a call that may get a grant, so that FinishClose waits for it. If the call
+// gets a grant after the client began to close, the call releases it itself. If the client closes
+// already, BeginRequest returns false and counts nothing. Otherwise the caller must call
+// EndRequest.
 func (s *Session) BeginRequest() (open bool) {
 	s.tasks.add()
 	if s.IsClosing() {
@@ -147,11 +147,11 @@ func (s *Session) BeginRequest() (open bool) {
 	return true
 }
 
-// EndRequest ends what BeginRequest began.
+// EndRequest ends the call that BeginRequest counted.
 func (s *Session) EndRequest() { s.tasks.done() }
 
-// WarnPublishDenied notes that a release could not be published to those who wait. It is
-// logged once in the client's life: locks are slower by it, not wrong.
+// WarnPublishDenied logs, once per client, that Redis did not let a release publish its message.
+// Locks still work, but waiters notice a release later.
 func (s *Session) WarnPublishDenied(channel string) {
 	if s.publishDenied.CompareAndSwap(false, true) {
 		s.Write(slog.LevelWarn, "redlatch: redis does not let us publish releases; waiters poll", slog.String("channel", channel))
@@ -163,17 +163,19 @@ func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
 	s.Log.LogAttrs(context.Background(), level, text, attrs...)
 }
 
-// FinishClose ends the watchdog and the wakes, and waits for calls that are
-// still giving up and for background work, for these at most until ctx ends;
-// then the rest has to stop. It waits a moment for attempts that were left
-// behind, whom nobody can stop, and an instant for the log handler.
+// FinishClose closes the watchdog, the sender and the subscriptions. It blocks until they are
+// closed, and until the counted calls and the background work have ended. If ctx ends first,
+// FinishClose cancels that work and returns the reason why ctx ended.
+//
+// Before it returns, FinishClose waits a moment for attempts that were left behind, but not after
+// the end of ctx. It also waits an instant for the log handler. Nobody can stop either of them.
 func (s *Session) FinishClose(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
 		s.sender.Close()
-		s.Wakes.Close() // may have to wait for go-redis, which makes a connection and hears no cancel
+		s.Wakes.Close() // may have to wait for go-redis, which dials and ignores a cancel
 	}()
 	err := s.tasks.finish(ctx)
 	select {
@@ -189,10 +191,13 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	return err
 }
 
-// RunCallback runs code of the user in the middle of a request that BeginRequest counts. It may
-// take its time, and may close the client: closing does not wait for it, and has
-// abandon called, which gives up what the call has in Redis. Outside reports false
-// then: the call is to end, and has nothing to give up any more.
+// RunCallback runs code of the user, in the middle of a request that BeginRequest counts. It
+// returns when code does. code may block for any time, and may close the client, so closing does
+// not wait for it.
+//
+// If the client begins to close before code returns, abandon runs in a goroutine of its own. It
+// gives up what the request has in Redis. RunCallback then returns false: the request must end, and
+// has nothing left to give up.
 func (s *Session) RunCallback(code, abandon func()) (goOn bool) {
 	stop := context.AfterFunc(s.closing, func() {
 		defer s.tasks.done()
@@ -207,6 +212,6 @@ func (s *Session) RunCallback(code, abandon func()) (goOn bool) {
 	return true
 }
 
-// Background runs work that outlives the call it belongs to. Its context ends
-// when the client cannot wait for it any longer.
+// Background starts work in a goroutine, and FinishClose waits for it. The context of work ends
+// when FinishClose cannot wait any longer.
 func (s *Session) Background(work func(ctx context.Context)) { s.tasks.start(work) }

@@ -4,20 +4,20 @@ import "context"
 
 type singleAttemptKey struct{}
 
-// SingleAttempt returns a context for a call that is made with [Operation.ForContext]. The call
-// ends when its first attempt has failed. An attempt without an answer goes on for as long as it
-// may.
+// SingleAttempt returns a context for an operation that is changed with [Operation.ForContext]. The
+// operation ends when its first attempt has failed. It still waits for the answer to an attempt for
+// as long as it may.
 func SingleAttempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	failed := func() { cancel(ownDeadline{why: "tried once"}) }
 	return context.WithValue(ctx, singleAttemptKey{}, failed), func() { cancel(nil) }
 }
 
-// IsSingleAttempt reports whether ctx is from [SingleAttempt]. Its caller goes on by itself if a
-// call fails.
+// IsSingleAttempt reports whether ctx is from [SingleAttempt]. The caller of such an operation has
+// its own retries.
 func IsSingleAttempt(ctx context.Context) bool { return ctx.Value(singleAttemptKey{}) != nil }
 
-// ForContext returns the call as it must be made with ctx.
+// ForContext returns the operation as it must be done with ctx.
 func (c Operation) ForContext(ctx context.Context) Operation {
 	failed, ok := ctx.Value(singleAttemptKey{}).(func())
 	if !ok {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// tasks counts background work, and calls of users that may leave such work, so that closing can
-// wait for both.
+// tasks counts background work and calls of users, so that closing can wait for both.
 type tasks struct {
 	mu     sync.Mutex
 	n      int
@@ -25,7 +24,7 @@ func (t *tasks) start(work func(ctx context.Context)) {
 	}()
 }
 
-// context returns a context that ends when closing cannot wait any longer.
+// context returns the context for background work. finish ends it.
 func (t *tasks) context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,7 +34,7 @@ func (t *tasks) context() context.Context {
 	return t.ctx
 }
 
-// add counts work that runs in the caller's goroutine. done ends it.
+// add counts work that the caller starts or does. done ends it.
 func (t *tasks) add() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,8 +51,9 @@ func (t *tasks) done() {
 	}
 }
 
-// finish waits for all work. If ctx ends first, finish cancels the work and gives it an instant to
-// stop, but does not wait for work that goes on.
+// finish blocks until all work has ended, or ctx ends. Then it ends the context of the work. If ctx
+// ended first, finish waits another instant for the work to stop, and returns the reason why ctx
+// ended.
 func (t *tasks) finish(ctx context.Context) error {
 	const instant = 20 * time.Millisecond
 	err := t.wait(ctx)

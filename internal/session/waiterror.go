@@ -10,22 +10,29 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// ErrUnanswered is the failure of an attempt that was not answered in time.
+// ErrUnanswered is the failure of an attempt that had no answer in time.
 var ErrUnanswered = sender.ErrUnanswered
 
 // WaitEnd describes a wait that ended without a grant.
 type WaitEnd struct {
 	Operation   Operation
-	Err         error // of its last command, or why it ended between two commands
-	LastFailure error // why Redis could not be asked lately, by any call; nil when it could
+	Err         error // the error of the last command, or why the wait ended between two commands
+	LastFailure error // why no call could ask Redis lately; nil: Redis could be asked
 	Blocked     bool  // Redis has answered that somebody is in the way
-	NotAcquired error // the error for users that says who is in the way
+	NotAcquired error // the error that says who is in the way
 }
 
-// WaitError returns the error, for users, of a wait that ended. If Redis could not be asked lately,
-// the error says so, and not that somebody is in the way. If the last command failed, it is that
-// of the command: it may have been granted, so the error must not say that nothing was changed. But
-// if nothing was wrong until the wait ended, during a command, the error says who was in the way.
+// WaitError returns the error, for users, of a wait that ended without a grant.
+//
+// If ctx lives, the error is ErrClosed if the client closes, and otherwise e.Err.
+//
+// If ctx has ended and nothing had failed before, the error is NotAcquired. The exception is a wait
+// that ended during a command, while Redis had not answered yet that somebody is in the way. The
+// error is then that of the command.
+//
+// If ctx has ended and something had failed, the error is that of the last command, because the
+// command may have been granted. If the wait did not end during a command, the error is
+// ErrUnavailable, and says why Redis could not be asked lately.
 func (s *Session) WaitError(ctx context.Context, e WaitEnd) error {
 	var failed *lockerr.OpError
 	isOp := errors.As(e.Err, &failed)
@@ -43,8 +50,8 @@ func (s *Session) WaitError(ctx context.Context, e WaitEnd) error {
 	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Operation.Op, Name: e.Operation.Name, Err: joined.Errors(Cause(ctx), hideTimeout(e.LastFailure))}
 }
 
-// isClosed reports whether an attempt found the go-redis client closed. Its error then need not
-// say that it got no connection.
+// isClosed reports whether an attempt found the go-redis client closed. Its error then need not add
+// that there was no connection.
 func isClosed(err error) bool {
 	fault, _ := lua.Classify(err)
 	return fault == lua.Closed
