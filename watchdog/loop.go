@@ -140,12 +140,14 @@ func (w *Watchdog) sweep(now int64) {
 	}
 }
 
-// nextDue returns when the loop must pass again.
+// nextDue returns when the loop must pass again. If leases come and go, the loop passes once each
+// clockInterval, also if there is none at this moment. Otherwise each new lease would wake it.
 func (w *Watchdog) nextDue(now int64) int64 {
 	due := w.byDue.first()
-	if w.leases > 0 {
+	if w.leases > 0 || w.added {
 		due = min(due, instantAfter(now, clockInterval))
 	}
+	w.added = false
 	for c := range w.calls {
 		due = min(due, c.end)
 		if c.prompt && len(w.dueBuckets) > 0 {

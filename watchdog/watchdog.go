@@ -61,6 +61,7 @@ type Watchdog struct {
 	closed      bool
 	running     bool // the loop
 	leases      int
+	added       bool       // a lease was added since the last pass
 	wakeAt      int64      // what the loop sleeps for
 	sweepAt     int64      // when to drop empty buckets next
 	offset      int64      // wall clock less monotonic, as last noticed
@@ -178,6 +179,7 @@ func (w *Watchdog) add(l *Lease, key bucketKey) {
 	l.bucket = ln
 	ln.leases.push(l.due(), l)
 	w.leases++
+	w.added = true
 	w.reorder(ln)
 	if !w.running {
 		w.running = true
