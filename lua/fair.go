@@ -180,9 +180,9 @@ func readBeats(s *script, v any, err error, n int, fence func(*reply) int64, pla
 		one := r.nested(i)
 		switch one.int(0) {
 		case 1:
-			answers[i] = HeartbeatReply{Status: Granted, Fence: fence(one)}
+			answers[i] = HeartbeatReply{Status: Granted, Fence: fence(&one)}
 		case 2:
-			answers[i] = HeartbeatReply{Status: Queued, QueueState: place(one, 1)}
+			answers[i] = HeartbeatReply{Status: Queued, QueueState: place(&one, 1)}
 		case 0:
 			answers[i] = HeartbeatReply{Status: Gone}
 		case 3:

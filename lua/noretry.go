@@ -15,7 +15,7 @@ import (
 // and write the command after the caller has left. A command that was left before it was
 // written is not written any more, so that "nothing was sent" is a fact and no guess.
 type noRetryCmd struct {
-	*redis.Cmd
+	redis.Cmd
 	ctx   context.Context //nolint:containedctx // for hooks
 	state atomic.Int32
 }
@@ -27,7 +27,7 @@ const (
 )
 
 func newNoRetryCmd(ctx context.Context, args []any) *noRetryCmd {
-	return &noRetryCmd{Cmd: redis.NewCmd(ctx, args...), ctx: ctx}
+	return &noRetryCmd{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
 }
 
 // Context is that of the caller. A hook that sees the command in a pipeline finds it by this.

@@ -29,11 +29,11 @@ type reply struct {
 	err    error
 }
 
-func readReply(s *script, whole any, err error) *reply {
+func readReply(s *script, whole any, err error) reply {
 	if errors.Is(err, redis.Nil) { // how go-redis returns a null
 		whole, err = nil, nil
 	}
-	r := &reply{script: s.name, whole: whole, err: err}
+	r := reply{script: s.name, whole: whole, err: err}
 	if err == nil {
 		r.fields, _ = whole.([]any)
 	}
@@ -68,8 +68,8 @@ func (r *reply) text(i int) string {
 
 // nested reads a field that has fields of its own. What does not fit in it is
 // this reply's error too, once the caller has taken it over.
-func (r *reply) nested(i int) *reply {
-	one := &reply{script: r.script, whole: r.whole, err: r.err}
+func (r *reply) nested(i int) reply {
+	one := reply{script: r.script, whole: r.whole, err: r.err}
 	if r.err == nil && i < len(r.fields) {
 		one.fields, _ = r.fields[i].([]any)
 	}

@@ -23,7 +23,11 @@ type script struct {
 	load func() loaded
 }
 
-type loaded struct{ body, sha string }
+// loaded is a script as it is sent: its text and its hash, and both as an argument of a command.
+type loaded struct {
+	body, sha       string
+	bodyArg, shaArg any
+}
 
 func newScript(name string) *script {
 	return &script{name: name, load: sync.OnceValue(func() loaded {
@@ -32,7 +36,8 @@ func newScript(name string) *script {
 			panic(err) // the files are part of the binary; a test loads them all
 		}
 		sum := sha1.Sum([]byte(body)) //nolint:gosec // see above
-		return loaded{body: body, sha: hex.EncodeToString(sum[:])}
+		sha := hex.EncodeToString(sum[:])
+		return loaded{body: body, sha: sha, bodyArg: body, shaArg: sha}
 	})}
 }
 
@@ -41,11 +46,11 @@ func newScript(name string) *script {
 func (s *script) run(ctx context.Context, rdb Redis, keys []string, args ...any) (any, error) {
 	l := s.load()
 	if w, ok := rdb.(withText); ok {
-		return send(ctx, w.Redis, "eval", l.body, keys, args)
+		return send(ctx, w.Redis, "eval", l.bodyArg, keys, args)
 	}
-	v, err := send(ctx, rdb, "evalsha", l.sha, keys, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") && ctx.Err() == nil {
-		v, err = send(ctx, rdb, "eval", l.body, keys, args)
+	v, err := send(ctx, rdb, "evalsha", l.shaArg, keys, args)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") && ctx.Err() == nil {
+		v, err = send(ctx, rdb, "eval", l.bodyArg, keys, args)
 	}
 	return v, err
 }
@@ -55,7 +60,7 @@ func WithEval(rdb Redis) Redis { return withText{rdb} }
 
 type withText struct{ Redis }
 
-func send(ctx context.Context, rdb Redis, verb, script string, keys []string, args []any) (any, error) {
+func send(ctx context.Context, rdb Redis, verb string, script any, keys []string, args []any) (any, error) {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, verb, script, len(keys))
 	for _, k := range keys {

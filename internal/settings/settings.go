@@ -74,30 +74,37 @@ func (s *Lock) Complete() error {
 	if s.DefaultInterval {
 		s.RenewInterval = s.Lease / 3
 	}
-	for _, check := range []struct {
-		ok    bool
-		what  string
-		value any
-		why   string
-	}{
-		{s.Lease >= MinLease, "lease", s.Lease, "must be at least " + MinLease.String()},
-		{s.Lease%time.Millisecond == 0, "lease", s.Lease, "must be whole milliseconds, the unit of Redis"},
-		{s.Lease <= maxLease, "lease", s.Lease, "must not be longer than " + maxLease.String()},
-		{s.RenewInterval >= minInterval, "renewal interval", s.RenewInterval, "must be at least " + minInterval.String()},
-		{s.RenewInterval <= s.Lease/2, "renewal interval", s.RenewInterval, "must be at most half the lease of " + s.Lease.String() + ", so that one failed renewal can be made good"},
-		{s.MaxHold == 0 || s.MaxHold >= MinLease, "maximum hold time", s.MaxHold, "must be 0 or at least " + MinLease.String()},
-		{s.PollInterval >= minInterval, "poll bound", s.PollInterval, "must be at least " + minInterval.String()},
-		{s.MaxLocalGrants >= 1, "local grants in a row", s.MaxLocalGrants, "must be at least 1"},
-		{s.Heartbeat >= MinLease, "heartbeat", s.Heartbeat, "must be at least " + MinLease.String()},
-		{s.Heartbeat%time.Millisecond == 0, "heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis"},
-		{s.Heartbeat <= maxHeartbeat, "heartbeat", s.Heartbeat, "must not be longer than " + maxHeartbeat.String()},
-		{s.SelfDeadlockAfter == 0 || s.SelfDeadlockAfter >= minInterval, "self-deadlock warning", s.SelfDeadlockAfter, "must be 0 or at least " + minInterval.String()},
-	} {
-		if !check.ok {
-			return &lockerr.ConfigError{Setting: check.what, Value: check.value, Reason: check.why}
-		}
+	switch {
+	case s.Lease < MinLease:
+		return bad("lease", s.Lease, "must be at least "+MinLease.String())
+	case s.Lease%time.Millisecond != 0:
+		return bad("lease", s.Lease, "must be whole milliseconds, the unit of Redis")
+	case s.Lease > maxLease:
+		return bad("lease", s.Lease, "must not be longer than "+maxLease.String())
+	case s.RenewInterval < minInterval:
+		return bad("renewal interval", s.RenewInterval, "must be at least "+minInterval.String())
+	case s.RenewInterval > s.Lease/2:
+		return bad("renewal interval", s.RenewInterval, "must be at most half the lease of "+s.Lease.String()+", so that one failed renewal can be made good")
+	case s.MaxHold != 0 && s.MaxHold < MinLease:
+		return bad("maximum hold time", s.MaxHold, "must be 0 or at least "+MinLease.String())
+	case s.PollInterval < minInterval:
+		return bad("poll bound", s.PollInterval, "must be at least "+minInterval.String())
+	case s.MaxLocalGrants < 1:
+		return bad("local grants in a row", s.MaxLocalGrants, "must be at least 1")
+	case s.Heartbeat < MinLease:
+		return bad("heartbeat", s.Heartbeat, "must be at least "+MinLease.String())
+	case s.Heartbeat%time.Millisecond != 0:
+		return bad("heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis")
+	case s.Heartbeat > maxHeartbeat:
+		return bad("heartbeat", s.Heartbeat, "must not be longer than "+maxHeartbeat.String())
+	case s.SelfDeadlockAfter != 0 && s.SelfDeadlockAfter < minInterval:
+		return bad("self-deadlock warning", s.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
 	}
 	return nil
+}
+
+func bad(setting string, value any, reason string) error {
+	return &lockerr.ConfigError{Setting: setting, Value: value, Reason: reason}
 }
 
 // maxLease catches mistaken units, such as nanoseconds taken for milliseconds, which would make a
