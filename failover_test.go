@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -204,7 +205,11 @@ func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		got, err := call(ctx)
 		cancel()
-		require.ErrorIs(t, err, redlatch.ErrUnavailable, "%s: %v", what, got)
+		// The context may end while the last attempt is on its way. Nobody knows then what it did.
+		require.Condition(t, func() bool {
+			return errors.Is(err, redlatch.ErrUnavailable) || errors.Is(err, redlatch.ErrIndeterminate)
+		}, "%s: %v, %v", what, got, err)
+		require.ErrorContains(t, err, "READONLY", what)
 	}
 	p.move(p.replica, p.master)
 	for _, what := range []struct {
