@@ -162,9 +162,7 @@ func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, conte
 	if ctx.Err() != nil {
 		return session.DetachedWithTimeout(ctx, a.Settings.AttemptTimeout())
 	}
-	outlasting, stop := session.WithoutOwnCancel(ctx, a.endedBy)
-	within, cancel := session.WithDeadlineReason(outlasting, a.retriesUntil(time.Now()), trustEnded)
-	return within, func() { cancel(); stop() }
+	return session.WithDeadlineReasonWithoutOwnCancel(ctx, a.endedBy, a.retriesUntil(time.Now()), trustEnded)
 }
 
 // trustEnded says in errors why an unlock gave up.
@@ -278,7 +276,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 // stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be
 // sent, and a late renewal finds nothing to extend.
 func (a *Acquisition) stopRenewal(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, a.Settings.AttemptTimeout()/4)
+	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(a.Settings.AttemptTimeout()/4), "a renewal in flight hangs")
 	defer cancel()
 	a.lease.Stop(ctx)
 }

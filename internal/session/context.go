@@ -38,32 +38,6 @@ type ownDeadline struct {
 func (l ownDeadline) Error() string { return l.why }
 func (l ownDeadline) Unwrap() error { return l.callerCause }
 
-// WithDeadlineReason returns a context that ends at end, or earlier with ctx. If it ends at end,
-// errors contain why and do not match context.DeadlineExceeded, because the caller set no such
-// deadline.
-func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
-	endless := ctx.Done() == nil
-	ctx, cancel := context.WithDeadlineCause(ctx, end, ownDeadline{why: why})
-	if endless {
-		ctx = lasting{ctx, end}
-	}
-	return ctx, cancel
-}
-
-// lasting is a context without a deadline or cancel function of the caller. Only redlatch ends it.
-type lasting struct {
-	context.Context
-	end time.Time
-}
-
-// lasts reports whether ctx certainly goes on for d from now.
-func lasts(ctx context.Context, d time.Duration) bool {
-	if l, ok := ctx.(lasting); ok {
-		return time.Until(l.end) >= d
-	}
-	return ctx.Done() == nil
-}
-
 // DetachedWithTimeout returns a context that ends after d, for work that goes on after the end of
 // ctx. ctx must have ended.
 func DetachedWithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
@@ -78,29 +52,6 @@ func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFun
 	return WithDeadlineReason(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
 }
 
-// WithoutOwnCancel returns a context that ends with ctx. Errors describe its end like the end of
-// ctx.
-//
-// The exception is a ctx that ends because of the call that uses it. isOwn reports this for the
-// cause of ctx. The result then goes on until the deadline of ctx, or without end if ctx has none.
-// Nobody can know whether the caller would have cancelled ctx later.
-func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
-	if ctx.Done() == nil {
-		return ctx, func() {}
-	}
-	outlasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	end := func(cause error) { cancel(ownDeadline{why: cause.Error(), callerCause: cause}) }
-	stop := context.AfterFunc(ctx, func() {
-		if !isOwn(context.Cause(ctx)) {
-			end(Cause(ctx))
-		} else if deadline, ok := ctx.Deadline(); ok {
-			timer := time.AfterFunc(time.Until(deadline), func() { end(context.DeadlineExceeded) })
-			context.AfterFunc(outlasting, func() { timer.Stop() })
-		}
-	})
-	return outlasting, func() { stop(); cancel(nil) }
-}
-
 // Cause returns why ctx ended, or nil if it has not. The error matches ctx.Err(), and the cause
 // with which somebody ended ctx, except for the errors that foreignCause hides. If redlatch ended
 // ctx, the error is the reason that redlatch gave.
@@ -109,7 +60,7 @@ func Cause(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	cause := context.Cause(ctx)
+	cause := causeOf(ctx)
 	if own, ok := cause.(ownDeadline); ok { //nolint:errorlint // one inside of a cause is of another call
 		return own
 	}

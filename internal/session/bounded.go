@@ -1,0 +1,162 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// WithDeadlineReason returns a context that ends at end, or earlier with ctx. If it ends at end,
+// errors contain why and do not match context.DeadlineExceeded, because the caller set no such
+// deadline.
+func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
+	b := &bounded{Context: ctx, end: end, why: why}
+	return b, b.release
+}
+
+// WithoutOwnCancel returns a context that ends with ctx. Errors describe its end like the end of
+// ctx.
+//
+// The exception is a ctx that ends because of the call that uses it. isOwn reports this for the
+// cause of ctx. The result then goes on until the deadline of ctx, or without end if ctx has none.
+// Nobody can know whether the caller would have cancelled ctx later.
+func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil {
+		return ctx, func() {}
+	}
+	b := &bounded{Context: ctx, isOwn: isOwn}
+	return b, b.release
+}
+
+// WithDeadlineReasonWithoutOwnCancel does both.
+func WithDeadlineReasonWithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool, end time.Time, why string) (context.Context, context.CancelFunc) {
+	b := &bounded{Context: ctx, isOwn: isOwn, end: end, why: why}
+	return b, b.release
+}
+
+// bounded is a context that ends at a time that redlatch sets, or with its parent, if that does not
+// end because of redlatch itself.
+//
+// Nearly every command is answered long before either happens. So bounded makes no timer and does
+// not watch its parent, until somebody waits for Done. The sender does not: it looks at EndsAt.
+type bounded struct {
+	context.Context // the parent
+
+	end   time.Time              // zero: only the parent ends it
+	why   string                 // why it ends at end
+	isOwn func(cause error) bool // nil: the parent ends it, whatever the cause
+
+	mu       sync.Mutex
+	released atomic.Bool
+	full     atomic.Pointer[fullContext] // nil until somebody needs it
+}
+
+// fullContext is the context that bounded stands for.
+type fullContext struct {
+	context.Context
+
+	cancel context.CancelFunc
+}
+
+// EndsAt implements sender.Bounded.
+func (b *bounded) EndsAt() (end time.Time, earlier <-chan struct{}) {
+	if full := b.full.Load(); full != nil {
+		return b.end, full.Done()
+	}
+	return b.end, b.Context.Done()
+}
+
+// Deadline returns when the context ends at the latest.
+func (b *bounded) Deadline() (time.Time, bool) {
+	deadline, ok := b.Context.Deadline()
+	if !b.end.IsZero() && (!ok || b.end.Before(deadline)) {
+		return b.end, true
+	}
+	return deadline, ok
+}
+
+// Done returns a channel that is closed when the context ends.
+func (b *bounded) Done() <-chan struct{} { return b.fill().Done() }
+
+// Err returns why the context ended, or nil.
+func (b *bounded) Err() error {
+	full := b.full.Load()
+	if full == nil && (b.released.Load() || b.Context.Err() != nil || !b.end.IsZero() && !time.Now().Before(b.end)) {
+		full = b.fill()
+	}
+	if full == nil {
+		return nil
+	}
+	return full.Err()
+}
+
+// Value returns the value of the parent. The package context also finds the cause of an end by it.
+func (b *bounded) Value(key any) any {
+	if full := b.full.Load(); full != nil {
+		return full.Value(key)
+	}
+	return b.Context.Value(key)
+}
+
+// release ends the context, so that nothing of it is left.
+func (b *bounded) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.released.Store(true)
+	if full := b.full.Load(); full != nil {
+		full.cancel()
+	}
+}
+
+// fill makes the context that bounded stands for, once.
+func (b *bounded) fill() *fullContext {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if full := b.full.Load(); full != nil {
+		return full
+	}
+	full := &fullContext{Context: b.Context, cancel: func() {}}
+	if b.isOwn != nil {
+		full.outlast(b.Context, b.isOwn)
+	}
+	if !b.end.IsZero() {
+		stop := full.cancel
+		ctx, cancel := context.WithDeadlineCause(full.Context, b.end, ownDeadline{why: b.why})
+		full.Context, full.cancel = ctx, func() { cancel(); stop() }
+	}
+	if b.released.Load() {
+		full.cancel()
+	}
+	b.full.Store(full)
+	return full
+}
+
+// outlast makes the context go on if the parent ends with a cause of our own.
+func (f *fullContext) outlast(parent context.Context, isOwn func(cause error) bool) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	end := func(cause error) { cancel(ownDeadline{why: cause.Error(), callerCause: cause}) }
+	onEnd := func() {
+		if !isOwn(causeOf(parent)) {
+			end(Cause(parent))
+		} else if deadline, ok := parent.Deadline(); ok {
+			timer := time.AfterFunc(time.Until(deadline), func() { end(context.DeadlineExceeded) })
+			context.AfterFunc(ctx, func() { timer.Stop() })
+		}
+	}
+	f.Context, f.cancel = ctx, func() { cancel(nil) }
+	if parent.Err() != nil {
+		onEnd()
+		return
+	}
+	stop := context.AfterFunc(parent, onEnd)
+	f.cancel = func() { stop(); cancel(nil) }
+}
+
+// causeOf is context.Cause. It makes sure that a bounded context knows the cause.
+func causeOf(ctx context.Context) error {
+	if b, ok := ctx.(*bounded); ok {
+		ctx = b.fill()
+	}
+	return context.Cause(ctx)
+}
