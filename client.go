@@ -73,8 +73,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
-		conf.Timeout = one.Options().ReadTimeout
-		conf.HasIdleConn = func() bool { return one.PoolStats().IdleConns > 0 }
+		conf.Direct = one.Options().ContextTimeoutEnabled
 	}
 	s := session.New(conf)
 	if wraps[*redis.ClusterClient](rdb) {

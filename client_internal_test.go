@@ -36,21 +36,23 @@ func TestAClusterIsFoundInTenWrappers(t *testing.T) {
 	}
 }
 
-// Only a plain client may be sent pipelines, and says how long it waits for an answer.
-func TestWhatAPlainClientSaysIsUsed(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: 7 * time.Second})
-	defer func() { require.NoError(t, rdb.Close()) }()
-	plain, err := New(rdb)
-	require.NoError(t, err)
-	require.NotNil(t, plain.session.Pipeline)
-	require.Equal(t, 7*time.Second, plain.session.Timeout)
-	hidden, err := New(wrapping{rdb})
-	require.NoError(t, err)
-	require.Nil(t, hidden.session.Pipeline)
-	require.Zero(t, hidden.session.Timeout)
-	for _, c := range []*Client{plain, hidden} {
-		require.False(t, InCluster(c))
-		require.NoError(t, c.Close(context.Background()))
+// Only a plain client gets pipelines. Callers send by themselves if it also obeys deadlines.
+func TestOnlyAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
+	for _, obeys := range []bool{false, true} {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: obeys})
+		plain, err := New(rdb)
+		require.NoError(t, err)
+		require.NotNil(t, plain.session.Pipeline)
+		require.Equal(t, obeys, plain.session.Direct)
+		hidden, err := New(wrapping{rdb})
+		require.NoError(t, err)
+		require.Nil(t, hidden.session.Pipeline)
+		require.False(t, hidden.session.Direct)
+		for _, c := range []*Client{plain, hidden} {
+			require.False(t, InCluster(c))
+			require.NoError(t, c.Close(context.Background()))
+		}
+		require.NoError(t, rdb.Close())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -281,9 +282,9 @@ func TestTextOfOthersIsOneLine(t *testing.T) {
 	})
 }
 
-// A call that nothing ends sends by itself, and does not leave its attempt. Meanwhile another call
-// reports that Redis does not answer, and not that somebody has the lock.
-func TestAnAttemptThatNobodyLeavesIsNoContention(t *testing.T) {
+// The connection of a call dies silently. The call sends again on another one, and meanwhile another
+// call reports that Redis does not answer, and not that somebody has the lock.
+func TestAnUnansweredAttemptIsNoContention(t *testing.T) {
 	for name, ctx := range map[string]func(t *testing.T) context.Context{
 		"nothing ends the first call": func(*testing.T) context.Context { return context.Background() },
 		"the first call can end":      func(t *testing.T) context.Context { return t.Context() },
@@ -308,8 +309,8 @@ func TestAnAttemptThatNobodyLeavesIsNoContention(t *testing.T) {
 	}
 }
 
-// Without an open connection go-redis has to dial, for as long as the dialer likes. A try that
-// nothing ends leaves such an attempt to a worker, and returns in time.
+// Without an open connection go-redis has to dial, for as long as the dialer likes. A try leaves
+// such an attempt, and returns in time.
 func TestATryThatHasToDialReturnsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 4500 * time.Millisecond
@@ -337,17 +338,59 @@ func TestATryThatHasToDialReturnsInTime(t *testing.T) {
 	})
 }
 
-// The connection of an Unlock that nothing ends has died silently. Trust lasts just longer than
-// go-redis waits for the answer. The Unlock leaves the first attempt early enough for another.
-func TestAnUnlockThatNothingEndsHasTimeForAnotherAttempt(t *testing.T) {
+// The connection of a call dies silently. The call sends by itself, and leaves that attempt early
+// enough for another: the Unlock before trust ends, and the Lock soon after its context.
+func TestACallThatSendsByItselfLeavesADeadConnection(t *testing.T) {
+	obeysDeadlines := func(o *redis.Options) { o.ContextTimeoutEnabled = true }
+	for name, ctx := range map[string]func(t *testing.T) context.Context{
+		"nothing ends it": func(*testing.T) context.Context { return context.Background() },
+		"it can end":      func(t *testing.T) context.Context { return t.Context() },
+	} {
+		t.Run("unlock, "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubbleOf(t, obeysDeadlines, redlatch.WithLease(8*time.Second), redlatch.WithoutRenewal())
+				s.unlock(s.lock(ctx(t)))
+				h := s.lock(ctx(t))
+				time.Sleep(time.Until(h.TrustedUntil()) - 2*sender.DirectFor)
+				lost := s.proxy.Inject(redistest.Rule{Match: aLastOne, Times: 1, Action: redistest.Swallow()})
+				require.NoError(t, h.Unlock(ctx(t)))
+				require.NotZero(t, lost.Bites())
+			})
+		})
+	}
+	t.Run("lock", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := inBubbleOf(t, obeysDeadlines)
+			s.unlock(s.lock(t.Context()))
+			s.proxy.BlackHole(redistest.CommandTraffic)
+			for range 3 {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, cancel)
+				began := time.Now()
+				_, err := s.mu.Lock(ctx)
+				require.ErrorIs(t, err, context.Canceled)
+				require.LessOrEqual(t, time.Since(began), time.Millisecond+sender.DirectFor)
+			}
+			s.proxy.Heal()
+			s.unlock(s.lock(t.Context()))
+		})
+	})
+}
+
+// A command that its caller gave up arrives late. It must do nothing, because a later attempt of the
+// same call may have got the lock and released it.
+func TestACommandThatItsCallerGaveUpDoesNothingLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t, redlatch.WithLease(8*time.Second), redlatch.WithoutRenewal())
-		s.unlock(s.lock(context.Background()))
-		h := s.lock(context.Background())
-		patience := s.client.Options().ReadTimeout
-		time.Sleep(time.Until(h.TrustedUntil()) - patience - time.Millisecond)
-		lost := s.proxy.Inject(redistest.Rule{Match: aLastOne, Times: 1, Action: redistest.Swallow()})
-		require.NoError(t, h.Unlock(context.Background()))
-		require.NotZero(t, lost.Bites())
+		s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+		s.unlock(s.lock(t.Context()))
+		late := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.HoldBack()})
+		began := time.Now()
+		s.unlock(s.lock(t.Context()))
+		require.Equal(t, 1, late.Bites())
+		require.Less(t, time.Since(began), 2*sender.DirectFor)
+		late.Release()
+		synctest.Wait()
+		s.free()
+		s.nothingLeft()
 	})
 }

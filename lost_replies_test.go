@@ -47,13 +47,19 @@ func newScene(t *testing.T, proxy *redistest.Proxy, client, direct *redis.Client
 // inBubble makes a scene in a bubble.
 func inBubble(t *testing.T, options ...redlatch.Option) *scene {
 	t.Helper()
+	return inBubbleOf(t, func(*redis.Options) {}, options...)
+}
+
+// inBubbleOf is inBubble with a go-redis client of other options.
+func inBubbleOf(t *testing.T, mod func(*redis.Options), options ...redlatch.Option) *scene {
+	t.Helper()
 	// Last of all, because go-redis dials in the background, with pauses.
 	t.Cleanup(func() { time.Sleep(15 * time.Second) })
 	server := redistest.Bubble(t)
 	direct := server.Client(func(o *redis.Options) {
 		o.Dialer = func(context.Context, string, string) (net.Conn, error) { return server.Server.Dial() }
 	})
-	s := newScene(t, server.Proxy, server.Client(), direct, options...)
+	s := newScene(t, server.Proxy, server.Client(mod), direct, options...)
 	s.settle = synctest.Wait
 	return s
 }

@@ -74,7 +74,6 @@ type LockState struct {
 	held        []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about
 	subscribers map[*owner.Owner][]*grantSubscriber
 	failure     error     // why the last attempt failed; nil if it did not
-	overdue     time.Time // when an attempt in flight counts as unanswered; zero: there is none
 	failedAt    time.Time // when fault was set
 }
 
@@ -174,15 +173,7 @@ func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
 func (r *LockState) SetLastFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failure, r.failedAt, r.overdue = err, time.Now(), time.Time{}
-}
-
-// SetOverdue notes that a caller has sent an attempt that it does not leave, and when that attempt
-// counts as unanswered. SetLastFailure ends this.
-func (r *LockState) SetOverdue(at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.overdue = at
+	r.failure, r.failedAt = err, time.Now()
 }
 
 // LastFailure returns why Redis could not be asked lately. It is nil if Redis could be asked, or if
@@ -192,9 +183,6 @@ func (r *LockState) LastFailure() error {
 	const lately = 10 * time.Second
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.overdue.IsZero() && !time.Now().Before(r.overdue) {
-		return session.ErrUnanswered
-	}
 	if time.Since(r.failedAt) > lately {
 		return nil
 	}

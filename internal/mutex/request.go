@@ -103,7 +103,7 @@ func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	locks := op == "lock"
 	return session.Operation{
 		Op: op, Name: w.Keys.Lock, AttemptTimeout: w.Settings.AttemptTimeout(),
-		StopOnClose: locks, RetryRefused: insist, OnAttempt: w.State.SetLastFailure, OnStay: w.State.SetOverdue, MaybeApplied: locks && w.maybeApplied,
+		StopOnClose: locks, RetryRefused: insist, OnAttempt: w.State.SetLastFailure, MaybeApplied: locks && w.maybeApplied,
 	}
 }
 

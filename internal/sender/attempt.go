@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,9 +14,8 @@ import (
 type Attempt struct {
 	sender *Sender
 	end    time.Time
-	timer  *time.Timer // nil until the first command for a worker
 	stop   <-chan struct{}
-	stays  bool
+	direct bool // the caller sends; else a worker does
 
 	unsent    bool
 	abandoned *AbandonedCommand
@@ -24,15 +24,36 @@ type Attempt struct {
 // Attempt begins an attempt. It leaves a command when limit has passed since now, when stop is
 // closed, or when the context of the command ends. The caller must call End.
 func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}) *Attempt {
-	return &Attempt{sender: s, end: time.Now().Add(limit), stop: stop}
+	a := &Attempt{sender: s, stop: stop}
+	now := time.Now()
+	if a.direct = s.beginDirect(); a.direct {
+		limit = min(limit, DirectFor)
+	}
+	a.end = now.Add(limit)
+	return a
 }
 
-// Stay says that the caller does not have to leave before go-redis returns. Process may then send
-// in the goroutine of the caller, and then does not leave for any reason.
-func (a *Attempt) Stay() { a.stays = true }
+// IsDirect reports whether the caller sends in its own goroutine. Process then does not look at the
+// end of a context, and the attempt ends after DirectFor at the latest.
+func (a *Attempt) IsDirect() bool { return a.direct }
+
+// End ends the attempt.
+func (a *Attempt) End() {
+	if a.direct {
+		a.sender.endDirect()
+	}
+}
 
 // ErrUnanswered is the error of a command that its caller left behind.
 var ErrUnanswered = errors.New("no answer in time")
+
+// Bounded is a context that ends at a known time by itself. A command that waits for its end by the
+// timer of the sender needs none of its own.
+type Bounded interface {
+	// EndsAt returns that time, or zero, and a channel that is closed if the context may have ended
+	// before.
+	EndsAt() (end time.Time, earlier <-chan struct{})
+}
 
 // Process sends cmd, and blocks until the command is answered or left behind. It returns the error
 // of go-redis, or ErrUnanswered if the command was left behind. The sender still uses cmd then, so
@@ -40,53 +61,61 @@ var ErrUnanswered = errors.New("no answer in time")
 func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	// A context may panic. It must do so here, not in a worker, and not after the command was
 	// written.
-	deadline, ok := ctx.Deadline()
-	if a.stays && a.sender.beginDirect() {
-		return a.direct(ctx, cmd)
-	}
-	c := &command{Context: ctx, cmd: cmd, end: a.end, answered: make(chan struct{}), abandoned: make(chan struct{})}
-	if ok && deadline.Before(c.end) {
+	c := &command{Context: ctx, cmd: cmd, end: a.end, leaveAt: a.end}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
 		c.end = deadline
 	}
-	done := ctx.Done()
-	if a.timer == nil {
-		a.timer = time.NewTimer(time.Until(a.end))
+	bounded, isBounded := ctx.(Bounded)
+	var done <-chan struct{}
+	if isBounded {
+		var end time.Time
+		if end, done = bounded.EndsAt(); !end.IsZero() && end.Before(c.leaveAt) {
+			c.leaveAt = end
+		}
+	} else {
+		done = ctx.Done()
+	}
+	if a.direct {
+		return a.sendDirect(c)
 	}
 	a.sender.enqueue(c)
-	select {
-	case <-c.answered:
-	case <-done:
-		c.abandon()
-	case <-a.timer.C:
-		c.abandon()
-	case <-a.stop:
-		c.abandon()
+	for waits := true; waits; {
+		waits = false
+		select {
+		case <-c.settled:
+		case <-done:
+			if isBounded && ctx.Err() == nil { // what ended does not end ctx yet
+				isBounded, waits, done = false, true, ctx.Done()
+				continue
+			}
+			c.leave()
+		case <-a.stop:
+			c.leave()
+		}
 	}
+	a.sender.signals.Put(c.settled)
 	if c.isAbandoned() {
-		a.abandoned, a.unsent = c.outcome, !wasWritten(cmd)
+		a.abandoned, a.unsent = &c.outcome, !wasWritten(cmd)
 		return ErrUnanswered
 	}
 	a.unsent = c.err != nil && !wasWritten(cmd)
 	return c.err
 }
 
-// direct sends in the goroutine of the caller, which saves the switch to a worker and back. It
-// blocks until go-redis returns.
-func (a *Attempt) direct(ctx context.Context, cmd redis.Cmder) (err error) {
-	defer a.sender.endDirect()
-	if ctx.Done() == nil { // ctx may be of any type; go-redis gets only its values
-		ctx = context.WithoutCancel(ctx)
+// sendDirect sends in the goroutine of the caller, which saves the switch to a worker and back. It
+// blocks until go-redis returns, which it does soon.
+func (a *Attempt) sendDirect(c *command) (err error) {
+	a.sender.setDirect(c)
+	defer a.sender.setDirect(nil)
+	began := time.Now()
+	err = a.sender.sendOne(c)
+	a.sender.measureDirect(time.Since(began))
+	a.unsent = err != nil && !wasWritten(c.cmd)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() && !a.unsent {
+		return ErrUnanswered // and go-redis has closed the connection, so no answer will come
 	}
-	err = a.sender.sendOne(ctx, cmd)
-	a.unsent = err != nil && !wasWritten(cmd)
 	return err
-}
-
-// End stops the timer of the attempt.
-func (a *Attempt) End() {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
 }
 
 // Unsent reports whether the last command failed, or was left behind, before go-redis wrote it. If

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,14 +13,17 @@ import (
 // command. That context has the values of the caller's context, and ends when the caller leaves.
 type command struct {
 	context.Context
-	cmd redis.Cmder
-	end time.Time
+	cmd     redis.Cmder
+	end     time.Time // the deadline that go-redis gets
+	leaveAt time.Time // when the sender makes the caller leave
 
-	state     atomic.Int32
-	answered  chan struct{}
-	err       error         // of go-redis; the caller reads it after answered
-	abandoned chan struct{} // closed when the caller leaves
-	outcome   *AbandonedCommand
+	state   atomic.Int32
+	settled chan struct{} // capacity 1: the sender has answered the command, or made the caller leave; nil: the caller sends
+	err     error         // of go-redis; the caller reads it after settled
+	outcome AbandonedCommand
+
+	mu        sync.Mutex
+	abandoned chan struct{} // closed when the caller leaves; made by Done
 }
 
 const (
@@ -33,19 +37,40 @@ const (
 func (c *command) answer(err error) {
 	c.err = err
 	if c.state.CompareAndSwap(stateWaiting, stateAnswered) {
-		close(c.answered)
+		c.settled <- struct{}{}
 	} else if c.isAbandoned() {
 		c.outcome.End(err)
 	}
 }
 
-// abandon leaves a command behind, unless it has an answer.
-func (c *command) abandon() {
-	c.outcome = new(AbandonedCommand)
-	if c.state.CompareAndSwap(stateWaiting, stateAbandoned) {
-		close(c.abandoned)
+// leave is called by a caller that has a reason to leave. If the sender has settled the command
+// meanwhile, that counts.
+func (c *command) leave() {
+	if !c.abandon() {
+		<-c.settled
 	}
 }
+
+// leaveOverdue makes the caller leave, if the command has no answer by now.
+func (c *command) leaveOverdue(now time.Time) {
+	if !now.Before(c.leaveAt) && c.abandon() && c.settled != nil {
+		c.settled <- struct{}{}
+	}
+}
+
+// abandon leaves a command behind, and reports whether it did. It does not if the command was
+// settled before.
+func (c *command) abandon() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := c.state.CompareAndSwap(stateWaiting, stateAbandoned)
+	if left && c.abandoned != nil {
+		close(c.abandoned)
+	}
+	return left
+}
+
+func (c *command) isWaiting() bool { return c.state.Load() == stateWaiting }
 
 // dropUnsent reports whether a worker must not send the command, because its caller has left. If
 // so, it ends the command with ErrNotSent, and the command never takes effect.
@@ -69,14 +94,23 @@ func wasWritten(cmd redis.Cmder) bool {
 // Deadline returns the deadline of the caller or the end of the attempt, whichever is earlier.
 func (c *command) Deadline() (time.Time, bool) { return c.end, true }
 
-// Done returns a channel that is closed when the caller leaves.
-func (c *command) Done() <-chan struct{} { return c.abandoned }
+// Done returns a channel that is closed when the caller leaves. go-redis seldom asks for it, so
+// the channel is made when it does.
+func (c *command) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.abandoned == nil {
+		c.abandoned = make(chan struct{})
+		if c.isAbandoned() {
+			close(c.abandoned)
+		}
+	}
+	return c.abandoned
+}
 
 // Err returns why the caller has left, or nil if it has not.
 func (c *command) Err() error {
-	select {
-	case <-c.abandoned:
-	default:
+	if !c.isAbandoned() {
 		return nil
 	}
 	if err := c.Context.Err(); err != nil {

@@ -16,6 +16,9 @@ type Config struct {
 	Redis interface {
 		Process(ctx context.Context, cmd redis.Cmder) error
 	}
+	// Direct says that Redis obeys the deadline of a context while it waits for an answer. Callers
+	// then may send by themselves.
+	Direct bool
 	// Pipeline makes a pipeline. If it is nil, each command is sent alone.
 	Pipeline Pipeline
 	// Panicked returns an error for a panic in go-redis or in one of its hooks.
@@ -40,20 +43,29 @@ const (
 
 // Sender sends the commands of one client. Its methods may be called concurrently.
 type Sender struct {
-	cfg Config
+	cfg     Config
+	signals sync.Pool // of chan struct{}, for command.settled
 
 	mu           sync.Mutex
 	queue        []*command // no worker has taken them yet
 	workerComing bool       // callWorker started or woke a worker, which has not taken commands yet
-	sending      []*worker  // send a pipeline, for less than slowAfter
+	busy         []*worker  // send, or wait for answers
+	prompt       int        // how many of busy are not slow
 	idle         []*worker  // the last one was busy most recently
-	direct       bool       // a caller sends in its own goroutine
-	slowTimerSet bool       // uncountSlow will run
 	closed       bool
+
+	direct direct
+
+	// One timer serves all commands and workers. Most commands are answered long before it fires,
+	// and then cost no timer at all.
+	timer  *time.Timer
+	tickAt time.Time // when the timer fires; zero: it does not
 }
 
 // New makes a sender. It does no I/O and starts no goroutine.
-func New(cfg Config) *Sender { return &Sender{cfg: cfg} }
+func New(cfg Config) *Sender {
+	return &Sender{cfg: cfg, signals: sync.Pool{New: func() any { return make(chan struct{}, 1) }}}
+}
 
 // Close ends the workers that wait for commands. It does not block. The sender still sends commands
 // after Close, but its workers then do not wait for more.
@@ -69,9 +81,11 @@ func (s *Sender) Close() {
 
 // enqueue puts a command into the queue for a worker. It does not block.
 func (s *Sender) enqueue(c *command) {
+	c.settled = s.signals.Get().(chan struct{}) //nolint:forcetypeassert // New sees to it
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, c)
+	s.tickBy(c.leaveAt)
 	s.callWorker()
 }
 
@@ -82,11 +96,8 @@ func (s *Sender) callWorker() {
 	switch {
 	case len(s.queue) == 0, s.workerComing:
 		return
-	case s.cfg.Pipeline != nil && len(s.sending) >= sendingAtOnce:
-		if !s.slowTimerSet {
-			s.slowTimerSet = true
-			time.AfterFunc(slowAfter, s.uncountSlow)
-		}
+	case s.isFull():
+		s.tickBy(s.firstSlow())
 		return
 	}
 	s.workerComing = true
@@ -97,18 +108,95 @@ func (s *Sender) callWorker() {
 		w.wake <- struct{}{}
 		return
 	}
-	w := &worker{sender: s, wake: make(chan struct{}, 1)}
+	w := &worker{sender: s, wake: make(chan struct{}, 1), index: notBusy}
 	go w.work()
 }
 
-// uncountSlow removes workers from sending that have waited for an answer for slowAfter. They go
-// on, but another worker may send.
-func (s *Sender) uncountSlow() {
+// isFull reports whether as many workers send pipelines as may do so at the same time.
+func (s *Sender) isFull() bool { return s.cfg.Pipeline != nil && s.prompt >= sendingAtOnce }
+
+// firstSlow returns when the first of the busy workers becomes slow.
+func (s *Sender) firstSlow() time.Time {
+	var first time.Time
+	for _, w := range s.busy {
+		if at := w.since.Add(slowAfter); !w.slow && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// tickBy makes the timer fire at a time, or before. The caller holds mu.
+func (s *Sender) tickBy(at time.Time) {
+	if !s.tickAt.IsZero() && !at.Before(s.tickAt) {
+		return
+	}
+	s.tickAt = at
+	if s.timer == nil {
+		s.timer = time.AfterFunc(time.Until(at), s.tick)
+	} else {
+		s.timer.Reset(time.Until(at))
+	}
+}
+
+// tick does what is due: it makes callers leave whose commands are overdue, makes room for other
+// workers than the slow ones, and ends workers that have been idle for long.
+func (s *Sender) tick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slowTimerSet = false
-	s.sending = slices.DeleteFunc(s.sending, func(w *worker) bool { return time.Since(w.began) >= slowAfter })
+	s.tickAt = time.Time{}
+	now := time.Now()
+	var waiting overdue
+	waiting.leave(s.queue, now)
+	for _, w := range s.busy {
+		waiting.leave(w.batch, now)
+		if !w.slow && now.Sub(w.since) >= slowAfter {
+			w.slow = true
+			s.prompt--
+		}
+	}
+	s.direct.tick(&waiting, now)
+	if waiting.count > 0 {
+		s.tickBy(waiting.next(now))
+	}
 	s.callWorker()
+	for len(s.idle) > 0 && now.Sub(s.idle[0].since) >= idleFor {
+		close(s.idle[0].wake)
+		s.idle = slices.Delete(s.idle, 0, 1)
+	}
+	if len(s.idle) > 0 {
+		s.tickBy(s.idle[0].since.Add(idleFor))
+	}
+}
+
+// overdue makes callers leave whose time is over, and counts the others.
+type overdue struct {
+	count int
+	first time.Time // the earliest time at which one of the others must leave
+}
+
+func (o *overdue) leave(commands []*command, now time.Time) {
+	for _, c := range commands {
+		if c.leaveOverdue(now); c.isWaiting() {
+			o.await(c.leaveAt)
+		}
+	}
+}
+
+func (o *overdue) await(at time.Time) {
+	if o.count == 0 || at.Before(o.first) {
+		o.first = at
+	}
+	o.count++
+}
+
+// next returns when to look again. To look at one command takes well under a microsecond, so this
+// costs a small part of the time, however many commands wait.
+func (o *overdue) next(now time.Time) time.Time {
+	if least := now.Add(time.Duration(o.count) * time.Microsecond); o.first.Before(least) {
+		return least
+	}
+	return o.first
 }
 
 // take moves the next commands from the queue into w.batch. called says that callWorker started or
@@ -120,17 +208,18 @@ func (s *Sender) take(w *worker, called bool) bool {
 	if called {
 		s.workerComing = false
 	}
+	if w.index != notBusy {
+		s.direct.measure(time.Since(w.since))
+	}
+	s.removeBusy(w)
 	most := 1
 	if s.cfg.Pipeline != nil {
 		most = largestBatch
 	}
-	w.batch = s.next(w.batch[:0], most)
-	s.sending = slices.DeleteFunc(s.sending, func(other *worker) bool { return other == w })
+	clear(w.batch)
+	w.batch, w.since = s.next(w.batch[:0], most), time.Now()
 	if len(w.batch) > 0 {
-		if s.cfg.Pipeline != nil { // sending limits only pipelines
-			w.began = time.Now()
-			s.sending = append(s.sending, w)
-		}
+		s.addBusy(w)
 		s.callWorker()
 		return true
 	}
@@ -138,6 +227,7 @@ func (s *Sender) take(w *worker, called bool) bool {
 		close(w.wake)
 	} else {
 		s.idle = append(s.idle, w)
+		s.tickBy(w.since.Add(idleFor))
 	}
 	return false
 }
@@ -145,26 +235,38 @@ func (s *Sender) take(w *worker, called bool) bool {
 // next moves up to most commands from the front of the queue to batch, and returns batch. It skips
 // commands for which dropUnsent returns true.
 func (s *Sender) next(batch []*command, most int) []*command {
-	for len(batch) < most && len(s.queue) > 0 {
-		c := s.queue[0]
-		s.queue[0] = nil
-		s.queue = s.queue[1:]
-		if !c.dropUnsent() {
+	taken := 0
+	for ; len(batch) < most && taken < len(s.queue); taken++ {
+		if c := s.queue[taken]; !c.dropUnsent() {
 			batch = append(batch, c)
 		}
+	}
+	const kept = 8 * largestBatch
+	if s.queue = slices.Delete(s.queue, 0, taken); len(s.queue) == 0 && cap(s.queue) > kept {
+		s.queue = nil // it grew in a burst
 	}
 	return batch
 }
 
-// endIdle ends a worker that waited for idleFor. If callWorker woke the worker meanwhile, the
-// worker goes on.
-func (s *Sender) endIdle(w *worker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at := slices.Index(s.idle, w); at >= 0 {
-		s.idle = slices.Delete(s.idle, at, at+1)
-		close(w.wake)
+func (s *Sender) addBusy(w *worker) {
+	w.index, w.slow = len(s.busy), false
+	s.busy = append(s.busy, w)
+	s.prompt++
+}
+
+func (s *Sender) removeBusy(w *worker) {
+	if w.index == notBusy {
+		return
 	}
+	last := len(s.busy) - 1
+	s.busy[w.index] = s.busy[last]
+	s.busy[w.index].index = w.index
+	s.busy[last] = nil
+	s.busy = s.busy[:last]
+	if !w.slow {
+		s.prompt--
+	}
+	w.index = notBusy
 }
 
 // workerExited removes a worker whose goroutine ends. A hook of go-redis may have ended it while it
@@ -172,7 +274,7 @@ func (s *Sender) endIdle(w *worker) {
 func (s *Sender) workerExited(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sending = slices.DeleteFunc(s.sending, func(other *worker) bool { return other == w })
+	s.removeBusy(w)
 	s.callWorker()
 }
 
@@ -180,29 +282,10 @@ func (s *Sender) workerExited(w *worker) {
 // with runtime.Goexit, as FailNow of a test does.
 var ErrGoexit = errors.New("the command did not return")
 
-// beginDirect reports whether a caller may send in its own goroutine. It may if no other caller
-// does, no command waits, and no pipeline counts in sending. Otherwise the command goes out with
-// others, which costs less. If beginDirect returns true, the caller must call endDirect.
-func (s *Sender) beginDirect() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.direct || len(s.queue) > 0 || len(s.sending) > 0 {
-		return false
-	}
-	s.direct = true
-	return true
-}
-
-func (s *Sender) endDirect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.direct = false
-}
-
 // sendOne sends one command, and blocks until go-redis returns. It returns a panic as an error.
-func (s *Sender) sendOne(ctx context.Context, cmd redis.Cmder) (err error) {
+func (s *Sender) sendOne(c *command) (err error) {
 	defer s.recovered(&err)
-	return s.cfg.Redis.Process(ctx, cmd)
+	return s.cfg.Redis.Process(c, c.cmd)
 }
 
 // recovered turns a panic into *err. It must be deferred.

@@ -141,7 +141,7 @@ func TestCommandsThatWaitGoTogether(t *testing.T) {
 		}
 		require.Len(t, srv.arrived(), sendingAtOnce)
 		s.mu.Lock()
-		require.True(t, s.slowTimerSet, "so each of them sets no timer of its own")
+		require.Equal(t, time.Now().Add(slowAfter), s.tickAt, "one timer serves them all")
 		s.mu.Unlock()
 		all.Wait()
 		require.Len(t, srv.arrived(), sendingAtOnce+1)
@@ -204,7 +204,7 @@ func TestASlowAnswerCountsForAWhile(t *testing.T) {
 		require.Equal(t, slowAfter-2*time.Millisecond, waits(), "until the quick ones are answered")
 		occupy("dead", sendingAtOnce)
 		time.Sleep(2 * time.Millisecond) // it is time to look for slow ones, and there are none
-		require.Equal(t, slowAfter, waits())
+		require.Equal(t, slowAfter-2*time.Millisecond, waits())
 		time.Sleep(2 * time.Hour)
 	})
 }
@@ -267,7 +267,6 @@ func TestACallerLeaves(t *testing.T) {
 					time.AfterFunc(c.after, func() { c.leave(cancel, stop) })
 				}
 				a, began := s.Attempt(c.limit, stop), time.Now()
-				defer a.End()
 				require.ErrorIs(t, a.Process(ctx, newCommand("x")), ErrUnanswered)
 				require.Equal(t, c.after, time.Since(began))
 				require.False(t, a.Unsent())
@@ -304,7 +303,6 @@ func TestWhatIsLeftInTheQueueIsNotSent(t *testing.T) {
 			synctest.Wait()
 		}
 		a := s.Attempt(slowAfter/2, nil)
-		defer a.End()
 		require.ErrorIs(t, a.Process(t.Context(), newCommand("left")), ErrUnanswered)
 		require.True(t, a.Unsent())
 		ended := make(chan error, 1)
@@ -411,8 +409,8 @@ func TestOneWorkerComesForAllThatWaits(t *testing.T) {
 			s.mu.Lock()
 			for range n {
 				s.queue = append(s.queue, &command{
-					Context: t.Context(), cmd: newCommand("x"), end: time.Now().Add(time.Minute),
-					answered: make(chan struct{}), abandoned: make(chan struct{}),
+					Context: t.Context(), cmd: newCommand("x"), end: time.Now().Add(time.Minute), leaveAt: time.Now().Add(time.Minute),
+					settled: make(chan struct{}, 1),
 				})
 				s.callWorker()
 			}
@@ -443,7 +441,7 @@ func TestOneWorkerComesForAllThatWaits(t *testing.T) {
 // not matter, nor what became of the commands before.
 func TestAnAttemptReportsWhetherItsLastCommandWasWritten(t *testing.T) {
 	failure := errors.New("no connection")
-	for name, c := range map[string]struct{ stays, batches bool }{
+	for name, c := range map[string]struct{ direct, batches bool }{
 		"by its caller": {true, true}, "by a worker": {false, false}, "by a worker with pipelines": {false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -459,11 +457,12 @@ func TestAnAttemptReportsWhetherItsLastCommandWasWritten(t *testing.T) {
 					}
 					return nil
 				})
+				if c.direct {
+					s.cfg.Direct, s.direct.fast = true, true
+				}
 				a := s.Attempt(time.Minute, nil)
 				defer a.End()
-				if c.stays {
-					a.Stay()
-				}
+				require.Equal(t, c.direct, a.IsDirect())
 				for _, now := range []struct{ written, fails, unsent bool }{
 					{false, true, true}, {true, true, false}, {false, true, true}, {true, false, false},
 				} {
@@ -480,59 +479,6 @@ func TestAnAttemptReportsWhetherItsLastCommandWasWritten(t *testing.T) {
 type processFunc func(ctx context.Context, cmd redis.Cmder) error
 
 func (f processFunc) Process(ctx context.Context, cmd redis.Cmder) error { return f(ctx, cmd) }
-
-// picky is a context whose methods, but Value, must not be called when sent is true.
-type picky struct {
-	context.Context
-	t    *testing.T
-	sent *bool
-}
-
-func (c picky) Done() <-chan struct{} {
-	require.False(c.t, *c.sent)
-	return c.Context.Done()
-}
-
-func (c picky) Err() error {
-	require.False(c.t, *c.sent)
-	return c.Context.Err()
-}
-
-func (c picky) Deadline() (time.Time, bool) {
-	require.False(c.t, *c.sent)
-	return c.Context.Deadline()
-}
-
-// A caller that stays may have a context of any type. While its command is sent, a context that
-// nothing ends is asked for values only. Any other one is sent along, so that it can end the
-// command.
-func TestAContextThatNothingEndsIsAskedForValuesOnly(t *testing.T) {
-	type key struct{}
-	var sent bool
-	var with context.Context
-	s := start(t, &server{}, true)
-	s.cfg.Redis = processFunc(func(ctx context.Context, _ redis.Cmder) error {
-		sent, with = true, ctx
-		_, bounded := ctx.Deadline()
-		require.Equal(t, ctx.Done() != nil, bounded)
-		require.NoError(t, ctx.Err())
-		require.Equal(t, "trace", ctx.Value(key{}))
-		return nil
-	})
-	stay := func(ctx context.Context) {
-		a := s.Attempt(time.Minute, nil)
-		defer a.End()
-		a.Stay()
-		sent = false
-		require.NoError(t, a.Process(ctx, newCommand("x")))
-	}
-	endless := context.WithValue(context.Background(), key{}, "trace")
-	stay(picky{endless, t, &sent})
-	ending, cancel := context.WithTimeout(endless, time.Minute)
-	stay(ending)
-	cancel()
-	require.ErrorIs(t, with.Err(), context.Canceled)
-}
 
 // Each command of a pipeline has its own error. One that got no reply has that of the
 // pipeline.
@@ -654,72 +600,5 @@ func TestAPipelineEndsWithItsLastAttempt(t *testing.T) {
 		deadline, ok := srv.ctx[sendingAtOnce].Deadline()
 		require.True(t, ok)
 		require.Equal(t, began.Add(3*time.Second), deadline)
-	})
-}
-
-// A caller that stays sends by itself while nobody else sends, and else by a worker.
-func TestACallerThatStaysSendsByItself(t *testing.T) {
-	for _, batches := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			srv := &server{takes: func() time.Duration { return time.Second }}
-			s := start(t, srv, batches)
-			workers := func() int {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return len(s.idle)
-			}
-			stay := func(name string) error {
-				a := s.Attempt(time.Millisecond, nil)
-				defer a.End()
-				a.Stay()
-				return a.Process(t.Context(), newCommand(name))
-			}
-			require.NoError(t, stay("alone"), "it stays beyond the limit")
-			require.Zero(t, workers())
-
-			var both sync.WaitGroup
-			both.Go(func() { require.NoError(t, stay("first")) })
-			synctest.Wait()
-			both.Go(func() { require.ErrorIs(t, stay("second"), ErrUnanswered, "a worker has it") })
-			both.Wait()
-			time.Sleep(2 * time.Second)
-			require.NoError(t, stay("again"))
-		})
-	}
-}
-
-// A caller that stays lets a worker send if a worker sends, or is about to.
-func TestACallerThatStaysLeavesTheSendingToAWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t, &server{takes: func() time.Duration { return time.Millisecond }}, true)
-		go func() { _ = s.send(t.Context(), "x", time.Minute) }()
-		synctest.Wait()
-		require.False(t, s.beginDirect(), "a worker sends")
-		time.Sleep(time.Second)
-		require.True(t, s.beginDirect())
-		s.endDirect()
-
-		s.mu.Lock()
-		s.queue = append(s.queue, new(command))
-		s.mu.Unlock()
-		require.False(t, s.beginDirect(), "a command waits for a worker")
-	})
-}
-
-// A hook that panics, or fails, in the goroutine of a caller harms nobody after it.
-func TestAPanicOfACallerThatStaysIsAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := &server{does: func(redis.Cmder) { panic("the span is nil") }}
-		s := start(t, srv, true)
-		for range 2 {
-			a := s.Attempt(time.Second, nil)
-			a.Stay()
-			require.ErrorContains(t, a.Process(t.Context(), newCommand("x")), "the span is nil")
-			a.End()
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		require.Empty(t, s.idle, "no worker was needed")
-		require.False(t, s.direct)
 	})
 }

@@ -11,37 +11,24 @@ import (
 type worker struct {
 	sender *Sender
 	wake   chan struct{} // capacity 1: there is something to send; closed: the worker must end
-	batch  []*command    // the commands that it sends
-	began  time.Time
+
+	// Guarded by Sender.mu. While the worker sends, it may read batch without it.
+	batch []*command // the commands that it sends
+	since time.Time  // when it began to send them, or to be idle
+	index int        // in Sender.busy; notBusy: not there
+	slow  bool       // it has sent for slowAfter
 }
+
+const notBusy = -1
 
 func (w *worker) work() {
 	defer w.exited()
-	idle := time.NewTimer(idleFor)
-	defer idle.Stop()
-	for called := true; ; called = true {
+	for called := true; called; _, called = <-w.wake {
 		for w.sender.take(w, called) {
 			called = false
 			w.send()
 		}
-		if !w.awaitCommand(idle) {
-			return
-		}
 	}
-}
-
-// awaitCommand blocks until callWorker wakes the worker, and then returns true. It returns false if
-// the worker must end, because the sender closed or no command came within idleFor.
-func (w *worker) awaitCommand(idle *time.Timer) bool {
-	idle.Reset(idleFor)
-	select {
-	case _, called := <-w.wake:
-		return called
-	case <-idle.C:
-	}
-	w.sender.endIdle(w)
-	_, called := <-w.wake
-	return called
 }
 
 // exited runs when the goroutine of the worker ends. If a hook ended it in the middle of a batch,
@@ -56,11 +43,10 @@ func (w *worker) exited() {
 func (w *worker) send() {
 	if len(w.batch) == 1 {
 		c := w.batch[0]
-		c.answer(w.sender.sendOne(c, c.cmd))
+		c.answer(w.sender.sendOne(c))
 	} else {
 		w.sendPipeline()
 	}
-	clear(w.batch)
 }
 
 // sendPipeline sends a batch as one pipeline. Each command gets its own answer or error. If

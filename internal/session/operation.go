@@ -22,11 +22,7 @@ type Operation struct {
 	StopOnClose    bool          // Do gives up when the client closes
 	RetryRefused   bool          // retry even if Redis refuses, as releases do
 	OnAttempt      func(error)   // gets each attempt's error or nil, while ctx lives; may be nil
-	// OnStay is called before an attempt that the caller will not leave, see Session.mayStay. If
-	// the attempt has no answer by overdue, the caller may report that Redis does not answer. It
-	// may be nil.
-	OnStay     func(overdue time.Time)
-	MaxBackoff time.Duration // the longest pause, up to half a second; 0: half a second
+	MaxBackoff     time.Duration // the longest pause, up to half a second; 0: half a second
 
 	// Window is the time for which a grant or place that an attempt gets in Redis certainly lasts.
 	// It counts from the first attempt that may have run. After it, Do sends no attempt, and the
@@ -93,12 +89,12 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Adaptive.onExpired(c.Window)
 			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
-		voidAfter := s.Now().Add(valid)
-		stays := tries == 0 && s.mayStay(ctx, c)
-		if stays && c.OnStay != nil {
-			c.OnStay(out.Sent.Add(limit))
+		a := s.attempt(c, limit)
+		if a.IsDirect() { // so it takes effect before another attempt is sent, or never
+			valid = min(valid, sender.DirectFor)
 		}
-		v, how, err := runAttempt(ctx, s, c, limit, stays, voidAfter, send)
+		voidAfter := s.Now().Add(valid)
+		v, how, err := runAttempt(ctx, s, a, voidAfter, send)
 		out.Value = v
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the reply has set the clock
@@ -109,11 +105,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		if err == nil {
 			took := time.Since(out.Sent)
 			c.Adaptive.onAnswer(took)
-			if took < limit {
-				s.onPromptAnswer(took)
-			} else { // the caller stayed longer than limit
-				s.onLateAnswer(nil, took)
-			}
+			s.onPromptAnswer(took)
 			return out, nil
 		}
 		failed.beforeEnd = failed.beforeEnd || ctx.Err() == nil
@@ -129,20 +121,6 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, c.opError(ctx, s, failed.kind(), err)
 		}
 	}
-}
-
-// mayStay reports whether the caller can stay with an attempt until go-redis returns. It can if
-// nothing ends ctx before that, and if a lost reply leaves time for another attempt. It cannot
-// without an open connection, because go-redis may dial for much longer than its read timeout.
-//
-// Do stays only with the first attempt. So a server that hangs costs an operation the read timeout
-// of go-redis once.
-func (s *Session) mayStay(ctx context.Context, c Operation) bool {
-	enough := 4 * c.AttemptTimeout
-	if share := max(c.Window, c.Share); share > 0 {
-		enough = share / 4
-	}
-	return 0 < s.Timeout && s.Timeout <= enough && lasts(ctx, s.Timeout+c.AttemptTimeout) && (s.HasIdleConn == nil || s.HasIdleConn())
 }
 
 // timeoutFor returns how long an attempt may go unanswered. since is the time from the first
@@ -274,22 +252,24 @@ type unansweredAttempt struct {
 	abandoned *sender.AbandonedCommand // nil: the command was not left behind
 }
 
-// runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or limit has passed. If
-// stays is true, it may block until go-redis returns. An attempt without an answer is left behind.
+// attempt begins an attempt. It ends when limit has passed, or if it is direct after
+// sender.DirectFor.
 //
-// When the client begins to close, runAttempt still waits for the answer, until closing cannot wait
-// any longer. If it left the attempt earlier, Redis could make the grant after the client's release
-// of it.
-func runAttempt[T any](ctx context.Context, s *Session, c Operation, limit time.Duration, stays bool, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
+// When the client begins to close, the attempt still waits for the answer, until closing cannot wait
+// any longer. If it ended earlier, Redis could make the grant after the client's release of it.
+func (s *Session) attempt(c Operation, limit time.Duration) *sender.Attempt {
 	var stop <-chan struct{}
 	if c.StopOnClose {
 		stop = s.tasks.context().Done()
 	}
-	a, began := s.sender.Attempt(limit, stop), time.Now()
+	return s.sender.Attempt(limit, stop)
+}
+
+// runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
+// direct attempt does not look at ctx. An attempt without an answer is left behind.
+func runAttempt[T any](ctx context.Context, s *Session, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
 	defer a.End()
-	if stays {
-		a.Stay()
-	}
+	began := time.Now()
 	v, err = send(ctx, s.withEval(a), voidAfter)
 	how = unansweredAttempt{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
 	if how.abandoned != nil {

@@ -24,9 +24,8 @@ import (
 type Config struct {
 	Redis          lua.Redis
 	Pipeline       sender.Pipeline // nil if commands may go to several servers
+	Direct         bool            // see sender.Config
 	PubSub         wake.Redis
-	Timeout        time.Duration // how long go-redis waits for an answer; 0: not known
-	HasIdleConn    func() bool   // whether go-redis has an idle connection; nil: assume so
 	Log            *slog.Logger  // New makes it one that does not block; see logLines
 	Description    string        // the description of this client's holders and waiters
 	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
@@ -76,7 +75,7 @@ func New(cfg Config) *Session {
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
-	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Panicked: s.panicked})
+	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Panicked: s.panicked})
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Logger: s.Log})
 	return s

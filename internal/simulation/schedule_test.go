@@ -35,6 +35,7 @@ type client struct {
 	kind       string // of lock, if a primitive has several
 	goroutines []goroutine
 	endless    bool // calls without a time limit have contexts that cannot end
+	direct     bool // go-redis obeys deadlines, so calls send by themselves
 }
 
 // settings are the options in which clients may differ.
@@ -112,6 +113,7 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 			with.settings = h.drawSettings(t)
 		}
 		with.endless = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "endless")
+		with.direct = rapid.Bool().Draw(t, "direct")
 		if len(p.kinds) > 0 {
 			with.kind = p.kinds[c%len(p.kinds)]
 			if c > 1 {

@@ -125,9 +125,7 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 		o.PoolSize, o.PipelinePoolSize = 200+2*plan.hoard, 2 // see redistest.Virtual.Client
 		o.ReadBufferSize, o.WriteBufferSize = 1024, 1024
 		o.DisableIdentity = true
-		if plan.endless && plan.delay == 0 {
-			o.ReadTimeout = min(plan.lease/5, 5*time.Second) // such calls send by themselves if that leaves time for another attempt
-		}
+		o.ContextTimeoutEnabled = plan.direct
 		o.DialerRetries = 1 // go-redis sleeps between retries under the mutex of its PubSub
 	})
 	m := &machine{plan: plan, number: len(w.machines), link: link, rdb: rdb}
