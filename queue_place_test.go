@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -308,6 +309,77 @@ func TestASlowLinkKeepsNobodyFromTheLock(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A round trip takes a little more than a third of the lease, which is the usual time of an attempt.
+// The client knows that, so its release in the background gets its answer, and is not sent again
+// for as long as the place could stand.
+func TestOverASlowLinkTheBackgroundReleasesOnce(t *testing.T) {
+	t.Parallel()
+	for name, by := range queueLockers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				link := v.Another()
+				a := locksOn(t, v.Client())
+				b := locksOn(t, link.Client(), redlatch.WithLease(200*time.Millisecond))
+				var releases atomic.Int64
+				link.Inject(redistest.Rule{Match: func(cmd []string) bool {
+					if runs("fair/leave")(cmd) || runs("semaphore/release")(cmd) {
+						releases.Add(1)
+					}
+					return redistest.Command("EVAL", "EVALSHA")(cmd)
+				}, Action: redistest.DelayRequest(68 * time.Millisecond)})
+				held, err := by(t.Context(), a, "door")
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err = by(ctx, b, "door")
+				require.Error(t, err)
+				time.Sleep(time.Minute)
+				require.NotZero(t, releases.Load())
+				require.LessOrEqual(t, releases.Load(), int64(4), "once for each id that it used")
+				held.release(t)
+			})
+		})
+	}
+}
+
+// The same link has time for an Unlock, whose last renewal may have taken most of its trust, and
+// for one with a context that has ended.
+func TestASlowLinkHasTimeForAnUnlock(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]locker{"mutex": byMutex, "fair mutex": byFairMutex, "semaphore": bySemaphore} {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, context ended: %v", name, ended), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					v := redistest.Bubble(t)
+					locks := locksOn(t, v.Client(), redlatch.WithLease(200*time.Millisecond))
+					v.Inject(redistest.Rule{Match: redistest.Command("EVAL", "EVALSHA"), Action: redistest.DelayReply(68 * time.Millisecond)})
+					for i := range 20 {
+						h, err := by(t.Context(), locks, "door")
+						require.NoError(t, err)
+						time.Sleep(300*time.Millisecond + time.Duration(i)*7*time.Millisecond)
+						ctx, cancel := context.WithCancel(t.Context())
+						if ended {
+							cancel()
+						}
+						require.NoError(t, unlock(ctx, h))
+						cancel()
+					}
+				})
+			})
+		}
+	}
+}
+
+func unlock(ctx context.Context, c claim) error {
+	if permit, ok := c.(permitClaim); ok {
+		return permit.Release(ctx)
+	}
+	return c.(lockClaim).Unlock(ctx)
 }
 
 // B gives up while its link is down, for longer than its lease. Its place would stay for its whole

@@ -141,7 +141,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // its last heartbeat, and may be granted at the end of that time.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.settings.AttemptTimeout())
+		ctx, cancel := context.WithTimeout(ctx, w.session.AttemptTime(w.settings.AttemptTimeout()))
 		defer cancel()
 		for {
 			answer, err := w.releaseOrLeave(ctx, id)

@@ -183,7 +183,7 @@ func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 		return
 	}
 	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, a.Settings.AttemptTimeout())
+		ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
 		defer cancel()
 		if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {
 			return err

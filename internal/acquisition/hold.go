@@ -160,7 +160,7 @@ func (h *Hold) unlockInBackground() {
 // not that ctx was cancelled.
 func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() != nil {
-		return session.DetachedWithTimeout(ctx, a.Settings.AttemptTimeout())
+		return session.DetachedWithTimeout(ctx, a.attemptTime())
 	}
 	return session.WithDeadlineReasonWithoutOwnCancel(ctx, a.endedBy, a.retriesUntil(time.Now()), trustEnded)
 }
@@ -173,11 +173,16 @@ const trustEnded = "gave up with the end of trust in the lease"
 // would then report a loss, and hide the real failure. One command gets its time in any case,
 // counted from begun.
 func (a *Acquisition) retriesUntil(begun time.Time) time.Time {
-	until, least := a.lease.TrustedUntil(), begun.Add(a.Settings.AttemptTimeout())
+	until, least := a.lease.TrustedUntil(), begun.Add(a.attemptTime())
 	if until.Before(least) {
 		return least
 	}
 	return until
+}
+
+// attemptTime is how long one command may need for its answer over the link of this client.
+func (a *Acquisition) attemptTime() time.Duration {
+	return a.session.AttemptTime(a.Settings.AttemptTimeout())
 }
 
 // beginUnlock takes the hold out of the count and ends its contexts. It returns how many holds are

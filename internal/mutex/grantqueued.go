@@ -18,7 +18,7 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 // leaves, for an acquisition that does not exist. If that fails, the next heartbeat of a waiter
 // does the same.
 func (w *Request) GrantQueued(ctx context.Context, op string) {
-	ctx, cancel := context.WithTimeout(ctx, w.Settings.AttemptTimeout())
+	ctx, cancel := context.WithTimeout(ctx, w.Session.AttemptTime(w.Settings.AttemptTimeout()))
 	defer cancel()
 	grantFirstWaiter(ctx, w.Session, w.Keys, w.NewOperation(op, false))
 }

@@ -178,7 +178,7 @@ func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx conte
 
 func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	w.Session.CleanUp(inFlight, stands, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.Settings.AttemptTimeout())
+		ctx, cancel := context.WithTimeout(ctx, w.Session.AttemptTime(w.Settings.AttemptTimeout()))
 		defer cancel()
 		return release(ctx)
 	})

@@ -2,6 +2,7 @@ package redistest_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,33 @@ func TestDelaysTakeExactlyTheirVirtualTime(t *testing.T) {
 		require.Equal(t, 3*time.Second, time.Since(start))
 		require.Equal(t, time.Minute, rdb.PTTL(ctx, "k").Val(), "the lease starts when the command arrives")
 	})
+}
+
+// A link with a delay is a long wire. It delays the commands of a pipeline together, not one after
+// the other, and keeps their order.
+func TestADelayIsThatOfALongWire(t *testing.T) {
+	for name, action := range map[string]redistest.Action{
+		"reply": redistest.DelayReply(time.Second), "request": redistest.DelayRequest(time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				rdb := v.Client()
+				delay := v.Inject(redistest.Rule{Match: redistest.Command("INCR"), Action: action})
+				start := time.Now()
+				for range 2 {
+					pipe := rdb.Pipeline()
+					first, second, other := pipe.Incr(ctx, "k"), pipe.Incr(ctx, "k"), pipe.Get(ctx, "k")
+					_, err := pipe.Exec(ctx)
+					require.NoError(t, err)
+					require.Equal(t, first.Val()+1, second.Val())
+					require.Equal(t, strconv.FormatInt(second.Val(), 10), other.Val())
+				}
+				require.Equal(t, 2*time.Second, time.Since(start))
+				require.Equal(t, 4, delay.Bites())
+			})
+		})
+	}
 }
 
 func TestBlackHoleLastsUntilTheReadTimeout(t *testing.T) {

@@ -103,8 +103,9 @@ func ResetReply() Action { return Action{kind: actResetReply} }
 // connection wait too.
 func DelayReply(d time.Duration) Action { return Action{kind: actDelayReply, delay: d} }
 
-// DelayRequest lets the command reach the server after d, even if the client has given up
-// meanwhile. Later commands on the connection wait too.
+// DelayRequest lets the command reach the server d after it was sent, even if the client has given
+// up meanwhile. Later commands on the connection wait until then. Each of them has its own delay
+// from the time when it was sent, so the commands of a pipeline do not wait for each other.
 func DelayRequest(d time.Duration) Action { return Action{kind: actDelayRequest, delay: d} }
 
 // Refuse does not run the command, and answers with an error, such as "LOADING Redis is loading".

@@ -11,7 +11,8 @@ import (
 )
 
 // session is the connection of one client through the proxy. Three goroutines run it: one for
-// requests, one for replies, and the outbox, which writes to the client.
+// requests, one for replies, and the outbox, which writes to the client. From the first command that
+// a fault delays, a fourth goroutine handles the commands, and the one for requests only reads them.
 type session struct {
 	proxy  *Proxy
 	client net.Conn
@@ -27,7 +28,10 @@ type session struct {
 	// to something else, so it gets none.
 	black atomic.Bool
 
-	// Used by the goroutine of the requests only.
+	// Set by the goroutine of the requests.
+	later *inOrder // handles the commands; nil until a fault delays one
+
+	// Used by the goroutine that handles commands only.
 	swallowing bool
 	held       *late
 	login      []command
@@ -89,20 +93,34 @@ func (s *session) requests() {
 	r := bufio.NewReaderSize(s.client, 1024)
 	for {
 		cmd, err := readCommand(r)
-		if err != nil {
+		switch {
+		case err != nil && s.later == nil:
 			s.end()
 			return
+		case err != nil:
+			s.later.put(s.end)
+			return
+		case s.later == nil:
+			s.handle(cmd, time.Now())
+		default:
+			read := time.Now()
+			s.later.put(func() { s.handle(cmd, read) })
 		}
-		s.learn(cmd)
-		if s.isSilenced() || s.swallowing {
-			continue
-		}
-		if s.held != nil {
-			s.held.add(cmd)
-			continue
-		}
-		s.treat(cmd, s.proxy.faultFor(cmd))
 	}
+}
+
+// handle passes a command to the server that was read at that time. It may block until the command
+// is due.
+func (s *session) handle(cmd command, read time.Time) {
+	s.learn(cmd)
+	if s.isSilenced() || s.swallowing {
+		return
+	}
+	if s.held != nil {
+		s.held.add(cmd)
+		return
+	}
+	s.treat(cmd, read, s.proxy.faultFor(cmd))
 }
 
 // learn records the login of a connection, and its role.
@@ -135,7 +153,7 @@ func (s *session) silence() {
 }
 
 // treat applies the fault to the command.
-func (s *session) treat(cmd command, f *Fault) {
+func (s *session) treat(cmd command, read time.Time, f *Fault) {
 	if f == nil {
 		s.forward(&exchange{cmd: cmd})
 		return
@@ -161,9 +179,7 @@ func (s *session) treat(cmd command, f *Fault) {
 		f.bite()
 	case actDelayRequest:
 		f.bite()
-		if pause(action.delay, s.done) {
-			s.forward(&exchange{cmd: cmd})
-		}
+		s.forwardAt(read.Add(action.delay), cmd)
 	case actAnswer:
 		// A PING takes the place of the command, so that the answer keeps its place among the
 		// replies to the commands around it.
@@ -171,6 +187,24 @@ func (s *session) treat(cmd command, f *Fault) {
 	default:
 		s.forward(&exchange{cmd: cmd, fault: f, login: slices.Clone(s.login)})
 	}
+}
+
+// forwardAt sends the command at due. The goroutine of the requests does not wait for that: it reads
+// further commands meanwhile, so that each of them has its delay from the time when it was sent, as
+// on a long wire. From the first delayed command on, another goroutine handles them.
+func (s *session) forwardAt(due time.Time, cmd command) {
+	forward := func() {
+		if pause(time.Until(due), s.done) {
+			s.forward(&exchange{cmd: cmd})
+		}
+	}
+	if s.later != nil {
+		forward()
+		return
+	}
+	s.later = newInOrder(s.done)
+	s.later.put(forward)
+	s.proxy.running.Go(s.later.run)
 }
 
 var ping = command{args: []string{"PING"}, raw: []byte("*1\r\n$4\r\nPING\r\n")}

@@ -140,6 +140,13 @@ func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
 	return max(d, min(known, longest))
 }
 
+// AttemptTime returns how long one attempt may need for its answer. That is usual, or the time that
+// answers are known to need, up to four times usual. A caller that gives an operation the time of
+// one attempt must give it this time: over a slow link it would otherwise never get an answer.
+func (s *Session) AttemptTime(usual time.Duration) time.Duration {
+	return Operation{AttemptTimeout: usual}.timeoutFor(0, s.latency.minTimeout())
+}
+
 // validFor returns how long after its sending an attempt may still run in Redis. since is the time
 // from the first attempt that may have run to this one, and limit is what timeoutFor returned. The
 // result is 0 or less if the window is over.
