@@ -7,8 +7,8 @@
 // go-redis. After the answer it waits a while for the next command, so that a command needs no new
 // goroutine.
 //
-// A caller that does not have to leave sends in its own goroutine if no worker is sending. This
-// saves two switches between goroutines, which cost as much as a command.
+// If go-redis obeys deadlines and Redis answers fast, a lone caller sends in its own goroutine, for
+// DirectFor at most. This saves two switches between goroutines, which cost as much as a command.
 //
 // With a client of one server, a worker sends all commands that wait as one pipeline. A command
 // waits only while a worker starts, or while four workers are sending, and then about 5 ms at most.
