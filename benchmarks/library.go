@@ -38,13 +38,14 @@ func open(c cell) (locker, error) {
 	return l.open(c)
 }
 
-// goRedis returns a client with default options, as in the documentation of every library. If the
-// cell requests it, it returns the AutoPipeline of the client. closeAll closes both.
+// goRedis returns a client for every library that uses go-redis. Its options are the defaults, but
+// it obeys the deadlines of contexts. If the cell requests it, goRedis returns the AutoPipeline of
+// the client. closeAll closes both.
 func goRedis(c cell) (rdb redis.UniversalClient, closeAll func(), err error) {
 	if c.Cluster {
-		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs})
+		rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs, ContextTimeoutEnabled: true})
 	} else {
-		rdb = redis.NewClient(&redis.Options{Addr: c.Addrs[0]})
+		rdb = redis.NewClient(&redis.Options{Addr: c.Addrs[0], ContextTimeoutEnabled: true})
 	}
 	client := rdb
 	if c.Batched {

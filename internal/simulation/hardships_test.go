@@ -232,8 +232,9 @@ func (h hardship) forgets() bool {
 	return slices.ContainsFunc(h.keeps, func(d time.Duration) bool { return d != 0 })
 }
 
-// losesPlaces reports whether faults last longer than heartbeats.
-func (h hardship) losesPlaces() bool { return slices.Max(h.waits) > 2*slices.Min(h.heartbeats) }
+// losesPlaces reports whether waiters are sure to lose places in many schedules, because each fault
+// lasts longer than the shortest heartbeat.
+func (h hardship) losesPlaces() bool { return slices.Min(h.waits) > slices.Min(h.heartbeats) }
 
 func unlessSet[T any](given []T, defaults ...T) []T {
 	if len(given) > 0 {
