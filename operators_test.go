@@ -14,6 +14,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 // The goal of this file: operators get true answers about a queue, whatever happens to the queue,
@@ -374,5 +375,82 @@ func TestATryBehindVeryManyExpiredIsGranted(t *testing.T) {
 		h, err := a.FairMutex("door").TryLock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+// A request for more units than are free crashed at the head of the queue. As soon as an operator
+// has removed it, those behind it are served, and do not wait for a heartbeat.
+func TestAfterARemovalThoseBehindAreServedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		crashed := v.Another()
+		long := redlatch.WithHeartbeat(time.Minute)
+		sem := func(link *redistest.Virtual) *semaphore.Semaphore {
+			return locksOn(t, link.Client(), long).Semaphore("render", 4)
+		}
+		operator := sem(v)
+		held := mustAcquire(t, operator, 2)
+		_, failed := acquires(t.Context(), sem(crashed), 4)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		got, _ := acquires(t.Context(), sem(v), 1)
+		time.Sleep(time.Second)
+		crashed.Down()
+		waiters, length, err := operator.Queue(t.Context(), 0, 2)
+		require.NoError(t, err)
+		require.Equal(t, 2, length)
+		removed, err := operator.RemoveWaiter(t.Context(), waiters[0].ID)
+		require.NoError(t, err)
+		require.True(t, removed)
+		before := time.Now()
+		next := <-got
+		waited := time.Since(before)
+		require.NoError(t, next.Release(t.Context()))
+		require.NoError(t, held.Release(t.Context()))
+		crashed.Up()
+		require.ErrorIs(t, <-failed, redlatch.ErrRemoved)
+		require.Less(t, waited, time.Second, "virtual time")
+	})
+}
+
+// A fair mutex whose lock was deleted is free, and its first waiter crashed before anybody asked.
+// As soon as an operator has removed that waiter, the next one has the lock.
+func TestAfterARemovalAFreeLockGoesToTheNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		crashed := v.Another()
+		long := redlatch.WithHeartbeat(time.Minute)
+		operator := locksOn(t, v.Client(), long).FairMutex("door")
+		_, err := operator.Lock(t.Context())
+		require.NoError(t, err)
+		first, failed := locksOn(t, crashed.Client(), long).FairMutex("door"), make(chan error, 1)
+		go func() { _, err := first.Lock(t.Context()); failed <- err }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		got := make(chan *lock.Hold, 1)
+		next := locksOn(t, v.Client(), long).FairMutex("door")
+		go func() {
+			h, err := next.Lock(t.Context())
+			require.NoError(t, err)
+			got <- h
+		}()
+		time.Sleep(time.Second)
+		crashed.Down()
+		waiters, length, err := operator.Queue(t.Context(), 0, 2)
+		require.NoError(t, err)
+		require.Equal(t, 2, length)
+		require.NoError(t, v.Client().Del(t.Context(), "door").Err())
+		removed, err := operator.RemoveWaiter(t.Context(), waiters[0].ID)
+		require.NoError(t, err)
+		require.True(t, removed)
+		before := time.Now()
+		h := <-got
+		waited := time.Since(before)
+		require.NoError(t, h.Unlock(t.Context()))
+		crashed.Up()
+		require.ErrorIs(t, <-failed, redlatch.ErrRemoved)
+		require.Less(t, waited, time.Second, "virtual time")
 	})
 }

@@ -162,15 +162,21 @@ func (m *Mutex) inspector() queue.Inspector {
 // queue again by itself, unless it is cut off from Redis for more than an hour and two heartbeats.
 //
 // RemoveWaiter reports whether there was such a waiter. If the waiter has been granted meanwhile,
-// it keeps the lock, and the result is false. RemoveWaiter costs one round trip for each thousand
-// waiters before it, and one more. Errors are those of Inspect. With an error, the result is false.
+// it keeps the lock, and the result is false. If the lock is free, the next waiter gets it at once.
+//
+// RemoveWaiter costs one round trip for each thousand waiters before it, and one more, or two if it
+// removes the waiter. Errors are those of Inspect. With an error, the result is false.
 func (m *Mutex) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
 	if err := m.coreOrEmpty().Check(ctx); err != nil {
 		return false, err
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	return m.inspector().Remove(ctx, acquisition)
+	removed, err = m.inspector().Remove(ctx, acquisition)
+	if removed {
+		m.core.ServeQueue(ctx)
+	}
+	return removed, err
 }
 
 // ForceRelease ends the lock, for operators. The next waiter in the queue gets it. expected is the

@@ -196,16 +196,48 @@ func (s *Semaphore) inspector() queue.Inspector {
 // heartbeats.
 //
 // RemoveWaiter reports whether there was such a waiter. If the waiter has been granted meanwhile,
-// it keeps its permit, and the result is false. RemoveWaiter costs one round trip for each thousand
-// waiters before it, and one more.
+// it keeps its permit, and the result is false. Waiters behind it that fit now get their units at
+// once, fifty of them at most; one more command for each fifty that are left follows in the
+// background.
+//
+// RemoveWaiter costs one round trip for each thousand waiters before it, and one more, or two if it
+// removes the waiter.
 func (s *Semaphore) RemoveWaiter(ctx context.Context, acquisition string) (removed bool, err error) {
 	if err := s.check(ctx); err != nil {
 		return false, err
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	return s.inspector().Remove(ctx, acquisition)
+	removed, err = s.inspector().Remove(ctx, acquisition)
+	if removed {
+		s.serveQueue(ctx)
+	}
+	return removed, err
 }
+
+// serveQueue gives free units to the first waiters, after an operator removed a waiter that may
+// have kept those behind it waiting. It sends the command with which a permit is released, for an
+// acquisition that does not exist. If that fails, the next heartbeat of a waiter does the same.
+func (s *Semaphore) serveQueue(ctx context.Context) {
+	ss := s.manager.session
+	nobody := lua.Waiter{Acquisition: ss.NewAcquisitionID(), Units: 1}
+	send := func(ctx context.Context, call session.Operation) (more bool, err error) {
+		answer, err := runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
+			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
+				Keys: s.scriptKeys(), Waiter: nobody, Retention: ss.FenceRetention, ClientChannels: key.ClientPrefix,
+			})
+		})
+		return answer.Value.More, err
+	}
+	more, err := send(ctx, session.Operation{Op: opRemove})
+	if err == nil && more {
+		s.continueInBackground(func(ctx context.Context) (more bool, err error) {
+			return send(ctx, session.Operation{Op: opRemove, RetryRefused: true})
+		})
+	}
+}
+
+const opRemove = "remove a waiter"
 
 // runOperation sends a command that belongs to no wait.
 func runOperation[T any](ctx context.Context, s *Semaphore, call session.Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (session.Answer[T], error) {

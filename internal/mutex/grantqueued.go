@@ -23,6 +23,12 @@ func (w *Request) GrantQueued(ctx context.Context, op string) {
 	grantFirstWaiter(ctx, w.Session, w.Keys, w.NewOperation(op, false))
 }
 
+// ServeQueue gives the lock, if it is free, to the first waiter in the queue of the fair mutex, after
+// an operator removed a waiter. If that fails, the next heartbeat of a waiter does the same.
+func (n *Core) ServeQueue(ctx context.Context) {
+	grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.operation("remove a waiter"))
+}
+
 func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Operation) {
 	nobody := lua.Waiter{Acquisition: s.NewAcquisitionID(), Units: 1}
 	for more := true; more; {
