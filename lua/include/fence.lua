@@ -27,8 +27,9 @@ end
 -- counts on from it and would begin at one again. The life is extended by up to an hour more than
 -- keep_ms, so most grants need not extend it.
 --
--- Returns nil and the refusal if Redis refuses, or if Lua cannot add to the fence exactly. Then
--- nothing has changed.
+-- Returns nil and the refusal if Redis refuses, or if Lua cannot add to the fence exactly. The
+-- first SET may have put a smaller number in the place of the fence, so the function then writes
+-- the stored fence again: it never goes back.
 local function take_fence(at, now_us, keep_ms)
   local stored = redis.pcall('SET', KEYS[at + 2], now_us, 'KEEPTTL', 'GET')
   local refused = refusal(stored)
@@ -36,18 +37,18 @@ local function take_fence(at, now_us, keep_ms)
     return nil, refused
   end
   local last = last_fence(stored)
-  if not last or last >= largest_exact then
-    redis.call('SET', KEYS[at + 2], stored, 'KEEPTTL')
-    return nil, bad_fence()
+  local fence = last and last < largest_exact and math.max(last + 1, now_us)
+  local left_ms = fence and keep_ms > 0 and stored and redis.pcall('PTTL', KEYS[at + 2])
+  refused = not fence and bad_fence() or refusal(left_ms)
+  if not refused and keep_ms == 0 then
+    refused = refusal(redis.pcall('SET', KEYS[at + 2], fence))
+  elseif not refused and (not stored or left_ms >= 0 and left_ms < keep_ms) then
+    refused = refusal(redis.pcall('SET', KEYS[at + 2], fence, 'PX', keep_ms + math.min(keep_ms, 3600000)))
+  elseif not refused and fence > now_us then
+    refused = refusal(redis.pcall('SET', KEYS[at + 2], fence, 'KEEPTTL'))
   end
-  local fence = math.max(last + 1, now_us)
-  local left_ms = keep_ms > 0 and stored and redis.call('PTTL', KEYS[at + 2])
-  if keep_ms == 0 then
-    redis.call('SET', KEYS[at + 2], fence)
-  elseif not stored or left_ms >= 0 and left_ms < keep_ms then
-    redis.call('SET', KEYS[at + 2], fence, 'PX', keep_ms + math.min(keep_ms, 3600000))
-  elseif fence > now_us then
-    redis.call('SET', KEYS[at + 2], fence, 'KEEPTTL')
+  if refused and stored then
+    redis.pcall('SET', KEYS[at + 2], stored, 'KEEPTTL')
   end
-  return fence
+  return not refused and fence or nil, refused
 end
