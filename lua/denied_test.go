@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -67,8 +68,17 @@ func beatPermits(who ...string) func(context.Context, lua.Redis) (string, error)
 }
 
 func resize(limit int, stamp lua.Time) func(context.Context, lua.Redis) (string, error) {
+	return resizeWith(lua.ResizeParams{Limit: limit, Stamp: stamp})
+}
+
+func resizeFor(keep time.Duration, limit int) func(context.Context, lua.Redis) (string, error) {
+	return resizeWith(lua.ResizeParams{Limit: limit, Stamp: 1, Retention: keep})
+}
+
+func resizeWith(p lua.ResizeParams) func(context.Context, lua.Redis) (string, error) {
+	p.Keys, p.Declared, p.VoidAfter, p.ClientChannels = semaphoreKeys, 8, never, "c"
 	return permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
-		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: limit, Declared: 8, VoidAfter: never, Stamp: stamp, ClientChannels: "c"})
+		r, err := lua.Resize(ctx, rdb, p)
 		return r.Before, err
 	})
 }

@@ -546,7 +546,7 @@ func lint(t *testing.T, code string) []string {
 	t.Helper()
 	chunk, err := parse.Parse(strings.NewReader(code), "script")
 	require.NoError(t, err)
-	l := &linter{known: []map[string]bool{{"KEYS": true, "ARGV": true, "tonumber": true, "type": true, "unpack": true}}}
+	l := &linter{known: []map[string]bool{{"KEYS": true, "ARGV": true, "pcall": true, "tonumber": true, "type": true, "unpack": true}}}
 	l.block(chunk)
 	return l.complaints
 }

@@ -19,8 +19,8 @@
 --   error WRONGTYPE    the key is no mutex: nothing changed
 --
 -- Guarantees  the victim's next renewal finds its lock gone; the next waiter, or those who
---             wait without a queue, are notified; only a server that takes writes says that nobody
---             or another had it.
+--             wait without a queue, are notified; once the lock is free, no refusal becomes an
+--             error; only a server that takes writes says that nobody or another had it.
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
 --             has the lock then. A free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).

@@ -23,7 +23,8 @@
 --   error BADFENCE        the stored fence cannot be counted up: not queued
 --
 -- Guarantees  grants in the order of tickets among those in the queue; a free lock goes
---             to the first of them that lives, also by the call of another.
+--             to the first of them that lives, also by the call of another; a refusal leaves no
+--             lock and no place that this waiter had not before.
 -- Twice       a copy finds its own acquisition or its own place; after both are gone it
 --             queues what nobody waits for, for a heartbeat, until its end has passed.
 -- Cost        one round trip, O(log n).
@@ -86,8 +87,11 @@ if not holder then
   end
   if first == member or not first and not more then
     fence, refused = take_fence(0, now_us, keep_ms)
-    refused = refused or write_grant(0, acquisition, description, lease_ms)
-      or first and remove_waiters(0, {member})
+    if first and not refused then
+      refused = grant_waiter(0, member, acquisition, description, lease_ms)
+    else
+      refused = refused or write_grant(0, acquisition, description, lease_ms)
+    end
     return refused or {1, fence, now_us}
   end
   local grant = false
@@ -102,16 +106,23 @@ if not holder then
   end
 end
 
-local rank, length = false, 0
+local rank, length, joined = false, 0, false
 if ticket >= 0 then
-  ticket, refused = join_queue(0, member, ticket, now_us, alone)
+  ticket, refused, joined = join_queue(0, member, ticket, now_us, alone)
   if refused then
     return refused
   end
   rank, length = 0, 1
 end
 if not alone then
-  rank, length = redis.call('ZRANK', KEYS[3], member), redis.call('ZCARD', KEYS[3])
+  rank, length = redis.pcall('ZRANK', KEYS[3], member), redis.pcall('ZCARD', KEYS[3])
+  refused = refusal(rank) or refusal(length)
+  if refused then
+    if joined then
+      remove_waiters(0, {member})
+    end
+    return refused
+  end
 end
 if rank then
   return {2, rank + 1, length, ttl_ms, holder or '', holder_description, fence, ticket, now_us}

@@ -23,6 +23,7 @@
 --
 -- Guarantees  never touches another acquisition; frees the lock also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
+--             once the lock is free or the place given up, no refusal becomes an error;
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
 -- Cost        one round trip, O(log n).
@@ -64,7 +65,7 @@ if queued then
     return refused
   end
 end
-if mine == 1 or redis.call('EXISTS', KEYS[1]) == 0 then
+if mine == 1 or redis.pcall('EXISTS', KEYS[1]) == 0 then
   receivers, more = grant_or_notify(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
 end
 if mine == 1 then

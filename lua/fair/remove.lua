@@ -11,13 +11,15 @@
 --          waiter finds it, instead of queueing again
 --   {0}    it did not wait: nothing changed
 --
--- Guarantees  a lock that was granted meanwhile is not touched; only a server that takes writes
---             says that it did not wait.
+-- Guarantees  a lock that was granted meanwhile is not touched; once the waiter is out of the
+--             queue, no refusal becomes an error; only a server that takes writes says that it did
+--             not wait.
 -- Twice       a copy finds the note, and says that it was removed.
 -- Cost        one round trip, O(log n).
 -- include clock errors notify queue
 
 local member, prefix = ARGV[1], ARGV[2]
+local now_ms = math.floor(server_time_us() / 1000)
 
 local _, refused = queue_length(-2)
 if refused then
@@ -38,8 +40,9 @@ end
 -- few; one takes some hundred bytes.
 local acquisition, _, heartbeat_ms = parse_waiter(member)
 local note_ms = 2 * heartbeat_ms + 3600000
-redis.pcall('ZADD', KEYS[2], -math.floor(server_time_us() / 1000) - note_ms, member)
-if redis.call('PTTL', KEYS[2]) < note_ms then
+redis.pcall('ZADD', KEYS[2], -now_ms - note_ms, member)
+local left_ms = redis.pcall('PTTL', KEYS[2])
+if not refusal(left_ms) and left_ms < note_ms then
   redis.pcall('PEXPIRE', KEYS[2], note_ms)
 end
 notify_waiter(prefix, acquisition)

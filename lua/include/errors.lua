@@ -9,6 +9,11 @@ local function refusal(reply)
   return nil
 end
 
+-- The error to return for what the pcall of Lua caught: a table, or a text in Redis before 7.
+local function caught(raised)
+  return refusal(type(raised) == 'table' and raised or {err = raised})
+end
+
 -- Whether a pcall found a key of another type. Such a key is nobody's lock.
 local function is_other_type(reply)
   return type(reply) == 'table' and reply.err ~= nil and string.sub(reply.err, 1, 9) == 'WRONGTYPE'

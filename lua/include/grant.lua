@@ -1,22 +1,32 @@
 -- grant: a lock's grant to an acquisition, and the lease of it.
 -- include errors fence
 
--- Gives the free lock to an acquisition, and returns the refusal if there is one. The caller has
--- taken the fence before. If Redis refuses that, nothing has changed. A fence that grew without a
--- grant does no harm.
-local function write_grant(at, acquisition, description, lease_ms)
-  if description == '' then
-    redis.call('HSET', KEYS[at + 1], acquisition, '1')
-  else
-    redis.call('HSET', KEYS[at + 1], acquisition, '1', 'redlatch:about', description)
+-- Takes the lock from an acquisition that this call has given it to, because Redis refused what
+-- follows the grant. A user that may not expire a key may not delete it either, if the whole
+-- category was denied.
+local function undo_grant(at, acquisition)
+  if refusal(redis.pcall('DEL', KEYS[at + 1])) then
+    redis.pcall('HDEL', KEYS[at + 1], acquisition, 'redlatch:about')
   end
-  local refused = refusal(redis.pcall('PEXPIRE', KEYS[at + 1], lease_ms))
+end
+
+-- Gives the free lock to an acquisition, and returns the refusal if there is one. The caller has
+-- taken the fence before. If Redis refuses a command, nothing has changed: a lock without its
+-- expiry would stay for ever. A fence that grew without a grant does no harm.
+local function write_grant(at, acquisition, description, lease_ms)
+  local reply
+  if description == '' then
+    reply = redis.pcall('HSET', KEYS[at + 1], acquisition, '1')
+  else
+    reply = redis.pcall('HSET', KEYS[at + 1], acquisition, '1', 'redlatch:about', description)
+  end
+  local refused = refusal(reply)
   if refused then
-    -- A lock without its expiry would stay. A user that may not expire it may not delete
-    -- it either, where the whole category was denied.
-    if refusal(redis.pcall('DEL', KEYS[at + 1])) then
-      redis.pcall('HDEL', KEYS[at + 1], acquisition, 'redlatch:about')
-    end
+    return refused
+  end
+  refused = refusal(redis.pcall('PEXPIRE', KEYS[at + 1], lease_ms))
+  if refused then
+    undo_grant(at, acquisition)
   end
   return refused
 end

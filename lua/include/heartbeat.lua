@@ -9,16 +9,18 @@
 local function write_heartbeat(at, member, heartbeat_ms, now_ms, alone)
   local queue_ms, alive_ms, keep_ms = 0, 0, 60000 + 10 * heartbeat_ms
   if not alone then
-    queue_ms, alive_ms = redis.call('PTTL', KEYS[at + 3]), redis.call('PTTL', KEYS[at + 4])
+    queue_ms, alive_ms = redis.pcall('PTTL', KEYS[at + 3]), redis.pcall('PTTL', KEYS[at + 4])
   end
-  return refusal(redis.pcall('PEXPIRE', KEYS[at + 3], math.max(queue_ms, keep_ms)))
+  return refusal(queue_ms) or refusal(alive_ms)
+    or refusal(redis.pcall('PEXPIRE', KEYS[at + 3], math.max(queue_ms, keep_ms)))
     or refusal(redis.pcall('ZADD', KEYS[at + 4], now_ms + heartbeat_ms, member))
     or refusal(redis.pcall('PEXPIRE', KEYS[at + 4], math.max(alive_ms, keep_ms)))
 end
 
--- Puts a waiter into the queue, and returns its ticket, and the refusal if there is one. The
--- waiter goes behind all others, or to the place of an earlier ticket. A waiter that is in the
--- queue keeps its place. If alone is true, the queue is not there yet.
+-- Puts a waiter into the queue. Returns its ticket; the refusal if there is one, and then nothing
+-- has changed; and whether the waiter was not in the queue before. The waiter goes behind all
+-- others, or to the place of an earlier ticket. A waiter that is in the queue keeps its place. If
+-- alone is true, the queue is not there yet.
 local function join_queue(at, member, ticket, now_us, alone)
   local had = not alone and redis.call('ZSCORE', KEYS[at + 3], member)
   if had then
@@ -29,7 +31,11 @@ local function join_queue(at, member, ticket, now_us, alone)
   end
   local _, _, heartbeat_ms = parse_waiter(member)
   local refused = not had and refusal(redis.pcall('ZADD', KEYS[at + 3], ticket, member))
-  return ticket, refused or write_heartbeat(at, member, heartbeat_ms, math.floor(now_us / 1000), alone)
+  refused = refused or write_heartbeat(at, member, heartbeat_ms, math.floor(now_us / 1000), alone)
+  if refused and not had then
+    remove_waiters(at, {member})
+  end
+  return ticket, refused, not had
 end
 
 -- Renews the heartbeat of a waiter. It is the first of two rounds over the waiters of one call, so

@@ -6,7 +6,10 @@
 -- outlives each of its entries, whoever writes. Returns the refusal if there is one. Redis accepts
 -- both writes when it is out of memory. After them, Redis accepts the others too.
 local function keep_permits(at, keep_ms, entry_ms)
-  local left_ms = redis.call('PTTL', KEYS[at + 1])
+  local left_ms = redis.pcall('PTTL', KEYS[at + 1])
+  if refusal(left_ms) then
+    return refusal(left_ms)
+  end
   if keep_ms == 0 or left_ms == -1 then
     redis.pcall('PERSIST', KEYS[at + 2])
     return refusal(redis.pcall('PERSIST', KEYS[at + 1]))
@@ -16,55 +19,74 @@ local function keep_permits(at, keep_ms, entry_ms)
   return refusal(redis.pcall('PEXPIRE', KEYS[at + 1], left_ms))
 end
 
+-- The entries of a permit, and a list of their scores with them, as ZADD takes it, for a lease that
+-- ends at end_ms.
+local function permit_entries(acquisition, units, end_ms)
+  local left, weight, entries, ends = units, 1, {}, {}
+  for level = 0, 30 do
+    if left == 0 then
+      break
+    end
+    if left % 2 == 1 then
+      entries[#entries + 1] = string.format('%s#%d', acquisition, weight)
+      ends[2 * #entries - 1], ends[2 * #entries] = level * level_span + end_ms, entries[#entries]
+    end
+    left, weight = (left - left % 2) / 2, 2 * weight
+  end
+  return entries, ends
+end
+
 -- Removes the permit of an acquisition, ended or not: of that many units, or of all if units is
 -- nil. A caller of read_lowest passes the lowest entries. Returns how many units had not ended,
--- and the refusal if there is one.
-local function drop_permit(at, acquisition, units, now_ms, entries)
-  local left, weight, live = units or 2 ^ 31 - 1, 1, 0
+-- and the refusal if there is one. Then nothing has changed: it reads all entries before it writes.
+local function drop_permit(at, acquisition, units, now_ms, lowest)
+  local left, weight, found, live = units or 2 ^ 31 - 1, 1, {}, 0
   for level = 0, 30 do
     if left == 0 then
       break
     end
     if left % 2 == 1 then
       local entry = string.format('%s#%d', acquisition, weight)
-      local score = entries and entries[1] == entry and entries[2] or redis.call('ZSCORE', KEYS[at + 1], entry)
-      local refused = score and refusal(redis.pcall('ZREM', KEYS[at + 1], entry))
-      if refused then
-        return live, refused
-      end
+      local score = lowest and lowest[1] == entry and lowest[2] or redis.call('ZSCORE', KEYS[at + 1], entry)
+      found[#found + 1] = score and entry or nil
       if score and tonumber(score) > level * level_span + now_ms then
         live = live + weight
       end
     end
     left, weight = (left - left % 2) / 2, 2 * weight
   end
+  local refused = found[1] and refusal(redis.pcall('ZREM', KEYS[at + 1], unpack(found)))
+  if refused then
+    return 0, refused
+  end
   redis.pcall('HDEL', KEYS[at + 2], acquisition)
   return live
 end
 
--- Gives units to an acquisition for a lease, and returns the refusal if there is one. If Redis
--- refuses the first write, nothing has changed. The description is for people and decides nothing,
--- so its refusal does not count.
+-- Takes the units from an acquisition that this call has given them to, because Redis refused what
+-- follows the grant. If the user may not remove the entries, they get an end in 1970: Redis has
+-- just accepted such a write. An entry that has ended has no units, and a later call drops it.
+local function undo_permit(at, acquisition, units)
+  local entries, ends = permit_entries(acquisition, units, lowest_end)
+  if refusal(redis.pcall('ZREM', KEYS[at + 1], unpack(entries))) then
+    redis.pcall('ZADD', KEYS[at + 1], unpack(ends))
+  end
+  redis.pcall('HDEL', KEYS[at + 2], acquisition)
+end
+
+-- Gives units to an acquisition for a lease, and returns the refusal if there is one. Then nothing
+-- has changed. The description is for people and decides nothing, so its refusal does not count.
 local function write_permit(at, acquisition, units, description, now_us, lease_ms, keep_ms)
-  local left, weight, end_ms = units, 1, math.floor(now_us / 1000) + lease_ms
-  for level = 0, 30 do
-    if left == 0 then
-      break
-    end
-    if left % 2 == 1 then
-      local entry = string.format('%s#%d', acquisition, weight)
-      local refused = refusal(redis.pcall('ZADD', KEYS[at + 1], level * level_span + end_ms, entry))
-      if refused then
-        return refused
-      end
-    end
-    left, weight = (left - left % 2) / 2, 2 * weight
+  local _, ends = permit_entries(acquisition, units, math.floor(now_us / 1000) + lease_ms)
+  local refused = ends[1] and refusal(redis.pcall('ZADD', KEYS[at + 1], unpack(ends)))
+  if refused then
+    return refused
   end
   local requested = table.concat({string.format('%.0f %d ', now_us, units), description})
   redis.pcall('HSET', KEYS[at + 2], acquisition, requested)
-  local refused = keep_permits(at, keep_ms, lease_ms)
+  refused = keep_permits(at, keep_ms, lease_ms)
   if refused then
-    drop_permit(at, acquisition, units, 0)
+    undo_permit(at, acquisition, units)
   end
   return refused
 end

@@ -57,7 +57,7 @@ local function remove_waiters(at, members)
   if refused then
     return refused
   end
-  if redis.call('ZCARD', KEYS[at + 3]) == 0 then
+  if redis.pcall('ZCARD', KEYS[at + 3]) == 0 then
     members[#members + 1] = 'grace'
   end
   return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members)))

@@ -27,10 +27,16 @@ local function read_lowest(at)
   return limit, entries
 end
 
+-- Removes the limit that this call has made the limit, because Redis refused what follows.
+local function forget_limit(at)
+  redis.pcall('ZREM', KEYS[at + 1], 'limit', 'declared', 'resized')
+end
+
 -- The limit, and the refusal if there is one. The limit is the score of a reserved member, below
 -- all times. So are the declared limit, and minus the stamp of the last resize. If Redis knows no
 -- limit, the requested one becomes the limit, and descriptions that earlier permits left are
--- deleted. Returns nil if there is no requested limit either.
+-- deleted. Returns nil if there is no requested limit either. Also returns whether this call has
+-- made the requested limit the limit; if Redis refused that, it has not.
 local function read_limit(at, requested, keep_ms)
   local limit = redis.pcall('ZSCORE', KEYS[at + 1], 'limit')
   local refused = refusal(limit)
@@ -43,9 +49,11 @@ local function read_limit(at, requested, keep_ms)
     -- Not before: Redis without memory accepts what comes behind a DEL.
     if not refused then
       redis.pcall('DEL', KEYS[at + 2])
+    else
+      redis.pcall('ZREM', KEYS[at + 1], 'limit', 'declared')
     end
   end
-  return requested, refused
+  return requested, refused, requested and not refused
 end
 
 -- Removes entries of one level that have ended, and the descriptions of their holders. Returns how

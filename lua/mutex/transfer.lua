@@ -64,7 +64,14 @@ refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
 if not refused then
   fence, refused = take_fence(0, now_us, keep_ms)
 end
-refused = refused
-  or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
-  or refusal(redis.pcall('HDEL', KEYS[1], from))
+refused = refused or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
+if refused then
+  return refused
+end
+refused = refusal(redis.pcall('HDEL', KEYS[1], from))
+if refused and not refusal(redis.pcall('DEL', KEYS[1])) then
+  -- Else both would have the lock, and nobody could release it.
+  redis.pcall('HSET', KEYS[1], unpack(fields))
+  redis.pcall('PEXPIRE', KEYS[1], lease_ms)
+end
 return refused or {1, fence, now_us}

@@ -26,8 +26,9 @@
 --   {-4, limit, now_us}   wants more units than the limit: nothing changed
 --
 -- Guarantees  never more units than the limit; units go to waiters in the order of tickets,
---             and past them to nobody, also by the call of another; only a server that takes
---             writes says that the limit is another, or too low.
+--             and past them to nobody, also by the call of another; a refusal leaves no units,
+--             no place and no limit that were not there before; only a server that takes writes
+--             says that the limit is another, or too low.
 -- Twice       a copy finds its own permit or its own place; after both are gone it takes, or
 --             queues for, what nobody waits for, until its end has passed.
 -- Cost        one round trip, O(log n).
@@ -53,7 +54,7 @@ end
 -- The server makes each function anew in each call, so the other cases have theirs from here on.
 -- include errors grace heartbeat head serve
 
-local length, refused = 0
+local length, refused, made, joined = 0
 if not alone then
   length, refused = queue_length(0)
   if refused then
@@ -62,7 +63,7 @@ if not alone then
 end
 if not limit then
   entries = nil
-  limit, refused = read_limit(0, requested, keep_ms)
+  limit, refused, made = read_limit(0, requested, keep_ms)
   if refused then
     return refused
   end
@@ -83,48 +84,69 @@ if units > limit then
   return writes_refused(0) or {-4, limit, now_us}
 end
 
-local in_use, next_ms = count_units(0, now_ms, 200, entries)
-local free, more, head_ms = limit - in_use, false, false
-if length > 0 then
-  local grace_ms
-  grace_ms, more = grace_end(0, now_ms)
-  if ticket >= 0 then
-    ticket, refused = join_queue(0, member, ticket, now_us)
+-- Grants the units, or queues the waiter, and returns the answer.
+local function grant_or_queue()
+  local in_use, next_ms = count_units(0, now_ms, 200, entries)
+  local free, more, head_ms = limit - in_use, false, false
+  if length > 0 then
+    local grace_ms
+    grace_ms, more = grace_end(0, now_ms)
+    if ticket >= 0 then
+      ticket, refused, joined = join_queue(0, member, ticket, now_us)
+      if refused then
+        return refused
+      end
+    end
+    more = drop_expired(0, now_ms, grace_ms) or more
+    if not more then
+      local denied
+      free, more, head_ms, refused, denied = serve_queue(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
+      if denied == member then
+        return refused
+      end
+    end
+    if free < limit - in_use then
+      if extend_permit(0, acquisition, units, now_ms, lease_ms, keep_ms) then
+        return {1, now_us}
+      end
+      local _
+      _, next_ms = count_units(0, now_ms, 0)
+    end
+    next_ms = next_attempt_ms(next_ms, more, head_ms)
+    length = redis.call('ZCARD', KEYS[3])
+  end
+  if length == 0 and not more and units <= free then
+    refused = write_permit(0, acquisition, units, description, now_us, lease_ms, keep_ms)
+    return refused or {1, now_us}
+  end
+
+  if ticket < 0 then
+    return {0, length + 1, length, free, limit, next_ms, now_us}
+  end
+  if length == 0 then
+    ticket, refused, joined = join_queue(0, member, ticket, now_us, alone)
     if refused then
       return refused
     end
+    length = 1
   end
-  more = drop_expired(0, now_ms, grace_ms) or more
-  if not more then
-    free, more, head_ms, refused = serve_queue(0, free, now_us, grace_ms, limit, keep_ms, prefix, acquisition)
-  end
-  if free < limit - in_use then
-    if extend_permit(0, acquisition, units, now_ms, lease_ms, keep_ms) then
-      return {1, now_us}
-    end
-    local _
-    _, next_ms = count_units(0, now_ms, 0)
-  end
-  next_ms = next_attempt_ms(next_ms, more, head_ms)
-  length = redis.call('ZCARD', KEYS[3])
-end
-if length == 0 and not more and units <= free then
-  refused = write_permit(0, acquisition, units, description, now_us, lease_ms, keep_ms)
-  return refused or {1, now_us}
-end
-
-if ticket < 0 then
-  return {0, length + 1, length, free, limit, next_ms, now_us}
-end
-if length == 0 then
-  ticket, refused = join_queue(0, member, ticket, now_us, alone)
-  if refused then
+  local rank = alone and 0 or redis.call('ZRANK', KEYS[3], member)
+  if not rank then
     return refused
   end
-  length = 1
+  return {2, rank + 1, length, free, limit, next_ms, ticket, now_us}
 end
-local rank = alone and 0 or redis.call('ZRANK', KEYS[3], member)
-if not rank then
+
+-- If Redis refuses a command of that, the call takes back what it has written for its own waiter.
+local done, reply = pcall(grant_or_queue)
+refused = done and refusal(reply) or not done and caught(reply)
+if refused then
+  if joined then
+    remove_waiters(0, {member})
+  end
+  if made and alone then
+    forget_limit(0)
+  end
   return refused
 end
-return {2, rank + 1, length, free, limit, next_ms, ticket, now_us}
+return reply

@@ -62,8 +62,8 @@ local function note(at, member, requested)
   return known.refused and {-1}
 end
 
--- Drops what has expired, and serves the queue. Length and ranks of before hold, unless
--- somebody left the queue by that, which takes from the budget where any is left.
+-- Drops what has expired, and serves the queue; no refusal after that is an error. Length and ranks
+-- of before hold, unless somebody left the queue, which takes from the budget where any is left.
 local function serve(at)
   local known = semaphores[KEYS[at + 1]]
   local limit, grace_ms, left = known.limit, known.grace_ms, budget.left
@@ -71,11 +71,12 @@ local function serve(at)
   local free, head_ms = limit - in_use, nil
   local more = drop_expired(at, now_ms, grace_ms) or known.more
   if not more then
-    free, more, head_ms, known.refused = serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, '')
+    free, more, head_ms, known.refused, known.denied =
+      serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, '')
   end
   if free < limit - in_use then
-    local _
-    _, next_ms = count_units(at, now_ms, 0)
+    local done, _, counted_ms = pcall(count_units, at, now_ms, 0)
+    next_ms = done and counted_ms or next_ms
   end
   known.served, known.free, known.next_ms = true, free, next_attempt_ms(next_ms, more, head_ms)
   known.changed = budget.left < left or left < 1
@@ -91,7 +92,7 @@ local function place(at, member)
   if known.changed then
     rank, length = redis.call('ZRANK', KEYS[at + 3], member), redis.call('ZCARD', KEYS[at + 3])
   end
-  if not rank then
+  if not rank or known.denied == member then
     return known.refused and {-1} or {0}
   end
   if units > known.limit then

@@ -14,8 +14,9 @@
 --   {0, units, more}    it had none; for both, more is 1 when there is more for the next than one
 --                       call does: call again
 --
--- Guarantees  the victim's next renewal finds its permit gone; no other is touched; only a server
---             that takes writes says that it had none.
+-- Guarantees  the victim's next renewal finds its permit gone; no other is touched; once the units
+--             are free, no refusal becomes an error; only a server that takes writes says that it
+--             had none.
 -- Twice       a copy finds nothing.
 -- Cost        one round trip, O(log n).
 -- include clock errors queue units permits serve

@@ -17,6 +17,7 @@
 --
 -- Guarantees  never touches another acquisition; frees the units also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
+--             once the units are free or the place given up, no refusal becomes an error;
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; what is free it hands on, as any call does.
 -- Cost        one round trip, O(log n).

@@ -19,8 +19,9 @@
 --   {-2, now_us}                 arrived after its end: nothing changed
 --
 -- Guarantees  no permit is taken away; new ones only within the new limit; a resize never
---             undoes one with a later stamp; only a server that takes writes says that there
---             is a later one.
+--             undoes one with a later stamp; a refusal leaves the limit as it was; once the limit
+--             is set, no refusal becomes an error; only a server that takes writes says that
+--             there is a later one.
 -- Twice       a copy sets the same limit again and serves waiters. After a resize with a
 --             later stamp it changes nothing. Where the key is gone, it sets the limit until
 --             its end has passed.
@@ -43,14 +44,19 @@ if before then
     return writes_refused(0) or {0, last, now_us}
   end
 end
+local made = false
 if not refused and not before then
   before = 0
-  limit, refused = read_limit(0, limit, keep_ms)
+  limit, refused, made = read_limit(0, limit, keep_ms)
 end
-refused = refused or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', requested, 'declared',
+-- The limit comes last: what is refused before it has changed nothing.
+refused = refused or keep_permits(0, keep_ms, 0)
+  or refusal(redis.pcall('ZADD', KEYS[1], limit, 'limit', requested, 'declared',
     string.format('%.0f', -stamp_us), 'resized'))
-  or keep_permits(0, keep_ms, 0)
 if refused then
+  if made then
+    forget_limit(0)
+  end
   return refused
 end
 local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
