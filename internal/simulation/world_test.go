@@ -125,7 +125,9 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 		o.PoolSize, o.PipelinePoolSize = 200+2*plan.hoard, 2 // see redistest.Virtual.Client
 		o.ReadBufferSize, o.WriteBufferSize = 1024, 1024
 		o.DisableIdentity = true
-		o.ContextTimeoutEnabled = plan.direct
+		// A client that obeys deadlines receives no late answers, so its link must not be slow:
+		// see docs/guarantees.md.
+		o.ContextTimeoutEnabled = plan.direct && 4*plan.delay <= min(plan.lease, plan.heartbeat)
 		o.DialerRetries = 1 // go-redis sleeps between retries under the mutex of its PubSub
 	})
 	m := &machine{plan: plan, number: len(w.machines), link: link, rdb: rdb}
