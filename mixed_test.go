@@ -96,22 +96,60 @@ func TestPlainLockersDoNotGetAheadOfAFairQueue(t *testing.T) {
 	}
 }
 
-// In each way in which a plain mutex becomes free, the first waiter of the queue gets the lock
-// immediately.
+// In each way in which a plain mutex becomes free, the first waiter of the queue gets the lock as
+// soon as a client learns that the lock is free, or may be.
 func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 	t.Parallel()
+	// onFirst calls act when the first reply to a script has come. The caller gets its error.
+	onFirst := func(a *actor, script string, act func() error) {
+		first := true
+		a.rdb.AddHook(&doubtful{script: script, say: func() error {
+			if !first {
+				return nil
+			}
+			first = false
+			return act()
+		}})
+	}
+	lose := func() error { return io.ErrUnexpectedEOF }
 	ways := map[string]func(s *stage, a *actor, h *lock.Hold){
 		"unlock": func(s *stage, _ *actor, h *lock.Hold) { s.unlock(h) },
 		"unlock whose reply is lost": func(s *stage, a *actor, h *lock.Hold) {
-			lost := 0
-			a.rdb.AddHook(&doubtful{script: "mutex/release", say: func() error {
-				if lost++; lost == 1 {
-					return io.ErrUnexpectedEOF
-				}
-				return nil
-			}})
+			onFirst(a, "mutex/release", lose)
 			s.unlock(h)
-			require.Equal(s, 2, lost)
+		},
+		"unlock whose reply is lost, and whose context ends before the retry": func(s *stage, a *actor, h *lock.Hold) {
+			ctx, cancel := context.WithCancel(s.Context())
+			onFirst(a, "mutex/release", func() error { cancel(); return lose() })
+			require.ErrorIs(s, h.Unlock(ctx), redlatch.ErrIndeterminate)
+		},
+		"unlock whose reply comes after the end of its context": func(s *stage, a *actor, h *lock.Hold) {
+			onFirst(a, "mutex/release", func() error { time.Sleep(300 * time.Millisecond); return nil })
+			ctx, cancel := context.WithTimeout(s.Context(), 200*time.Millisecond)
+			defer cancel()
+			require.ErrorIs(s, h.Unlock(ctx), redlatch.ErrIndeterminate)
+		},
+		"unlock whose reply comes when its context ends": func(s *stage, a *actor, h *lock.Hold) {
+			ctx, cancel := context.WithCancel(s.Context())
+			onFirst(a, "mutex/release", func() error { cancel(); return nil })
+			if err := h.Unlock(ctx); err != nil {
+				require.ErrorIs(s, err, redlatch.ErrIndeterminate)
+			}
+		},
+		"close whose reply is lost": func(s *stage, a *actor, _ *lock.Hold) {
+			onFirst(a, "mutex/release", lose)
+			require.NoError(s, a.Close(s.Context()))
+		},
+		"force release whose reply is lost": func(s *stage, a *actor, h *lock.Hold) {
+			onFirst(a, "mutex/force_release", lose)
+			_, err := a.Mutex("door").ForceRelease(s.Context(), h.ID())
+			require.ErrorIs(s, err, redlatch.ErrIndeterminate)
+		},
+		"force release whose reply is lost, and whose context ends before the retry": func(s *stage, a *actor, h *lock.Hold) {
+			ctx, cancel := context.WithCancel(s.Context())
+			onFirst(a, "mutex/force_release", func() error { cancel(); return lose() })
+			_, err := a.Mutex("door").ForceRelease(ctx, h.ID())
+			require.ErrorIs(s, err, redlatch.ErrIndeterminate)
 		},
 		"close": func(s *stage, a *actor, _ *lock.Hold) { a.end() },
 		"force release": func(s *stage, _ *actor, h *lock.Hold) {
@@ -139,14 +177,15 @@ func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
 				a, b := s.actor(), s.actor()
+				a.byWorkers()
 				h := a.lock("door")
 				w := b.beginFair(b.ctx, "door")
 				s.queued("door", 1)
 				synctest.Wait() // its first heartbeat has found the lock taken
-				freed := time.Now()
 				free(s, a, h)
+				learned := time.Now() // that it is free, or may be
 				next := w.got()
-				require.LessOrEqual(t, w.at.Sub(freed), 10*time.Millisecond, "a retry, and no heartbeat")
+				require.LessOrEqual(t, w.at.Sub(learned), 10*time.Millisecond, "a retry, and no heartbeat")
 				s.unlock(next)
 				_ = h.Unlock(s.Context()) // closed, lost, or unlocked
 				s.nothingRemains()

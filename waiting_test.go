@@ -491,6 +491,18 @@ func (a *actor) die() {
 	a.net.cut(func(*wire) bool { return true })
 }
 
+// byWorkers makes the client of the actor anew, on a go-redis client in a wrapper. Workers then send
+// all its commands, so that a hook sees each of them, and a caller can leave while a hook waits.
+func (a *actor) byWorkers() {
+	a.s.Helper()
+	a.end()
+	var err error
+	a.Client, err = redlatch.New(embedding{a.rdb}, redlatch.WithLease(faraway), redlatch.WithPollInterval(faraway), redlatch.WithLogger(slog.New(a.log)))
+	require.NoError(a.s, err)
+	a.s.Cleanup(a.end)
+	a.warmUp()
+}
+
 func (a *actor) lock(name string) *lock.Hold {
 	a.s.Helper()
 	return a.begin(a.ctx, name).got()

@@ -134,6 +134,23 @@ func TestARefusedGrantToTheQueueIsNotSentAgain(t *testing.T) {
 	})
 }
 
+// The answer to a release may arrive when the context of its Unlock ends. The background then serves
+// the queue, and Unlock does not wait for it.
+func TestTheQueueIsServedAfterTheEndOfAContext(t *testing.T) {
+	asking(t, func(v *redistest.Virtual, c, _ *client) {
+		w := c.request(settings.Default)
+		ended, end := context.WithCancel(context.Background())
+		end()
+		lost := v.Inject(redistest.Rule{Match: runs("fair/leave"), Times: 1, Action: redistest.CutReply()})
+		began := time.Now()
+		w.GrantQueued(ended, "unlock")
+		require.Zero(t, time.Since(began))
+		synctest.Wait()
+		require.Equal(t, 1, lost.Bites())
+		w.Close()
+	})
+}
+
 func TestAForcedReleaseThatIsRefusedNamesNobody(t *testing.T) {
 	asking(t, func(v *redistest.Virtual, c, other *client) {
 		w, id, err := c.acquire(1)

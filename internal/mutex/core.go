@@ -147,8 +147,13 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 		answer, err := RunOperation(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
 		})
-		if err == nil && (answer.Value.More || answer.Value.HasWaiters) {
-			grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.operation("force release"))
+		call, heartbeat := n.operation("force release"), n.Settings.Heartbeat
+		lostReply := answer.InFlight.Any() && answer.Value.Status == lua.NotHeld // it may have said that there are waiters
+		switch {
+		case err != nil && answer.InFlight.Any():
+			grantQueued(ctx, n.Registry.Session, n.Keys, call, heartbeat, answer.InFlight)
+		case err == nil && (answer.Value.More || answer.Value.HasWaiters || lostReply):
+			grantQueued(ctx, n.Registry.Session, n.Keys, call, heartbeat, session.InFlight{})
 		}
 		return answer, err
 	}

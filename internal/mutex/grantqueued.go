@@ -2,9 +2,12 @@ package mutex
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -14,30 +17,49 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 }
 
 // GrantQueued gives a free lock to the first waiter in the queue of the fair mutex of the name, so
-// that a plain mutex does not get ahead of it. It sends the command with which a fair waiter
-// leaves, for an acquisition that does not exist. If that fails, the next heartbeat of a waiter
-// does the same.
+// that a plain mutex does not get ahead of it. It returns when Redis has answered, or when ctx
+// ends. In the second case the background goes on, because the caller has freed the lock, and the
+// waiter must not wait for its next heartbeat.
 func (w *Request) GrantQueued(ctx context.Context, op string) {
-	ctx, cancel := context.WithTimeout(ctx, w.Session.AttemptTime(w.Settings.AttemptTimeout()))
-	defer cancel()
-	grantFirstWaiter(ctx, w.Session, w.Keys, w.NewOperation(op, false))
+	grantQueued(ctx, w.Session, w.Keys, w.NewOperation(op, false), w.Settings.Heartbeat, session.InFlight{})
 }
 
 // ServeQueue gives the lock, if it is free, to the first waiter in the queue of the fair mutex, after
-// an operator removed a waiter. If that fails, the next heartbeat of a waiter does the same.
+// an operator removed a waiter.
 func (n *Core) ServeQueue(ctx context.Context) {
-	grantFirstWaiter(ctx, n.Registry.Session, n.Keys, n.operation("remove a waiter"))
+	grantQueued(ctx, n.Registry.Session, n.Keys, n.operation("remove a waiter"), n.Settings.Heartbeat, session.InFlight{})
 }
 
-func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Operation) {
+// grantQueued is GrantQueued. If inFlight has attempts that may still free the lock, the background
+// gives the lock to the first waiter, and looks again after them. It goes on until Redis answers,
+// but no longer than a heartbeat: the next heartbeat of a waiter does the same.
+func grantQueued(ctx context.Context, s *session.Session, k key.Mutex, call session.Operation, heartbeat time.Duration, inFlight session.InFlight) {
+	grant := func(ctx context.Context) error {
+		ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(s.AttemptTime(call.AttemptTimeout)), "the waiters will ask")
+		defer cancel()
+		return grantFirstWaiter(ctx, s, k, call)
+	}
+	if inFlight.Any() || grant(ctx) != nil && ctx.Err() != nil {
+		s.CleanUp(inFlight, heartbeat, grant)
+	}
+}
+
+// grantFirstWaiter sends the command with which a fair waiter leaves, for an acquisition that does
+// not exist. It returns nil if Redis answered, also if Redis refused the command.
+func grantFirstWaiter(ctx context.Context, s *session.Session, k key.Mutex, call session.Operation) error {
 	nobody := lua.Waiter{Acquisition: s.NewAcquisitionID(), Units: 1}
-	for more := true; more; {
+	for {
 		answer, err := session.Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
 			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
 				Keys: FairKeys(k), Waiter: nobody, Channel: k.Channel,
 				FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
-		more = err == nil && answer.Value.More
+		switch {
+		case errors.Is(err, lockerr.ErrRefused):
+			return nil
+		case err != nil || !answer.Value.More:
+			return err
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -31,7 +32,8 @@ type Request struct {
 	Owner    *owner.Owner
 	CallSite acquisition.CallSite
 
-	maybeApplied bool // a request under an id that was given up may have taken effect
+	maybeApplied bool        // a request under an id that was given up may have taken effect
+	maybeFreed   atomic.Bool // a release without an answer may have freed the lock
 }
 
 // NewRequest checks everything that can be checked before Redis is asked. It counts the request as
@@ -147,6 +149,10 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 // Release sends Redis the number of holds that are left. With none left, it frees the lock. If
 // somebody is in the queue of the fair mutex, the first waiter then gets the lock. The command is
 // retried even if Redis refuses it, because a permission may come back before the lease ends.
+//
+// The answer that there are waiters may get lost with the reply to the command that freed the lock.
+// Release, or a later Release of this request, then learns only that the lock is gone. It serves
+// the queue in this case too.
 func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
 	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
@@ -156,9 +162,13 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
 			})
 		})
-	// A reply that was lost may have said that there are waiters.
-	lostReply := err == nil && answer.Value.Status == lua.Gone && answer.InFlight.Any()
-	if answer.Value.HasWaiters || lostReply {
+	if left > 0 {
+		return answer, err
+	}
+	if answer.InFlight.Any() {
+		w.maybeFreed.Store(true)
+	}
+	if answer.Value.HasWaiters || err == nil && answer.Value.Status == lua.Gone && w.maybeFreed.Load() {
 		w.GrantQueued(ctx, "unlock")
 	}
 	return answer, err
