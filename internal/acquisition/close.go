@@ -88,7 +88,7 @@ func releaseAll(ctx context.Context, all []*closeRelease, until func(*Acquisitio
 	for _, c := range all {
 		g.Go(func() error {
 			end := until(c.a)
-			if c.err != nil && !time.Now().Before(end) {
+			if c.err != nil && (ctx.Err() != nil || !time.Now().Before(end)) {
 				return nil // its time is over, and its error is known
 			}
 			ctx, cancel := session.WithDeadlineReason(ctx, end, trustEnded)
@@ -133,7 +133,7 @@ func (a *Acquisition) closeHolds() bool {
 // nothing.
 func (a *Acquisition) releaseForClose(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return &lockerr.OpError{Op: a.ReleaseOp, Name: a.Name, Err: session.Cause(ctx)}
+		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: a.ReleaseOp, Name: a.Name, Err: session.Cause(ctx)}
 	}
 	a.stopRenewal(ctx)
 	if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {

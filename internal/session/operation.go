@@ -65,15 +65,20 @@ type Answer[T any] struct {
 // The error is a *lockerr.OpError. Its kind is ErrUnavailable if no attempt can have taken effect,
 // and ErrIndeterminate if one may have. It is ErrRefused if Redis refused the command, and
 // ErrClosed if the client or the go-redis client closed. The error also matches the end of ctx, and
-// ErrWindowExpired if the window is over. If ctx had ended before Do, the error has no kind, and
-// contains only the end of ctx.
+// ErrWindowExpired if the window is over. If ctx had ended before Do, the error contains only the
+// end of ctx. For a release, which does not stop when the client closes, its kind is ErrUnavailable.
+// Otherwise it has no kind.
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	if c.StopOnClose && s.IsClosing() {
 		return out, c.opError(ctx, s, lockerr.ErrClosed, nil)
 	}
 	if ctx.Err() != nil && !c.MaybeApplied {
-		return out, c.opError(ctx, s, nil, nil)
+		var kind error
+		if !c.StopOnClose {
+			kind = lockerr.ErrUnavailable
+		}
+		return out, c.opError(ctx, s, kind, nil)
 	}
 	var failed failure
 	var first time.Time // when the first attempt that may have run was sent

@@ -472,3 +472,19 @@ func isSent(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 	_, err := lua.Inspect(ctx, rdb, "x", "y")
 	return 1, err
 }
+
+// A release whose context had ended was not sent, and its error must have a kind. A request of a
+// Lock says only that its context had ended.
+func TestAReleaseThatIsNotSentSaysUnavailable(t *testing.T) {
+	s := New(Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for kind, stop := range map[error]bool{lockerr.ErrUnavailable: false, error(nil): true} {
+		_, err := Do(ctx, s, Operation{Op: "unlock", Name: "x", AttemptTimeout: time.Second, StopOnClose: stop},
+			func(context.Context, lua.Redis, lua.Time) (int, error) { panic("sent") })
+		var failed *lockerr.OpError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, kind, failed.Kind)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}

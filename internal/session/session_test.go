@@ -442,7 +442,7 @@ func TestACallOfAnEndedContextSendsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second},
+		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, StopOnClose: true},
 			func(context.Context, lua.Redis, lua.Time) (int, error) { require.Fail(t, "sent"); return 0, nil })
 		var failed *lockerr.OpError
 		require.ErrorAs(t, err, &failed)
