@@ -38,7 +38,7 @@ func (w *request) Spec(id string) queue.Spec[lua.Heartbeat] {
 // waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
 // to show within a heartbeat that it is alive, after the server stood still.
 func (w *request) waitOperation() session.Operation {
-	call := w.NewOperation("lock", false)
+	call := w.NewWaitOperation()
 	call.MaxBackoff = w.Settings.Heartbeat / 3
 	call.Adaptive = &w.timeout
 	return call

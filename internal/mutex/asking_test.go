@@ -56,7 +56,7 @@ func TestAHolderOfAnotherClientEndsTheDoubt(t *testing.T) {
 		first, id, err := c.acquire(1)
 		require.NoError(t, err)
 		w := c.request(settings.Default)
-		doubt := func() bool { return w.NewOperation("lock", false).MaybeApplied }
+		doubt := func() bool { return w.NewWaitOperation().MaybeApplied }
 		ask := func(holds int) {
 			_, err := w.Acquire(context.Background(), w.NewAcquisitionID(), holds, nil)
 			require.NoError(t, err)

@@ -32,7 +32,7 @@ type Request struct {
 	Owner    *owner.Owner
 	CallSite acquisition.CallSite
 
-	maybeApplied bool        // a request under an id that was given up may have taken effect
+	maybeApplied bool        // a request under an id that was given up may have taken effect; only the goroutine that waits uses it
 	maybeFreed   atomic.Bool // a release without an answer may have freed the lock
 }
 
@@ -99,14 +99,21 @@ func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, e
 // NewAcquisitionID returns an id for a fresh grant.
 func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID() }
 
-// NewOperation returns how to send a command; see session.Operation. Releases in the background
-// call it too, beside the Lock that waits. Only commands of that Lock read unsure.
+// NewOperation returns how to send a command; see session.Operation. Other goroutines call it too,
+// beside the Lock that waits: those that release in the background, and one that hands the lock on.
 func (w *Request) NewOperation(op string, insist bool) session.Operation {
-	locks := op == "lock"
 	return session.Operation{
 		Op: op, Name: w.Keys.Lock, AttemptTimeout: w.Settings.AttemptTimeout(),
-		StopOnClose: locks, RetryRefused: insist, OnAttempt: w.State.SetLastFailure, MaybeApplied: locks && w.maybeApplied,
+		StopOnClose: op == "lock", RetryRefused: insist, OnAttempt: w.State.SetLastFailure,
 	}
+}
+
+// NewWaitOperation returns how to send a request for a fresh grant. Only the goroutine that waits
+// may call it.
+func (w *Request) NewWaitOperation() session.Operation {
+	call := w.NewOperation("lock", false)
+	call.MaybeApplied = w.maybeApplied
+	return call
 }
 
 // NoteExpired reports whether a request ended because its id must be given up. If so, it sets
@@ -126,6 +133,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 	}
 	call := w.NewOperation("lock", false)
 	if holds == 1 { // only the first hold is a fresh grant
+		call = w.NewWaitOperation()
 		call.Window = w.Settings.Window()
 	}
 	answer, err := session.Do(ctx, s, call,
@@ -194,10 +202,10 @@ func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, re
 	})
 }
 
-// StartAcquisition makes the acquisition of a grant, and returns its first hold.
+// StartAcquisition makes the acquisition of a grant, and returns its first hold. After a local
+// handoff, another goroutine than that of the waiter calls it.
 func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
 	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
-	w.maybeApplied = false             // what an earlier id got says nothing of this grant's commands
 	return acquisition.Start(w.Session, k, acquisition.Grant{
 		Name: w.Keys.Lock, ReleaseOp: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
 		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,

@@ -243,10 +243,10 @@ func TestAnEarlierRequestIsTheAffairOfTheLock(t *testing.T) {
 		w := c.request(settings.Default)
 		require.False(t, w.NoteExpired(nil))
 		require.False(t, w.NoteExpired(io.EOF))
-		require.False(t, w.NewOperation("lock", false).MaybeApplied)
+		require.False(t, w.NewWaitOperation().MaybeApplied)
 		require.True(t, w.NoteExpired(&lockerr.OpError{Err: session.ErrWindowExpired}))
 		require.False(t, w.NoteExpired(nil))
-		lock, unlock := w.NewOperation("lock", false), w.NewOperation("unlock", true)
+		lock, unlock := w.NewWaitOperation(), w.NewOperation("unlock", true)
 		require.True(t, lock.MaybeApplied && lock.StopOnClose && !lock.RetryRefused)
 		require.True(t, !unlock.MaybeApplied && !unlock.StopOnClose && unlock.RetryRefused)
 		h := c.grant(w)
@@ -330,4 +330,25 @@ func TestAnErrorIsNoAnswer(t *testing.T) {
 	require.Equal(t, acquisition.ErrGone, asErrGone(lua.Gone, nil))
 	require.Equal(t, failed, asErrGone(lua.Gone, failed))
 	require.NoError(t, asErrGone(lua.Granted, nil))
+}
+
+// A waiter may give up while another goroutine of its client starts an acquisition for it. The two
+// share no field that one of them changes: with -race, this test fails if they do.
+func TestAWaiterMayGiveUpDuringALocalHandoff(t *testing.T) {
+	inBubble(t, func(c *client) {
+		w := c.request(settings.Default)
+		require.True(t, w.NoteExpired(session.ErrWindowExpired))
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		started := make(chan *acquisition.Hold)
+		go func() {
+			started <- w.StartAcquisition(quiet{}, w.NewAcquisitionID(), 1, time.Now(), session.InFlight{})
+		}()
+		require.Error(t, w.WaitError(ctx, ctx.Err(), lockerr.NotAcquiredError{}))
+		h := <-started
+		require.True(t, w.NewWaitOperation().MaybeApplied, "it belongs to the wait")
+		require.NoError(t, h.A.Close(context.Background()))
+		w.RemoveAcquisition(h.A)
+		w.Close()
+	})
 }
