@@ -20,6 +20,11 @@ import (
 //
 // If ctx already re-enters locks, the returned context does not. So work that must not share the
 // locks of its starter also begins with WithOwner.
+//
+// WithOwner panics if ctx is nil.
 func WithOwner(ctx context.Context) context.Context {
+	if ctx == nil {
+		panic("redlatch: WithOwner: the context must not be nil")
+	}
 	return owner.NewContext(ctx, owner.New())
 }

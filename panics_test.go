@@ -39,6 +39,12 @@ func TestAMissingContextIsRefused(t *testing.T) {
 	})
 }
 
+// WithOwner returns no error, so it panics, and says what is wrong.
+func TestWithOwnerSaysThatItsContextIsMissing(t *testing.T) {
+	var missing context.Context
+	require.PanicsWithValue(t, "redlatch: WithOwner: the context must not be nil", func() { redlatch.WithOwner(missing) })
+}
+
 // hostile is a context with one method that does not return.
 type hostile struct {
 	context.Context
