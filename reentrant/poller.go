@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/wake"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -70,7 +71,8 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 // awaitSubscribed waits until the subscription is in place, or is known not to be for now. In the
 // second case the waiter has to poll.
 func (p *poller) awaitSubscribed(ctx context.Context, refused lua.AcquireReply) error {
-	bounded, cancel := context.WithTimeout(ctx, p.sleepTime(refused.Remaining))
+	end := time.Now().Add(p.sleepTime(refused.Remaining))
+	bounded, cancel := session.WithDeadlineReason(ctx, end, "it is time to ask")
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
 	if ctx.Err() != nil || p.request.Session.IsClosing() {

@@ -11,7 +11,7 @@ import (
 // errors contain why and do not match context.DeadlineExceeded, because the caller set no such
 // deadline.
 func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context.Context, context.CancelFunc) {
-	b := &bounded{Context: ctx, end: end, why: why}
+	b := &bounded{Context: withoutEndlessDeadline(ctx), end: end, why: why}
 	return b, b.release
 }
 
@@ -23,7 +23,7 @@ func WithDeadlineReason(ctx context.Context, end time.Time, why string) (context
 // Nobody can know whether the caller would have cancelled ctx later.
 func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (context.Context, context.CancelFunc) {
 	if ctx.Done() == nil {
-		return ctx, func() {}
+		return withoutEndlessDeadline(ctx), func() {}
 	}
 	b := &bounded{Context: ctx, isOwn: isOwn}
 	return b, b.release
@@ -31,8 +31,22 @@ func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (contex
 
 // WithDeadlineReasonWithoutOwnCancel does both.
 func WithDeadlineReasonWithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool, end time.Time, why string) (context.Context, context.CancelFunc) {
-	b := &bounded{Context: ctx, isOwn: isOwn, end: end, why: why}
+	b := &bounded{Context: withoutEndlessDeadline(ctx), isOwn: isOwn, end: end, why: why}
 	return b, b.release
+}
+
+// withoutEndlessDeadline returns ctx, or ctx without its deadline if ctx has one and never ends. A
+// program may make such a context by hand, to go on after the end of a request. The packages
+// context and go-redis believe the deadline: a context below it would never end, or each command
+// would fail.
+func withoutEndlessDeadline(ctx context.Context) context.Context {
+	if _, ours := ctx.(*bounded); ours { // it has no such deadline
+		return ctx
+	}
+	if _, ok := ctx.Deadline(); ok && ctx.Done() == nil {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
 }
 
 // bounded is a context that ends at a time that redlatch sets, or with its parent, if that does not

@@ -197,3 +197,62 @@ func TestACauseOfAnotherCallIsShownOnly(t *testing.T) {
 type numbered int
 
 func (numbered) Error() string { return "an error with a number" }
+
+// endless is a context by hand, as some programs detach theirs: it never ends, and has the deadline
+// of its parent.
+type endless struct{ context.Context }
+
+func (endless) Done() <-chan struct{} { return nil }
+func (endless) Err() error            { return nil }
+
+// The deadline of a context that never ends is no reason not to end a call.
+func TestTheDeadlineOfAnEndlessContextDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		const limit = 3 * time.Second
+		isOwn := func(error) bool { return false }
+		for _, bound := range []func(ctx context.Context) (context.Context, context.CancelFunc){
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return WithDeadlineReason(ctx, time.Now().Add(limit), "over")
+			},
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return WithDeadlineReasonWithoutOwnCancel(ctx, isOwn, time.Now().Add(limit), "over")
+			},
+			func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, stop := WithoutOwnCancel(ctx, isOwn)
+				ctx, cancel := context.WithTimeoutCause(ctx, limit, ownDeadline{why: "over"})
+				return ctx, func() { cancel(); stop() }
+			},
+		} {
+			began := time.Now()
+			ctx, cancel := bound(endless{parent})
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.Equal(t, limit, time.Until(deadline))
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Hour):
+			}
+			require.Equal(t, limit, time.Since(began))
+			require.EqualError(t, Cause(ctx), "over")
+			cancel()
+		}
+	})
+}
+
+// A command must not get that deadline either: go-redis would give up each attempt.
+func TestAnOperationIgnoresTheDeadlineOfAnEndlessContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		time.Sleep(time.Minute)
+		_, err := Do(endless{parent}, New(Config{}), Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second},
+			func(ctx context.Context, _ lua.Redis, _ lua.Time) (int, error) {
+				_, ok := ctx.Deadline()
+				require.False(t, ok)
+				return 0, nil
+			})
+		require.NoError(t, err)
+	})
+}

@@ -70,6 +70,7 @@ type Answer[T any] struct {
 // Otherwise it has no kind.
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
+	ctx = withoutEndlessDeadline(ctx)
 	if c.StopOnClose && s.IsClosing() {
 		return out, c.opError(ctx, s, lockerr.ErrClosed, nil)
 	}
