@@ -19,7 +19,7 @@ import (
 type Operation struct {
 	Op, Name       string        // for errors: "lock", "orders:42"
 	AttemptTimeout time.Duration // how long an attempt usually may go unanswered, see timeoutFor
-	StopOnClose    bool          // Do gives up when the client closes
+	StopOnClose    bool          // Do gives up when the client begins to close, and else when closing gives up
 	RetryRefused   bool          // retry even if Redis refuses, as releases do
 	OnAttempt      func(error)   // gets each attempt's error or nil, while ctx lives; may be nil
 	MaxBackoff     time.Duration // the longest pause, up to half a second; 0: half a second
@@ -52,8 +52,9 @@ type Answer[T any] struct {
 }
 
 // Do calls send until Redis answers an attempt. It gives up if ctx ends, if the window is over, or
-// if the client closes and c has StopOnClose. It also gives up if Redis answers with an error that
-// another attempt does not cure, or if the go-redis client was closed.
+// if the client closes; see StopOnClose. It also gives up if Redis answers with an error that
+// another attempt does not cure, or if the go-redis client was closed. Closing waits for an
+// operation without StopOnClose, and ends it when it cannot wait any longer.
 //
 // Do returns as soon as ctx ends, even if no answer came. An attempt without an answer stays in
 // flight, and Do sends another one. So a script must tolerate that it runs twice. voidAfter is the
@@ -71,7 +72,11 @@ type Answer[T any] struct {
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	ctx = withoutEndlessDeadline(ctx)
-	if c.StopOnClose && s.IsClosing() {
+	if !c.StopOnClose {
+		s.tasks.add()
+		defer s.tasks.done()
+	}
+	if s.mustStop(c) {
 		return out, c.opError(ctx, s, lockerr.ErrClosed, nil)
 	}
 	if ctx.Err() != nil && !c.MaybeApplied {
@@ -271,11 +276,7 @@ type unansweredAttempt struct {
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
 func (s *Session) attempt(c Operation, limit time.Duration) *sender.Attempt {
-	var stop <-chan struct{}
-	if c.StopOnClose {
-		stop = s.tasks.context().Done()
-	}
-	return s.sender.Attempt(limit, stop)
+	return s.sender.Attempt(limit, s.tasks.context().Done())
 }
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
@@ -298,13 +299,18 @@ func runAttempt[T any](ctx context.Context, s *Session, a *sender.Attempt, voidA
 	return v, how, err
 }
 
-// closeSignal returns a channel that is closed when the client begins to close. The channel is nil
-// if the operation does not stop then.
+// closeSignal returns a channel that is closed when the operation must end because the client
+// closes: with StopOnClose when it begins to, and else when closing cannot wait any longer.
 func (s *Session) closeSignal(c Operation) <-chan struct{} {
 	if c.StopOnClose {
 		return s.closing.Done()
 	}
-	return nil
+	return s.tasks.context().Done()
+}
+
+// mustStop reports whether closeSignal is closed. IsClosing is true a moment before.
+func (s *Session) mustStop(c Operation) bool {
+	return c.StopOnClose && s.IsClosing() || s.tasks.context().Err() != nil
 }
 
 // panicked returns the error of an attempt that panicked. It does not pass the panic on to the
@@ -360,7 +366,7 @@ func (s *Session) backoff(ctx context.Context, c Operation, tries int) bool {
 
 // opError returns the error of an operation that failed.
 func (c Operation) opError(ctx context.Context, s *Session, kind, err error) error {
-	if c.StopOnClose && s.IsClosing() {
+	if s.mustStop(c) {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
 	}
 	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: joined.Errors(Cause(ctx), hideTimeout(err))}

@@ -394,9 +394,9 @@ func TestPausesBetweenAttempts(t *testing.T) {
 	})
 }
 
-// A call that stops when the client closes sends nothing after that, and its attempt ends when
-// closing waits no longer. Other calls go on.
-func TestClosingStopsCallsThatStop(t *testing.T) {
+// A call that stops when the client closes sends nothing after that. A release goes on. Closing
+// waits for it, and ends both when it waits no longer. After that, nothing is sent.
+func TestClosingStopsCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		var sent atomic.Int64
 		s = fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error {
@@ -405,35 +405,55 @@ func TestClosingStopsCallsThatStop(t *testing.T) {
 			return nil
 		})})
 		call := func(stops bool) error {
-			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 2 * time.Minute, StopOnClose: stops}, isSent)
+			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 100 * time.Millisecond, StopOnClose: stops}, isSent)
 			return err
 		}
-		began := time.Now()
-		stopped, goesOn := make(chan error, 1), make(chan error, 1)
-		go func() { err := call(true); require.Equal(t, time.Second, time.Since(began)); stopped <- err }()
-		go func() { err := call(false); require.Equal(t, time.Minute, time.Since(began)); goesOn <- err }()
+		ended := make(chan error, 2)
+		go func() { ended <- call(true) }()
+		go func() { ended <- call(false) }()
 		synctest.Wait()
+		began := time.Now()
 		s.BeginClose()
-		s.tasks.add()
 		before := sent.Load()
 		require.ErrorIs(t, call(true), lockerr.ErrClosed)
 		require.Equal(t, before, sent.Load())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.Error(t, s.FinishClose(ctx))
-		require.ErrorIs(t, <-stopped, lockerr.ErrClosed)
-		<-goesOn
+		require.Equal(t, time.Second, time.Since(began), "the release ends immediately")
+		require.Greater(t, sent.Load(), before, "the release went on")
+		for range 2 {
+			require.ErrorIs(t, <-ended, lockerr.ErrClosed)
+		}
 		before = sent.Load()
-		require.ErrorIs(t, call(true), lockerr.ErrClosed)
+		for _, stops := range []bool{true, false} {
+			require.ErrorIs(t, call(stops), lockerr.ErrClosed)
+		}
 		require.Equal(t, before, sent.Load())
-		_ = call(false)
-		require.Equal(t, before+1, sent.Load())
-		s.tasks.done()
+		time.Sleep(time.Minute) // the attempts end
 
 		refusal := answer("NOPERM this user has no permissions")
-		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second},
+		_, err := Do(t.Context(), fresh(t, Config{}), Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second},
 			func(context.Context, lua.Redis, lua.Time) (int, error) { return 0, refusal })
 		require.ErrorIs(t, err, lockerr.ErrRefused)
+	})
+}
+
+// Closing waits for a release in progress, as long as its context lives.
+func TestClosingWaitsForARelease(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Session) {
+		released := make(chan error, 1)
+		go func() {
+			_, err := Do(t.Context(), s, Operation{Op: "unlock", Name: "x", AttemptTimeout: time.Minute},
+				func(context.Context, lua.Redis, lua.Time) (int, error) { time.Sleep(time.Second); return 0, nil })
+			released <- err
+		}()
+		synctest.Wait()
+		s.BeginClose()
+		began := time.Now()
+		require.NoError(t, s.FinishClose(t.Context()))
+		require.Equal(t, time.Second, time.Since(began))
+		require.NoError(t, <-released)
 	})
 }
 
