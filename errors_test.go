@@ -309,6 +309,35 @@ func TestAnUnansweredAttemptIsNoContention(t *testing.T) {
 	}
 }
 
+// Redis hangs, and nobody has the lock. Waiters behind the one that asks do not say that somebody
+// has it, even if no attempt has failed yet.
+func TestWaitersBehindAnUnansweredAttemptSayUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		locks, err := redlatch.New(embedding{s.client}) // so that workers send, and attempts are long
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = locks.Close(context.Background()) })
+		s.mu = locks.Mutex(s.name)
+		s.unlock(s.lock(t.Context()))
+		time.Sleep(time.Second)
+		s.proxy.BlackHole(redistest.CommandTraffic)
+		failed := make(chan error)
+		const waiters = 5
+		for range waiters {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := s.mu.Lock(ctx)
+				failed <- err
+			}()
+		}
+		for range waiters {
+			require.NotErrorIs(t, <-failed, redlatch.ErrNotAcquired)
+		}
+		s.proxy.Heal()
+	})
+}
+
 // Without an open connection go-redis has to dial, for as long as the dialer likes. A try leaves
 // such an attempt, and returns in time.
 func TestATryThatHasToDialReturnsInTime(t *testing.T) {

@@ -75,6 +75,8 @@ type LockState struct {
 	subscribers map[*owner.Owner][]*grantSubscriber
 	failure     error     // why the last attempt failed; nil if it did not
 	failedAt    time.Time // when fault was set
+	askedAt     time.Time // when a request was sent first, since the last answer; zero: none
+	answeredAt  time.Time // when Redis last answered a command for this name
 }
 
 // grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock.
@@ -174,6 +176,26 @@ func (r *LockState) SetLastFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure, r.failedAt = err, time.Now()
+	if err == nil {
+		r.askedAt, r.answeredAt = time.Time{}, r.failedAt
+	}
+}
+
+// NoteAsk notes that a request for a fresh grant is about to be sent.
+func (r *LockState) NoteAsk() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.askedAt.IsZero() {
+		r.askedAt = time.Now()
+	}
+}
+
+// IsUnanswered reports whether Redis has answered nothing about this name to a wait that began at
+// that time, although a request has been in flight for at least half of the wait.
+func (r *LockState) IsUnanswered(began time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.askedAt.IsZero() && r.answeredAt.Before(began) && 2*time.Since(r.askedAt) >= time.Since(began)
 }
 
 // LastFailure returns why Redis could not be asked lately. It is nil if Redis could be asked, or if

@@ -32,6 +32,7 @@ type Request struct {
 	Owner    *owner.Owner
 	CallSite acquisition.CallSite
 
+	began        time.Time
 	maybeApplied bool        // a request under an id that was given up may have taken effect; only the goroutine that waits uses it
 	maybeFreed   atomic.Bool // a release without an answer may have freed the lock
 }
@@ -54,7 +55,7 @@ func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
 	}
 	return &Request{
 		Registry: n.Registry, State: n.Registry.AcquireRef(n.Keys.Lock), Session: s,
-		Keys: n.Keys, Settings: &n.Settings, Owner: by, CallSite: acquisition.CallerSite(),
+		Keys: n.Keys, Settings: &n.Settings, Owner: by, CallSite: acquisition.CallerSite(), began: time.Now(),
 	}, nil
 }
 
@@ -134,6 +135,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 	call := w.NewOperation("lock", false)
 	if holds == 1 { // only the first hold is a fresh grant
 		call = w.NewWaitOperation()
+		w.State.NoteAsk()
 		call.Window = w.Settings.Window()
 	}
 	answer, err := session.Do(ctx, s, call,
@@ -237,14 +239,18 @@ func (w *Request) TrustExpired(sent time.Time) bool {
 // is known of the holder. If last names none, WaitError names an acquisition of this client that
 // has the lock.
 func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
-	blocked := last.Holder != ""
-	if a := w.State.Holder(); a != nil && !blocked {
+	blocked, failure := last.Holder != "", w.State.LastFailure()
+	a := w.State.Holder()
+	if a == nil && !blocked && failure == nil && w.State.IsUnanswered(w.began) {
+		failure = session.ErrUnanswered // nobody knows whether anybody has the lock
+	}
+	if a != nil && !blocked {
 		last.Holder, last.Description = a.ID, w.Session.Description
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
 	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
 	return w.Session.WaitError(ctx, session.WaitEnd{
-		Operation: w.NewOperation("lock", false), Err: err, LastFailure: w.State.LastFailure(), Blocked: blocked, NotAcquired: &last,
+		Operation: w.NewOperation("lock", false), Err: err, LastFailure: failure, Blocked: blocked, NotAcquired: &last,
 	})
 }
 
