@@ -76,15 +76,8 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		s.tasks.add()
 		defer s.tasks.done()
 	}
-	if s.mustStop(c) {
-		return out, c.opError(ctx, s, lockerr.ErrClosed, nil)
-	}
-	if ctx.Err() != nil && !c.MaybeApplied {
-		var kind error
-		if !c.StopOnClose {
-			kind = lockerr.ErrUnavailable
-		}
-		return out, c.opError(ctx, s, kind, nil)
+	if err := c.errBeforeStart(ctx, s); err != nil {
+		return out, err
 	}
 	var failed failure
 	var first time.Time // when the first attempt that may have run was sent
@@ -132,6 +125,19 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, c.opError(ctx, s, failed.kind(), err)
 		}
 	}
+}
+
+// errBeforeStart returns the error of an operation that must not send anything, or nil.
+func (c Operation) errBeforeStart(ctx context.Context, s *Session) error {
+	switch {
+	case s.mustStop(c):
+		return c.opError(ctx, s, lockerr.ErrClosed, nil)
+	case ctx.Err() == nil, c.MaybeApplied:
+		return nil
+	case c.StopOnClose:
+		return c.opError(ctx, s, nil, nil)
+	}
+	return c.opError(ctx, s, lockerr.ErrUnavailable, nil) // a release, with which the background goes on
 }
 
 // timeoutFor returns how long an attempt may go unanswered. since is the time from the first
