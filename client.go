@@ -45,8 +45,9 @@ type Client struct {
 // connection to PoolSize for each of them. The default of ten for each processor is ample for
 // locks. PoolTimeout should be well below the lease.
 //
-// Set ContextTimeoutEnabled in the options of rdb. Commands that go-redis has sent then end in time,
-// and a call that nobody else delays sends its command in its own goroutine, which is faster.
+// Set ContextTimeoutEnabled in the options of rdb. go-redis then returns in time from a command that
+// it has sent. With a *redis.Client on a fast link, a lone call also sends its command in its own
+// goroutine, which is faster.
 //
 // The error is a *lockerr.ConfigError that names the value which is not usable. New refuses a
 // redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server

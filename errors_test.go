@@ -423,3 +423,25 @@ func TestACommandThatItsCallerGaveUpDoesNothingLater(t *testing.T) {
 		s.nothingLeft()
 	})
 }
+
+// The context of an Unlock ends while the Unlock waits for a renewal in flight. The Unlock returns
+// then. Its error has a kind, and the background releases the lock.
+func TestAnUnlockThatWaitsForARenewalObeysItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(6*time.Second))
+		h := s.lock(t.Context())
+		slow := s.proxy.Inject(redistest.Rule{Match: aRenewal, Times: 1, Action: redistest.DelayReply(400 * time.Millisecond)})
+		slow.Await(1)
+		const limit = 100 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		began := time.Now()
+		err := h.Unlock(ctx)
+		require.Equal(t, limit, time.Since(began))
+		requireOnly(t, redlatch.ErrUnavailable, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		s.free()
+		s.nothingLeft()
+	})
+}

@@ -102,12 +102,11 @@ func TestWhateverFreesAPlainMutexServesTheQueue(t *testing.T) {
 	t.Parallel()
 	// onFirst calls act when the first reply to a script has come. The caller gets its error.
 	onFirst := func(a *actor, script string, act func() error) {
-		first := true
+		var came atomic.Bool
 		a.rdb.AddHook(&doubtful{script: script, say: func() error {
-			if !first {
+			if came.Swap(true) {
 				return nil
 			}
-			first = false
 			return act()
 		}})
 	}

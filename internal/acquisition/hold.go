@@ -165,15 +165,6 @@ func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, conte
 	return session.WithDeadlineReasonWithoutOwnCancel(ctx, a.endedBy, a.retriesUntil(time.Now()), trustEnded)
 }
 
-// sendContext returns the context for the command of an unlock. If ctx has ended while the unlock
-// waited, the command gets the time of one attempt, as if ctx had ended before the unlock began.
-func (a *Acquisition) sendContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Err() != nil {
-		return session.DetachedWithTimeout(ctx, a.Settings.AttemptTimeout())
-	}
-	return ctx, func() {}
-}
-
 // trustEnded says in errors why an unlock gave up.
 const trustEnded = "gave up with the end of trust in the lease"
 
@@ -244,9 +235,7 @@ func (h *Hold) cancelContexts(cause error) {
 // releaseHold sends Redis the number of holds that are left. The hold counts as released whatever
 // Redis answers, because the count is kept here.
 func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
-	ctx, cancel := a.sendContext(ctx)
-	defer cancel()
-	ctx, cancel = a.contextUntilLost(ctx)
+	ctx, cancel := a.contextUntilLost(ctx)
 	defer cancel()
 	answer, err := a.backend.SetHolds(ctx, a, left)
 	if errors.Is(err, ErrGone) {
@@ -264,11 +253,10 @@ func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 }
 
 // releaseLock releases the lock with its last hold. It first ends the renewal, and waits for one in
-// flight, so that nothing is renewed after Unlock.
+// flight, so that nothing is renewed after Unlock. If ctx ends meanwhile, the backend sends nothing for
+// this caller, and releases in the background.
 func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	a.stopRenewal(ctx)
-	ctx, cancel := a.sendContext(ctx)
-	defer cancel()
 	err := a.backend.Release(ctx, a)
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {

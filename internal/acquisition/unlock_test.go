@@ -283,35 +283,6 @@ func TestAHandleThatIsCollectedAfterTheLossEndsTheLock(t *testing.T) {
 	})
 }
 
-// The context of an Unlock may end while it waits for a renewal in flight. The release is then sent
-// all the same, as for a context that had ended before.
-func TestAnUnlockSendsItsReleaseAfterARenewalInFlight(t *testing.T) {
-	inBubble(t, func(s *scene) {
-		h, b := s.start()
-		renewing := make(chan struct{})
-		s.renewal = func(ctx context.Context) (watchdog.Result, error) {
-			close(renewing)
-			<-ctx.Done()
-			return watchdog.Unknown, ctx.Err()
-		}
-		<-renewing
-		const limit = 100 * time.Millisecond
-		ctx, cancel := context.WithTimeout(context.Background(), limit)
-		defer cancel()
-		b.answer = func(ctx context.Context, _ int) error {
-			deadline, ok := ctx.Deadline()
-			require.True(t, ok)
-			require.Equal(t, attempt, time.Until(deadline))
-			return ctx.Err()
-		}
-		began := time.Now()
-		require.NoError(t, h.Unlock(ctx))
-		require.Equal(t, limit, time.Since(began))
-		b.sent("release")
-		b.notified(0, 1)
-	})
-}
-
 // A Close whose context has ended sends nothing, and its error has a kind.
 func TestACloseThatSendsNothingSaysUnavailable(t *testing.T) {
 	inBubble(t, func(s *scene) {

@@ -17,9 +17,9 @@ func FairKeys(k key.Mutex) lua.FairKeys {
 }
 
 // GrantQueued gives a free lock to the first waiter in the queue of the fair mutex of the name, so
-// that a plain mutex does not get ahead of it. It returns when Redis has answered, or when ctx
-// ends. In the second case the background goes on, because the caller has freed the lock, and the
-// waiter must not wait for its next heartbeat.
+// that a plain mutex does not get ahead of it. It returns when Redis has answered, after the time of
+// one attempt, or when ctx ends. If Redis has not answered by then, the background goes on, because
+// the caller has freed the lock, and the waiter must not wait for its next heartbeat.
 func (w *Request) GrantQueued(ctx context.Context, op string) {
 	grantQueued(ctx, w.Session, w.Keys, w.NewOperation(op, false), w.Settings.Heartbeat, session.InFlight{})
 }
@@ -39,7 +39,7 @@ func grantQueued(ctx context.Context, s *session.Session, k key.Mutex, call sess
 		defer cancel()
 		return grantFirstWaiter(ctx, s, k, call)
 	}
-	if inFlight.Any() || grant(ctx) != nil && ctx.Err() != nil {
+	if inFlight.Any() || grant(ctx) != nil {
 		s.CleanUp(inFlight, heartbeat, grant)
 	}
 }

@@ -74,7 +74,7 @@ type LockState struct {
 	held        []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about
 	subscribers map[*owner.Owner][]*grantSubscriber
 	failure     error     // why the last attempt failed; nil if it did not
-	failedAt    time.Time // when fault was set
+	failedAt    time.Time // when failure was set
 	askedAt     time.Time // when a request was sent first, since the last answer; zero: none
 	answeredAt  time.Time // when Redis last answered a command for this name
 }

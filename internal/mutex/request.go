@@ -118,7 +118,7 @@ func (w *Request) NewWaitOperation() session.Operation {
 }
 
 // NoteExpired reports whether a request ended because its id must be given up. If so, it sets
-// unsure: the request may have taken effect.
+// maybeApplied: the request may have taken effect.
 func (w *Request) NoteExpired(err error) bool {
 	expired := errors.Is(err, session.ErrWindowExpired)
 	w.maybeApplied = w.maybeApplied || expired

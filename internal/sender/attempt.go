@@ -21,8 +21,9 @@ type Attempt struct {
 	abandoned *AbandonedCommand
 }
 
-// Attempt begins an attempt. It leaves a command when limit has passed since now, when stop is
-// closed, or when the context of the command ends. The caller must call End.
+// Attempt begins an attempt. Process leaves a command after limit, when stop is closed, or when the
+// context of the command ends. If the attempt is direct, it ends after DirectFor at the latest, or at
+// the deadline of the context. The caller must call End.
 func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}) *Attempt {
 	a := &Attempt{sender: s, stop: stop}
 	now := time.Now()
@@ -33,8 +34,8 @@ func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}) *Attempt {
 	return a
 }
 
-// IsDirect reports whether the caller sends in its own goroutine. Process then does not look at the
-// end of a context, and the attempt ends after DirectFor at the latest.
+// IsDirect reports whether the caller sends in its own goroutine. Process then obeys the deadline of
+// a context, but does not notice a cancel or the closing of stop.
 func (a *Attempt) IsDirect() bool { return a.direct }
 
 // End ends the attempt.
@@ -103,7 +104,7 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 // sendDirect sends in the goroutine of the caller, which saves the switch to a worker and back. It
-// blocks until go-redis returns, which it does soon.
+// blocks until go-redis returns: after DirectFor at the latest, unless a hook blocks.
 func (a *Attempt) sendDirect(c *command) (err error) {
 	a.sender.setDirect(c)
 	defer a.sender.setDirect(nil)

@@ -112,7 +112,7 @@ func (s *Sender) callWorker() {
 	go w.work()
 }
 
-// isFull reports whether as many workers send pipelines as may do so at the same time.
+// isFull reports whether sendingAtOnce workers are busy and not slow. Another one must then wait.
 func (s *Sender) isFull() bool { return s.cfg.Pipeline != nil && s.prompt >= sendingAtOnce }
 
 // firstSlow returns when the first of the busy workers becomes slow.

@@ -94,7 +94,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
 		a := s.attempt(c, limit)
-		if a.IsDirect() { // so it takes effect before another attempt is sent, or never
+		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
 		voidAfter := s.Now().Add(valid)
@@ -286,7 +286,7 @@ func (s *Session) attempt(c Operation, limit time.Duration) *sender.Attempt {
 }
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
-// direct attempt does not look at ctx. An attempt without an answer is left behind.
+// direct attempt does not notice a cancel. An attempt without an answer is left behind.
 func runAttempt[T any](ctx context.Context, s *Session, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
 	defer a.End()
 	began := time.Now()

@@ -5,7 +5,8 @@
 -- ms, some 139 years.
 local level_span = 4398046511104
 
--- Lower scores than this belong to reserved members: no lease ends in January 1970.
+-- Lower scores than this belong to reserved members. The end of an entry is never lower: the score
+-- of a permit that is taken back is exactly this.
 local lowest_end = 2147483648
 
 -- Reads the lowest scores in one command: the limit, and the first entries of permits, each with
