@@ -16,8 +16,8 @@ type Config struct {
 	Redis interface {
 		Process(ctx context.Context, cmd redis.Cmder) error
 	}
-	// Direct says that Redis obeys the deadline of a context while it waits for an answer. Callers
-	// then may send by themselves.
+	// Direct says that go-redis obeys the deadline of a context while it waits for an answer.
+	// Callers then may send by themselves.
 	Direct bool
 	// Pipeline makes a pipeline. If it is nil, each command is sent alone.
 	Pipeline Pipeline
@@ -81,7 +81,7 @@ func (s *Sender) Close() {
 
 // enqueue puts a command into the queue for a worker. It does not block.
 func (s *Sender) enqueue(c *command) {
-	c.settled = s.signals.Get().(chan struct{}) //nolint:forcetypeassert // New sees to it
+	c.settled = s.signals.Get().(chan struct{}) //nolint:forcetypeassert // the pool has only such channels
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = append(s.queue, c)

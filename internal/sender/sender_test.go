@@ -602,3 +602,18 @@ func TestAPipelineEndsWithItsLastAttempt(t *testing.T) {
 		require.Equal(t, began.Add(3*time.Second), deadline)
 	})
 }
+
+// If many commands wait, with ends at nearly the same time, the sender looks at all of them together,
+// and not once for each.
+func TestManyCommandsAreLookedAtTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		var few, many overdue
+		few.await(now.Add(time.Millisecond))
+		require.Equal(t, now.Add(time.Millisecond), few.next(now))
+		for i := range 5000 {
+			many.await(now.Add(time.Millisecond + time.Duration(i)))
+		}
+		require.Equal(t, now.Add(5*time.Millisecond), many.next(now))
+	})
+}

@@ -29,7 +29,7 @@ func WithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool) (contex
 	return b, b.release
 }
 
-// WithDeadlineReasonWithoutOwnCancel does both.
+// WithDeadlineReasonWithoutOwnCancel combines WithDeadlineReason and WithoutOwnCancel.
 func WithDeadlineReasonWithoutOwnCancel(ctx context.Context, isOwn func(cause error) bool, end time.Time, why string) (context.Context, context.CancelFunc) {
 	b := &bounded{Context: withoutEndlessDeadline(ctx), isOwn: isOwn, end: end, why: why}
 	return b, b.release
@@ -37,8 +37,8 @@ func WithDeadlineReasonWithoutOwnCancel(ctx context.Context, isOwn func(cause er
 
 // withoutEndlessDeadline returns ctx, or ctx without its deadline if ctx has one and never ends. A
 // program may make such a context by hand, to go on after the end of a request. The packages
-// context and go-redis believe the deadline: a context below it would never end, or each command
-// would fail.
+// context and go-redis trust the deadline. A context derived from it would never end, and each
+// command after the deadline would fail.
 func withoutEndlessDeadline(ctx context.Context) context.Context {
 	if _, ours := ctx.(*bounded); ours { // it has no such deadline
 		return ctx
@@ -49,8 +49,8 @@ func withoutEndlessDeadline(ctx context.Context) context.Context {
 	return ctx
 }
 
-// bounded is a context that ends at a time that redlatch sets, or with its parent, if that does not
-// end because of redlatch itself.
+// bounded is a context that ends at end, or with its parent. With isOwn, it goes on if the parent
+// ends because of redlatch itself.
 //
 // Nearly every command is answered long before either happens. So bounded makes no timer and does
 // not watch its parent, until somebody waits for Done. The sender does not: it looks at EndsAt.
@@ -113,7 +113,7 @@ func (b *bounded) Value(key any) any {
 	return b.Context.Value(key)
 }
 
-// release ends the context, so that nothing of it is left.
+// release ends the context, and stops its timer and its watch of the parent.
 func (b *bounded) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
