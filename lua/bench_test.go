@@ -17,6 +17,16 @@ import (
 // compareAndDelete is the release of the classic recipe.
 var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
 
+// The Redis calls of an acquire and a release of a free mutex, without any logic. No script with a
+// fence, the server's clock, the check of the queue and a lease costs less than them.
+var (
+	acquireCalls = redis.NewScript(`redis.call('TIME') redis.call('EXISTS', KEYS[1], KEYS[3])
+		redis.call('SET', KEYS[2], 1, 'KEEPTTL', 'GET') redis.call('PTTL', KEYS[2])
+		redis.call('HSET', KEYS[1], ARGV[1], 1, 'redlatch:about', ARGV[3]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return {1, 1, 1}`)
+	releaseCalls = redis.NewScript(`redis.call('HEXISTS', KEYS[1], ARGV[1]) redis.call('DEL', KEYS[1])
+		redis.call('ZCARD', KEYS[2]) redis.call('PUBLISH', ARGV[2], '0') return {1, 0, 0}`)
+)
+
 // BenchmarkScripts is one acquire and one release on a real server, one after
 // the other, next to the least that any lock on Redis needs: SET NX PX and a
 // script that compares and deletes. Of each pair it reports the time of the server
@@ -33,6 +43,12 @@ func BenchmarkScripts(b *testing.B) {
 			require.NoError(b, compareAndDelete.Run(ctx, rdb, []string{"bare"}, "a:1").Err())
 		})
 	})
+	b.Run("calls of the mutex", func(b *testing.B) {
+		pairs(b, rdb, []string{"evalsha"}, func() {
+			require.NoError(b, acquireCalls.Run(ctx, rdb, []string{names.Lock, names.Fence, names.Queue}, "a:1", 30_000, "host-1").Err())
+			require.NoError(b, releaseCalls.Run(ctx, rdb, []string{names.Lock, names.Queue}, "a:1", names.Channel).Err())
+		})
+	})
 	b.Run("mutex", func(b *testing.B) {
 		take := lua.AcquireParams{LockKey: names.Lock, FenceKey: names.Fence, QueueKey: names.Queue, Acquisition: "a:1",
 			Lease: 30 * time.Second, Holds: 1, VoidAfter: never, FenceRetention: hour, Description: "host-1"}
@@ -45,6 +61,21 @@ func BenchmarkScripts(b *testing.B) {
 			require.NoError(b, err)
 			require.Equal(b, lua.Freed, left.Status)
 		})
+	})
+	b.Run("handoff", func(b *testing.B) {
+		hand := lua.TransferParams{LockKey: names.Lock, FenceKey: names.Fence, Lease: 30 * time.Second, VoidAfter: never, FenceRetention: hour}
+		_, err := lua.Acquire(ctx, rdb, lua.AcquireParams{LockKey: names.Lock, FenceKey: names.Fence, QueueKey: names.Queue,
+			Acquisition: "a:0", Lease: 30 * time.Second, Holds: 1, VoidAfter: never, FenceRetention: hour})
+		require.NoError(b, err)
+		n := 0
+		pairs(b, rdb, []string{"evalsha"}, func() {
+			hand.From, hand.To = fmt.Sprintf("a:%d", n), fmt.Sprintf("a:%d", n+1)
+			got, err := lua.Transfer(ctx, rdb, hand)
+			require.NoError(b, err)
+			require.Equal(b, lua.Granted, got.Status)
+			n++
+		})
+		require.NoError(b, rdb.Del(ctx, names.Lock).Err())
 	})
 	w := lua.Waiter{Acquisition: "a:1", Units: 1, Heartbeat: 10 * time.Second, Lease: 30 * time.Second, Description: "host-1"}
 	b.Run("fair", func(b *testing.B) {

@@ -67,7 +67,7 @@ func TestAPermitLastsToTheMillisecond(t *testing.T) {
 			look := func() lua.RenewAnswer {
 				t.Helper()
 				r, err := lua.RenewPermits(t.Context(), b.rdb, 0, []lua.PermitRenewal{
-					{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: units},
+					{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: units},
 				})
 				require.NoError(t, err)
 				return r[0]
@@ -114,7 +114,7 @@ func TestAPermitLastsToTheMillisecond(t *testing.T) {
 			takeAndLeave(0)
 			require.Equal(t, lua.Granted, mustTake(t, b, "b:1", c))
 			require.Equal(t, units, inspectPermits(t, b).InUse)
-			require.Zero(t, b.rdb.ZScore(t.Context(), semaphoreKeys.Permits, "a:1#1").Val(), "what is over was dropped")
+			require.Zero(t, b.rdb.ZScore(t.Context(), permitNames.Permits, "a:1#1").Val(), "what is over was dropped")
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestASemaphoreThatIsNotThereHasNoLimits(t *testing.T) {
 		require.Equal(t, lua.InspectPermitsReply{Now: said.Now, Limit: 9, Declared: 8}, said)
 
 		// Where only one of the limits is there, the other is 0.
-		prepare(t, b.rdb, "ZREM "+semaphoreKeys.Permits+" declared")
+		prepare(t, b.rdb, "ZREM "+permitNames.Permits+" declared")
 		for limit := range 2 {
 			r, err := take(t.Context(), b.rdb, "a:1", permitCall{limit: limit + 1})
 			require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestASemaphoreThatIsNotThereHasNoLimits(t *testing.T) {
 func TestEntriesThatAreShownHaveTheUnits(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 7}))
-		require.NoError(t, b.rdb.Del(t.Context(), semaphoreKeys.Holders).Err())
+		require.NoError(t, b.rdb.Del(t.Context(), permitNames.Holders).Err())
 		for show, units := range map[int]int{1: 1, 2: 3, 3: 7, 9: 7} {
 			r, err := lua.InspectPermits(t.Context(), b.rdb, semaphoreKeys, show)
 			require.NoError(t, err)

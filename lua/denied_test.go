@@ -97,7 +97,7 @@ func TestAWaiterWhosePermitIsRefusedIsNotified(t *testing.T) {
 			_, err := take(t.Context(), admin, who, permitCall{units: units})
 			require.NoError(t, err)
 		}
-		prepare(t, admin, "ZREM "+semaphoreKeys.Permits+" a:1#8")
+		prepare(t, admin, "ZREM "+permitNames.Permits+" a:1#8")
 	}
 	waits()
 	_, err := beatPermits("b:1")(t.Context(), rdb)
@@ -175,7 +175,7 @@ func TestWhatIsDeniedToASemaphoreChangesNothing(t *testing.T) {
 	admin := dial(t, s.addr, 3, nil)
 	renewed := func(ctx context.Context, rdb lua.Redis) (string, error) {
 		r, err := lua.RenewPermits(ctx, rdb, 0, []lua.PermitRenewal{
-			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 8, Lease: hour},
+			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 8, Lease: hour},
 		})
 		return fmt.Sprint(r), err
 	}
@@ -231,7 +231,7 @@ func TestWhatIsDeniedToASemaphoreChangesNothing(t *testing.T) {
 // content is who is in the permits and in the queue, with the score.
 func content(t *testing.T, rdb *redis.Client) (all []redis.Z) {
 	t.Helper()
-	for _, k := range []string{semaphoreKeys.Permits, semaphoreKeys.Queue, semaphoreKeys.Alive} {
+	for _, k := range []string{permitNames.Permits, permitNames.Queue, permitNames.Alive} {
 		members, err := rdb.ZRangeWithScores(t.Context(), k, 0, -1).Result()
 		require.NoError(t, err)
 		all = append(all, members...)

@@ -18,10 +18,10 @@ var (
 	findScript      = newScript("fair/find.lua")
 )
 
-// FairKeys are the keys of one fair mutex.
-type FairKeys struct{ Lock, Fence, Queue, Alive string }
+// FairKeys are the keys of one fair mutex: strings, see [AcquireParams].
+type FairKeys struct{ Lock, Fence, Queue, Alive any }
 
-func (k FairKeys) all() []string { return []string{k.Lock, k.Fence, k.Queue, k.Alive} }
+func (k FairKeys) all() []any { return []any{k.Lock, k.Fence, k.Queue, k.Alive} }
 
 // Waiter is one member of a queue: all that a grant needs to know of it.
 type Waiter struct {
@@ -158,7 +158,7 @@ func Heartbeats(ctx context.Context, rdb Redis, keepFence time.Duration, clients
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	keys := make([]string, 0, 4*len(batch))
+	keys := make([]any, 0, 4*len(batch))
 	args := append(make([]any, 0, 3+len(batch)), keepFence.Milliseconds(), clients, boolArg(take))
 	for _, b := range batch {
 		keys = append(keys, b.Keys.all()...)
@@ -270,7 +270,7 @@ func ForceReleaseFair(ctx context.Context, rdb Redis, p ForceReleaseFairParams) 
 // Remove takes a waiter out of the queue and lets it know. It reports whether it waited,
 // or a note says that it was removed before. One round trip.
 func Remove(ctx context.Context, rdb Redis, queueKey, aliveKey string, w Waiter, clients string) (bool, error) {
-	v, err := removeScript.run(ctx, rdb, []string{queueKey, aliveKey}, w.member(), clients)
+	v, err := removeScript.run(ctx, rdb, []any{queueKey, aliveKey}, w.member(), clients)
 	r := readReply(removeScript, v, err)
 	return r.int(0) == 1, r.err
 }
@@ -294,7 +294,7 @@ type QueueReply struct {
 // behind is not empty, behind that ticket. Waiters with the ticket of the last one are shown
 // too, above that number. One round trip.
 func Queue(ctx context.Context, rdb Redis, queueKey, aliveKey string, skip int, behind string, show int) (QueueReply, error) {
-	v, err := queueScript.run(ctx, rdb, []string{queueKey, aliveKey}, skip, behind, show)
+	v, err := queueScript.run(ctx, rdb, []any{queueKey, aliveKey}, skip, behind, show)
 	r := readReply(queueScript, v, err)
 	out := QueueReply{Now: r.time(0), Length: int(r.int(1)), After: r.text(3)}
 	grace := r.int(2)
@@ -316,7 +316,7 @@ type FindReply struct {
 // Find looks for the waiter that would become an acquisition, among so many behind a ticket;
 // an empty one is the front. One round trip.
 func Find(ctx context.Context, rdb Redis, queueKey, aliveKey, acquisition, behind string, most int) (FindReply, error) {
-	v, err := findScript.run(ctx, rdb, []string{queueKey, aliveKey}, acquisition, behind, most)
+	v, err := findScript.run(ctx, rdb, []any{queueKey, aliveKey}, acquisition, behind, most)
 	r := readReply(findScript, v, err)
 	var out FindReply
 	switch r.int(0) {

@@ -540,7 +540,7 @@ func (m *fairMachine) forceFair(t *rapid.T, o op) {
 
 func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 	at := m.begin(t)
-	k := m.keys(o.lock)
+	k := m.locks[o.lock]
 	got, err := lua.Remove(context.Background(), m.b.rdb, k.Queue, k.Alive, fairWaiter(o.who), key.ClientPrefix)
 	require.NoError(t, err)
 	q := m.queues[o.lock]
@@ -588,11 +588,11 @@ func (m *fairMachine) crowd(t *rapid.T) {
 	for i := range 750 {
 		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("x:%d 1 3600000 60000", i)})
 	}
-	k, o := m.keys(lock), op{verb: "beat", lock: lock, who: q.waiters[living].id}
+	k, o := m.locks[lock], op{verb: "beat", lock: lock, who: q.waiters[living].id}
 	o.batch = []op{o}
 	require.NoError(t, m.b.rdb.ZAdd(context.Background(), k.Queue, dead...).Err())
 	require.NoError(t, m.b.rdb.ZAdd(context.Background(), k.Alive, dead...).Err())
-	got, err := lua.Heartbeats(context.Background(), m.b.rdb, 0, key.ClientPrefix, true, []lua.Heartbeat{{Keys: k, Waiter: fairWaiter(o.who)}})
+	got, err := lua.Heartbeats(context.Background(), m.b.rdb, 0, key.ClientPrefix, true, []lua.Heartbeat{{Keys: m.keys(lock), Waiter: fairWaiter(o.who)}})
 	require.NoError(t, err)
 	require.Equal(t, m.held[lock] == nil, got[0].Status == lua.Queued && got[0].QueueState.Holder == "" && got[0].QueueState.Remaining == 0, "%+v", got[0])
 	m.bite.hit("more dead than one call drops")
@@ -620,7 +620,7 @@ func (m *fairMachine) late(t *rapid.T) {
 	if who == "grace" {
 		z.Member = who
 	}
-	require.NoError(t, m.b.rdb.ZAdd(context.Background(), m.keys(lock).Alive, z).Err())
+	require.NoError(t, m.b.rdb.ZAdd(context.Background(), m.locks[lock].Alive, z).Err())
 	q.alive[who] = span{lo: end, hi: end}
 }
 
@@ -646,13 +646,13 @@ func (m *fairMachine) lose(t *rapid.T, plain func(t *rapid.T)) {
 	q := m.queues[lock]
 	switch rapid.SampledFrom([]string{"queue", "alive", "alive", "both", "plain", "plain"}).Draw(t, "which") {
 	case "queue":
-		require.NoError(t, m.b.rdb.Del(ctx, m.keys(lock).Queue).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, m.locks[lock].Queue).Err())
 		q.waiters = nil
 	case "alive":
-		require.NoError(t, m.b.rdb.Del(ctx, m.keys(lock).Alive).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, m.locks[lock].Alive).Err())
 		clear(q.alive)
 	case "both":
-		require.NoError(t, m.b.rdb.Del(ctx, m.keys(lock).Queue, m.keys(lock).Alive).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, m.locks[lock].Queue, m.locks[lock].Alive).Err())
 		q.waiters = nil
 		clear(q.alive)
 	default:
@@ -686,7 +686,7 @@ func (m *fairMachine) compare(t *rapid.T) {
 	ctx := context.Background()
 	m.also = nil
 	for lock, q := range m.queues {
-		k := m.keys(lock)
+		k := m.locks[lock]
 		if len(q.waiters) > 0 {
 			m.also = append(m.also, k.Queue)
 		}
@@ -696,7 +696,7 @@ func (m *fairMachine) compare(t *rapid.T) {
 	}
 	m.machine.compare(t)
 	for lock, q := range m.queues {
-		k, l0 := m.keys(lock), m.leases(t)
+		k, l0 := m.locks[lock], m.leases(t)
 		pipe := m.b.rdb.Pipeline()
 		waiters, alive := pipe.ZRangeWithScores(ctx, k.Queue, 0, -1), pipe.ZRangeWithScores(ctx, k.Alive, 0, -1)
 		ends, endsOfThem := pipe.PTTL(ctx, k.Queue), pipe.PTTL(ctx, k.Alive)

@@ -553,14 +553,14 @@ func TestAHeartbeatThatTakesOverNothingExtendsNoGrant(t *testing.T) {
 		prepare(t, b.rdb, with(heldFair, bcQueued)...)
 		_, err := leave("a:1")(ctx, b.rdb)
 		require.NoError(t, err)
-		first := b.rdb.PTTL(ctx, fairKeys.Lock).Val()
+		first := b.rdb.PTTL(ctx, names.Lock).Val()
 		require.LessOrEqual(t, first, hour)
 		for _, take := range []bool{false, true} {
 			got, err := lua.Heartbeats(ctx, b.rdb, 0, "c", take, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter("b:1")}})
 			require.NoError(t, err)
 			require.Equal(t, lua.Granted, got[0].Status)
 			require.Positive(t, got[0].Fence)
-			left := b.rdb.PTTL(ctx, fairKeys.Lock).Val()
+			left := b.rdb.PTTL(ctx, names.Lock).Val()
 			if take {
 				require.Equal(t, "4h", hours(left))
 			} else {

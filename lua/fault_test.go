@@ -251,7 +251,7 @@ func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "refused", answer)
 		answers, err := lua.RenewPermits(t.Context(), rdb, 0, []lua.PermitRenewal{
-			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: time.Duration(lease) * hour},
+			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 1, Lease: time.Duration(lease) * hour},
 		})
 		require.NoError(t, err)
 		require.Equal(t, []lua.RenewAnswer{lua.RenewRefused}, answers)

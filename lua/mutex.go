@@ -35,9 +35,10 @@ const (
 	Superseded                      // a later command of the kind took effect before
 )
 
-// AcquireParams are the arguments of [Acquire].
+// AcquireParams are the arguments of [Acquire]. Keys and channels of frequent commands have the type
+// any, and hold strings. A lock boxes them once, so that its commands need not.
 type AcquireParams struct {
-	LockKey, FenceKey, QueueKey string
+	LockKey, FenceKey, QueueKey any
 
 	Acquisition    string
 	Lease          time.Duration // whole milliseconds; 0 in a re-entry: it stays as it is
@@ -62,7 +63,7 @@ type AcquireReply struct {
 // Acquire gives the lock to one acquisition, or sets the holds of the one that
 // has it. One round trip.
 func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, error) {
-	v, err := acquireScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey, p.QueueKey},
+	v, err := acquireScript.run(ctx, rdb, []any{p.LockKey, p.FenceKey, p.QueueKey},
 		p.Acquisition, p.Lease.Milliseconds(), p.Holds, int64(p.VoidAfter), p.FenceRetention.Milliseconds(), p.Description)
 	r := readReply(acquireScript, v, err)
 	var out AcquireReply
@@ -85,7 +86,7 @@ func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, err
 
 // ReleaseParams are the arguments of [Release].
 type ReleaseParams struct {
-	LockKey, QueueKey, Channel string
+	LockKey, QueueKey, Channel any
 
 	Acquisition string
 	HoldsLeft   int  // 0 frees the lock
@@ -106,7 +107,7 @@ type ReleaseReply struct {
 
 // Release releases one hold, or the lock with the last one. One round trip.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
-	v, err := releaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
+	v, err := releaseScript.run(ctx, rdb, []any{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {
@@ -131,7 +132,7 @@ func boolArg(on bool) int {
 
 // TransferParams are the arguments of [Transfer].
 type TransferParams struct {
-	LockKey, FenceKey string
+	LockKey, FenceKey any
 	From, To          string
 	Lease             time.Duration // whole milliseconds
 	VoidAfter         Time
@@ -148,7 +149,7 @@ type TransferReply struct {
 // Transfer hands the lock from one acquisition to the next of the same client.
 // One round trip.
 func Transfer(ctx context.Context, rdb Redis, p TransferParams) (TransferReply, error) {
-	v, err := transferScript.run(ctx, rdb, []string{p.LockKey, p.FenceKey},
+	v, err := transferScript.run(ctx, rdb, []any{p.LockKey, p.FenceKey},
 		p.From, p.To, p.Lease.Milliseconds(), int64(p.VoidAfter), p.FenceRetention.Milliseconds())
 	r := readReply(transferScript, v, err)
 	var out TransferReply
@@ -188,7 +189,7 @@ func Renew(ctx context.Context, rdb Redis, batch []Renewal) ([]RenewAnswer, erro
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	keys := make([]string, len(batch))
+	keys := make([]any, len(batch))
 	args := make([]any, 0, 2*len(batch))
 	for i, l := range batch {
 		keys[i] = l.LockKey
@@ -247,7 +248,7 @@ type ForceReleaseReply struct {
 
 // ForceRelease ends a lock whoever has it. One round trip.
 func ForceRelease(ctx context.Context, rdb Redis, p ForceReleaseParams) (ForceReleaseReply, error) {
-	v, err := forceReleaseScript.run(ctx, rdb, []string{p.LockKey, p.QueueKey}, p.Expected, p.Channel, boolArg(p.Cluster))
+	v, err := forceReleaseScript.run(ctx, rdb, []any{p.LockKey, p.QueueKey}, p.Expected, p.Channel, boolArg(p.Cluster))
 	r := readReply(forceReleaseScript, v, err)
 	out := r.forceReleaseReply()
 	out.HasWaiters = out.Status == Freed && r.int(2) == 1
@@ -280,7 +281,7 @@ type InspectReply struct {
 
 // Inspect reads the state of one lock. One round trip.
 func Inspect(ctx context.Context, rdb Redis, lockKey, fenceKey string) (InspectReply, error) {
-	v, err := inspectScript.run(ctx, rdb, []string{lockKey, fenceKey})
+	v, err := inspectScript.run(ctx, rdb, []any{lockKey, fenceKey})
 	r := readReply(inspectScript, v, err)
 	out := InspectReply{
 		Holder: r.text(0), Holds: int(r.int(1)), Remaining: r.millis(2),

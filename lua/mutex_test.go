@@ -177,6 +177,12 @@ func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
 		{"fence is infinite", []string{"SET @F inf"}, acquire("a:1"), "BADFENCE", "fence forever inf"},
 		{"fence is negative", []string{"SET @F -1"}, acquire("a:1"), "BADFENCE", "fence forever -1"},
 		{"fence is no whole number", []string{"SET @F 2.5"}, acquire("a:1"), "BADFENCE", "fence forever 2.5"},
+		{"fence with a retention is no number", []string{"SET @F x"}, acquire("a:1", keepFor(3*hour)), "BADFENCE", "fence forever x"},
+		{"fence with a retention is not a number in words", []string{"SET @F nan"}, acquire("a:1", keepFor(3*hour)), "BADFENCE", "fence forever nan"},
+		{"fence with a retention is infinite", []string{"SET @F inf"}, acquire("a:1", keepFor(3*hour)), "BADFENCE", "fence forever inf"},
+		{"fence with a retention is negative", []string{"SET @F -1"}, acquire("a:1", keepFor(3*hour)), "BADFENCE", "fence forever -1"},
+		{"fence with a retention is no whole number", []string{"SET @F 2.5"}, acquire("a:1", keepFor(3*hour)), "BADFENCE", "fence forever 2.5"},
+		{"fence with a retention is at 2^53 - 1", []string{"SET @F 9007199254740991"}, acquire("a:1", keepFor(3*hour)), "BADFENCE", "fence forever 9007199254740991"},
 	})
 }
 
@@ -504,4 +510,34 @@ func serverTime(t require.TestingT, rdb *redis.Client) lua.Time {
 	at, err := rdb.Time(context.Background()).Result()
 	require.NoError(t, err)
 	return lua.Time(at.UnixMicro())
+}
+
+// Redisson listens to the sharded channel of a lock in a cluster. Redis before 7 has no such channels.
+func TestAReleaseInAClusterIsPublishedInTheShardToo(t *testing.T) {
+	s := startServer(t)
+	rdb := dial(t, s.addr, 3, nil)
+	release := func() {
+		t.Helper()
+		_, err := lua.Acquire(t.Context(), rdb, lua.AcquireParams{LockKey: names.Lock, FenceKey: names.Fence, QueueKey: names.Queue,
+			Acquisition: "a:1", Lease: hour, Holds: 1, VoidAfter: never, FenceRetention: hour})
+		require.NoError(t, err)
+		got, err := lua.Release(t.Context(), rdb, lua.ReleaseParams{LockKey: names.Lock, QueueKey: names.Queue,
+			Channel: names.Channel, Acquisition: "a:1", Cluster: true})
+		require.NoError(t, err)
+		require.Equal(t, lua.Freed, got.Status)
+	}
+	if s.version < 700 {
+		release()
+		return
+	}
+	sub := rdb.SSubscribe(t.Context(), names.Channel)
+	defer sub.Close()
+	_, err := sub.Receive(t.Context())
+	require.NoError(t, err)
+	release()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a lost message would last for ever
+	defer cancel()
+	m, err := sub.ReceiveMessage(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "0", m.Payload)
 }

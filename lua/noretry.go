@@ -18,6 +18,7 @@ type noRetryCmd struct {
 	redis.Cmd
 	ctx   context.Context //nolint:containedctx // for hooks
 	state atomic.Int32
+	args  [12]any // the memory of the arguments, unless there are more
 }
 
 const (
@@ -26,8 +27,12 @@ const (
 	stateAbandoned
 )
 
-func newNoRetryCmd(ctx context.Context, args []any) *noRetryCmd {
-	return &noRetryCmd{Cmd: *redis.NewCmd(ctx, args...), ctx: ctx}
+func newNoRetryCmd(ctx context.Context, verb, script any, keys, args []any) *noRetryCmd {
+	c := &noRetryCmd{ctx: ctx}
+	all := append(c.args[:0], verb, script, len(keys))
+	all = append(append(all, keys...), args...)
+	c.Cmd = *redis.NewCmd(ctx, all...)
+	return c
 }
 
 // Context is that of the caller. A hook that sees the command in a pipeline finds it by this.

@@ -43,7 +43,7 @@ func newScript(name string) *script {
 
 // run sends the script once, by its hash and, where the server does not know
 // it yet, with its text. When ctx has ended by then, the error is NOSCRIPT.
-func (s *script) run(ctx context.Context, rdb Redis, keys []string, args ...any) (any, error) {
+func (s *script) run(ctx context.Context, rdb Redis, keys []any, args ...any) (any, error) {
 	l := s.load()
 	if w, ok := rdb.(withText); ok {
 		return send(ctx, w.Redis, "eval", l.bodyArg, keys, args)
@@ -60,14 +60,8 @@ func WithEval(rdb Redis) Redis { return withText{rdb} }
 
 type withText struct{ Redis }
 
-func send(ctx context.Context, rdb Redis, verb string, script any, keys []string, args []any) (any, error) {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, verb, script, len(keys))
-	for _, k := range keys {
-		all = append(all, k)
-	}
-	all = append(all, args...)
-	cmd := newNoRetryCmd(ctx, all)
+func send(ctx context.Context, rdb Redis, verb, script any, keys, args []any) (any, error) {
+	cmd := newNoRetryCmd(ctx, verb, script, keys, args)
 	if err := rdb.Process(ctx, cmd); err != nil {
 		return nil, explainAuth(err)
 	}

@@ -49,7 +49,7 @@ func story() []row {
 		}), reply: "granted"},
 		{name: "renew permits", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			r, err := lua.RenewPermits(ctx, rdb, 0, []lua.PermitRenewal{
-				{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 3, Lease: 3 * hour},
+				{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 3, Lease: 3 * hour},
 			})
 			return r, err
 		}), reply: fmt.Sprint([]lua.RenewAnswer{lua.RenewDone})},

@@ -21,10 +21,10 @@ var (
 // the permits stands for at most 2^30 units.
 const MaxUnits = 1<<31 - 1
 
-// SemaphoreKeys are the keys of one semaphore.
-type SemaphoreKeys struct{ Permits, Holders, Queue, Alive string }
+// SemaphoreKeys are the keys of one semaphore: strings, see [AcquireParams].
+type SemaphoreKeys struct{ Permits, Holders, Queue, Alive any }
 
-func (k SemaphoreKeys) all() []string { return []string{k.Permits, k.Holders, k.Queue, k.Alive} }
+func (k SemaphoreKeys) all() []any { return []any{k.Permits, k.Holders, k.Queue, k.Alive} }
 
 // permitQueueState reads a place in the queue of a semaphore.
 func (r *reply) permitQueueState(i int) QueueState {
@@ -93,7 +93,7 @@ func PermitHeartbeats(ctx context.Context, rdb Redis, keep time.Duration, client
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	keys := make([]string, 0, 4*len(batch))
+	keys := make([]any, 0, 4*len(batch))
 	args := append(make([]any, 0, 3+2*len(batch)), keep.Milliseconds(), clients, boolArg(take))
 	for _, b := range batch {
 		keys = append(keys, b.Keys.all()...)
@@ -153,7 +153,7 @@ func RenewPermits(ctx context.Context, rdb Redis, keep time.Duration, batch []Pe
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	keys := make([]string, 0, 2*len(batch))
+	keys := make([]any, 0, 2*len(batch))
 	args := append(make([]any, 0, 1+3*len(batch)), keep.Milliseconds())
 	for _, p := range batch {
 		keys = append(keys, p.Permits, p.Holders)

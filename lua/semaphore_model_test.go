@@ -66,10 +66,10 @@ const (
 	fullLease = 8
 )
 
-var semaphoreKeys = func() lua.SemaphoreKeys {
-	k := key.ForSemaphore("render")
-	return lua.SemaphoreKeys{Permits: k.Permits, Holders: k.Holders, Queue: k.Queue, Alive: k.Alive}
-}()
+var (
+	permitNames   = key.ForSemaphore("render")
+	semaphoreKeys = lua.SemaphoreKeys(permitNames.Args)
+)
 
 type storedPermit struct{ units, end int }
 
@@ -522,7 +522,7 @@ func (m *permitMachine) passTime(t *rapid.T, halves int) {
 	m.now += halves
 	m.clock = m.clock.Add(time.Duration(halves) * half)
 	m.b.mini.SetTime(m.clock)
-	for _, k := range []string{semaphoreKeys.Queue, semaphoreKeys.Alive} { // their ends are the business of the other model
+	for _, k := range []string{permitNames.Queue, permitNames.Alive} { // their ends are the business of the other model
 		require.NoError(t, m.b.rdb.Persist(context.Background(), k).Err())
 	}
 	m.b.mini.FastForward(time.Duration(halves) * half)
@@ -545,7 +545,7 @@ func (m *permitMachine) setBack(t *rapid.T, halves int) {
 	m.now -= halves
 	m.clock = m.clock.Add(-d)
 	m.b.mini.SetTime(m.clock)
-	for _, k := range []string{semaphoreKeys.Permits, semaphoreKeys.Holders} {
+	for _, k := range []string{permitNames.Permits, permitNames.Holders} {
 		if ttl := m.b.rdb.PTTL(ctx, k).Val(); ttl > 0 {
 			require.NoError(t, m.b.rdb.PExpire(ctx, k, ttl+d).Err())
 		}
@@ -592,8 +592,8 @@ func (m *permitMachine) crowd(t *rapid.T) {
 	for i := range 750 {
 		dead = append(dead, redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("x:%d 1 %d 60000", i, heartbeat*half.Milliseconds())})
 	}
-	require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Queue, dead...).Err())
-	require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Alive, dead...).Err())
+	require.NoError(t, m.b.rdb.ZAdd(ctx, permitNames.Queue, dead...).Err())
+	require.NoError(t, m.b.rdb.ZAdd(ctx, permitNames.Alive, dead...).Err())
 	o := permitOp{verb: "beat", id: w.id, units: w.units, limit: m.limit, keep: m.keeps[0]}
 	beat := []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: o.waiter(), Limit: o.limit}}
 	r, err := lua.PermitHeartbeats(ctx, m.b.rdb, time.Duration(o.keep)*half, key.ClientPrefix, true, beat)
@@ -615,7 +615,7 @@ func (m *permitMachine) endSomething(t *rapid.T) {
 		}
 		w := rapid.SampledFrom(m.queue).Draw(t, "whose")
 		member := permitOp{id: w.id, units: w.units}.member()
-		require.NoError(t, m.b.rdb.ZAdd(ctx, semaphoreKeys.Alive, redis.Z{Score: float64(over), Member: member}).Err())
+		require.NoError(t, m.b.rdb.ZAdd(ctx, permitNames.Alive, redis.Z{Score: float64(over), Member: member}).Err())
 		m.alive[w.id] = m.now - 2
 		return
 	}
@@ -626,7 +626,7 @@ func (m *permitMachine) endSomething(t *rapid.T) {
 	for level := range 4 {
 		if m.permits[id].units&(1<<level) != 0 {
 			z := redis.Z{Score: float64(int64(level)<<42 + over), Member: fmt.Sprintf("%s#%d", id, 1<<level)}
-			require.NoError(t, m.b.rdb.ZAddXX(ctx, semaphoreKeys.Permits, z).Err())
+			require.NoError(t, m.b.rdb.ZAddXX(ctx, permitNames.Permits, z).Err())
 		}
 	}
 	m.permits[id] = storedPermit{m.permits[id].units, m.now - 2}
@@ -637,17 +637,17 @@ func (m *permitMachine) lose(t *rapid.T) {
 	ctx := context.Background()
 	switch rapid.SampledFrom([]string{"permits", "holders", "queue", "alive", "all"}).Draw(t, "what") {
 	case "permits":
-		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Permits).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, permitNames.Permits).Err())
 		clear(m.permits)
 		m.limit, m.declared, m.stamp = 0, 0, 0
 	case "holders":
-		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Holders).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, permitNames.Holders).Err())
 	case "queue":
-		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Queue, semaphoreKeys.Alive).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, permitNames.Queue, permitNames.Alive).Err())
 		m.queue, m.grace = nil, 0
 		clear(m.alive)
 	case "alive":
-		require.NoError(t, m.b.rdb.Del(ctx, semaphoreKeys.Alive).Err())
+		require.NoError(t, m.b.rdb.Del(ctx, permitNames.Alive).Err())
 		m.grace = 0
 		clear(m.alive)
 	case "all":
@@ -714,7 +714,7 @@ func (m *permitMachine) send(t *rapid.T, o permitOp) string {
 		require.False(t, r.More)
 		return statusNames[r.Status]
 	case "renew":
-		r, err := lua.RenewPermits(ctx, rdb, keep, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: o.id, Units: o.units, Lease: lease}})
+		r, err := lua.RenewPermits(ctx, rdb, keep, []lua.PermitRenewal{{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: o.id, Units: o.units, Lease: lease}})
 		require.NoError(t, err)
 		return answerNames[r[0]]
 	case "resize":
@@ -747,13 +747,13 @@ func showRoom(r lua.QueueState) string {
 func (m *permitMachine) stored(t *rapid.T) string {
 	ctx, rdb := context.Background(), m.b.rdb
 	pipe := rdb.Pipeline()
-	keys, permits := pipe.Keys(ctx, "*"), pipe.ZRangeWithScores(ctx, semaphoreKeys.Permits, 0, -1)
-	queue, alive := pipe.ZRange(ctx, semaphoreKeys.Queue, 0, -1), pipe.ZRangeWithScores(ctx, semaphoreKeys.Alive, 0, -1)
+	keys, permits := pipe.Keys(ctx, "*"), pipe.ZRangeWithScores(ctx, permitNames.Permits, 0, -1)
+	queue, alive := pipe.ZRange(ctx, permitNames.Queue, 0, -1), pipe.ZRangeWithScores(ctx, permitNames.Alive, 0, -1)
 	now := pipe.Time(ctx)
 	_, err := pipe.Exec(ctx)
 	require.NoError(t, err)
 	for _, k := range keys.Val() {
-		require.Contains(t, semaphoreKeys.Permits+semaphoreKeys.Holders+semaphoreKeys.Queue+semaphoreKeys.Alive, k)
+		require.Contains(t, permitNames.Permits+permitNames.Holders+permitNames.Queue+permitNames.Alive, k)
 	}
 	inHalves := func(ms float64) int {
 		d := time.Duration(ms-float64(now.Val().UnixMilli())) * time.Millisecond

@@ -89,7 +89,7 @@ func TestPermitsOfAnyNumberOfUnits(t *testing.T) {
 				require.Equal(t, units, said.Held[i].Units)
 				require.Equal(t, "me", said.Held[i].Description)
 				require.WithinDuration(t, time.UnixMicro(int64(said.Now)), time.UnixMicro(int64(said.Held[i].Since)), time.Minute)
-				size, err := b.rdb.ZCard(t.Context(), semaphoreKeys.Permits).Result()
+				size, err := b.rdb.ZCard(t.Context(), permitNames.Permits).Result()
 				require.NoError(t, err)
 				require.LessOrEqual(t, size, int64(2+2*31))
 				giveBack(t, b, "a:2")
@@ -111,22 +111,22 @@ func TestTheKeysOfASemaphoreEndTogether(t *testing.T) {
 			return hours(d)
 		}
 		mustTake(t, b, "a:1", permitCall{keep: 5 * hour})
-		require.Equal(t, "5h 5h", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders))
+		require.Equal(t, "5h 5h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
 		mustTake(t, b, "a:2", permitCall{keep: 3 * hour})
-		require.Equal(t, "5h 5h", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders), "never shortened")
-		_, err := lua.RenewPermits(t.Context(), b.rdb, 9*hour, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
+		require.Equal(t, "5h 5h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders), "never shortened")
+		_, err := lua.RenewPermits(t.Context(), b.rdb, 9*hour, []lua.PermitRenewal{{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
 		require.NoError(t, err)
-		require.Equal(t, "9h 9h", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders))
+		require.Equal(t, "9h 9h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
 		giveBack(t, b, "a:1")
 		giveBack(t, b, "a:2")
-		require.Equal(t, "9h", ttl(semaphoreKeys.Permits))
+		require.Equal(t, "9h", ttl(permitNames.Permits))
 		keys, err := b.rdb.Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
-		require.Equal(t, []string{semaphoreKeys.Permits}, keys)
+		require.Equal(t, []string{permitNames.Permits}, keys)
 		mustTake(t, b, "a:3", permitCall{keep: 0})
-		require.Equal(t, "without end without end", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders))
+		require.Equal(t, "without end without end", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
 		mustTake(t, b, "a:4", permitCall{keep: hour})
-		require.Equal(t, "without end without end", ttl(semaphoreKeys.Permits)+" "+ttl(semaphoreKeys.Holders), "for ever stays")
+		require.Equal(t, "without end without end", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders), "for ever stays")
 	})
 }
 
@@ -136,7 +136,7 @@ func TestTheKeyOfPermitsOutlivesEveryEntry(t *testing.T) {
 		const brief = time.Second
 		outlives := func(d time.Duration) {
 			t.Helper()
-			for _, k := range []string{semaphoreKeys.Permits, semaphoreKeys.Holders} {
+			for _, k := range []string{permitNames.Permits, permitNames.Holders} {
 				require.Equal(t, hours(d), hours(b.rdb.PTTL(t.Context(), k).Val()))
 			}
 		}
@@ -156,7 +156,7 @@ func TestTheKeyOfPermitsOutlivesEveryEntry(t *testing.T) {
 		require.Equal(t, lua.Granted, answers[0].Status)
 		outlives(5 * hour)
 		_, err = lua.RenewPermits(t.Context(), b.rdb, brief, []lua.PermitRenewal{
-			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "b:1", Units: 8, Lease: 9 * hour},
+			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "b:1", Units: 8, Lease: 9 * hour},
 		})
 		require.NoError(t, err)
 		outlives(9 * hour)
@@ -177,7 +177,7 @@ func TestALeaseThatTheClockStretchedIsMended(t *testing.T) {
 		for name, mend := range map[string]func() error{
 			"renew": func() error {
 				_, err := lua.RenewPermits(t.Context(), b.rdb, 0, []lua.PermitRenewal{
-					{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: 2 * hour},
+					{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 1, Lease: 2 * hour},
 				})
 				return err
 			},
@@ -188,7 +188,7 @@ func TestALeaseThatTheClockStretchedIsMended(t *testing.T) {
 			"acquire": func() error { _, err := take(t.Context(), b.rdb, "a:1", w); return err },
 		} {
 			stretched := redis.Z{Score: float64(serverTime(t, b.rdb).Add(9 * hour).UnixMilli()), Member: "a:1#1"}
-			require.NoError(t, b.rdb.ZAddXX(t.Context(), semaphoreKeys.Permits, stretched).Err())
+			require.NoError(t, b.rdb.ZAddXX(t.Context(), permitNames.Permits, stretched).Err())
 			require.Equal(t, "9h", left())
 			require.NoError(t, mend())
 			require.Equal(t, "2h", left(), name)
@@ -225,7 +225,7 @@ func TestVeryManyPermitsThatAreOver(t *testing.T) {
 			}
 			entries = append(entries, redis.Z{Score: float64(end), Member: fmt.Sprintf("c:%d#1", i)})
 		}
-		require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Permits, entries...).Err())
+		require.NoError(t, b.rdb.ZAdd(ctx, permitNames.Permits, entries...).Err())
 		require.Equal(t, all-over, inspectPermits(t, b).InUse)
 		require.Equal(t, lua.OverLimit, mustTake(t, b, "a:1", permitCall{units: all + 1, limit: all}))
 		require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: over - 1, limit: all}))
@@ -235,19 +235,19 @@ func TestVeryManyPermitsThatAreOver(t *testing.T) {
 		require.Equal(t, lua.Gone, giveBack(t, b, fmt.Sprintf("c:%d", over-1)).Status, "over, not pruned yet")
 		require.Equal(t, lua.Freed, giveBack(t, b, fmt.Sprintf("c:%d", over)).Status)
 		answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{
-			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: fmt.Sprintf("c:%d", over-2), Units: 1, Lease: hour},
-			{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: fmt.Sprintf("c:%d", all-1), Units: 1, Lease: hour},
+			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: fmt.Sprintf("c:%d", over-2), Units: 1, Lease: hour},
+			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: fmt.Sprintf("c:%d", all-1), Units: 1, Lease: hour},
 		})
 		require.NoError(t, err)
 		require.Equal(t, []lua.RenewAnswer{lua.RenewGone, lua.RenewDone}, answers)
 		require.Equal(t, all-1, inspectPermits(t, b).InUse)
-		left, err := b.rdb.ZCard(ctx, semaphoreKeys.Permits).Result()
+		left, err := b.rdb.ZCard(ctx, permitNames.Permits).Result()
 		require.NoError(t, err)
 		require.Greater(t, left, int64(all-over+over/4), "not all at once")
 		for range over/200 + 1 {
 			giveBack(t, b, "x:1")
 		}
-		held, err := b.rdb.ZCount(ctx, semaphoreKeys.Permits, "-inf", "+inf").Result()
+		held, err := b.rdb.ZCount(ctx, permitNames.Permits, "-inf", "+inf").Result()
 		require.NoError(t, err)
 		require.Less(t, held, int64(all-over+30))
 	})
@@ -264,8 +264,8 @@ func TestARenewalWritesOncePerPermit(t *testing.T) {
 		for level := range 31 {
 			entries = append(entries, redis.Z{Score: float64(int64(level)<<42 + far), Member: fmt.Sprintf("%s#%d", id, 1<<level)})
 		}
-		require.NoError(t, rdb.ZAdd(ctx, semaphoreKeys.Permits, entries...).Err())
-		batch = append(batch, lua.PermitRenewal{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: id, Units: lua.MaxUnits, Lease: 2 * hour})
+		require.NoError(t, rdb.ZAdd(ctx, permitNames.Permits, entries...).Err())
+		batch = append(batch, lua.PermitRenewal{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: id, Units: lua.MaxUnits, Lease: 2 * hour})
 	}
 	require.NoError(t, rdb.ConfigResetStat(ctx).Err())
 	answers, err := lua.RenewPermits(ctx, rdb, hour, batch)
@@ -281,7 +281,7 @@ func TestARenewalWritesOncePerPermit(t *testing.T) {
 			require.LessOrEqual(t, n, 2*len(batch), command)
 		}
 	}
-	reached, err := rdb.ZCount(ctx, semaphoreKeys.Permits, fmt.Sprint(far+hour.Milliseconds()/2), "("+fmt.Sprint(1<<42)).Result()
+	reached, err := rdb.ZCount(ctx, permitNames.Permits, fmt.Sprint(far+hour.Milliseconds()/2), "("+fmt.Sprint(1<<42)).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, len(batch), reached)
 }
@@ -353,10 +353,10 @@ func TestDescriptionsGoWithTheirPermits(t *testing.T) {
 		ctx := t.Context()
 		_, err := take(ctx, b.rdb, "a:1", permitCall{})
 		require.NoError(t, err)
-		require.NoError(t, b.rdb.Del(ctx, semaphoreKeys.Permits).Err())
+		require.NoError(t, b.rdb.Del(ctx, permitNames.Permits).Err())
 		_, err = take(ctx, b.rdb, "b:1", permitCall{})
 		require.NoError(t, err)
-		require.Equal(t, []string{"b:1"}, b.rdb.HKeys(ctx, semaphoreKeys.Holders).Val())
+		require.Equal(t, []string{"b:1"}, b.rdb.HKeys(ctx, permitNames.Holders).Val())
 	})
 }
 
@@ -369,10 +369,10 @@ func TestAReleaseDropsPermitsThatAreOver(t *testing.T) {
 			mustTake(t, b, "b:1", permitCall{})
 			end := serverTime(t, b.rdb).UnixMilli() - 1 + int64(units-1)<<42
 			member := fmt.Sprintf("a:1#%d", units)
-			require.NoError(t, b.rdb.ZAddXX(t.Context(), semaphoreKeys.Permits, redis.Z{Score: float64(end), Member: member}).Err())
+			require.NoError(t, b.rdb.ZAddXX(t.Context(), permitNames.Permits, redis.Z{Score: float64(end), Member: member}).Err())
 			require.Equal(t, lua.Freed, giveBack(t, b, "b:1").Status)
-			require.Equal(t, []string{"declared", "limit"}, b.rdb.ZRange(t.Context(), semaphoreKeys.Permits, 0, -1).Val())
-			require.Zero(t, b.rdb.Exists(t.Context(), semaphoreKeys.Holders).Val())
+			require.Equal(t, []string{"declared", "limit"}, b.rdb.ZRange(t.Context(), permitNames.Permits, 0, -1).Val())
+			require.Zero(t, b.rdb.Exists(t.Context(), permitNames.Holders).Val())
 		}
 	})
 }
@@ -386,7 +386,7 @@ func TestForeignMembersOfThePermitsCountForNothing(t *testing.T) {
 				require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 7}))
 				for i := range foreign {
 					member := redis.Z{Score: score, Member: fmt.Sprintf("foreign %d", i)}
-					require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Permits, member).Err())
+					require.NoError(t, b.rdb.ZAdd(t.Context(), permitNames.Permits, member).Err())
 				}
 				require.Equal(t, lua.Busy, mustTake(t, b, "b:1", permitCall{units: 2, try: true}))
 				require.Equal(t, lua.Granted, mustTake(t, b, "b:1", permitCall{}))
@@ -412,7 +412,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 			require.Equal(t, lua.Refused, fault)
 			require.Equal(t, "WRONGTYPE", code)
 		}
-		for _, k := range []string{semaphoreKeys.Permits, semaphoreKeys.Queue, semaphoreKeys.Alive, semaphoreKeys.Holders} {
+		for _, k := range []string{permitNames.Permits, permitNames.Queue, permitNames.Alive, permitNames.Holders} {
 			require.NoError(t, b.rdb.FlushAll(ctx).Err())
 			require.NoError(t, b.rdb.Set(ctx, k, "x", 0).Err())
 			_, err := take(ctx, b.rdb, "a:1", permitCall{})
@@ -422,18 +422,18 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 			require.NoError(t, err2)
 			_, inspectErr := lua.InspectPermits(ctx, b.rdb, semaphoreKeys, 10)
 			switch k {
-			case semaphoreKeys.Holders:
+			case permitNames.Holders:
 				require.NoError(t, err)
 				require.NoError(t, beatErr)
 				require.NoError(t, inspectErr)
 				require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
 				continue
-			case semaphoreKeys.Permits:
+			case permitNames.Permits:
 				_, err := lua.Resize(ctx, b.rdb, lua.ResizeParams{Keys: semaphoreKeys, Limit: 5, Declared: 8, VoidAfter: never, Stamp: 1})
 				refused(err)
 				_, _, err = lua.ForceReleasePermits(ctx, b.rdb, semaphoreKeys, "a:1", 0, "c")
 				refused(err)
-				answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: k, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
+				answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: k, Holders: permitNames.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
 				require.NoError(t, err)
 				require.Equal(t, []lua.RenewAnswer{lua.RenewGone}, answers)
 			}
@@ -449,7 +449,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 		// A queue of another type does not keep what is held from being given back.
 		require.NoError(t, b.rdb.FlushAll(ctx).Err())
 		mustTake(t, b, "a:1", permitCall{})
-		require.NoError(t, b.rdb.Set(ctx, semaphoreKeys.Queue, "x", 0).Err())
+		require.NoError(t, b.rdb.Set(ctx, permitNames.Queue, "x", 0).Err())
 		require.Equal(t, lua.Freed, giveBack(t, b, "a:1").Status)
 	})
 }
@@ -459,7 +459,7 @@ func TestAWaiterForPermitsThatWasRemovedIsNotified(t *testing.T) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		mustTake(t, b, "b:1", permitCall{about: "me"})
 		w := permitWaiter("b:1", permitCall{about: "me"})
-		did, err := lua.Remove(t.Context(), b.rdb, semaphoreKeys.Queue, semaphoreKeys.Alive, w, key.ClientPrefix)
+		did, err := lua.Remove(t.Context(), b.rdb, permitNames.Queue, permitNames.Alive, w, key.ClientPrefix)
 		require.NoError(t, err)
 		require.True(t, did)
 		r, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
@@ -504,9 +504,9 @@ func TestWithoutMemoryNoPermitIsGrantedAndAllAreReleased(t *testing.T) {
 	mustTake(t, b, "a:2", permitCall{units: 3})
 	mustTake(t, b, "b:1", permitCall{units: 3})
 	// Some time has passed since it queued: its first write is the one that Redis accepts.
-	require.NoError(t, b.rdb.PExpire(ctx, semaphoreKeys.Queue, hour).Err())
+	require.NoError(t, b.rdb.PExpire(ctx, permitNames.Queue, hour).Err())
 	full(1)
-	answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: semaphoreKeys.Permits, Holders: semaphoreKeys.Holders, Acquisition: "a:1", Units: 5, Lease: 9 * hour}})
+	answers, err := lua.RenewPermits(ctx, b.rdb, 0, []lua.PermitRenewal{{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 5, Lease: 9 * hour}})
 	require.NoError(t, err)
 	require.Equal(t, []lua.RenewAnswer{lua.RenewDone}, answers)
 	beats, err := lua.PermitHeartbeats(ctx, b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 3}), Limit: 8}})
@@ -546,7 +546,7 @@ func TestWithoutMemoryARequestChangesNothingOfASemaphore(t *testing.T) {
 			require.NoError(t, err)
 		}
 		if c.lost {
-			prepare(t, rdb, "DEL "+semaphoreKeys.Permits)
+			prepare(t, rdb, "DEL "+permitNames.Permits)
 		}
 		stored := content(t, rdb)
 		prepare(t, rdb, "CONFIG SET maxmemory 1")
@@ -588,8 +588,8 @@ func TestAWaiterBehindVeryManyExpiredAsksAgainAtOnce(t *testing.T) {
 			for i := range dead {
 				dead[i] = redis.Z{Score: float64(i + 1), Member: fmt.Sprintf("d:%d 2 3600000 3600000", i)}
 			}
-			require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Queue, dead...).Err())
-			require.NoError(t, b.rdb.ZAdd(ctx, semaphoreKeys.Alive, append(dead, redis.Z{Score: now - 1, Member: "grace"})...).Err())
+			require.NoError(t, b.rdb.ZAdd(ctx, permitNames.Queue, dead...).Err())
+			require.NoError(t, b.rdb.ZAdd(ctx, permitNames.Alive, append(dead, redis.Z{Score: now - 1, Member: "grace"})...).Err())
 			for range 2 {
 				require.Zero(t, call().Remaining, name)
 			}
@@ -604,11 +604,11 @@ func TestAHeartbeatDropsExpiredPermits(t *testing.T) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
 		mustTake(t, b, "b:1", permitCall{units: 8})
 		over := redis.Z{Score: float64(serverTime(t, b.rdb).UnixMilli() - 1), Member: "c:1#1"}
-		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Permits, over).Err())
+		require.NoError(t, b.rdb.ZAdd(t.Context(), permitNames.Permits, over).Err())
 		beat := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", permitCall{units: 8}), Limit: 8}
 		_, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{beat})
 		require.NoError(t, err)
-		require.Equal(t, []string{"declared", "limit", "a:1#8"}, b.rdb.ZRange(t.Context(), semaphoreKeys.Permits, 0, -1).Val())
+		require.Equal(t, []string{"declared", "limit", "a:1#8"}, b.rdb.ZRange(t.Context(), permitNames.Permits, 0, -1).Val())
 	})
 }
 
@@ -632,7 +632,7 @@ func TestAWaiterAsksAgainWhenALeaseGivenBeforeItEnds(t *testing.T) {
 			mustTake(t, b, "a:1", permitCall{units: 8, lease: 3 * hour})
 			mustTake(t, b, "b:1", permitCall{lease: hour / 4})
 			mustTake(t, b, "c:1", permitCall{units: 8})
-			require.NoError(t, b.rdb.ZRem(t.Context(), semaphoreKeys.Permits, "a:1#8").Err())
+			require.NoError(t, b.rdb.ZRem(t.Context(), permitNames.Permits, "a:1#8").Err())
 			p := call()
 			require.Equal(t, 1, p.Position, name)
 			require.Equal(t, 7, p.Free, name)
@@ -650,8 +650,8 @@ func TestAHeartbeatWithoutATimeoutHasNoPlace(t *testing.T) {
 		w.Heartbeat = 0
 		member := "c:1 1 0 7200000"
 		soon := float64(serverTime(t, b.rdb).Add(hour).UnixMilli())
-		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Queue, redis.Z{Score: 7, Member: member}).Err())
-		require.NoError(t, b.rdb.ZAdd(t.Context(), semaphoreKeys.Alive, redis.Z{Score: soon, Member: member}).Err())
+		require.NoError(t, b.rdb.ZAdd(t.Context(), permitNames.Queue, redis.Z{Score: 7, Member: member}).Err())
+		require.NoError(t, b.rdb.ZAdd(t.Context(), permitNames.Alive, redis.Z{Score: soon, Member: member}).Err())
 		r, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, []lua.PermitHeartbeat{{Keys: semaphoreKeys, Waiter: w, Limit: 8}})
 		require.NoError(t, err)
 		require.Equal(t, lua.Gone, r[0].Status)
@@ -673,14 +673,14 @@ func TestHeartbeatsOfABatchAreNotedBeforeAnybodyExpires(t *testing.T) {
 		}
 		for i := range batch[1:] { // the first is in time, so that the others get no grace
 			member := fmt.Sprintf("b:%d 1 %d %d", i+1, hour.Milliseconds(), 5*hour.Milliseconds())
-			require.NoError(t, b.rdb.ZAddXX(t.Context(), semaphoreKeys.Alive, redis.Z{Score: late, Member: member}).Err())
+			require.NoError(t, b.rdb.ZAddXX(t.Context(), permitNames.Alive, redis.Z{Score: late, Member: member}).Err())
 		}
 		answers, err := lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", true, batch)
 		require.NoError(t, err)
 		for i, a := range answers {
 			require.Equal(t, lua.HeartbeatReply{Status: lua.Queued, QueueState: lua.QueueState{Position: i + 1, Length: 100, Limit: 8, Remaining: a.QueueState.Remaining}}, a)
 		}
-		require.NoError(t, b.rdb.ZRem(t.Context(), semaphoreKeys.Permits, "a:1#8").Err())
+		require.NoError(t, b.rdb.ZRem(t.Context(), permitNames.Permits, "a:1#8").Err())
 		for _, take := range []bool{false, false, true} {
 			answers, err = lua.PermitHeartbeats(t.Context(), b.rdb, 0, "c", take, batch)
 			require.NoError(t, err)

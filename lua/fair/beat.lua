@@ -13,7 +13,7 @@
 -- Returns
 --   {answer, ...}         one for each waiter:
 --   {1, fence}            has the lock; for its whole lease, if it takes it, else for as long
---                         as before: nobody keeps a lock by beats alone
+--                         as before: heartbeats alone never extend a grant
 --   {2, place, length, ttl_ms, holder, description, fence}
 --                         queued, as in join; no holder, and 0 for ttl_ms: beat again at once
 --   {0}                   neither has the lock nor is queued

@@ -19,10 +19,10 @@
 --   error WRONGTYPE    the key is no mutex: nothing changed
 --
 -- Guarantees  the victim's next renewal finds its lock gone; the next waiter, or those who
---             wait without a queue, are notified; once the lock is free, no refusal becomes an
+--             wait without a queue, are notified; once the lock is free, the call returns no
 --             error; only a server that takes writes says that nobody or another had it.
 -- Twice       a copy finds another holder than the expected one; without one, it ends whoever
---             has the lock then. A free lock it hands on, as any call does.
+--             has the lock then. If the lock is free, a copy hands it on.
 -- Cost        one round trip, O(log n).
 -- include errors holder queue queue_grant
 

@@ -23,10 +23,10 @@
 --   error BADFENCE        the stored fence cannot be counted up: not queued
 --
 -- Guarantees  grants in the order of tickets among those in the queue; a free lock goes
---             to the first of them that lives, also by the call of another; a refusal leaves no
+--             to the first of them that lives, whoever sends the command; a refusal leaves no
 --             lock and no place that this waiter had not before.
--- Twice       a copy finds its own acquisition or its own place; after both are gone it
---             queues what nobody waits for, for a heartbeat, until its end has passed.
+-- Twice       a copy finds its own acquisition or its own place. After both are gone, it
+--             queues a waiter that has left, for one heartbeat; never after its end.
 -- Cost        one round trip, O(log n).
 -- include clock fence grant queue
 

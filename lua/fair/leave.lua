@@ -23,9 +23,9 @@
 --
 -- Guarantees  never touches another acquisition; frees the lock also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
---             once the lock is free or the place given up, no refusal becomes an error;
+--             once the lock is free or the place given up, the call returns no error;
 --             only a server that takes writes says that it had neither.
--- Twice       a copy finds nothing of its own; a free lock it hands on, as any call does.
+-- Twice       a copy finds nothing of its own; if the lock is free, the copy hands it on.
 -- Cost        one round trip, O(log n).
 -- include errors notify queue
 

@@ -12,7 +12,7 @@
 --   {0}    it did not wait: nothing changed
 --
 -- Guarantees  a lock that was granted meanwhile is not touched; once the waiter is out of the
---             queue, no refusal becomes an error; only a server that takes writes says that it did
+--             queue, the call returns no error; only a server that takes writes says that it did
 --             not wait.
 -- Twice       a copy finds the note, and says that it was removed.
 -- Cost        one round trip, O(log n).

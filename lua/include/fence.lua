@@ -30,8 +30,9 @@ end
 -- Returns nil and the refusal if Redis refuses, or if Lua cannot add to the fence exactly. The
 -- first SET may have put a smaller number in the place of the fence, so the function then writes
 -- the stored fence again: it never goes back.
-local function take_fence(at, now_us, keep_ms)
-  local stored = redis.pcall('SET', KEYS[at + 2], now_us, 'KEEPTTL', 'GET')
+--
+-- stored is the reply of the first SET, which puts now_us in the place of the fence.
+local function grow_fence(at, now_us, keep_ms, stored)
   local refused = refusal(stored)
   if refused then
     return nil, refused
@@ -51,4 +52,9 @@ local function take_fence(at, now_us, keep_ms)
     redis.pcall('SET', KEYS[at + 2], stored, 'KEEPTTL')
   end
   return not refused and fence or nil, refused
+end
+
+-- The first SET, and grow_fence after it.
+local function take_fence(at, now_us, keep_ms)
+  return grow_fence(at, now_us, keep_ms, redis.pcall('SET', KEYS[at + 2], now_us, 'KEEPTTL', 'GET'))
 end

@@ -28,7 +28,7 @@
 -- Twice       a copy finds its own acquisition and reports the same fence; a copy of
 --             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include clock errors fence holder grant queue
+-- include clock
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local void_after_us, keep_ms, description = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -38,9 +38,32 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
--- Most often nobody has the lock, and nobody stands in its queue.
-local holder, holder_holds, holder_description = false, 0, ''
+-- Most often nobody has the lock, nobody stands in its queue, and Redis keeps its fence for long enough.
+-- This comes before the functions, because Lua makes each of them anew in each call. Where it does not
+-- return, the code behind it does the same with all cases.
 local free = redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0
+local stored
+if free and holds == 1 then
+  stored = redis.pcall('SET', KEYS[2], now_us, 'KEEPTTL', 'GET')
+  local last = keep_ms > 0 and type(stored) == 'string' and tonumber(stored)
+  if last and last >= 0 and last < now_us and last % 1 == 0 then
+    local left_ms = redis.pcall('PTTL', KEYS[2])
+    if type(left_ms) == 'number' and (left_ms < 0 or left_ms >= keep_ms) then
+      local written
+      if description == '' then
+        written = redis.pcall('HSET', KEYS[1], acquisition, '1')
+      else
+        written = redis.pcall('HSET', KEYS[1], acquisition, '1', 'redlatch:about', description)
+      end
+      if type(written) == 'number' and redis.pcall('PEXPIRE', KEYS[1], lease_ms) == 1 then
+        return {1, now_us, now_us}
+      end
+    end
+  end
+end
+
+-- include errors fence holder grant queue
+local holder, holder_holds, holder_description = false, 0, ''
 local fence, refused
 if not free then
   local fields = redis.pcall('HGETALL', KEYS[1])
@@ -50,12 +73,12 @@ if not free then
   end
   holder, holder_holds, holder_description = holder_of(fields)
   if not holder or holder == acquisition then
-    local stored = redis.pcall('GET', KEYS[2])
-    refused = refusal(stored)
+    local now_stored = redis.pcall('GET', KEYS[2])
+    refused = refusal(now_stored)
     if refused then
       return refused
     end
-    fence = last_fence(stored)
+    fence = last_fence(now_stored)
     if not fence then
       return bad_fence()
     end
@@ -79,15 +102,17 @@ end
 if holder then
   return {0, redis.call('PTTL', KEYS[1]), holder, holder_description, now_us}
 end
-local queue
-if not free then
+if free then
+  fence, refused = grow_fence(0, now_us, keep_ms, stored)
+else
+  local queue
   queue, refused = has_queue(redis.pcall('ZCARD', KEYS[3]))
   if queue then
     return {-3, now_us}
   end
-end
-if not refused then
-  fence, refused = take_fence(0, now_us, keep_ms)
+  if not refused then
+    fence, refused = take_fence(0, now_us, keep_ms)
+  end
 end
 refused = refused or write_grant(0, acquisition, description, lease_ms)
 return refused or {1, fence, now_us}

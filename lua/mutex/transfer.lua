@@ -19,9 +19,9 @@
 --             when Redis is out of memory; the description stays;
 --             a refusal leaves the lock with "from"; only a server that takes writes says
 --             that neither has it.
--- Twice       a copy finds "to", sets its lease anew, for who sends again counts trust from
---             that sending, and reports the same fence, or a larger one when the stored
---             one was lost; once "to" is gone too, nothing.
+-- Twice       a copy finds "to" and sets its lease again, because a client that sends again
+--             counts trust from then. It reports the same fence, or a larger one when the
+--             stored one was lost. Once "to" is gone too, it changes nothing.
 -- Cost        one round trip, O(1).
 -- include clock errors fence holder grant
 

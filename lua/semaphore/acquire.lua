@@ -26,11 +26,11 @@
 --   {-4, limit, now_us}   wants more units than the limit: nothing changed
 --
 -- Guarantees  never more units than the limit; units go to waiters in the order of tickets,
---             and past them to nobody, also by the call of another; a refusal leaves no units,
+--             and to nobody before them, whoever sends the command; a refusal leaves no units,
 --             no place and no limit that were not there before; only a server that takes writes
 --             says that the limit is another, or too low.
--- Twice       a copy finds its own permit or its own place; after both are gone it takes, or
---             queues for, what nobody waits for, until its end has passed.
+-- Twice       a copy finds its own permit or its own place. After both are gone, it takes
+--             units or a place for which nobody waits any more; never after its end.
 -- Cost        one round trip, O(log n).
 -- include clock queue units permits
 
@@ -61,6 +61,7 @@ if not alone then
     return refused
   end
 end
+local nobody_waits = length == 0
 if not limit then
   entries = nil
   limit, refused, made = read_limit(0, requested, keep_ms)
@@ -144,7 +145,7 @@ if refused then
   if joined then
     remove_waiters(0, {member})
   end
-  if made and alone then
+  if made and nobody_waits then
     forget_limit(0)
   end
   return refused

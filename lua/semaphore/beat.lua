@@ -14,7 +14,7 @@
 -- Returns
 --   {answer, ...}         one for each waiter:
 --   {1}                   has its units; for its whole lease, if it takes them, else for as
---                         long as before: nobody keeps units by beats alone
+--                         long as before: heartbeats alone never extend a grant
 --   {2, position, length, free, limit, next_ms}
 --                         queued, as in acquire
 --   {0}                   neither has units nor is queued

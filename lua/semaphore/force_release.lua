@@ -15,7 +15,7 @@
 --                       call does: call again
 --
 -- Guarantees  the victim's next renewal finds its permit gone; no other is touched; once the units
---             are free, no refusal becomes an error; only a server that takes writes says that it
+--             are free, the call returns no error; only a server that takes writes says that it
 --             had none.
 -- Twice       a copy finds nothing.
 -- Cost        one round trip, O(log n).

@@ -17,9 +17,9 @@
 --
 -- Guarantees  never touches another acquisition; frees the units also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
---             once the units are free or the place given up, no refusal becomes an error;
+--             once the units are free or the place given up, the call returns no error;
 --             only a server that takes writes says that it had neither.
--- Twice       a copy finds nothing of its own; what is free it hands on, as any call does.
+-- Twice       a copy finds nothing of its own; the copy hands on what is free.
 -- Cost        one round trip, O(log n).
 -- include clock errors queue units permits
 

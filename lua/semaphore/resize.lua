@@ -6,7 +6,7 @@
 -- KEYS[4]  zset  redlatch:permits-alive:{name}    waiter -> end of its heartbeat, server ms
 --
 -- ARGV[1]  int      -   the new limit
--- ARGV[2]  int      -   what programs say is the limit: that goes on being accepted
+-- ARGV[2]  int      -   the limit that programs pass, which stays accepted
 -- ARGV[3]  int      us  void after, server time
 -- ARGV[4]  int      us  stamp: when this resize was begun, the same in all its commands; above 0
 -- ARGV[5]  int      ms  how long limit and permits are kept after their last use; 0 for ever
@@ -20,11 +20,11 @@
 --
 -- Guarantees  no permit is taken away; new ones only within the new limit; a resize never
 --             undoes one with a later stamp; a refusal leaves the limit as it was; once the limit
---             is set, no refusal becomes an error; only a server that takes writes says that
+--             is set, the call returns no error; only a server that takes writes says that
 --             there is a later one.
 -- Twice       a copy sets the same limit again and serves waiters. After a resize with a
---             later stamp it changes nothing. Where the key is gone, it sets the limit until
---             its end has passed.
+--             later stamp it changes nothing. If the key is gone, it sets the limit, but
+--             never after its end.
 -- Cost        one round trip, O(log n).
 -- include clock errors queue units permits serve
 
