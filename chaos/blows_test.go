@@ -4,6 +4,7 @@ package chaos_test
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,6 +66,9 @@ func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 				}
 				op.GaveUp = max(op.GaveUp, since)
 			}
+			if died, at := diedAt(op, blows); died && op.Queued != 0 && op.Again == 0 {
+				op.Outcome, op.Return = history.Nothing, at
+			}
 			op.Again = 0
 			if op.Outcome == history.Done {
 				open[op.Acquisition] = op
@@ -82,6 +86,17 @@ func withExpiry(ops []history.Op, blows []blow) (out []history.Op) {
 		}
 	}
 	return check.Expiring(out, workerLease)
+}
+
+// diedAt reports whether the process of a call died before the call returned, and the time by which
+// it was dead.
+func diedAt(op history.Op, blows []blow) (died bool, at int64) {
+	for _, b := range blows {
+		if b.deadly && b.client == op.Client && op.Return == history.Never {
+			return true, b.until
+		}
+	}
+	return false, 0
 }
 
 // lostPlace is the time since when a waiter may have lost its place in a queue. 0: it has not.
@@ -125,6 +140,30 @@ func withUnheard(ops []history.Op, blows []blow) []history.Op {
 func freed(op history.Op, from, to int64) history.Op {
 	op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, from, to
 	return op
+}
+
+// A search that tries all orders in which so many dead waiters may have left does not end.
+func TestManyDeadWaiters(t *testing.T) {
+	const dead = 24
+	done := history.Op{Client: 1, Owner: "1", Kind: history.Acquire, Call: 1, Return: 2, Outcome: history.Done, Fence: 1, Acquisition: "1"}
+	ops := []history.Op{done}
+	var blows []blow
+	for i := range int64(dead) {
+		client := int(i) + 2
+		ops = append(ops, history.Op{Client: client, Owner: strconv.Itoa(client), Kind: history.Acquire,
+			Call: 10*i + 10, Queued: 10*i + 13, GaveUp: 10*i + 200, Return: history.Never})
+		blows = append(blows, blow{client, 10*i + 210, 10*i + 300, true})
+	}
+	released := done
+	released.Kind, released.Call, released.Return = history.Release, 700, 800
+	last := history.Op{Client: dead + 2, Owner: "last", Kind: history.Acquire, Call: 600, Queued: 610, Return: 900,
+		Outcome: history.Done, Fence: 2, Acquisition: "last"}
+	ops = append(ops, last, released)
+	require.NoError(t, check.Linearizable(withExpiry(ops, blows), check.FairMutex()))
+
+	overtaken := history.Op{Client: dead + 3, Owner: "overtaken", Kind: history.Acquire, Call: 500, Queued: 510, Return: 1000,
+		Outcome: history.Done, Fence: 3, Acquisition: "overtaken"}
+	require.ErrorContains(t, check.Linearizable(withExpiry(append(ops, overtaken), blows), check.FairMutex()), "(illegal)")
 }
 
 // A waiter that was stopped before it was notified of anything may have had the lock, and others

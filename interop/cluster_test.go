@@ -141,9 +141,10 @@ func TestClusterGoFindsJavasReleaseByPolling(t *testing.T) {
 	r := java(t)
 	c := newCluster(t)
 	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster"}).thread("holds")
-	m := locksOn(t, c.client(t)).Mutex(redistest.Name(t))
+	locks := locksOn(t, c.client(t))
 	var delays []time.Duration
 	for range 5 {
+		m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
 		holder.leased(m.Name(), never)
 		refused(t, m)
 		before := scripts(t, c.nodes...)
@@ -166,8 +167,9 @@ func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
 	r := java(t)
 	c := newCluster(t)
 	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: "OFF"}).thread("holds")
-	m := locksOn(t, c.client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never)).Mutex(redistest.Name(t))
+	locks := locksOn(t, c.client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never))
 	for range 10 {
+		m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
 		holder.leased(m.Name(), never)
 		refused(t, m)
 		before := scripts(t, c.nodes...)

@@ -86,6 +86,25 @@ func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 	return out
 }
 
+// Delayed excuses refusals that name an acquisition which had been released. An attempt of its request
+// may have been on the way for longer than another one took to be granted. Redis then grants the lock
+// again to the same acquisition, and the client releases that in the background. delayed reports the
+// calls to which that may have happened.
+func Delayed(ops []history.Op, delayed func(op history.Op) bool) []history.Op {
+	out := slices.Clone(ops)
+	for _, r := range ops {
+		for _, op := range ops {
+			asks := (op.Kind == history.Acquire || op.Kind == history.Try) && op.Outcome == history.Done
+			if r.Outcome == history.Refused && asks && op.Acquisition == r.Holder && op.Return < r.Call && delayed(op) {
+				out = append(out, history.Op{
+					Client: -1 - len(out), Name: r.Name, Owner: r.Holder, Kind: history.Acquire, Outcome: history.Unknown, Call: op.Return, Return: r.Return,
+				})
+			}
+		}
+	}
+	return out
+}
+
 // Grants removes refusals and places in queues from a history in which leases end. It is for locks
 // whose refusals show grants that no client knows of; see Unheard.
 func Grants(ops []history.Op) []history.Op {

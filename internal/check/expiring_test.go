@@ -73,6 +73,28 @@ func TestWhatAWaiterNeverLearnedExcuses(t *testing.T) {
 	require.Error(t, check.Linearizable(check.Unheard(over, all), check.ReentrantMutex()), "named when it had been given back")
 }
 
+// A delayed attempt of a request excuses refusals that name its acquisition after the release, and no
+// others.
+func TestWhatADelayedAttemptExcuses(t *testing.T) {
+	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
+	granted, released := held(told("a", acquire, 1, 5, done, 10)), held(told("a", release, 6, 7, done))
+	another, released2 := held(told("b", acquire, 20, 21, done, 20)), held(told("b", release, 22, 23, done))
+	for name, c := range map[string]struct {
+		refused history.Op
+		delayed bool
+		fine    bool
+	}{
+		"named after its release":           {by("a", told("c", try, 10, 11, refused)), true, true},
+		"and after another had the lock":    {by("a", told("c", try, 30, 31, refused)), true, true},
+		"but its requests were not delayed": {by("a", told("c", try, 10, 11, refused)), false, false},
+		"another, which was never granted":  {by("x", told("c", try, 10, 11, refused)), true, false},
+		"before it asked":                   {by("a", told("c", try, -2, -1, refused)), true, false},
+	} {
+		ops := check.Delayed([]history.Op{granted, released, another, released2, c.refused}, func(history.Op) bool { return c.delayed })
+		require.Equal(t, c.fine, check.Linearizable(ops, check.ReentrantMutex()) == nil, name)
+	}
+}
+
 // Without its refusals, a history still says who held what at the same time.
 func TestGrantsAreJudgedWithoutRefusals(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }

@@ -84,17 +84,24 @@ func TestNobodyIsPassedOverForLong(t *testing.T) {
 	gaveUp := queued(4, client(2, told("w", acquire, 3, 900, refused)))
 	gaveUp.GaveUp = 899
 	late := queued(95, granted)
+	another := ops(5, granted) // until 12, 22, 32, 42 and 52, of which the last four by another process
+	for i := range another[2:] {
+		another[2+i].Client = 3
+	}
 	for name, c := range map[string]struct {
 		ops  []history.Op
 		fine bool
 	}{
-		"as often as is fine":   {ops(3, granted), true},
-		"too often":             {ops(4, granted), false},
-		"and given up":          {ops(4, gaveUp), false},
-		"before it waited":      {ops(4, late), true},
-		"it cannot be heard of": {ops(4, client(9, granted)), true},
+		"as late as is fine":                    {ops(3, granted), true}, // until 12, 22 and 32
+		"too late":                              {ops(4, granted), false},
+		"and given up":                          {ops(4, gaveUp), false},
+		"before it waited":                      {ops(4, late), true},
+		"it cannot be heard of":                 {ops(4, client(9, granted)), true},
+		"as late as is fine by another process": {another[:5], true}, // that learned of its grant at 22
+		"too late by another process":           {another, false},
 	} {
-		err := check.Overtaken(c.ops, 3, func(op history.Op) bool { return op.Client == 9 })
+		process := func(op history.Op) int { return op.Client }
+		err := check.Overtaken(c.ops, 18*time.Nanosecond, process, func(op history.Op) bool { return op.Client == 9 })
 		require.Equal(t, c.fine, err == nil, "%s: %v", name, err)
 	}
 }

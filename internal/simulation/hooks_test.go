@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,9 @@ import (
 
 // hookFaults are what a hook that a user adds to a go-redis client may do to a command. The command
 // runs before or after that, or not at all.
-var hookFaults = []string{"hook fails first", "hook fails after", "hook panics first", "hook panics after"}
+var hookFaults = []string{
+	"hook fails first", "hook fails after", "hook panics first", "hook panics after", "hook exits first", "hook exits after",
+}
 
 // hookFault is a hook of one client that fails for some commands.
 type hookFault struct {
@@ -94,6 +97,11 @@ func (f *hookFault) fail(cmds []redis.Cmder, run func() error) error {
 	case "hook panics after":
 		_ = run()
 		panic("the hook panics")
+	case "hook exits first":
+		runtime.Goexit()
+	case "hook exits after":
+		_ = run()
+		runtime.Goexit()
 	}
 	err := errsOfHook[f.skip%len(errsOfHook)]
 	for _, cmd := range cmds {

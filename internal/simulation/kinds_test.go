@@ -68,8 +68,8 @@ func TestKindsShareAName(t *testing.T) {
 }
 
 // keptApart checks that fair waiters kept their order among each other (promise 9 of
-// docs/guarantees.md). It also checks that plain mutexes went behind them, except for the grants
-// that one client may have in a row, and left them the lock immediately. Redisson does not know the
+// docs/guarantees.md). It also checks that plain mutexes went behind them, except for the time
+// in which one client may hand the lock on, and left them the lock immediately. Redisson does not know the
 // queue, so it may get ahead of everybody as often as it likes. When it releases, a heartbeat finds
 // the free lock, and keptApart does not judge the delay.
 func (o outcome) keptApart() error {
@@ -82,10 +82,11 @@ func (o outcome) keptApart() error {
 		return ops
 	}
 	excused := func(op history.Op) bool { return o.disturbed[op.Client] }
+	process := func(op history.Op) int { return o.machines[op.Client] }
 	err := errors.Join(
 		check.Removed(o.history.Ops, o.removed),
 		check.Order(of(fairKind), excused),
-		check.Overtaken(of(fairKind, plainKind), o.turns, excused))
+		check.Overtaken(of(fairKind, plainKind), o.handoffs, process, excused))
 	if o.late {
 		return err
 	}

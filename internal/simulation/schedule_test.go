@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,15 +18,15 @@ import (
 // schedule is everything that rapid draws. All of it is drawn before anything runs, so that a seed
 // or a failfile repeats it completely.
 type schedule struct {
-	longest time.Duration
-	expires bool // leases may end by themselves
-	turns   int
-	slow    bool // the wire takes time, which differs between clients
-	warm    bool // the server knows the scripts
-	jitter  bool // each third reply takes longer
-	clients []client
-	faults  []wireFault
-	events  []event
+	longest  time.Duration
+	expires  bool          // leases may end by themselves
+	handoffs time.Duration // WithLocalHandoffTime
+	slow     bool          // the wire takes time, which differs between clients
+	warm     bool          // the server knows the scripts
+	jitter   bool          // each third reply takes longer
+	clients  []client
+	faults   []wireFault
+	events   []event
 }
 
 // client is one client of the library, with its options.
@@ -81,6 +82,11 @@ func (s schedule) kills() bool {
 	return slices.ContainsFunc(s.events, func(e event) bool { return e.what == "die" })
 }
 
+// exits reports whether a hook ends goroutines.
+func (s schedule) exits() bool {
+	return slices.ContainsFunc(s.faults, func(f wireFault) bool { return strings.HasPrefix(f.action, "hook exits") })
+}
+
 // longestOf is the longest value of a setting of the clients.
 func (s schedule) longestOf(of func(settings) time.Duration) (longest time.Duration) {
 	for _, c := range s.clients {
@@ -100,9 +106,9 @@ func (s schedule) heartbeat() time.Duration {
 func draw(t *rapid.T, p primitive, h hardship) schedule {
 	s := schedule{
 		longest: h.longest, expires: h.expires,
-		turns: rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "turns"),
-		slow:  rapid.Bool().Draw(t, "slow wire"),
-		warm:  rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, "warm server"),
+		handoffs: rapid.SampledFrom(ms(0, 10, 300, 3000, 3000)).Draw(t, "hands on for"),
+		slow:     rapid.Bool().Draw(t, "slow wire"),
+		warm:     rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, "warm server"),
 	}
 	crowds := rapid.SampledFrom(h.crowds).Draw(t, "goroutines of clients")
 	s.jitter = h.jitter && rapid.Bool().Draw(t, "jitter")
@@ -335,14 +341,26 @@ func (p primitive) patient(plan []workload.Step, most time.Duration) []workload.
 }
 
 func drawFault(t *rapid.T, p primitive, h hardship, link *rapid.Generator[int]) wireFault {
-	return wireFault{
+	f := wireFault{
 		link:    link.Draw(t, "link"),
-		command: rapid.SampledFrom(append(p.kindsOfCommands(), "acquire", "release")).Draw(t, "command"),
+		command: rapid.SampledFrom(append(p.kindsOfCommands(), "acquire", "release", p.rarest())).Draw(t, "command"),
 		action:  rapid.SampledFrom(h.actions).Draw(t, "action"),
 		skip:    rapid.IntRange(0, max(1, h.skips)).Draw(t, "skip"),
 		times:   rapid.IntRange(1, 2).Draw(t, "times"),
 		wait:    rapid.SampledFrom(h.waits).Draw(t, "wait"),
 	}
+	if f.command == "transfer" {
+		f.skip = 0 // most schedules have one at most
+	}
+	return f
+}
+
+// rarest is the command that the fewest schedules have.
+func (p primitive) rarest() string {
+	if p.commands["transfer"] != nil {
+		return "transfer"
+	}
+	return "acquire"
 }
 
 func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {

@@ -106,6 +106,7 @@ func (p primitive) expires(o outcome) error {
 	if o.late || !p.fenced {
 		ops = check.Grants(ops)
 	} else {
+		ops = check.Delayed(ops, func(op history.Op) bool { return o.delayed[op.Client] })
 		ops = check.Unheard(ops, func(op history.Op) bool { return o.stood || o.disturbed[op.Client] })
 	}
 	return p.whileLeasesEnd(check.Expiring(check.Abandoned(ops), o.lease))
@@ -133,6 +134,7 @@ type outcome struct {
 	heartbeat          time.Duration // the longest
 	disturbed          map[int]bool  // actors
 	displaced          map[int]bool  // actors of these that may have lost their place
+	delayed            map[int]bool  // actors whose requests were delayed
 	deletions          []int64       // when a key was to be deleted, or an operator ended a grant
 	removed            int           // waiters that an operator may have removed
 	late               bool          // commands came late, or came again
@@ -141,7 +143,8 @@ type outcome struct {
 	stoodUntil         int64
 	deaths             []check.Death
 	kinds              map[int]string // of the locks of actors
-	turns              int
+	machines           map[int]int    // of actors
+	handoffs           time.Duration
 }
 
 // afterALease returns the windows without their first lease, because the previous holder may trust

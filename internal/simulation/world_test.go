@@ -135,7 +135,7 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 	if slices.ContainsFunc(w.s.events, func(e event) bool { return e.what == "clock back" }) {
 		about = m.String()
 	}
-	made, err := redlatch.New(rdb, plan.options(w.s.turns, about)...)
+	made, err := redlatch.New(rdb, plan.options(w.s.handoffs, about)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -148,9 +148,9 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 }
 
 // options returns the options of a client. about is its description.
-func (s settings) options(turns int, about string) []redlatch.Option {
+func (s settings) options(handoffs time.Duration, about string) []redlatch.Option {
 	options := []redlatch.Option{
-		redlatch.WithLease(s.lease), redlatch.WithMaxLocalGrants(turns), redlatch.WithHeartbeat(s.heartbeat),
+		redlatch.WithLease(s.lease), redlatch.WithLocalHandoffTime(handoffs), redlatch.WithHeartbeat(s.heartbeat),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)), redlatch.WithDescription(about), redlatch.WithPrefix(s.prefix),
 	}
 	if s.every != 0 {
@@ -167,7 +167,7 @@ func (m *machine) String() string { return fmt.Sprintf("machine %d", m.number) }
 // actor makes an actor for a goroutine, and its siblings.
 func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	name, given := m.plan.named(g.name)
-	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills()}
+	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills(), Mortal: w.s.exits()}
 	m.actors = append(m.actors, a)
 	if w.checked[name] == nil {
 		w.checked[name], w.unchecked[name] = check.NewMemory(true), check.NewMemory(false)
@@ -568,6 +568,13 @@ func (w *world) hitCommands(link int) bool {
 		func(e event) bool { return !slices.Contains(onlyMessages, e.what) })
 }
 
+// hitRequests reports whether requests on a link were delayed.
+func (w *world) hitRequests(link int) bool {
+	plan := w.machines[link].plan
+	return plan.delay > 0 && !plan.late || w.befell(link,
+		func(f wireFault) bool { return f.action == "delay request" }, func(event) bool { return false })
+}
+
 func (w *world) befell(link int, counts func(wireFault) bool, also func(event) bool) bool {
 	for i, f := range w.s.faults {
 		if f.link == link && w.faults[i].Bites() > 0 && counts(f) {
@@ -632,16 +639,17 @@ func (w *world) names() []string { return slices.Sorted(maps.Keys(w.checked)) }
 func (w *world) outcomes() (outcomes []outcome) {
 	ctx := context.Background()
 	parts := w.recorder.History().ByName()
-	kinds := map[int]string{}
-	for _, m := range w.machines {
+	kinds, machines := map[int]string{}, map[int]int{}
+	for i, m := range w.machines {
 		for _, a := range m.actors {
+			machines[a.Client] = i
 			kinds[a.Client] = m.plan.kindOf(slices.Index(m.actors, a))
 		}
 	}
 	for _, name := range w.names() {
 		o := outcome{
-			history: parts[name], lease: w.s.lease(), heartbeat: w.s.heartbeat(), disturbed: w.disturbed((*world).hit), displaced: w.disturbed((*world).hitCommands),
-			deletions: w.deletions, removed: int(w.removed.Load()), late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, turns: w.s.turns,
+			history: parts[name], lease: w.s.lease(), heartbeat: w.s.heartbeat(), disturbed: w.disturbed((*world).hit), displaced: w.disturbed((*world).hitCommands), delayed: w.disturbed((*world).hitRequests),
+			deletions: w.deletions, removed: int(w.removed.Load()), late: w.late(), stood: w.stood.Load(), stoodFrom: w.stoodFrom, stoodUntil: w.stoodUntil, deaths: w.deaths, kinds: kinds, machines: machines, handoffs: w.s.handoffs,
 		}
 		isCount := func(op history.Op) bool { return op.Kind == history.Count }
 		o.counts = slices.DeleteFunc(slices.Clone(o.history.Ops), func(op history.Op) bool { return !isCount(op) })

@@ -40,6 +40,8 @@ type Actor struct {
 	Bare bool
 	// Endless actors call with contexts that nothing can end, unless the step has a time limit.
 	Endless bool
+	// Mortal actors make each call in a goroutine of its own, which a hook may end.
+	Mortal bool
 
 	call   *history.Call // the acquire in progress
 	chain  chain
@@ -174,7 +176,11 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	a.sample()
 	a.call = a.Recorder.Begin(op)
 	returned := a.expectReturn(bounded, s.Verb)
-	hold, err := take(bounded)
+	var hold Hold
+	err := a.survive(func() (err error) {
+		hold, err = take(bounded)
+		return err
+	})
 	returned()
 	op = a.call.End(func(op *history.Op) {
 		if err != nil {
@@ -258,7 +264,7 @@ func (a *Actor) begin(hold Hold, op history.Op) {
 
 func (a *Actor) resize(ctx context.Context, limit int) {
 	call := a.Recorder.Begin(history.Op{Client: a.Client, Name: a.Name, Kind: history.Resize, Units: limit})
-	err := a.Lock.(Units).Resize(ctx, limit)
+	err := a.survive(func() error { return a.Lock.(Units).Resize(ctx, limit) })
 	call.End(func(op *history.Op) {
 		op.Outcome = history.Done
 		if err != nil {
@@ -274,7 +280,7 @@ func (a *Actor) unlock(ctx context.Context, i int) {
 		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
 		defer cancel()
 		defer a.expectReturn(bounded, Unlock)()
-		return hold.Unlock(bounded)
+		return a.survive(func() error { return hold.Unlock(bounded) })
 	})
 }
 
@@ -290,9 +296,25 @@ func (a *Actor) unlockWithin(ctx context.Context, i int, limit time.Duration) {
 			defer stop()
 			defer a.expectReturn(watched, UnlockWithin)()
 		}
-		return hold.Unlock(own)
+		return a.survive(func() error { return hold.Unlock(own) })
 	})
 }
+
+// survive makes a call. If a hook ends the goroutine of the call, its outcome is unknown.
+func (a *Actor) survive(call func() error) error {
+	if !a.Mortal {
+		return call()
+	}
+	ended := make(chan error, 1)
+	go func() {
+		var err error = &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "call", Name: a.Name, Err: errExited}
+		defer func() { ended <- err }()
+		err = call()
+	}()
+	return <-ended
+}
+
+var errExited = errors.New("a hook ended its goroutine")
 
 // unlockBy unlocks, as one operation. With patience, it calls an unlock that failed again after a
 // pause, up to three times. If the hold counts as released by then, that says no more than the
@@ -379,7 +401,12 @@ func (a *Actor) count(ctx context.Context, rest time.Duration) {
 	call := a.Recorder.Begin(history.Op{
 		Client: a.Client, Name: a.Name, Owner: h.owner, Kind: history.Count, Acquisition: h.hold.ID(), InUse: len(a.holds),
 	})
-	holder, holds, err := a.Counted(ctx)
+	var holder string
+	var holds int
+	err := a.survive(func() (err error) {
+		holder, holds, err = a.Counted(ctx)
+		return err
+	})
 	call.End(func(op *history.Op) {
 		op.Outcome, op.Holder, op.Units = history.Done, holder, holds
 		if err != nil {
