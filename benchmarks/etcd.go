@@ -8,8 +8,7 @@ import (
 )
 
 // https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency: one session for each client, and a
-// Mutex for each lock. etcd is not Redis, and writes to a disk. It shows the cost of another kind
-// of server.
+// Mutex for each lock. etcd is not Redis. It shows the cost of another kind of server.
 var etcds = library{
 	name: "etcd", module: "go.etcd.io/etcd/client/v3",
 	open: func(c cell) (locker, error) {

@@ -97,9 +97,19 @@ func startServers(s settings) (all servers, err error) {
 		return all, err
 	}
 	if s.libraries.MatchString("etcd") {
-		all.etcd, err = server.Etcd()
+		all.etcd, err = server.Etcd(inMemory())
 	}
 	return all, err
+}
+
+// inMemory returns a directory that is kept in memory, or "" if the system has none. If a disk stands
+// still for seconds, clients of etcd give up, and the run ends.
+func inMemory() string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
+		return ""
+	}
+	return shm
 }
 
 func (all servers) stop() {

@@ -114,10 +114,10 @@ func (s *Server) awaitRedis() error {
 	return nil
 }
 
-// Etcd starts one etcd.
-func Etcd() (_ *Server, err error) {
+// Etcd starts one etcd, which keeps its data below dir. If dir is empty, it is that of temporary files.
+func Etcd(dir string) (_ *Server, err error) {
 	s := &Server{}
-	if s.dir, err = os.MkdirTemp("", "benchmarks"); err != nil {
+	if s.dir, err = os.MkdirTemp(dir, "benchmarks"); err != nil {
 		return nil, err
 	}
 	port, err := freePort()
