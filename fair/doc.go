@@ -8,7 +8,7 @@
 // The fair mutex and the plain mutex of one name use the same key, so they exclude each
 // other. A waiter of the plain mutex has no place in the queue and goes behind all
 // waiters that have one. There are two exceptions. A client that holds the plain mutex
-// may first hand it to its own waiters, until it has had WithMaxLocalGrants grants in a row.
+// may first hand it to its own waiters, for WithLocalHandoffTime.
 // Redisson's clients do not know the queue and may get ahead of it.
 //
 // Use the fair mutex for jobs that are long enough to wait for in order. A release runs

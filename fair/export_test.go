@@ -4,11 +4,11 @@ import "context"
 
 // Contend lets a request contend as Lock does after it found that its owner does not hold the lock.
 func Contend(ctx context.Context, m *Mutex) error {
-	shared, err := m.coreOrEmpty().NewRequest(ctx)
-	if err != nil {
+	w := request{manager: m.manager}
+	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return err
 	}
-	defer shared.Close()
-	_, err = m.wrap(shared).contend(ctx)
+	defer w.Close()
+	_, err := w.contend(ctx)
 	return err
 }

@@ -24,12 +24,12 @@ type Mutex struct {
 
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
-func (f *Manager) Mutex(name string, st settings.Lock) *Mutex {
+func (f *Manager) Mutex(name string, st *settings.Lock) *Mutex {
 	return &Mutex{manager: f, core: f.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.coreOrEmpty().Keys.Lock }
+func (m *Mutex) Name() string { return m.coreOrEmpty().Name() }
 
 // coreOrEmpty returns the lock by its name; for a nil mutex, a lock that no client made.
 func (m *Mutex) coreOrEmpty() *mutex.Core {
@@ -71,12 +71,12 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // The waiter then asks Redis. So it takes two round trips from an Unlock to the work of the next
 // holder.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.coreOrEmpty().NewRequest(ctx)
-	if err != nil {
+	w := &request{}
+	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}
-	defer shared.Close()
-	w := m.wrap(shared)
+	defer w.Close()
+	w.manager = m.manager
 	for {
 		if h, has, err := w.Reenter(ctx); has {
 			return w.NewHandle(ctx, h, err)
@@ -98,12 +98,12 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
 // than five seconds, and no longer than a lease after a command that Redis may have run.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.coreOrEmpty().NewRequest(ctx)
-	if err != nil {
+	w := &request{}
+	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}
-	defer shared.Close()
-	w := m.wrap(shared)
+	defer w.Close()
+	w.manager = m.manager
 	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	if h, has, err := w.Reenter(bounded); has {
@@ -111,10 +111,6 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	}
 	h, err := w.try(bounded)
 	return w.NewHandle(ctx, h, err)
-}
-
-func (m *Mutex) wrap(shared *mutex.Request) *request {
-	return &request{Request: shared, manager: m.manager}
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also

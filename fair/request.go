@@ -17,7 +17,7 @@ import (
 
 // request is the request of one Lock or TryLock.
 type request struct {
-	*mutex.Request
+	mutex.Request
 
 	manager      *Manager
 	ticket       int64 // 0 until it has one
@@ -32,7 +32,7 @@ func (w *request) waiter(id string) lua.Waiter {
 
 // Spec implements queue.Request.
 func (w *request) Spec(id string) queue.Spec[lua.Heartbeat] {
-	return queue.Spec[lua.Heartbeat]{Key: w.Keys.Lock, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+	return queue.Spec[lua.Heartbeat]{Key: w.Name, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
@@ -55,7 +55,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, rdb, lua.JoinParams{
-				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Ticket: ticket, Try: try,
+				Keys: mutex.FairKeys(w.Keys()), Waiter: w.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
@@ -72,7 +72,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 }
 
 func (w *request) heartbeat(id string) lua.Heartbeat {
-	return lua.Heartbeat{Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id)}
+	return lua.Heartbeat{Keys: mutex.FairKeys(w.Keys()), Waiter: w.waiter(id)}
 }
 
 // Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
@@ -116,7 +116,7 @@ func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.An
 	return session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
 			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
-				Keys: mutex.FairKeys(w.Keys), Waiter: w.waiter(id), Channel: w.Keys.Channel,
+				Keys: mutex.FairKeys(w.Keys()), Waiter: w.waiter(id), Channel: w.Keys().Channel,
 				FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
@@ -133,7 +133,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
 func (w *request) startHold(g queue.Grant) *acquisition.Hold {
-	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
+	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: &w.Request}}
 	h := w.StartAcquisition(k, g.ID, g.Fence, g.Sent, g.InFlight)
 	w.State.AddHeld(h.A)
 	return h
@@ -203,7 +203,7 @@ func (w *request) notify(p lua.QueueState, again bool) {
 // notAcquired says who holds the lock, and which place the waiter has.
 func (w *request) notAcquired() lockerr.NotAcquiredError {
 	return lockerr.NotAcquiredError{
-		Name: w.Keys.Lock, Holder: w.queueState.Holder, Description: w.queueState.Description, Remaining: w.queueState.Remaining,
+		Name: w.Name, Holder: w.queueState.Holder, Description: w.queueState.Description, Remaining: w.queueState.Remaining,
 		Since: mutex.GrantTime(w.queueState.Fence, w.queueStateAt.Add(time.Second)), Position: w.queueState.Position, Length: w.queueState.Length,
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -27,8 +27,7 @@ type Hold struct {
 	parent  context.Context // of Context; ended neither by deadline nor cancel
 	cleanup runtime.Cleanup
 
-	once sync.Once
-	ctx  context.Context
+	derived atomic.Pointer[derivedContext] // nil before the first call of Context
 }
 
 // New makes the user's handle of a hold; for the locks of this module. If inner is nil, the result
@@ -108,11 +107,14 @@ func (h *Hold) Context() context.Context {
 	if !h.isValid() {
 		return notHeld
 	}
-	h.once.Do(func() {
-		h.ctx = h.inner.Derive(context.WithoutCancel(h.parent))
-	})
-	return keepAlive{h.ctx, h}
+	if h.derived.Load() == nil {
+		h.derived.CompareAndSwap(nil, &derivedContext{h.inner.Derive(context.WithoutCancel(h.parent))})
+	}
+	return keepAlive{h.derived.Load().Context, h}
 }
+
+// derivedContext is the context that the acquisition ends.
+type derivedContext struct{ context.Context }
 
 // keepAlive is a context that refers to its hold. So the hold does not become garbage while work
 // goes on that has only the context. keepAlive wraps the context that the acquisition knows,

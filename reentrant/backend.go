@@ -17,13 +17,14 @@ import (
 type backend struct {
 	mutex.HoldCounter
 	*request
-	hasLocalLock atomic.Bool // the acquisition has the local lock
+	hasLocalLock atomic.Bool   // the acquisition has the local lock
+	fromRedis    mutex.Instant // when the lock came from Redis, before the local handoffs
 }
 
-// Release hands the lock to the next waiter of this client. If there is none, or enough of them had
-// the lock in a row, Release frees it.
+// Release hands the lock to the next waiter of this client. If there is none, or this client has had
+// the lock for long enough, Release frees it.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	if k.hasLocalLock.Load() && !k.request.Session.IsClosing() && k.queue.mayHandOff(k.request.Settings.MaxLocalGrants) {
+	if k.hasLocalLock.Load() && !k.request.Session.IsClosing() && k.fromRedis.Age() < k.request.Settings.LocalHandoffTime {
 		if w := k.queue.next(); w != nil {
 			return k.handOff(ctx, a, w)
 		}
@@ -45,21 +46,30 @@ func (k *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		k.CleanUp(a.ID, a.InFlight)
 	}
-	k.request.RemoveAcquisition(a)
+	k.request.State.RemoveHeld(a)
 	if k.hasLocalLock.Swap(false) {
 		k.queue.passLocalLock()
 	}
-	k.manager.releaseRef(k.request.Keys.Lock, k.queue)
+	k.manager.releaseRef(k.queue)
+	k.request.ReleaseState()
 }
 
 // handOff hands the lock to w, with one command. Whatever the result is, w gets at least the local
 // lock, and asks by itself.
 func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
 	id := w.request.NewAcquisitionID()
+	returned := false
+	defer func() {
+		if !returned { // a hook has ended the goroutine, and the release is repeated
+			k.requeue(w)
+			k.CleanUp(id, session.InFlight{})
+		}
+	}()
+	keys := k.request.Keys().Args
 	answer, err := session.Do(ctx, k.request.Session, k.request.NewOperation("unlock", false),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
-				LockKey: k.request.Keys.Lock, FenceKey: k.request.Keys.Fence,
+				LockKey: keys.Lock, FenceKey: keys.Fence,
 				From: from.ID, To: id,
 				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceRetention,
 			})
@@ -68,9 +78,10 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 			}
 			return r, err
 		})
+	returned = true
 	if err == nil && answer.Value.Status == lua.Granted {
 		k.hasLocalLock.Store(false) // it goes with the lock
-		h := w.request.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true)
+		h := w.request.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, k.fromRedis)
 		if !k.queue.deliver(w, handoff{hold: h}) {
 			k.request.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 		}
@@ -95,7 +106,7 @@ func (k *backend) requeue(w *waiter) {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
 	if !w.canceled {
-		w.element = k.queue.waiters.PushFront(w)
+		w.element = k.queue.contended().waiters.PushFront(w)
 	}
 }
 
@@ -110,11 +121,11 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 		return err
 	}
 	if answer.Value.Receivers < 0 {
-		k.request.Session.WarnPublishDenied(k.request.Keys.Channel)
+		k.request.Session.WarnPublishDenied(k.request.Keys().Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
 	}
-	k.manager.noteRelease(k.request.Keys.Lock, k.request.Keys.Channel, answer.Value.Receivers, time.Since(before))
+	k.manager.noteRelease(k.request.Name, k.request.Keys().Channel, answer.Value.Receivers, time.Since(before))
 	return nil
 }

@@ -32,7 +32,7 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 			_ = client.FinishClose(context.Background())
 		}()
-		m := f.Mutex("x", settings.Default)
+		m := f.Mutex("x", new(settings.Default))
 		h, err := m.Lock(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -41,10 +41,10 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 		res := make(chan error, 1)
 		go func() { _, err := m.Lock(ctx); res <- err }()
 		synctest.Wait()
-		l := f.acquireRef("x")
+		l := f.use("x")
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
-		g := w.request.startHold(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false)
+		g := w.request.startHold(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false, mutex.Now())
 		synctest.Wait() // the watchdog has told
 		l.deliver(w, handoff{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
@@ -106,7 +106,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 				_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 				_ = client.FinishClose(context.Background())
 			}()
-			m := f.Mutex("x", settings.Default)
+			m := f.Mutex("x", new(settings.Default))
 			warm, err := m.Lock(context.Background()) // the server's clock is learned
 			require.NoError(t, err)
 			require.NoError(t, warm.Unlock(context.Background()))
@@ -117,9 +117,9 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 				granted = append(granted, id)
 				ctx.answered.Store(len(granted) == 1)
 			}))
-			shared, err := m.core.NewRequest(ctx)
-			require.NoError(t, err)
-			w := m.wrap(shared)
+			w := new(request)
+			require.NoError(t, m.core.Begin(ctx, &w.Request))
+			m.join(w)
 			require.True(t, w.queue.tryLock())
 			h, err := ask(w, ctx)
 			require.False(t, ctx.answered.Load(), "the process was stopped")

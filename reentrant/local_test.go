@@ -2,15 +2,16 @@ package reentrant
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/redistest"
@@ -23,7 +24,7 @@ import (
 // bound.
 func TestAWaiterSleepsToTheEndOfTheLeaseWithinThePollBound(t *testing.T) {
 	const poll = time.Second
-	p := poller{request: &request{Request: &mutex.Request{Settings: &settings.Lock{PollInterval: poll}}}}
+	p := poller{request: &request{Request: mutex.Request{Settings: &settings.Lock{PollInterval: poll}}}}
 	for remaining, sleeps := range map[time.Duration]time.Duration{
 		0: time.Millisecond, 1: time.Millisecond + 1, 500 * time.Millisecond: 501 * time.Millisecond,
 	} {
@@ -64,10 +65,10 @@ func TestOnlyWakeUpsUnderTheSameHolderAreAFlood(t *testing.T) {
 // polling makes the poller of a Lock that has the local lock.
 func polling(t *testing.T, f *Manager) *poller {
 	t.Helper()
-	m := f.Mutex("x", settings.Default)
-	shared, err := m.core.NewRequest(t.Context())
-	require.NoError(t, err)
-	w := m.wrap(shared)
+	m := f.Mutex("x", new(settings.Default))
+	w := new(request)
+	require.NoError(t, m.core.Begin(t.Context(), &w.Request))
+	m.join(w)
 	p := &poller{request: w, warning: w.NewSelfDeadlockWarning()}
 	t.Cleanup(func() { p.stop(); p.warning.Stop(); w.finish() })
 	return p
@@ -95,14 +96,105 @@ func TestAPollerYieldsUntilTheEndOfTheYield(t *testing.T) {
 		p := polling(t, newFamily(t, redistest.Bubble(t).Client(), false))
 		for _, left := range []time.Duration{-time.Second, 0, 1, time.Millisecond} {
 			begun := time.Now()
-			p.request.queue.yield.until = begun.Add(left)
-			require.NoError(t, p.yield(t.Context()))
+			p.request.queue.contended().yield.until = begun.Add(left)
+			require.NoError(t, p.begin(t.Context()))
 			require.Equal(t, max(0, left), time.Since(begun))
 		}
-		p.request.queue.yield.until = time.Now().Add(time.Hour)
+		p.request.queue.contended().yield.until = time.Now().Add(time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, p.yield(ctx), context.Canceled)
+		require.ErrorIs(t, p.begin(ctx), context.Canceled)
+	})
+}
+
+// Nobody may have the lock, so a yield leaves time for attempts. A wait that ends before any attempt does
+// not say that somebody has the lock.
+func TestAYieldLeavesTimeToAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		p := polling(t, f)
+		yieldForAnHour := func() { p.request.queue.contended().yield.until = time.Now().Add(time.Hour) }
+		yieldForAnHour()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		require.NoError(t, p.begin(ctx))
+		require.Equal(t, time.Second/2, time.Since(begun))
+		require.NoError(t, p.begin(ctx))
+		require.Equal(t, time.Second*3/4, time.Since(begun))
+
+		yieldForAnHour()
+		why := errors.New("the caller has gone")
+		caused, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(why) })
+		err := p.begin(caused)
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, lockerr.ErrNotAcquired)
+	})
+}
+
+// A client that has released the lock, and listens, yields until all that have waited longer have had
+// the lock. The message of its own release does not count.
+func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		f := newFamily(t, v.Client(), false)
+		p := polling(t, f)
+		channel := p.request.Keys().Channel
+		require.NoError(t, p.request.queue.subscription(f.session.Wakes, channel).Ready(t.Context()))
+		release := func() { require.NoError(t, v.Client().Publish(context.Background(), channel, "0").Err()) }
+		for _, others := range []int64{1, 3} {
+			begun := time.Now()
+			y := &p.request.queue.contended().yield
+			y.noteRelease(begun, subscriberCount{counted: others, own: true}, 0)
+			y.until = begun.Add(time.Hour)
+			ended := make(chan time.Time, 1)
+			go func() {
+				assert.NoError(t, p.begin(t.Context()))
+				ended <- time.Now()
+			}()
+			for range 1 + others {
+				require.Empty(t, ended)
+				time.Sleep(time.Second)
+				release()
+				synctest.Wait()
+			}
+			require.Equal(t, time.Duration(1+others)*time.Second, (<-ended).Sub(begun))
+		}
+	})
+}
+
+// Its own message does not end the yield of a client that knows of nobody who has waited longer. A
+// waiter that it does not know of would never get the lock.
+func TestTheMessageOfItsOwnReleaseEndsNoYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		f := newFamily(t, v.Client(), false)
+		p := polling(t, f)
+		l := p.request.queue
+		require.NoError(t, l.subscription(f.session.Wakes, p.request.Keys().Channel).Ready(t.Context()))
+		begun := time.Now()
+		l.yield.noteRelease(begun, subscriberCount{mayBeMore: true, own: true}, 0)
+		l.yield.until = begun.Add(time.Second)
+		require.NoError(t, v.Client().Publish(t.Context(), p.request.Keys().Channel, "0").Err())
+		require.NoError(t, p.begin(t.Context()))
+		require.Equal(t, time.Second, time.Since(begun))
+	})
+}
+
+// A client that listens to a lock receives its own release, and does not count itself.
+func TestAClientDoesNotCountItsOwnSubscription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		p := polling(t, f)
+		l, keys := p.request.queue, p.request.Keys()
+		require.NoError(t, l.subscription(f.session.Wakes, keys.Channel).Ready(t.Context()))
+		f.noteRelease(keys.Lock, keys.Channel, 1, 0)
+		require.Zero(t, l.yield.subscribers)
+		require.True(t, l.yield.awaitsOwn)
+		f.noteRelease(keys.Lock, keys.Channel, 3, 0)
+		require.EqualValues(t, 2, l.yield.subscribers)
 	})
 }
 
@@ -114,7 +206,7 @@ func TestOnlyAnotherClientIsNotedAsTheHolder(t *testing.T) {
 		cancel()
 		for holder, other := range map[string]bool{"": false, f.session.ID + ":7": false, "22222222-2222-2222-2222-222222222222:7": true} {
 			p := polling(t, f)
-			p.request.queue.yield.otherHeld = false
+			p.request.queue.contended().yield.otherHeld = false
 			err := p.wait(ctx, lua.AcquireReply{Holder: holder, Remaining: time.Second})
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, lockerr.ErrNotAcquired)
@@ -124,31 +216,11 @@ func TestOnlyAnotherClientIsNotedAsTheHolder(t *testing.T) {
 	})
 }
 
-func TestTheGrantsInARowAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
-		l := f.acquireRef("x")
-		defer f.releaseRef("x", l)
-		l.localLocked = true
-		require.True(t, l.mayHandOff(1))
-		require.False(t, l.mayHandOff(0))
-		a := &acquisition.Acquisition{}
-		for n := 1; n <= 3; n++ {
-			l.countGrant(a)
-			require.True(t, l.mayHandOff(n+1))
-			require.False(t, l.mayHandOff(n))
-		}
-		l.passLocalLock()
-		require.True(t, l.mayHandOff(1), "the next grant comes from Redis")
-		require.True(t, l.tryLock(), "nobody waited")
-	})
-}
-
 func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, redistest.Bubble(t).Client(), false)
-		l := f.acquireRef("x")
-		defer f.releaseRef("x", l)
+		l := f.use("x")
+		defer f.stopUsing("x", l)
 		require.Zero(t, l.yieldFor())
 		idle, tried := l.noteRelease(subscriberCount{}, 0)
 		require.False(t, idle)
@@ -161,7 +233,7 @@ func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 		require.Equal(t, 100*time.Millisecond, l.yieldFor())
 		time.Sleep(60 * time.Millisecond)
 		require.Equal(t, 40*time.Millisecond, l.yieldFor())
-		l.noteOtherClient()
+		l.noteRefused("other")
 		_, tried = l.noteRelease(monitored, 0)
 		require.False(t, tried, "the yields are for the other client")
 	})
@@ -169,9 +241,19 @@ func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 
 // inUse reports whether the client keeps what it knows of a name.
 func (f *Manager) inUse(name string) bool {
+	state := f.registry.AcquireRef(name)
+	defer f.registry.ReleaseRef(name, state)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.queues[name] != nil
+	return state.Local != nil
+}
+
+// use counts the test as a user of a name until stopUsing.
+func (f *Manager) use(name string) *localQueue { return f.acquireRef(f.registry.AcquireRef(name)) }
+
+func (f *Manager) stopUsing(name string, l *localQueue) {
+	f.releaseRef(l)
+	f.registry.ReleaseRef(name, l.LockState)
 }
 
 // The state of a name is kept for the longest yield after its last release.
@@ -210,12 +292,12 @@ func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFamily(t, redistest.Bubble(t).Client(), false)
 			f.idleSubscribers.Store(1) // nobody gets tries
-			l := f.acquireRef("x")
+			l := f.use("x")
 			require.NoError(t, l.subscription(f.session.Wakes, "channel").Ready(t.Context()))
 			f.noteRelease("y", "channel", heard, 0)
 			require.Equal(t, kept, f.inUse("y"))
 			time.Sleep(time.Second)
-			f.releaseRef("x", l)
+			f.stopUsing("x", l)
 		})
 	}
 }
@@ -223,17 +305,17 @@ func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
 func TestTheLastUserOfANameEndsItsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, redistest.Bubble(t).Client(), false)
-		l := f.acquireRef("x")
-		require.Same(t, l, f.acquireRef("x"))
+		l := f.use("x")
+		require.Same(t, l, f.use("x"))
 		sub := l.subscription(f.session.Wakes, "channel")
 		require.NoError(t, sub.Ready(t.Context()))
 		require.Same(t, sub, l.subscription(f.session.Wakes, "channel"))
-		f.releaseRef("x", l)
+		f.stopUsing("x", l)
 		time.Sleep(time.Second)
 		require.True(t, f.inUse("x"))
 		require.Equal(t, 1, f.registry.Len())
 		require.True(t, f.session.Wakes.IsSubscribed("channel"))
-		f.releaseRef("x", l)
+		f.stopUsing("x", l)
 		time.Sleep(time.Hour) // the channel itself is kept for a while
 		require.False(t, f.inUse("x"))
 		require.Zero(t, f.registry.Len())
@@ -266,7 +348,7 @@ func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := newFamily(t, v.Client(), false)
-		m := f.Mutex("x", settings.Default)
+		m := f.Mutex("x", new(settings.Default))
 		h, err := m.Lock(t.Context()) // the client knows the clock
 		require.NoError(t, err)
 		require.NoError(t, h.Unlock(t.Context()))

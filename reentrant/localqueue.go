@@ -18,16 +18,29 @@ import (
 type localQueue struct {
 	*mutex.LockState
 
-	// Guarded by Manager.mu.
-	refs        int       // users
-	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not
+	refs int32 // users, guarded by Manager.mu
 
+	localLocked bool // somebody has the local lock; guarded by mu
+	*contention      // set under mu; nil until another goroutine or client may want the lock
 	mu          sync.Mutex
-	localLocked bool               // somebody has the local lock
-	waiters     list.List          // of *waiter, for the local lock, in order of arrival
-	grants      int                // grants in a row since the lock last came from Redis
-	yield       yieldPolicy        // whether other clients go first
-	sub         *wake.Subscription // nil until somebody was refused
+}
+
+// contention is what one client knows of the others that want a lock.
+type contention struct {
+	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not; guarded by Manager.mu
+
+	// Guarded by localQueue.mu.
+	waiters list.List          // of *waiter, for the local lock, in order of arrival
+	yield   yieldPolicy        // whether other clients go first
+	sub     *wake.Subscription // nil until somebody was refused
+}
+
+// contended begins to keep what is known of others. The caller holds l.mu.
+func (l *localQueue) contended() *contention {
+	if l.contention == nil {
+		l.contention = new(contention)
+	}
+	return l.contention
 }
 
 // waiter is a Lock that waits for the local lock.
@@ -47,7 +60,7 @@ type handoff struct {
 }
 
 // lockOrEnqueue takes the local lock if it is free, and otherwise queues. If the chain got the lock
-// since it looked, join returns nil and false, and the caller looks again.
+// since it looked, lockOrEnqueue returns nil and false, and the caller looks again.
 func (l *localQueue) lockOrEnqueue(w *request) (wait *waiter, localLock bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,7 +72,7 @@ func (l *localQueue) lockOrEnqueue(w *request) (wait *waiter, localLock bool) {
 		return nil, true
 	}
 	wait = &waiter{request: w, handoff: make(chan handoff, 1)}
-	wait.element = l.waiters.PushBack(wait)
+	wait.element = l.contended().waiters.PushBack(wait)
 	return wait, false
 }
 
@@ -80,11 +93,10 @@ func (l *localQueue) next() *waiter {
 }
 
 func (l *localQueue) nextLocked() *waiter {
-	first := l.waiters.Front()
-	if first == nil {
+	if l.contention == nil || l.waiters.Len() == 0 {
 		return nil
 	}
-	w := first.Value.(*waiter)
+	w := l.waiters.Front().Value.(*waiter)
 	l.withdrawLocked(w)
 	return w
 }
@@ -133,11 +145,10 @@ func (l *localQueue) cancelWait(w *waiter) (handoff, bool) {
 }
 
 // passLocalLock gives the local lock to the next waiter, who then asks Redis. If nobody waits, it
-// frees the turn.
+// frees the local lock.
 func (l *localQueue) passLocalLock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.grants = 0
 	if w := l.nextLocked(); w != nil {
 		w.handoff <- handoff{localLock: true}
 		return
@@ -145,54 +156,59 @@ func (l *localQueue) passLocalLock() {
 	l.localLocked = false
 }
 
-// countGrant notes a fresh grant.
-func (l *localQueue) countGrant(a *acquisition.Acquisition) {
-	l.mu.Lock()
-	l.grants++
-	l.mu.Unlock()
-	l.AddHeld(a)
-}
-
-// mayHandOff reports whether the lock may go to another waiter of this client once more before
-// others get a chance.
-func (l *localQueue) mayHandOff(turns int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.grants < turns
-}
-
 // noteRelease notes a release, after which other clients may go first. It reports whether its
 // subscribers count as idle, and whether new ones have had tries.
 func (l *localQueue) noteRelease(h subscriberCount, roundTrip time.Duration) (idle, tried bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	idle = l.yield.noteRelease(time.Now(), h, roundTrip)
+	if l.contention == nil && h.counted == 0 && !h.mayBeMore {
+		return false, false // nobody else wants the lock
+	}
+	idle = l.contended().yield.noteRelease(time.Now(), h, roundTrip)
 	return idle, l.yield.trying || l.yield.exhausted
 }
 
-// noteOtherClient notes that another client has the lock.
-func (l *localQueue) noteOtherClient() {
+// noteRefused notes that another client has the lock.
+func (l *localQueue) noteRefused(client string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.yield.otherHeld = true
+	l.contended().yield.noteRefused(client)
 }
 
 // yieldFor returns for how long other clients go first from now on.
 func (l *localQueue) yieldFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.yield.until.IsZero() {
+	if l.contention == nil || l.yield.until.IsZero() {
 		return 0
 	}
 	return time.Until(l.yield.until)
+}
+
+// noteWake notes a message that says that the lock is free. It returns how long the client leaves the
+// lock to others, and whether the message is that of its own last release.
+func (l *localQueue) noteWake() (left time.Duration, own bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.contended().yield.noteWake()
 }
 
 // subscription subscribes to the lock's wake-ups, once for all users.
 func (l *localQueue) subscription(hub *wake.Hub, channel string) *wake.Subscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sub == nil {
+	if l.contended().sub == nil {
 		l.sub = hub.Subscribe(channel)
 	}
 	return l.sub
+}
+
+// messages returns the wake-ups of the lock, or nil if nobody has subscribed to them.
+func (l *localQueue) messages() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.contention == nil || l.sub == nil {
+		return nil
+	}
+	return l.sub.C()
 }

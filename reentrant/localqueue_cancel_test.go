@@ -31,13 +31,13 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 			_ = client.FinishClose(context.Background())
 		}()
-		m := f.Mutex("x", settings.Default)
+		m := f.Mutex("x", new(settings.Default))
 		given, left := 0, 0
 		for range rounds {
 			ctx, cancel := context.WithCancel(context.Background())
-			shared, err := m.core.NewRequest(ctx)
-			require.NoError(t, err)
-			w := m.wrap(shared)
+			w := new(request)
+			require.NoError(t, m.core.Begin(ctx, &w.Request))
+			m.join(w)
 			require.True(t, w.queue.tryLock())
 			wait, localLock := w.queue.lockOrEnqueue(w)
 			require.False(t, localLock)

@@ -19,7 +19,7 @@ func TestTheLocalLockIsPassedOnInOrder(t *testing.T) {
 	for range 2000 {
 		switch rand.N(5) {
 		case 0, 1, 2:
-			w, localLock := l.lockOrEnqueue(&request{Request: &mutex.Request{Owner: owner.New()}})
+			w, localLock := l.lockOrEnqueue(&request{Request: mutex.Request{Owner: owner.New()}})
 			require.False(t, localLock)
 			queue = append(queue, w)
 		case 3:

@@ -17,23 +17,23 @@ type Manager struct {
 
 	idleSubscribers atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
 
-	mu     sync.Mutex
-	queues map[string]*localQueue
+	mu sync.Mutex // guards the users of all local queues, LockState.Local, and lingerUntil
 }
 
 // NewManager makes the manager of one client. The client has one registry for all its mutexes.
 func NewManager(b *mutex.Registry) *Manager {
-	return &Manager{session: b.Session, registry: b, queues: make(map[string]*localQueue)}
+	return &Manager{session: b.Session, registry: b}
 }
 
-// acquireRef returns the local state of a name and counts the caller as a user.
-func (f *Manager) acquireRef(name string) *localQueue {
+// acquireRef returns the local queue of a name and counts the caller as a user. The caller must be a user
+// of the lock state until it has called releaseRef.
+func (f *Manager) acquireRef(s *mutex.LockState) *localQueue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.queues[name]
+	l, _ := s.Local.(*localQueue)
 	if l == nil {
-		l = &localQueue{LockState: f.registry.AcquireRef(name)}
-		f.queues[name] = l
+		l = &localQueue{LockState: s}
+		s.Local = l
 	}
 	l.refs++
 	return l
@@ -41,31 +41,30 @@ func (f *Manager) acquireRef(name string) *localQueue {
 
 // releaseRef ends the use that acquireRef began. The last user ends the subscription, so that
 // nothing is kept for names that are not in use.
-func (f *Manager) releaseRef(name string, l *localQueue) {
+func (f *Manager) releaseRef(l *localQueue) {
 	f.mu.Lock()
 	l.refs--
 	last := l.refs == 0
 	if last {
-		delete(f.queues, name)
+		l.LockState.Local = nil
 	}
 	f.mu.Unlock()
-	if !last {
-		return
-	}
-	f.registry.ReleaseRef(name, l.LockState)
-	if l.sub != nil {
+	if last && l.contention != nil && l.sub != nil {
 		l.sub.Close()
 	}
 }
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
 func (f *Manager) noteRelease(name, channel string, heard int64, roundTrip time.Duration) {
-	if heard > 0 && f.session.Wakes.IsSubscribed(channel) {
+	own := f.session.Wakes.IsSubscribed(channel)
+	if own && heard > 0 {
 		heard--
 	}
-	h := subscriberCount{counted: max(heard, 0), mayBeMore: f.session.Cluster() || heard < 0, idle: f.idleSubscribers.Load()}
-	l := f.acquireRef(name) // not the one of the acquisition: an Unlock that is called again may come long after it
-	defer f.releaseRef(name, l)
+	h := subscriberCount{own: own, counted: max(heard, 0), mayBeMore: f.session.Cluster() || heard < 0, idle: f.idleSubscribers.Load()}
+	state := f.registry.AcquireRef(name) // not that of the acquisition: an Unlock that is called again may come long after it
+	defer f.registry.ReleaseRef(name, state)
+	l := f.acquireRef(state)
+	defer f.releaseRef(l)
 	idle, tried := l.noteRelease(h, roundTrip)
 	if idle || h.counted < h.idle {
 		f.idleSubscribers.Store(h.counted)
@@ -86,13 +85,15 @@ func (f *Manager) linger(name string, l *localQueue) {
 		return
 	}
 	l.refs++
+	f.registry.AcquireRef(name)
 	var timer *time.Timer
 	timer = time.AfterFunc(longestYield, func() {
 		if left := f.lingerLeft(l); left > 0 {
 			timer.Reset(left)
 			return
 		}
-		f.releaseRef(name, l)
+		f.releaseRef(l)
+		f.registry.ReleaseRef(name, l.LockState)
 	})
 }
 

@@ -21,12 +21,12 @@ type Mutex struct {
 
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
-func (f *Manager) Mutex(name string, st settings.Lock) *Mutex {
+func (f *Manager) Mutex(name string, st *settings.Lock) *Mutex {
 	return &Mutex{manager: f, core: f.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
-func (m *Mutex) Name() string { return m.coreOrEmpty().Keys.Lock }
+func (m *Mutex) Name() string { return m.coreOrEmpty().Name() }
 
 // coreOrEmpty returns the lock by its name; for a nil mutex, a lock that no client made.
 func (m *Mutex) coreOrEmpty() *mutex.Core {
@@ -45,10 +45,10 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // hold. On failure the caller holds nothing more than before. If a grant arrives late, the client
 // releases it in the background. Errors:
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while someone else held the
-//     lock. errors.Is also finds the end of ctx.
+//     lock, or while other goroutines of this client went first. errors.Is also finds the end of ctx.
 //   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
 //     does not end, Lock waits for Redis as it does for the lock: for ever.
-//   - only the error of ctx, if it had ended before.
+//   - only the error of ctx, if it had ended before, or ended when this call was to ask Redis next.
 //   - lockerr.ErrLost if the hold of ctx was lost. Lock does not acquire the lock anew before the
 //     lost holds are unlocked, because the work under them would not know.
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed, ErrConfig.
@@ -56,13 +56,14 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // A free lock costs one round trip, and so does each re-entry. Each costs one more if the server
 // does not know the script yet. The first lock of a client costs one more, because the client
 // learns the server's clock. Waiting goroutines of one client are served in order, and only one of
-// them asks Redis. It asks when it is notified of a release, and at least once each poll bound.
+// them asks Redis. It asks soon after it is notified of a release, when clients that have waited longer
+// had their chance, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.coreOrEmpty().NewRequest(ctx)
-	if err != nil {
+	w := new(request)
+	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}
-	w := m.wrap(shared)
+	m.join(w)
 	defer w.finish()
 	warning := w.NewSelfDeadlockWarning()
 	defer warning.Stop()
@@ -103,11 +104,11 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // keeps trying until ctx ends, but no longer than a few seconds. From its first attempt on it also
 // tries no longer than the lease, if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	shared, err := m.coreOrEmpty().NewRequest(ctx)
-	if err != nil {
+	w := new(request)
+	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}
-	w := m.wrap(shared)
+	m.join(w)
 	defer w.finish()
 	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
@@ -166,7 +167,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 		})
 }
 
-// wrap counts as a user of the local state until finish.
-func (m *Mutex) wrap(shared *mutex.Request) *request {
-	return &request{Request: shared, manager: m.manager, queue: m.manager.acquireRef(shared.Keys.Lock)}
+// join counts the request as a user of the local queue until finish.
+func (m *Mutex) join(w *request) {
+	w.manager, w.queue = m.manager, m.manager.acquireRef(w.State)
 }

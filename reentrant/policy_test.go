@@ -1,6 +1,7 @@
 package reentrant
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -94,12 +95,84 @@ func TestYielding_WithoutReceiversNothingBegins(t *testing.T) {
 		yields, idle := y.release(&now, alone, 0)
 		require.Zero(t, yields)
 		require.False(t, idle)
-		require.Equal(t, yieldPolicy{}, y)
+		require.Equal(t, yieldPolicy{least: ms}, y)
 	}
 	y = yieldPolicy{otherHeld: true, exhausted: true}
 	yields, _ := y.release(&now, alone, 0)
 	require.Zero(t, yields)
 	require.False(t, y.exhausted, "another client was seen")
+}
+
+// The client that has had the lock asks later than those that have waited longer. With each message
+// one of them less has.
+func TestYielding_WhoeverHasWaitedLongestAsksFirst(t *testing.T) {
+	for _, h := range []subscriberCount{{counted: 6}, {counted: 8, idle: 2}, {counted: 6, own: true}} {
+		var y yieldPolicy
+		left, own := y.noteWake()
+		require.Zero(t, left, "it has not had the lock")
+		require.False(t, own)
+		y.noteRelease(time.Unix(1000, 0), h, ms)
+		if h.own {
+			left, own = y.noteWake()
+			require.Equal(t, 30*ms, left)
+			require.True(t, own)
+			require.False(t, y.otherHeld)
+		}
+		var waits []time.Duration
+		for range 8 {
+			left, own = y.noteWake()
+			waits = append(waits, left)
+			require.False(t, own)
+			require.True(t, y.otherHeld)
+		}
+		first := time.Duration(0)
+		if h.idle > 0 {
+			first = ms // one that is taken for idle may have waited longer
+		}
+		require.Equal(t, []time.Duration{30 * ms, 30 * ms, 14 * ms, 6 * ms, 2 * ms, first, 0, 0}, waits)
+	}
+	var far yieldPolicy
+	far.noteRelease(time.Unix(1000, 0), subscriberCount{counted: 6}, time.Second)
+	left, _ := far.noteWake()
+	require.Equal(t, longestYield, left)
+}
+
+// A client that is passed over counts less. After some waits without that it counts one more.
+func TestYielding_IdleSubscribersAreFoundAndForgotten(t *testing.T) {
+	now := time.Unix(1000, 0)
+	nine := subscriberCount{counted: 9}
+	var y yieldPolicy
+	ahead := func(h subscriberCount) int64 { y.noteRelease(now, h, ms); return y.ahead }
+	refused := func(clients ...string) {
+		for _, c := range clients {
+			y.noteWake()
+			y.noteRefused(c)
+		}
+	}
+	require.EqualValues(t, 9, ahead(nine))
+	refused("a", "b")
+	require.EqualValues(t, 7, y.ahead, "nobody was seen twice")
+	y.noteRefused("b")
+	require.EqualValues(t, 7, y.ahead, "b may still have the lock")
+	refused("a")
+	require.Negative(t, y.ahead, "a has passed it over")
+	left, _ := y.noteWake()
+	require.Zero(t, left)
+
+	require.EqualValues(t, 3, ahead(nine), "the turns that were taken")
+	for range calmWaits - 1 {
+		require.EqualValues(t, 3, ahead(nine))
+	}
+	require.EqualValues(t, 4, ahead(nine), "one of the idle ones may wait by now")
+	require.EqualValues(t, 6, ahead(subscriberCount{counted: 11}), "new ones may wait")
+	require.EqualValues(t, 6, ahead(nine), "and those that went were idle")
+	require.EqualValues(t, 2, ahead(subscriberCount{counted: 2}))
+	require.EqualValues(t, 9, ahead(nine))
+
+	for i := range 100 {
+		refused(strconv.Itoa(i))
+	}
+	require.LessOrEqual(t, len(y.holders), 16, "it remembers so many clients")
 }
 
 // A waiter needs a message and a command.

@@ -2,6 +2,7 @@ package reentrant
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -9,14 +10,15 @@ import (
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/wake"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
-// poller decides when the one goroutine of a client that asks Redis looks again.
+// poller decides when a client asks Redis for the lock again. Only one goroutine of a client asks.
 //
 // The order is: subscribe, wait for the confirmation, ask again, and only then sleep. Otherwise a
 // release between the attempt and the subscription would go unnoticed. Every wake-up is a hint: it
-// may be lost, late, doubled or forged.
+// may be lost, late, duplicated or forged.
 type poller struct {
 	request     *request
 	warning     *mutex.SelfDeadlockWarning
@@ -29,43 +31,86 @@ type poller struct {
 }
 
 func (p *poller) stop() {
-	if p.granted != nil {
+	if p.unsubscribe != nil {
 		p.unsubscribe()
 	}
 }
 
-// yield waits before the first attempt while other clients go first.
-func (p *poller) yield(ctx context.Context) error {
-	d := p.request.queue.yieldFor()
-	if d <= 0 {
-		return nil
+// begin yields to other clients before the first attempt, if this client has just released the lock.
+// It returns when the yield is over, or when all clients that have waited longer have had the lock. It
+// leaves half of the caller's time for attempts, because nobody may have the lock.
+func (p *poller) begin(ctx context.Context) error {
+	var end time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		end = time.Now().Add(time.Until(deadline) / 2)
 	}
-	return p.sleep(ctx, d, nil, lua.AcquireReply{})
+	messages := p.request.queue.messages()
+	for d := p.yieldLeft(end); d > 0; d = p.yieldLeft(end) {
+		if err := p.sleep(ctx, d, messages, lua.AcquireReply{}); err != nil {
+			return p.unaskedError(ctx, err)
+		}
+		if !p.woken {
+			return nil
+		}
+		if left, own := p.request.queue.noteWake(); left == 0 && !own {
+			return nil
+		}
+	}
+	return nil
+}
+
+// yieldLeft returns for how long other clients go first from now on. That is not after end, unless end is
+// zero.
+func (p *poller) yieldLeft(end time.Time) time.Duration {
+	d := p.request.queue.yieldFor()
+	if d > 0 && !end.IsZero() {
+		d = min(d, time.Until(end))
+	}
+	return d
+}
+
+// unaskedError returns the error of a wait that ended before Redis was asked. If nobody is known to have
+// the lock, it says no more than why the wait ended.
+func (p *poller) unaskedError(ctx context.Context, err error) error {
+	var refused *lockerr.NotAcquiredError
+	if errors.As(err, &refused) && refused.Holder == "" {
+		return &lockerr.OpError{Op: "lock", Name: p.request.Name, Err: session.CauseFor(ctx, p.request.Name)}
+	}
+	return err
 }
 
 // wait returns when it is time to ask again, after a refusal. The error is that of a Lock that
 // gives up.
 func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
-	if p.granted == nil {
+	if p.unsubscribe == nil {
 		p.granted, p.unsubscribe = p.request.State.NotifyOnGrant(p.request.Owner)
 	}
 	if p.request.State.HeldBy(p.request.Owner) != nil {
 		return mutex.ErrOwnerHolds
 	}
-	if refused.Holder != "" && !strings.HasPrefix(refused.Holder, p.request.Session.ID) {
-		p.request.queue.noteOtherClient()
+	client := refused.Holder[:max(strings.LastIndexByte(refused.Holder, ':'), 0)]
+	if client != "" && client != p.request.Session.ID {
+		p.request.queue.noteRefused(client)
 	}
 	if p.wakes == nil {
-		p.wakes = p.request.queue.subscription(p.request.Session.Wakes, p.request.Keys.Channel)
+		p.wakes = p.request.queue.subscription(p.request.Session.Wakes, p.request.Keys().Channel)
 		p.lastHolder = refused.Holder
 		return p.awaitSubscribed(ctx, refused)
 	}
+	end := time.Now().Add(p.sleepTime(refused.Remaining))
 	if gap := p.throttlePause(refused.Holder); gap > 0 {
-		if err := p.sleep(ctx, gap, nil, refused); err != nil {
+		if err := p.sleep(ctx, min(gap, time.Until(end)), nil, refused); err != nil {
 			return err
 		}
 	}
-	return p.sleep(ctx, p.sleepTime(refused.Remaining), p.wakes.C(), refused)
+	for d := time.Until(end); ; d = min(d, time.Until(end)) {
+		if err := p.sleep(ctx, d, p.wakes.C(), refused); err != nil || !p.woken {
+			return err
+		}
+		if d, _ = p.request.queue.noteWake(); d == 0 {
+			return nil
+		}
+	}
 }
 
 // awaitSubscribed waits until the subscription is in place, or is known not to be for now. In the

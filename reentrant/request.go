@@ -11,15 +11,16 @@ import (
 
 // request is the request of one Lock or TryLock.
 type request struct {
-	*mutex.Request
+	mutex.Request
 
 	manager *Manager
 	queue   *localQueue
+	first   backend // most requests start one hold, whose backend then needs no memory of its own
 }
 
-// finish ends what [Mutex.wrap] began.
+// finish ends what [Mutex.join] began.
 func (w *request) finish() {
-	w.manager.releaseRef(w.Keys.Lock, w.queue)
+	w.manager.releaseRef(w.queue)
 	w.Close()
 }
 
@@ -31,12 +32,17 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// startHold makes a hold of a grant, and the acquisition that it begins.
-func (w *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool) *acquisition.Hold {
-	w.manager.acquireRef(w.Keys.Lock) // for the acquisition; until OnEnded
-	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: w.Request}}
+// startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at
+// fromRedis.
+func (w *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
+	w.manager.acquireRef(w.State) // for the acquisition; until OnEnded
+	k := &w.first
+	if k.request != nil {
+		k = new(backend)
+	}
+	k.request, k.HoldCounter, k.fromRedis = w, mutex.HoldCounter{Request: &w.Request}, fromRedis
 	k.hasLocalLock.Store(localLock)
 	h := w.StartAcquisition(k, id, fence, sent, inFlight)
-	w.queue.countGrant(h.A)
+	w.State.AddHeld(h.A)
 	return h
 }

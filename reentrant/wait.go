@@ -63,11 +63,11 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 	defer w.passLocalLockUnless(&has, localLock)
 	for handedOn := false; ; {
 		id := w.NewAcquisitionID()
-		answer, err := w.Acquire(ctx, id, 1, nil)
+		answer, err := w.acquire(ctx, id)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.TrustExpired(answer.Sent) {
 			has = true
-			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock), nil
+			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock, mutex.Now()), nil
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = w.Release(ctx, id, 0)
@@ -108,15 +108,15 @@ func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 	defer w.passLocalLockUnless(&has, true)
 	var busy lua.AcquireReply // the last refusal
 	handedOn := false         // and nobody has taken the lock, or it was free again
-	err := p.yield(ctx)
+	err := p.begin(ctx)
 	for err == nil {
 		id := w.NewAcquisitionID()
 		var answer session.Answer[lua.AcquireReply]
-		answer, err = w.Acquire(ctx, id, 1, nil)
+		answer, err = w.acquire(ctx, id)
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !w.TrustExpired(answer.Sent) {
 			has = true
-			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true), nil
+			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, mutex.Now()), nil
 		}
 		w.discardAnswer(id, answer)
 		switch {
@@ -135,6 +135,20 @@ func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 	return nil, err
 }
 
+// acquire asks Redis for the lock under an id. If a hook of go-redis ends the goroutine, or a context of
+// the user panics, the background releases what the id has got.
+func (w *request) acquire(ctx context.Context, id string) (answer session.Answer[lua.AcquireReply], err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			w.CleanUp(id, session.InFlight{})
+		}
+	}()
+	answer, err = w.Acquire(ctx, id, 1, nil)
+	returned = true
+	return answer, err
+}
+
 // discardAnswer gives back what an attempt was granted, or may yet be granted.
 func (w *request) discardAnswer(id string, answer session.Answer[lua.AcquireReply]) {
 	if answer.InFlight.Any() || answer.Value.Status == lua.Granted {
@@ -149,5 +163,5 @@ func (w *request) waitErrorAfter(ctx context.Context, err error, last lua.Acquir
 
 // notAcquired returns what a refusal says.
 func (w *request) notAcquired(r lua.AcquireReply) lockerr.NotAcquiredError {
-	return lockerr.NotAcquiredError{Name: w.Keys.Lock, Holder: r.Holder, Description: r.Description, Remaining: r.Remaining}
+	return lockerr.NotAcquiredError{Name: w.Name, Holder: r.Holder, Description: r.Description, Remaining: r.Remaining}
 }

@@ -16,6 +16,7 @@ import (
 // Users have it inside their redlatch.Client.
 type Manager struct {
 	session *session.Session
+	keys    *key.Cache[key.Semaphore]
 	waiters *queue.WaiterSet[lua.PermitHeartbeat]
 
 	mu   sync.Mutex
@@ -31,7 +32,7 @@ type heldPermit struct {
 
 // NewManager makes the manager of one client.
 func NewManager(s *session.Session) *Manager {
-	f := &Manager{session: s, held: make(map[string]heldPermit)}
+	f := &Manager{session: s, keys: key.NewCache(key.ForSemaphore), held: make(map[string]heldPermit)}
 	f.waiters = queue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat) ([]lua.HeartbeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)

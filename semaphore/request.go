@@ -39,7 +39,7 @@ type request struct {
 }
 
 func (s *Semaphore) scriptKeys() lua.SemaphoreKeys {
-	return lua.SemaphoreKeys{Permits: s.keys.Permits, Holders: s.keys.Holders, Queue: s.keys.Queue, Alive: s.keys.Alive}
+	return lua.SemaphoreKeys(s.keys.Args)
 }
 
 func (w *request) waiter(id string) lua.Waiter {
@@ -63,10 +63,13 @@ func (w *request) slot() int {
 func (w *request) waitOperation() session.Operation {
 	return session.Operation{
 		Op: opAcquire, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
-		MaxBackoff: w.settings.Heartbeat / 3, OnAttempt: func(err error) { w.lastFailure = err }, MaybeApplied: w.maybeApplied,
+		MaxBackoff: w.settings.Heartbeat / 3, Observer: w, MaybeApplied: w.maybeApplied,
 		Adaptive: &w.timeout,
 	}
 }
+
+// SetLastFailure implements session.AttemptObserver.
+func (w *request) SetLastFailure(err error) { w.lastFailure = err }
 
 // Spec implements queue.Request.
 func (w *request) Spec(id string) queue.Spec[lua.PermitHeartbeat] {
@@ -156,9 +159,9 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 func (w *request) startHold(g queue.Grant) *acquisition.Hold {
 	w.manager.addPermit(g.ID, heldPermit{units: w.units})
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
-		Name: w.keys.Name, ReleaseOp: opRelease, Permit: true, Key: w.keys.Name, Slot: session.Permits.Group(w.slot()),
-		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: &w.settings,
-	}, w.callSite)
+		Name: w.keys.Name, Permit: true,
+		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: w.settings,
+	}, session.Permits.Group(w.slot()), &w.callSite)
 	w.manager.addPermit(g.ID, heldPermit{h.A, w.units})
 	return h
 }

@@ -19,17 +19,20 @@ import (
 // Semaphore, or of one that no client made, return a *lockerr.ConfigError.
 type Semaphore struct {
 	manager  *Manager
-	keys     key.Semaphore
+	keys     *key.Semaphore
 	limit    int
-	settings settings.Lock
+	settings *settings.Lock
 	err      error // what is wrong with the name, the limit or the settings
 }
 
 // Semaphore returns the semaphore of a name, with the limit that the program passes. If the name,
 // the limit or the settings are not usable, every use of the semaphore returns an error.
-func (f *Manager) Semaphore(name string, limit int, st settings.Lock) *Semaphore {
-	s := &Semaphore{manager: f, keys: key.ForSemaphore(name), limit: limit, settings: st}
-	if s.err = key.CheckName(name); s.err == nil {
+func (f *Manager) Semaphore(name string, limit int, st *settings.Lock) *Semaphore {
+	if f.session == nil {
+		return new(Semaphore) // no client made the manager
+	}
+	s := &Semaphore{manager: f, limit: limit, settings: st}
+	if s.keys, s.err = f.keys.Get(name); s.err == nil {
 		s.err = checkUnits("limit", limit)
 	}
 	if s.err == nil {
@@ -47,7 +50,7 @@ func checkUnits(what string, n int) error {
 
 // Name returns the name of the semaphore, with the client's prefix.
 func (s *Semaphore) Name() string {
-	if s == nil {
+	if s == nil || s.keys == nil {
 		return ""
 	}
 	return s.keys.Name

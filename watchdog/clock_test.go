@@ -172,6 +172,13 @@ func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
+				const answerTime = time.Millisecond
+				// Watch may make the loop ask immediately. The answer must not come before
+				// the test has looked.
+				srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+					time.Sleep(answerTime)
+					return yes(b), nil
+				})
 				w.Watch(spec("other", nil))
 				s := spec("a", nil)
 				for _, by := range events {
@@ -180,7 +187,7 @@ func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
 				}
 				l := w.Watch(s)
 				require.False(t, l.Trusted())
-				sleep(clockInterval)
+				sleep(clockInterval + answerTime)
 				require.True(t, l.Trusted(), "asked")
 			})
 		})

@@ -140,12 +140,12 @@ func TestEndedMayStopAndClose(t *testing.T) {
 		leases := make(chan *Lease, 1) // a plain variable would race: Ended may run before Watch returns
 		var ended atomic.Int32
 		s := spec("a", nil)
-		s.OnLost = func(Reason) {
+		s.OnLost = LossFunc(func(Reason) {
 			l := <-leases
 			require.False(t, l.Stop(bg))
 			w.Close()
 			ended.Add(1)
-		}
+		})
 		leases <- w.Watch(s)
 		sleep(lease)
 		require.EqualValues(t, 1, ended.Load())
@@ -157,7 +157,7 @@ func TestEndedThatBlocksDelaysNoOther(t *testing.T) {
 		srv.set(down)
 		for range 10 {
 			s := spec("a", nil)
-			s.OnLost = func(Reason) { time.Sleep(time.Hour) }
+			s.OnLost = LossFunc(func(Reason) { time.Sleep(time.Hour) })
 			w.Watch(s)
 		}
 		time.Sleep(time.Millisecond)
@@ -224,7 +224,7 @@ func TestHammer(t *testing.T) {
 				l := w.Watch(Spec{
 					Key: fmt.Sprint(worker, "/", i), Group: i % 3, Renew: true,
 					Lease: 6 * time.Millisecond, Margin: time.Millisecond, Interval: time.Millisecond,
-					Sent: time.Now(), OnLost: func(Reason) { heard.Add(1) },
+					Sent: time.Now(), OnLost: LossFunc(func(Reason) { heard.Add(1) }),
 				})
 				if rand.IntN(2) == 0 {
 					time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)

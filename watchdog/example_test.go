@@ -27,7 +27,7 @@ func Example() {
 		Lease: time.Second, Margin: 50 * time.Millisecond, Interval: 100 * time.Millisecond,
 		Renew:  true,
 		Sent:   time.Now(),
-		OnLost: func(r watchdog.Reason) { lost <- r },
+		OnLost: watchdog.LossFunc(func(r watchdog.Reason) { lost <- r }),
 	})
 
 	fmt.Println("trusted:", lease.Trusted())

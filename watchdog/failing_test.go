@@ -100,7 +100,7 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 					s := spec(fmt.Sprint(g), nil)
 					s.Group = g
 					if g < good {
-						s.OnLost = well.ended
+						s.OnLost = LossFunc(well.ended)
 					}
 					w.Watch(s)
 				}

@@ -123,7 +123,7 @@ const (
 func spec(key string, n *news) Spec {
 	s := Spec{Key: key, ID: "me", Lease: lease, Margin: margin, Interval: every, Renew: true, Sent: time.Now()}
 	if n != nil {
-		s.OnLost = n.ended
+		s.OnLost = LossFunc(n.ended)
 	}
 	return s
 }

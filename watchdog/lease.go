@@ -31,6 +31,15 @@ func (r Reason) String() string {
 	return "unknown reason"
 }
 
+// LossHandler is notified of the loss of a lease; see [Spec].
+type LossHandler interface{ OnLost(r Reason) }
+
+// LossFunc is a function as a LossHandler.
+type LossFunc func(r Reason)
+
+// OnLost calls f.
+func (f LossFunc) OnLost(r Reason) { f(r) }
+
 // Spec says what to watch. The watchdog does not correct its durations: the caller checks that
 // Interval + the time a renewal takes + Margin < Lease. Otherwise trust ends between two renewals.
 type Spec struct {
@@ -50,13 +59,13 @@ type Spec struct {
 	// reading: a plain time.Now().
 	Sent time.Time
 
-	// OnLost is called if the lease is lost. It runs in a goroutine of its own and with no lock
+	// OnLost is notified if the lease is lost. Its method runs in a goroutine of its own and with no lock
 	// held: it may block, and may call Stop and Close. It is called once, unless Stop or Close came
 	// first, and possibly before Watch returns. nil: nobody is notified.
 	//
 	// OnLost must not refer to a handle whose garbage collection is to lead to StopRenewing: the
 	// watchdog keeps OnLost, and OnLost would keep the handle.
-	OnLost func(Reason)
+	OnLost LossHandler
 }
 
 type state uint8
@@ -82,7 +91,7 @@ type Lease struct {
 	key, id string
 	margin  time.Duration
 	maxHold int64 // instant it is over, or never
-	ended   func(Reason)
+	onLost  LossHandler
 
 	// Guarded by w.mu.
 	lease     time.Duration
@@ -153,27 +162,35 @@ func (l *Lease) renewByWallClock(offset int64) {
 // If ctx ends first, a call may still be in flight; its answer is ignored. A second Stop is
 // allowed.
 func (l *Lease) Stop(ctx context.Context) bool {
-	l.w.mu.Lock()
-	if l.state.watched() {
-		l.w.drop(l)
-	}
-	if l.state != notified {
-		l.state = stopped
-	}
-	kept := l.state == stopped
-	if l.calls > 0 && l.noCalls == nil {
-		l.noCalls = make(chan struct{})
-	}
-	calls, quiet := l.calls, l.noCalls
-	l.w.mu.Unlock()
-
-	if calls > 0 {
+	kept, quiet := l.BeginStop()
+	if quiet != nil {
 		select {
 		case <-quiet:
 		case <-ctx.Done():
 		}
 	}
 	return kept
+}
+
+// BeginStop does what Stop does, but does not block. If calls that name the lease are in flight, quiet
+// is closed when the last of them has ended. If there are none, quiet is nil.
+func (l *Lease) BeginStop() (kept bool, quiet <-chan struct{}) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if l.state.watched() {
+		l.w.drop(l)
+	}
+	if l.state != notified {
+		l.state = stopped
+	}
+	kept = l.state == stopped
+	if l.calls == 0 {
+		return kept, nil
+	}
+	if l.noCalls == nil {
+		l.noCalls = make(chan struct{})
+	}
+	return kept, l.noCalls
 }
 
 // MarkRenewed says that another command (a re-entry), sent at that instant, proved the lease ours

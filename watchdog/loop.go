@@ -120,8 +120,8 @@ func (w *Watchdog) notify(l *Lease) {
 	}
 	l.state = notified
 	w.mu.Unlock()
-	if l.ended != nil {
-		l.ended(l.reason)
+	if l.onLost != nil {
+		l.onLost.OnLost(l.reason)
 	}
 }
 

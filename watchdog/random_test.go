@@ -204,11 +204,11 @@ func (x *world) watch(t *rapid.T) {
 		Lease: lease, Margin: lease / 20, Interval: lease / 3,
 		Renew: rapid.IntRange(0, 3).Draw(t, "renew") > 0,
 		Sent:  time.Now(),
-		OnLost: func(r Reason) {
+		OnLost: LossFunc(func(r Reason) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			tr.told, tr.toldAt = append(tr.told, r), time.Now()
-		},
+		}),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "limited") == 0 {
 		tr.spec.MaxHold = time.Duration(rapid.IntRange(1, 60).Draw(t, "max hold")) * time.Second

@@ -151,7 +151,7 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 	sent := w.at(s.Sent)
 	l := &Lease{
 		w: w, key: s.Key, id: s.ID,
-		lease: s.Lease, margin: s.Margin, renew: s.Renew, ended: s.OnLost,
+		lease: s.Lease, margin: s.Margin, renew: s.Renew, onLost: s.OnLost,
 		trust:   sent.add(s.Lease - s.Margin),
 		next:    instantAfter(sent.mono, firstDelay(s.Interval)),
 		maxHold: never,

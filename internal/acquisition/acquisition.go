@@ -48,17 +48,22 @@ type HoldsUpdate struct {
 
 // Grant is a fresh grant, as a primitive got it from Redis.
 type Grant struct {
-	Name      string
-	ReleaseOp string // how errors call its release: "unlock"
-	Key       string // the key that the watchdog renews
-	Slot      int
-	ID        string
-	Fence     int64
-	Sent      time.Time        // the instant before the granted command was sent
-	InFlight  session.InFlight // its attempts in flight, which may still be granted
-	Owner     *owner.Owner
-	Permit    bool // Owner is that of the locks around it, because a permit has no owner
-	Settings  *settings.Lock
+	Name     string // under which the watchdog renews it
+	ID       string
+	Fence    int64
+	Sent     time.Time        // the instant before the granted command was sent
+	InFlight session.InFlight // its attempts in flight, which may still be granted
+	Owner    *owner.Owner
+	Permit   bool // Owner is that of the locks around it, because a permit has no owner
+	Settings *settings.Lock
+}
+
+// releaseOp is how errors call the release.
+func (g *Grant) releaseOp() string {
+	if g.Permit {
+		return "release"
+	}
+	return "unlock"
 }
 
 type state int8
@@ -74,39 +79,43 @@ const (
 type Acquisition struct {
 	Grant
 
-	session     *session.Session
-	backend     Backend
-	lease       *watchdog.Lease
-	commandLock chan struct{} // capacity 1: one command at a time
+	session *session.Session
+	backend Backend
+	lease   *watchdog.Lease
 
 	mu              sync.Mutex
 	state           state
-	holds           int     // the count that decides; the number in Redis may be old
-	open            []*Hold // not released, oldest first
+	inCommand       bool     // a command is in flight, and nobody ever waited for one
+	backendNotified bool     // Backend.OnEnded was called
+	releaseRetried  bool     // a release failed and is retried; it may have taken effect
+	holds           int      // the count that decides; the number in Redis may be old
+	open            []*Hold  // not released, oldest first
+	firstOpen       [1]*Hold // the memory of open, until there are more
+	first           Hold     // the memory of the first hold
 	lostErr         *lockerr.LostError
+	commandLock     chan struct{}           // capacity 1: one command at a time; nil until somebody waits
 	orphaned        []chan struct{}         // the Lost channels of holds whose handles became garbage
-	backendNotified bool                    // Backend.OnEnded was called
-	releaseRetried  bool                    // a release failed and is retried; it may have taken effect
 	cancelCommand   context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
 }
 
-// Start starts to keep a fresh grant alive and returns its first hold.
-func Start(s *session.Session, k Backend, g Grant, site CallSite) *Hold {
-	a := &Acquisition{
-		Grant: g, session: s, backend: k,
-		commandLock: make(chan struct{}, 1),
-	}
+// Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may share a
+// call. The acquisition keeps site.
+func Start(s *session.Session, k Backend, g Grant, group int, site *CallSite) *Hold {
+	a := &Acquisition{Grant: g, session: s, backend: k}
 	h := a.newHold(site)
 	a.holds = 1
 	st := g.Settings
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
-		Key: g.Key, ID: g.ID, Group: g.Slot,
+		Key: g.Name, ID: g.ID, Group: group,
 		Lease: st.Lease, Margin: st.Margin(), Interval: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxHold,
 		Sent:   g.Sent,
-		OnLost: func(r watchdog.Reason) { a.expire(a.lossReason(r)) },
+		OnLost: a,
 	})
 	return h
 }
+
+// OnLost implements watchdog.LossHandler.
+func (a *Acquisition) OnLost(r watchdog.Reason) { a.expire(a.lossReason(r)) }
 
 // lossReason says, for users, why the watchdog ended the lease.
 func (a *Acquisition) lossReason(r watchdog.Reason) string {
@@ -137,10 +146,13 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 	var lease time.Duration // of the last attempt, which is the answered one
 	asking, cancel := a.contextUntilLost(ctx)
 	defer cancel()
+	returned := false
+	defer a.sendHoldCountUnless(&returned)
 	answer, err := a.backend.Reenter(asking, a, n, func() time.Duration {
 		lease = a.reentryLease()
 		return lease
 	})
+	returned = true
 	if errors.Is(err, ErrGone) {
 		return nil, a.markGone()
 	}
@@ -156,7 +168,7 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 	if err := a.usableLocked(); err != nil {
 		return nil, err // lost or closed while the command was in flight
 	}
-	h := a.newHold(site)
+	h := a.newHold(&site)
 	a.holds = len(a.open) // n, unless holds were dropped, which do not count
 	if a.Settings.Renew {
 		a.lease.ResumeRenewing() // if all holds had been dropped, renewal had stopped
@@ -179,13 +191,17 @@ func (a *Acquisition) reentryLease() time.Duration {
 // right number immediately, and again when those attempts cannot take effect any more. Nothing
 // depends on the number: only operators see it.
 func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
-	if err == nil && !inFlight.Any() {
-		return
+	if err != nil || inFlight.Any() {
+		a.sendHoldCount(inFlight)
 	}
+}
+
+// sendHoldCount sends Redis the number of holds, in the background.
+func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
 		defer cancel()
-		if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {
+		if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
 			return err
 		}
 		defer a.unlockCommands()
@@ -200,6 +216,14 @@ func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 		}
 		return err
 	})
+}
+
+// sendHoldCountUnless sends the number if a hook of go-redis has ended the goroutine of a command
+// (runtime.Goexit), so that it never returned.
+func (a *Acquisition) sendHoldCountUnless(returned *bool) {
+	if !*returned {
+		a.sendHoldCount(session.InFlight{})
+	}
 }
 
 // contextUntilLost returns a context that ends when the lock is lost, for a command whose answer
@@ -235,8 +259,12 @@ func (a *Acquisition) lossOr(err error) error {
 // lockCommands waits until the acquisition may send a command. Only one command is sent at a time,
 // so that numbers of holds do not overtake each other.
 func (a *Acquisition) lockCommands(ctx context.Context, op string) error {
+	lock := a.enterCommand()
+	if lock == nil {
+		return nil
+	}
 	select {
-	case a.commandLock <- struct{}{}:
+	case lock <- struct{}{}:
 		return nil
 	default:
 	}
@@ -245,7 +273,7 @@ func (a *Acquisition) lockCommands(ctx context.Context, op string) error {
 		closing = a.session.Closing()
 	}
 	select {
-	case a.commandLock <- struct{}{}:
+	case lock <- struct{}{}:
 		return nil
 	case <-closing:
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
@@ -258,7 +286,31 @@ func (a *Acquisition) lockCommands(ctx context.Context, op string) error {
 	}
 }
 
-func (a *Acquisition) unlockCommands() { <-a.commandLock }
+// enterCommand takes the turn and returns nil if no other caller ever wanted it at the same time. Else it
+// returns the lock to take, which has the turn of the command in flight.
+func (a *Acquisition) enterCommand() chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.commandLock == nil && !a.inCommand {
+		a.inCommand = true
+		return nil
+	}
+	if a.commandLock == nil {
+		a.commandLock = make(chan struct{}, 1)
+		a.commandLock <- struct{}{}
+	}
+	return a.commandLock
+}
+
+func (a *Acquisition) unlockCommands() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.commandLock == nil {
+		a.inCommand = false
+		return
+	}
+	<-a.commandLock // has the caller's turn, so this does not block
+}
 
 func (a *Acquisition) holdCount() int {
 	a.mu.Lock()
@@ -382,7 +434,7 @@ func (a *Acquisition) OldestCallSite() CallSite {
 	if len(a.open) == 0 {
 		return CallSite{}
 	}
-	return a.open[0].callSite
+	return *a.open[0].callSite
 }
 
 // TrustedUntil returns the time when trust in the lease ends, unless it is renewed before.

@@ -26,6 +26,7 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 			all = append(all, &closeRelease{a: a})
 		}
 	}
+	ctx = session.ByWorker(ctx)
 	all = releaseAllOnce(ctx, all)
 	all = releaseAll(ctx, all, func(a *Acquisition) time.Time { return a.retriesUntil(begun) })
 	var errs []error
@@ -133,10 +134,10 @@ func (a *Acquisition) closeHolds() bool {
 // nothing.
 func (a *Acquisition) releaseForClose(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: a.ReleaseOp, Name: a.Name, Err: session.Cause(ctx)}
+		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: a.releaseOp(), Name: a.Name, Err: session.Cause(ctx)}
 	}
 	a.stopRenewal(ctx)
-	if err := a.lockCommands(ctx, a.ReleaseOp); err != nil {
+	if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
 		return err
 	}
 	defer a.unlockCommands()

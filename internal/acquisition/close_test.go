@@ -3,6 +3,7 @@ package acquisition_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,14 +110,14 @@ func TestEachLockIsReleasedOnceBeforeAnyIsReleasedAgain(t *testing.T) {
 
 func TestARefusedReleaseIsSentAgainWhileTrustLasts(t *testing.T) {
 	inBubble(t, func(s *scene) {
-		refusals := 0
+		var refusals atomic.Int32
 		r, backends, err := closesMany(s, 3, func(ctx context.Context, round int) error {
 			if round == 1 {
 				return errAnswer
 			}
 			end, _ := ctx.Deadline()
 			require.WithinDuration(t, time.Now().Add(trusted), end, time.Millisecond)
-			if refusals++; refusals == 1 {
+			if refusals.Add(1) == 1 {
 				return errAnswer
 			}
 			return nil

@@ -16,14 +16,14 @@ import (
 // refer to that handle: the client notices a forgotten hold because its handle becomes garbage.
 type Hold struct {
 	A        *Acquisition
-	callSite CallSite
+	callSite *CallSite
 
 	// Guarded by A.mu.
 	released      bool
 	unlockPending bool          // an Unlock gave up, and the background finishes it
-	cause         error         // why its contexts ended; nil while it is held
 	notified      bool          // it ended without an Unlock
-	lost          chan struct{} // closed when told becomes true; made by Lost
+	cause         error         // why its contexts ended; nil while it is held
+	lost          chan struct{} // closed when notified becomes true; made by Lost
 	cancels       []context.CancelCauseFunc
 }
 
@@ -43,18 +43,24 @@ type releasedError struct {
 func (*releasedError) Error() string { return errReleased.Error() }
 func (*releasedError) Unwrap() error { return errReleased }
 
-func (a *Acquisition) releaseCause() error {
-	by := &releasedError{id: a.ID}
-	if !a.Permit {
-		by.owner = a.Owner
+// contextCause returns the cause with which contexts of the hold end. If the hold was released, that is
+// a releasedError. It is made only for contexts, because few holds have one. It does not refer to the
+// acquisition, because a program may keep it.
+func (h *Hold) contextCause() error {
+	if h.cause != errReleased { //nolint:errorlint // this very value
+		return h.cause
+	}
+	by := &releasedError{id: h.A.ID}
+	if !h.A.Permit {
+		by.owner = h.A.Owner
 	}
 	return by
 }
 
-// endedBy reports whether a context with that cause ended because this acquisition was released,
+// IsOwnEnd reports whether a context with that cause ended because this acquisition was released,
 // or a lock under whose context it was acquired. Any other end is that of the caller's context,
 // also if the caller cancels it with an error that wraps such a cause.
-func (a *Acquisition) endedBy(cause error) bool {
+func (a *Acquisition) IsOwnEnd(cause error) bool {
 	by, ok := cause.(*releasedError) //nolint:errorlint // a wrapped one belongs to somebody else
 	if !ok || by.id == a.ID {
 		return ok
@@ -64,8 +70,15 @@ func (a *Acquisition) endedBy(cause error) bool {
 }
 
 // newHold adds an open hold. The caller holds a.mu, or a is not shared yet.
-func (a *Acquisition) newHold(site CallSite) *Hold {
-	h := &Hold{A: a, callSite: site}
+func (a *Acquisition) newHold(site *CallSite) *Hold {
+	h := &a.first
+	if h.A != nil {
+		h = &Hold{}
+	}
+	h.A, h.callSite = a, site
+	if a.open == nil {
+		a.open = a.firstOpen[:0]
+	}
 	a.open = append(a.open, h)
 	return h
 }
@@ -79,7 +92,7 @@ func (h *Hold) Derive(parent context.Context) context.Context {
 	if h.cause == nil {
 		h.cancels = append(h.cancels, cancel)
 	} else {
-		cancel(h.cause)
+		cancel(h.contextCause())
 	}
 	return ctx
 }
@@ -102,9 +115,10 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := h.A.unlockContext(ctx)
-	defer cancel()
-	if err := h.A.lockCommands(ctx, h.A.ReleaseOp); err != nil {
+	bounded := h.A.unlockContext(ctx)
+	defer bounded.Release()
+	ctx = bounded
+	if err := h.A.lockCommands(ctx, h.A.releaseOp()); err != nil {
 		h.unlockInBackground()
 		return h.A.lossOr(err)
 	}
@@ -141,13 +155,13 @@ func (h *Hold) unlockInBackground() {
 		return
 	}
 	h.A.session.Background(func(ctx context.Context) {
-		if h.A.lockCommands(ctx, h.A.ReleaseOp) != nil {
+		if h.A.lockCommands(ctx, h.A.releaseOp()) != nil {
 			return // the client has closed, and the acquisition with it
 		}
 		defer h.A.unlockCommands()
-		ctx, cancel := h.A.unlockContext(ctx)
-		defer cancel()
-		_ = h.unlock(ctx)
+		bounded := h.A.unlockContext(ctx)
+		defer bounded.Release()
+		_ = h.unlock(bounded)
 	})
 }
 
@@ -158,11 +172,11 @@ func (h *Hold) unlockInBackground() {
 // unlock goes on, because contexts of a hold end before Redis is asked. The same is true of a hold
 // on the path of this one. The deadline of ctx still applies. If it passes, the error says so, and
 // not that ctx was cancelled.
-func (a *Acquisition) unlockContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (a *Acquisition) unlockContext(ctx context.Context) *session.Bounded {
 	if ctx.Err() != nil {
 		return session.DetachedWithTimeout(ctx, a.attemptTime())
 	}
-	return session.WithDeadlineReasonWithoutOwnCancel(ctx, a.endedBy, a.retriesUntil(time.Now()), trustEnded)
+	return session.WithDeadlineReasonWithoutOwnCancel(ctx, a, a.retriesUntil(time.Now()), trustEnded)
 }
 
 // trustEnded says in errors why an unlock gave up.
@@ -197,15 +211,15 @@ func (h *Hold) beginUnlock() (left int, err error) {
 		a.markReleased(h)
 		return 0, a.lostErr
 	case h.released && errors.Is(h.cause, lockerr.ErrClosed): // by Close, which may have failed
-		return 0, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.ReleaseOp, Name: a.Name}
+		return 0, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.releaseOp(), Name: a.Name}
 	case h.released && h.unlockPending:
 		h.unlockPending = false
 		return 0, errUnlockedInBackground
 	case h.released:
-		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.ReleaseOp, Name: a.Name}
+		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name}
 	case a.holds == 1:
 		a.state = releasing
-		h.cancelContexts(a.releaseCause())
+		h.cancelContexts(errReleased)
 		return 0, nil
 	}
 	a.holds--
@@ -217,7 +231,9 @@ func (h *Hold) beginUnlock() (left int, err error) {
 func (a *Acquisition) markReleased(h *Hold) {
 	h.released = true
 	a.open = slices.DeleteFunc(a.open, func(o *Hold) bool { return o == h })
-	h.cancelContexts(a.releaseCause())
+	if h.cause == nil {
+		h.cancelContexts(errReleased)
+	}
 }
 
 // cancelContexts ends the contexts of the hold. The caller holds A.mu, which is safe: a cancel runs
@@ -226,6 +242,10 @@ func (h *Hold) cancelContexts(cause error) {
 	if h.cause == nil {
 		h.cause = cause
 	}
+	if len(h.cancels) == 0 {
+		return
+	}
+	cause = h.contextCause()
 	for _, cancel := range h.cancels {
 		cancel(cause)
 	}
@@ -237,13 +257,16 @@ func (h *Hold) cancelContexts(cause error) {
 func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 	ctx, cancel := a.contextUntilLost(ctx)
 	defer cancel()
+	returned := false
+	defer a.sendHoldCountUnless(&returned)
 	answer, err := a.backend.SetHolds(ctx, a, left)
+	returned = true
 	if errors.Is(err, ErrGone) {
 		if err := a.markGone(); !errors.Is(err, ErrAlreadyReleased) {
 			return err
 		}
 		// Close released the whole lock while the command was in flight.
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.ReleaseOp, Name: a.Name}
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.releaseOp(), Name: a.Name}
 	}
 	a.repairHoldCount(answer.InFlight, err)
 	if err != nil {
@@ -255,9 +278,21 @@ func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 // releaseLock releases the lock with its last hold. It first ends the renewal, and waits for one in
 // flight, so that nothing is renewed after Unlock. If ctx ends meanwhile, the backend sends nothing for
 // this caller, and releases in the background.
+//
+// If a hook of go-redis ends the goroutine (runtime.Goexit), the background finishes the release.
 func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	a.stopRenewal(ctx)
+	returned := false
+	defer func() {
+		if !returned {
+			a.mu.Lock()
+			a.releaseRetried = true
+			a.mu.Unlock()
+			h.unlockInBackground()
+		}
+	}()
 	err := a.backend.Release(ctx, a)
+	returned = true
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {
 		err = nil // an earlier attempt of this Unlock, the background, or Close has released it
@@ -282,21 +317,28 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 // stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be
 // sent, and a late renewal finds nothing to extend.
 func (a *Acquisition) stopRenewal(ctx context.Context) {
-	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(a.Settings.AttemptTimeout()/4), "a renewal in flight hangs")
+	_, quiet := a.lease.BeginStop()
+	if quiet == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.Settings.AttemptTimeout()/4)
 	defer cancel()
-	a.lease.Stop(ctx)
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+	}
 }
 
-// HandleCollected is called when the user's handle has become garbage. If an Unlock that gave up
-// still waits to release the hold, Forget does nothing. Otherwise it reports a hold that was not
+// HandleCollected is called when the user's handle has become garbage. If the background is still to
+// finish an Unlock of the hold, HandleCollected does nothing. Otherwise it reports a hold that was not
 // released, and the hold no longer counts. If no other hold is left, the client does not extend the
-// lease any more, unless the owner re-enters. Forget does not release the lock, because the work
-// may go on without the handle, and has until the lease ends.
+// lease any more, unless the owner re-enters. HandleCollected does not release the lock, because the
+// work may go on without the handle, and has until the lease ends.
 func (h *Hold) HandleCollected() {
 	a := h.A
 	a.mu.Lock()
 	switch {
-	case a.state == live && h.unlockPending && !h.released:
+	case h.unlockPending && !h.released && (a.state == live || a.state == releasing):
 		a.mu.Unlock()
 		return
 	case h.released || a.state != live:

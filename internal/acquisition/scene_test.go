@@ -80,11 +80,11 @@ func gone(context.Context) (watchdog.Result, error) { return watchdog.Gone, nil 
 
 // start begins an acquisition with its first hold.
 func (s *scene) start() (*acquisition.Hold, *backend) {
-	b := &backend{scene: s}
+	b, site := &backend{scene: s}, acquisition.CallerSite()
 	return acquisition.Start(s.session, b, acquisition.Grant{
-		Name: "orders", ReleaseOp: "unlock", Key: "orders", ID: s.session.NewAcquisitionID(), Sent: time.Now(),
+		Name: "orders", ID: s.session.NewAcquisitionID(), Sent: time.Now(),
 		Owner: owner.ForAcquire(context.Background()), Settings: &s.settings,
-	}, acquisition.CallerSite()), b
+	}, 0, &site), b
 }
 
 func (s *scene) reenter(a *acquisition.Acquisition) *acquisition.Hold {

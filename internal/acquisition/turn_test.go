@@ -3,10 +3,14 @@ package acquisition
 import (
 	"context"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -14,10 +18,48 @@ import (
 func TestAFreeLocalLockIsTakenThoughTheContextHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	a := &Acquisition{commandLock: make(chan struct{}, 1)}
+	a := &Acquisition{}
 	for range 100 { // a select between two that are ready draws one
 		require.NoError(t, a.lockCommands(ctx, "unlock"))
 		a.unlockCommands()
+	}
+}
+
+// A caller that comes while a command is in flight gets the turn after it, and so do later ones.
+func TestOneCommandAtATime(t *testing.T) {
+	a := &Acquisition{}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 3 { // without, and then with, others that wait
+		require.NoError(t, a.lockCommands(context.Background(), "unlock"))
+		require.ErrorIs(t, a.lockCommands(ended, "unlock"), lockerr.ErrIndeterminate)
+		var inCommand atomic.Int32
+		var g sync.WaitGroup
+		for range 50 {
+			g.Go(func() {
+				assert.NoError(t, a.lockCommands(context.Background(), "unlock"))
+				assert.EqualValues(t, 1, inCommand.Add(1))
+				runtime.Gosched()
+				inCommand.Add(-1)
+				a.unlockCommands()
+			})
+		}
+		a.unlockCommands()
+		g.Wait()
+	}
+}
+
+// A context knows whose release ended it, also if it was made after the release.
+func TestContextsKnowWhoseReleaseEndedThem(t *testing.T) {
+	a := &Acquisition{Grant: Grant{ID: "a:1", Owner: owner.New()}}
+	h := a.newHold(&CallSite{})
+	before := h.Derive(context.Background())
+	require.NoError(t, before.Err())
+	a.markReleased(h)
+	for _, ctx := range []context.Context{before, h.Derive(context.Background())} {
+		require.True(t, a.IsOwnEnd(context.Cause(ctx)))
+		other := &Acquisition{Grant: Grant{ID: "a:2", Owner: owner.New()}}
+		require.False(t, other.IsOwnEnd(context.Cause(ctx)))
 	}
 }
 

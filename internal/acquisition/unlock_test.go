@@ -295,3 +295,19 @@ func TestACloseThatSendsNothingSaysUnavailable(t *testing.T) {
 		b.sent()
 	})
 }
+
+// The handle may become garbage before the background begins to finish an Unlock whose goroutine a hook
+// has ended.
+func TestAnUnlockWithoutGoroutineIsFinishedThoughItsHandleIsGarbage(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		h, b := s.start()
+		begin, err := h.EndGoroutineInUnlock()
+		require.NoError(t, err)
+		h.HandleCollected()
+		b.notified(0, 0)
+		begin()
+		b.sent("release")
+		b.notified(0, 1)
+		s.log.are(t)
+	})
+}

@@ -35,7 +35,13 @@ type Mutex struct {
 	// Of the fair mutex of the name.
 	Queue string // sorted set: waiter -> ticket
 	Alive string // sorted set: waiter -> end of its heartbeat, server ms
+
+	Args MutexArgs
 }
+
+// MutexArgs contains the strings of a Mutex as arguments of commands. A conversion to any allocates,
+// so it is done once for a lock, and not for each of its commands.
+type MutexArgs struct{ Lock, Fence, Channel, Queue, Alive any }
 
 // Semaphore contains the keys of one semaphore. It shares no key with the lock of the same name.
 type Semaphore struct {
@@ -45,7 +51,12 @@ type Semaphore struct {
 	Queue   string // sorted set: waiter -> ticket
 	Alive   string // sorted set: waiter -> end of its heartbeat, server ms
 	Slot    int    // hash slot of all keys in a cluster
+
+	Args SemaphoreArgs
 }
+
+// SemaphoreArgs contains the keys of a Semaphore as arguments of commands, see MutexArgs.
+type SemaphoreArgs struct{ Permits, Holders, Queue, Alive any }
 
 const (
 	fencePrefix = "redisson_lock_token"
@@ -59,7 +70,7 @@ const (
 
 // ForSemaphore builds the keys of the semaphore with this name. CheckName must have accepted it.
 func ForSemaphore(name string) Semaphore {
-	return Semaphore{
+	k := Semaphore{
 		Name:    name,
 		Permits: ownKey("permits", name),
 		Holders: ownKey("holders", name),
@@ -67,11 +78,13 @@ func ForSemaphore(name string) Semaphore {
 		Alive:   ownKey("permits-alive", name),
 		Slot:    Slot(name),
 	}
+	k.Args = SemaphoreArgs{k.Permits, k.Holders, k.Queue, k.Alive}
+	return k
 }
 
 // ForMutex builds the keys of the mutex with this name. CheckName must have accepted it.
 func ForMutex(name string) Mutex {
-	return Mutex{
+	k := Mutex{
 		Lock:    name,
 		Fence:   redissonKey(fencePrefix, name),
 		Channel: redissonKey("redisson_lock__channel", name),
@@ -79,6 +92,8 @@ func ForMutex(name string) Mutex {
 		Queue:   ownKey("queue", name),
 		Alive:   ownKey("alive", name),
 	}
+	k.Args = MutexArgs{k.Lock, k.Fence, k.Channel, k.Queue, k.Alive}
+	return k
 }
 
 // redissonKey follows Redisson's rule: it adds braces around a name that has none, so that the

@@ -1,8 +1,10 @@
 package key
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +19,13 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 		Slot:    Slot("orders:42"),
 		Queue:   "redlatch:queue:{orders:42}",
 		Alive:   "redlatch:alive:{orders:42}",
+		Args: MutexArgs{
+			Lock:    "orders:42",
+			Fence:   "redisson_lock_token:{orders:42}",
+			Channel: "redisson_lock__channel:{orders:42}",
+			Queue:   "redlatch:queue:{orders:42}",
+			Alive:   "redlatch:alive:{orders:42}",
+		},
 	}, ForMutex("orders:42"))
 	require.Equal(t, Semaphore{
 		Name:    "orders:42",
@@ -25,10 +34,46 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 		Queue:   "redlatch:permits-queue:{orders:42}",
 		Alive:   "redlatch:permits-alive:{orders:42}",
 		Slot:    Slot("orders:42"),
+		Args: SemaphoreArgs{
+			Permits: "redlatch:permits:{orders:42}",
+			Holders: "redlatch:holders:{orders:42}",
+			Queue:   "redlatch:permits-queue:{orders:42}",
+			Alive:   "redlatch:permits-alive:{orders:42}",
+		},
 	}, ForSemaphore("orders:42"))
 	tagged := ForMutex("orders:{42}:x")
 	require.Equal(t, "redisson_lock_token:orders:{42}:x", tagged.Fence)
 	require.Equal(t, "redisson_lock__channel:orders:{42}:x", tagged.Channel)
+}
+
+// A name gets its own keys, also if it takes the place of another in the cache.
+func TestACacheMixesNoNames(t *testing.T) {
+	builds := 0
+	c := NewCache(func(name string) Mutex { builds++; return ForMutex(name) })
+	for round := range 3 {
+		for i := range 4 * len(c.slots) {
+			name := strconv.Itoa(i)
+			k, err := c.Get(name)
+			require.NoError(t, err)
+			require.Equal(t, ForMutex(name), *k)
+			again, err := c.Get(name)
+			require.NoError(t, err)
+			require.Same(t, k, again, "nothing is built twice in a row")
+		}
+		require.LessOrEqual(t, builds, 4*len(c.slots)*(round+1))
+	}
+	for range 2 {
+		before := builds
+		k, err := c.Get("a\nb")
+		require.ErrorIs(t, err, lockerr.ErrConfig)
+		require.Equal(t, "a\nb", k.Lock)
+		require.Equal(t, before+1, builds, "what is refused is not kept")
+	}
+
+	text := strings.Repeat("x", 1<<10)
+	k, err := c.Get(text[:5])
+	require.NoError(t, err)
+	require.NotSame(t, unsafe.StringData(text), unsafe.StringData(k.Lock), "the text around a name is not kept")
 }
 
 // Redis 7.0.15 answered CLUSTER KEYSLOT with these values.

@@ -155,7 +155,7 @@ func TestAForcedReleaseThatIsRefusedNamesNobody(t *testing.T) {
 	asking(t, func(v *redistest.Virtual, c, other *client) {
 		w, id, err := c.acquire(1)
 		require.NoError(t, err)
-		core := other.NewCore("orders", settings.Default)
+		core := other.NewCore("orders", new(settings.Default))
 		v.Inject(redistest.Rule{Match: runs("mutex/force_release"), Action: redistest.Refuse("NOPERM no permission")})
 		for _, expected := range []string{"", id, "somebody"} {
 			who, err := core.ForceRelease(context.Background(), expected,

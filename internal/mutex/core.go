@@ -16,19 +16,30 @@ import (
 // Core is the lock of a name, with its settings.
 type Core struct {
 	Registry  *Registry
-	Keys      key.Mutex
-	Settings  settings.Lock
+	Keys      *key.Mutex
+	Settings  *settings.Lock
 	ConfigErr error // what is wrong with the name or the settings
 }
 
 // NewCore returns the core of the mutex of a name. If the name or the settings are not usable,
 // every use of it returns an error.
-func (b *Registry) NewCore(name string, st settings.Lock) Core {
-	n := Core{Registry: b, Keys: key.ForMutex(name), Settings: st}
-	if n.ConfigErr = key.CheckName(name); n.ConfigErr == nil {
-		n.ConfigErr = n.Settings.Complete()
+func (b *Registry) NewCore(name string, st *settings.Lock) Core {
+	if b == nil {
+		return Core{} // of a manager that no client made
 	}
-	return n
+	keys, err := b.keys.Get(name)
+	if err == nil {
+		err = st.Complete()
+	}
+	return Core{Registry: b, Keys: keys, Settings: st, ConfigErr: err}
+}
+
+// Name returns the name of the lock. It is empty if no client made the lock.
+func (n *Core) Name() string {
+	if n.Keys == nil {
+		return ""
+	}
+	return n.Keys.Lock
 }
 
 // Check returns an error if the lock or the context is not usable.
@@ -143,11 +154,25 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
+	returned := false
+	defer func() {
+		if !returned { // a hook has ended the goroutine; the command may have freed the lock
+			grantQueuedInBackground(n.Registry.Session, n.Keys, n.operation("force release"), n.Settings.Heartbeat, session.InFlight{})
+		}
+	}()
+	holder, err = n.forceRelease(ctx, expected, force)
+	returned = true
+	return holder, err
+}
+
+func (n *Core) forceRelease(ctx context.Context, expected string,
+	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
+) (holder string, err error) {
+	call, heartbeat := n.operation("force release"), n.Settings.Heartbeat
 	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
 		answer, err := RunOperation(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
 		})
-		call, heartbeat := n.operation("force release"), n.Settings.Heartbeat
 		lostReply := answer.InFlight.Any() && answer.Value.Status == lua.NotHeld // it may have said that there are waiters
 		switch {
 		case err != nil && answer.InFlight.Any():

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
 )
@@ -14,13 +15,21 @@ import (
 type Registry struct {
 	Session *session.Session
 
+	keys *key.Cache[key.Mutex]
+
 	mu     sync.Mutex
 	states map[string]*LockState
 }
 
 // NewRegistry makes the registry of one client.
 func NewRegistry(s *session.Session) *Registry {
-	return &Registry{Session: s, states: make(map[string]*LockState)}
+	return &Registry{Session: s, keys: key.NewCache(key.ForMutex), states: make(map[string]*LockState)}
+}
+
+// Keys returns the keys of a name that CheckName accepted.
+func (b *Registry) Keys(name string) *key.Mutex {
+	keys, _ := b.keys.Get(name)
+	return keys
 }
 
 // AcquireRef returns the lock state of a name, and counts the caller as a user of it.
@@ -70,13 +79,16 @@ func (b *Registry) Held() []*acquisition.Acquisition {
 type LockState struct {
 	refs int // users, guarded by Registry.mu
 
+	Local any // the local queue of the plain mutex, guarded by its reentrant.Manager; nil if none is in use
+
 	mu          sync.Mutex
-	held        []*acquisition.Acquisition // with open holds: one, and lost ones that nobody asked about
+	held        []*acquisition.Acquisition  // with open holds: one, and lost ones that nobody asked about
+	firstHeld   [1]*acquisition.Acquisition // the memory of held, until there are more
 	subscribers map[*owner.Owner][]*grantSubscriber
-	failure     error     // why the last attempt failed; nil if it did not
-	failedAt    time.Time // when failure was set
-	askedAt     time.Time // when a request was sent first, since the last answer; zero: none
-	answeredAt  time.Time // when Redis last answered a command for this name
+	failure     error   // why the last attempt failed; nil if it did not
+	failedAt    Instant // when failure was set
+	askedAt     Instant // when a request was sent first, since the last answer
+	answeredAt  Instant // when Redis last answered a command for this name
 }
 
 // grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock.
@@ -116,9 +128,13 @@ func (r *LockState) Holder() *acquisition.Acquisition {
 }
 
 // NotifyOnGrant notifies got when the chain gets the lock by another call. A waiter must then
-// re-enter, because it would otherwise wait for itself. The caller must check HeldBy after Watch,
-// and again after each notice. stop ends the notices.
+// re-enter, because it would otherwise wait for itself. The caller must check HeldBy after
+// NotifyOnGrant, and again after each notice. stop ends the notices. If no other call can get the
+// lock for o, got is nil.
 func (r *LockState) NotifyOnGrant(o *owner.Owner) (got <-chan struct{}, stop func()) {
+	if !o.IsChain() {
+		return nil, func() {}
+	}
 	w := &grantSubscriber{owner: o, granted: make(chan struct{}, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,6 +166,9 @@ func (r *LockState) AddHeld(a *acquisition.Acquisition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure = nil
+	if r.held == nil {
+		r.held = r.firstHeld[:0]
+	}
 	r.held = append(r.held, a)
 	for _, w := range r.subscribers[a.Owner] { // the owner of a whole chain has no owners below it
 		select {
@@ -175,9 +194,9 @@ func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
 func (r *LockState) SetLastFailure(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failure, r.failedAt = err, time.Now()
+	r.failure, r.failedAt = err, Now()
 	if err == nil {
-		r.askedAt, r.answeredAt = time.Time{}, r.failedAt
+		r.askedAt, r.answeredAt = 0, r.failedAt
 	}
 }
 
@@ -185,17 +204,17 @@ func (r *LockState) SetLastFailure(err error) {
 func (r *LockState) NoteAsk() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.askedAt.IsZero() {
-		r.askedAt = time.Now()
+	if r.askedAt == 0 {
+		r.askedAt = Now()
 	}
 }
 
 // IsUnanswered reports whether Redis has answered nothing about this name to a wait that began at
 // that time, although a request has been in flight for at least half of the wait.
-func (r *LockState) IsUnanswered(began time.Time) bool {
+func (r *LockState) IsUnanswered(began Instant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.askedAt.IsZero() && r.answeredAt.Before(began) && 2*time.Since(r.askedAt) >= time.Since(began)
+	return r.askedAt != 0 && r.answeredAt < began && 2*r.askedAt.Age() >= began.Age()
 }
 
 // LastFailure returns why Redis could not be asked lately. It is nil if Redis could be asked, or if
@@ -205,7 +224,7 @@ func (r *LockState) LastFailure() error {
 	const lately = 10 * time.Second
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.failedAt) > lately {
+	if r.failedAt.Age() > lately {
 		return nil
 	}
 	return r.failure

@@ -27,46 +27,46 @@ type Request struct {
 	Registry *Registry
 	State    *LockState
 	Session  *session.Session
-	Keys     key.Mutex
+	Name     string // of the lock
 	Settings *settings.Lock
 	Owner    *owner.Owner
 	CallSite acquisition.CallSite
 
-	began        time.Time
+	began        Instant
 	maybeApplied bool        // a request under an id that was given up may have taken effect; only the goroutine that waits uses it
-	maybeFreed   atomic.Bool // a release without an answer may have freed the lock
+	maybeFreed   atomic.Bool // a release may have freed the lock, and the queue may not have been served
 }
 
-// NewRequest checks everything that can be checked before Redis is asked. It counts the request as
-// a user of the lock state until End. It must be called by the method that the user calls, because
-// it records the caller of that method.
-func (n *Core) NewRequest(ctx context.Context) (*Request, error) {
+// Begin begins the request w. It checks everything that can be checked before Redis is asked. It counts
+// the request as a user of the lock state until Close. It must be called by the method that the user
+// calls, because it records the caller of that method.
+func (n *Core) Begin(ctx context.Context, w *Request) error {
 	if err := n.Check(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	s := n.Registry.Session
 	by, ended := owner.ForAcquire(ctx), ctx.Err() != nil // before anything is counted: they may panic
 	switch {
 	case !s.BeginRequest():
-		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: n.Keys.Lock}
 	case ended: // even if the lock is free: the caller has gone
 		s.EndRequest()
-		return nil, &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
+		return &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
 	}
-	return &Request{
-		Registry: n.Registry, State: n.Registry.AcquireRef(n.Keys.Lock), Session: s,
-		Keys: n.Keys, Settings: &n.Settings, Owner: by, CallSite: acquisition.CallerSite(), began: time.Now(),
-	}, nil
+	w.Registry, w.State, w.Session = n.Registry, n.Registry.AcquireRef(n.Keys.Lock), s
+	w.Name, w.Settings = n.Keys.Lock, n.Settings
+	w.Owner, w.CallSite, w.began = by, acquisition.CallerSite(), Now()
+	return nil
 }
 
-// Close ends what NewRequest began. If the call leaves work, the background must have got it
+// Close ends what Begin began. If the call leaves work, the background must have got it
 // before, so that closing waits for one of the two.
 func (w *Request) Close() {
-	w.Registry.ReleaseRef(w.Keys.Lock, w.State)
+	w.Registry.ReleaseRef(w.Name, w.State)
 	w.Session.EndRequest()
 }
 
-// NewHandle makes the user's handle of a hold. If the client closes, Handle releases the hold
+// NewHandle makes the user's handle of a hold. If the client closes, NewHandle releases the hold
 // instead, because closing may have listed the held locks before this hold was there.
 func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
 	switch {
@@ -74,7 +74,7 @@ func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error)
 		return nil, err
 	case w.Session.IsClosing():
 		w.Session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
-		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
+		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
 	return lock.New(ctx, h), nil
 }
@@ -92,10 +92,14 @@ func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, e
 	case !errors.Is(err, acquisition.ErrAlreadyReleased):
 		return h, true, err
 	case w.Session.IsClosing():
-		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Keys.Lock}
+		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
 	return nil, false, nil
 }
+
+// Keys returns the keys of the lock. A request does not keep them, because a held lock keeps its request,
+// and the keys of a name take more memory than all else that the name needs.
+func (w *Request) Keys() *key.Mutex { return w.Registry.Keys(w.Name) }
 
 // NewAcquisitionID returns an id for a fresh grant.
 func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID() }
@@ -104,8 +108,8 @@ func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID(
 // beside the Lock that waits: those that release in the background, and one that hands the lock on.
 func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	return session.Operation{
-		Op: op, Name: w.Keys.Lock, AttemptTimeout: w.Settings.AttemptTimeout(),
-		StopOnClose: op == "lock", RetryRefused: insist, OnAttempt: w.State.SetLastFailure,
+		Op: op, Name: w.Name, AttemptTimeout: w.Settings.AttemptTimeout(),
+		StopOnClose: op == "lock", RetryRefused: insist, Observer: w.State,
 	}
 }
 
@@ -138,10 +142,11 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 		w.State.NoteAsk()
 		call.Window = w.Settings.Window()
 	}
+	keys := w.Keys().Args
 	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.AcquireReply, error) {
 			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
-				LockKey: w.Keys.Lock, FenceKey: w.Keys.Fence, QueueKey: w.Keys.Queue,
+				LockKey: keys.Lock, FenceKey: keys.Fence, QueueKey: keys.Queue,
 				Acquisition: id, Lease: lease(), Holds: holds,
 				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, Description: s.Description,
 			})
@@ -165,17 +170,18 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 // the queue in this case too.
 func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session
+	keys := w.Keys().Args
 	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
 			return lua.Release(ctx, rdb, lua.ReleaseParams{
-				LockKey: w.Keys.Lock, QueueKey: w.Keys.Queue, Channel: w.Keys.Channel,
+				LockKey: keys.Lock, QueueKey: keys.Queue, Channel: keys.Channel,
 				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
 			})
 		})
 	if left > 0 {
 		return answer, err
 	}
-	if answer.InFlight.Any() {
+	if answer.InFlight.Any() || answer.Value.HasWaiters { // a hook may end the goroutine before the queue is served
 		w.maybeFreed.Store(true)
 	}
 	if answer.Value.HasWaiters || err == nil && answer.Value.Status == lua.Gone && w.maybeFreed.Load() {
@@ -207,24 +213,27 @@ func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, re
 // StartAcquisition makes the acquisition of a grant, and returns its first hold. After a local
 // handoff, another goroutine than that of the waiter calls it.
 func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
-	w.Registry.AcquireRef(w.Keys.Lock) // for the acquisition, until Ended
+	w.Registry.AcquireRef(w.Name) // for the acquisition, until ReleaseState
 	return acquisition.Start(w.Session, k, acquisition.Grant{
-		Name: w.Keys.Lock, ReleaseOp: "unlock", Key: w.Keys.Lock, Slot: w.Slot(),
-		ID: id, Fence: fence, Sent: sent, InFlight: inFlight,
+		Name: w.Name,
+		ID:   id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
-	}, w.CallSite)
+	}, w.Slot(), &w.CallSite)
 }
 
-// RemoveAcquisition ends what Begin began.
+// RemoveAcquisition ends what StartAcquisition began.
 func (w *Request) RemoveAcquisition(a *acquisition.Acquisition) {
 	w.State.RemoveHeld(a)
-	w.Registry.ReleaseRef(w.Keys.Lock, w.State)
+	w.ReleaseState()
 }
+
+// ReleaseState ends the use of the lock state that StartAcquisition began.
+func (w *Request) ReleaseState() { w.Registry.ReleaseRef(w.Name, w.State) }
 
 // Slot returns the group of renewals: the hash slot in a cluster, and one group elsewhere.
 func (w *Request) Slot() int {
 	if w.Session.Cluster() {
-		return w.Keys.Slot
+		return w.Keys().Slot
 	}
 	return 0
 }
@@ -248,7 +257,7 @@ func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 		last.Holder, last.Description = a.ID, w.Session.Description
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
-	last.Name, last.Err = w.Keys.Lock, session.Cause(ctx)
+	last.Name, last.Err = w.Name, session.Cause(ctx)
 	return w.Session.WaitError(ctx, session.WaitEnd{
 		Operation: w.NewOperation("lock", false), Err: err, LastFailure: failure, Blocked: blocked, NotAcquired: &last,
 	})

@@ -56,9 +56,9 @@ func inBubble(t *testing.T, play func(c *client)) {
 }
 
 func (c *client) request(st settings.Lock) *Request {
-	core := c.NewCore("orders", st)
-	w, err := core.NewRequest(context.Background())
-	require.NoError(c.t, err)
+	core := c.NewCore("orders", &st)
+	w := new(Request)
+	require.NoError(c.t, core.Begin(context.Background(), w))
 	return w
 }
 
@@ -71,18 +71,14 @@ func (c *client) grant(w *Request) *acquisition.Hold {
 
 func TestARequestThatCannotBeginIsNotCounted(t *testing.T) {
 	inBubble(t, func(c *client) {
-		core := c.NewCore("orders", settings.Default)
+		core := c.NewCore("orders", new(settings.Default))
 		ctx, cancel := context.WithCancelCause(context.Background())
 		cancel(io.ErrNoProgress)
-		w, err := core.NewRequest(ctx)
-		require.Nil(t, w)
-		require.ErrorIs(t, err, io.ErrNoProgress)
+		require.ErrorIs(t, core.Begin(ctx, new(Request)), io.ErrNoProgress)
 		require.Zero(t, c.Len())
 
 		c.Session.BeginClose()
-		w, err = core.NewRequest(context.Background())
-		require.Nil(t, w)
-		require.ErrorIs(t, err, lockerr.ErrClosed)
+		require.ErrorIs(t, core.Begin(context.Background(), new(Request)), lockerr.ErrClosed)
 		require.Zero(t, c.Len())
 	})
 }
@@ -92,10 +88,9 @@ func TestACoreSaysWhatIsWrongWithIt(t *testing.T) {
 	inBubble(t, func(c *client) {
 		tooShort := settings.Default
 		tooShort.Lease = 1
-		none, badName, badLease := Core{}, c.NewCore("", settings.Default), c.NewCore("orders", tooShort)
+		none, badName, badLease := Core{}, c.NewCore("", new(settings.Default)), c.NewCore("orders", &tooShort)
 		for _, core := range []*Core{&none, &badName, &badLease} {
-			_, err := core.NewRequest(context.Background())
-			require.ErrorIs(t, err, lockerr.ErrConfig)
+			require.ErrorIs(t, core.Begin(context.Background(), new(Request)), lockerr.ErrConfig)
 			info, err := core.Inspect(context.Background())
 			require.ErrorIs(t, err, lockerr.ErrConfig)
 			require.Zero(t, info)
@@ -230,8 +225,8 @@ func TestLeasesShareCallsBySlotInACluster(t *testing.T) {
 		w := c.request(settings.Default)
 		require.Zero(t, w.Slot())
 		c.Session.FoundCluster()
-		require.NotZero(t, w.Keys.Slot)
-		require.Equal(t, w.Keys.Slot, w.Slot())
+		require.NotZero(t, w.Keys().Slot)
+		require.Equal(t, w.Keys().Slot, w.Slot())
 		w.Close()
 	})
 }

@@ -29,6 +29,9 @@ func ForAcquire(ctx context.Context) *Owner {
 	return &Owner{parent: path}
 }
 
+// IsChain reports whether other calls may acquire locks for o. If not, only one call ever does.
+func (o *Owner) IsChain() bool { return o.chain }
+
 // NewContext returns a context whose path begins with o.
 func NewContext(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, contextKey{}, o)

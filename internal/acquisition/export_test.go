@@ -1,0 +1,16 @@
+package acquisition
+
+import "context"
+
+// EndGoroutineInUnlock does what an Unlock does whose goroutine ends during the release. The background
+// is to finish the Unlock, and begins when the test calls begin.
+func (h *Hold) EndGoroutineInUnlock() (begin func(), err error) {
+	if err := h.A.lockCommands(context.Background(), h.A.releaseOp()); err != nil {
+		return nil, err
+	}
+	if _, err := h.beginUnlock(); err != nil {
+		return nil, err
+	}
+	h.unlockInBackground()
+	return h.A.unlockCommands, nil
+}

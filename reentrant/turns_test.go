@@ -1,0 +1,184 @@
+package reentrant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// contest is clients that take one lock again and again.
+type contest struct {
+	mu        sync.Mutex
+	grants    []int         // by client
+	overtaken []int         // most grants of others in one wait, by client
+	silence   time.Duration // longest time in which a client that waits asked nothing
+}
+
+// run has n clients take the lock again and again, until there were so many grants.
+func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold time.Duration, st settings.Lock) {
+	c.grants, c.overtaken = make([]int, n), make([]int, n)
+	all := 0
+	var g sync.WaitGroup
+	for i := range n {
+		asks := &asks{}
+		rdb := v.Client()
+		rdb.AddHook(asks)
+		f := newFamily(t, rdb, false)
+		g.Go(func() {
+			for {
+				c.mu.Lock()
+				before, enough := all, all >= grants
+				c.mu.Unlock()
+				if enough {
+					return
+				}
+				asks.begin()
+				h, err := f.Mutex("x", new(st)).Lock(context.Background())
+				if !assert.NoError(t, err) {
+					return
+				}
+				silence := asks.end()
+				c.mu.Lock()
+				c.overtaken[i], c.silence = max(c.overtaken[i], all-before), max(c.silence, silence)
+				all++
+				c.grants[i]++
+				c.mu.Unlock()
+				time.Sleep(hold)
+				assert.NoError(t, h.Unlock(context.Background()))
+			}
+		})
+	}
+	g.Wait()
+}
+
+// asks is a hook that measures the time between two commands that ask for the lock.
+type asks struct {
+	mu      sync.Mutex
+	waits   bool
+	last    time.Time
+	longest time.Duration
+}
+
+func (a *asks) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waits, a.last, a.longest = true, time.Now(), 0
+}
+
+func (a *asks) end() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waits = false
+	return a.longest
+}
+
+func (*asks) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*asks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (a *asks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); lua.ScriptName([]string{fmt.Sprint(args[0]), fmt.Sprint(args[1])}) == "mutex/acquire" {
+			a.mu.Lock()
+			if a.waits {
+				a.longest, a.last = max(a.longest, time.Since(a.last)), time.Now()
+			}
+			a.mu.Unlock()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// listen subscribes to every channel, so many times, until the test ends.
+func listen(t *testing.T, v *redistest.Virtual, times int) {
+	for range times {
+		monitor := v.Client().PSubscribe(context.Background(), "*")
+		_, err := monitor.Receive(context.Background())
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, monitor.Close()) })
+	}
+}
+
+// Redis counts subscribers. Clients take them for waiters, and find out that some are not. Until then a
+// client may be passed over, but soon nobody is, and all get the lock equally often.
+func TestClientsTakeTurnsWhoeverListens(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		for _, idle := range []int{0, 3, 30} {
+			for _, hold := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
+				t.Run(fmt.Sprintf("%d clients, %d that only listen, %v", n, idle, hold), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						v := redistest.Bubble(t)
+						listen(t, v, idle)
+						var c contest
+						c.run(t, v, n, 60*n, hold, settings.Default)
+						t.Log(c.grants, c.overtaken)
+						require.LessOrEqual(t, slices.Max(c.overtaken), 3*n)
+						require.GreaterOrEqual(t, 2*slices.Min(c.grants), slices.Max(c.grants))
+					})
+				})
+			}
+		}
+	}
+}
+
+// Forged messages make the client pause before it listens again. The pause does not put off the next poll.
+func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		st := settings.Default
+		st.PollInterval = 20 * time.Millisecond
+		holder, err := newFamily(t, v.Client(), false).Mutex("x", new(st)).Lock(context.Background())
+		require.NoError(t, err)
+		forger, hook, rdb := v.Client(), &asks{}, v.Client()
+		rdb.AddHook(hook)
+		waiter, done := newFamily(t, rdb, false), make(chan error, 1)
+		hook.begin()
+		go func() {
+			h, err := waiter.Mutex("x", new(st)).Lock(context.Background())
+			if err == nil {
+				err = h.Unlock(context.Background())
+			}
+			done <- err
+		}()
+		for range 2000 {
+			time.Sleep(time.Millisecond)
+			require.NoError(t, forger.Publish(context.Background(), key.ForMutex("x").Channel, "0").Err())
+		}
+		require.LessOrEqual(t, hook.end(), st.PollInterval)
+		require.NoError(t, holder.Unlock(context.Background()))
+		require.NoError(t, <-done)
+	})
+}
+
+// However many messages come, and whatever a client takes their subscribers for, it asks once in each
+// poll interval.
+func TestAWaiterAsksOncePerPollInterval(t *testing.T) {
+	for _, idle := range []int{0, 30, 200} {
+		for _, hold := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%d that only listen, %v", idle, hold), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					v := redistest.Bubble(t)
+					listen(t, v, idle)
+					st := settings.Default
+					st.PollInterval = 100 * time.Millisecond
+					var c contest
+					c.run(t, v, 2, 400, hold, st)
+					require.LessOrEqual(t, c.silence, st.PollInterval)
+				})
+			})
+		}
+	}
+}
