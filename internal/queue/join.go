@@ -57,7 +57,7 @@ func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, gran
 // refusal is not final. If there is no grant, the ID of the result is empty.
 func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
 	id := d.session.NewAcquisitionID()
-	answer, err := c.Join(ctx, id, true)
+	answer, err := joinOnce(ctx, c, id, true)
 	r, sent := answer.Value, answer.Sent
 	got, fence := r.Status == lua.Granted, r.Fence
 	// A holder in the last millisecond of its lease has 0 remaining too, but its name is not empty.
@@ -75,6 +75,20 @@ func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, 
 		c.CleanUp(id, answer.InFlight)
 	}
 	return Grant{}, again, err
+}
+
+// joinOnce asks Redis under an id. If a hook of go-redis ends the goroutine, or a context of the user
+// panics, the background releases what the id has got.
+func joinOnce[B any](ctx context.Context, c Request[B], id string, try bool) (session.Answer[lua.JoinReply], error) {
+	returned := false
+	defer func() {
+		if !returned {
+			c.CleanUp(id, session.InFlight{})
+		}
+	}()
+	answer, err := c.Join(ctx, id, try)
+	returned = true
+	return answer, err
 }
 
 // JoinAndWait joins the queue. It blocks until Redis grants the request what it asks for, or ctx
@@ -104,7 +118,7 @@ func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 	id := d.session.NewAcquisitionID()
 	w := d.addWaiter(id, c)
 	defer w.stop()
-	answer, err := c.Join(ctx, id, false)
+	answer, err := joinOnce(ctx, c, id, false)
 	has, kept := err == nil, false
 	defer func() {
 		if !kept && (has || answer.InFlight.Any()) { // given up, or the user's notice panics

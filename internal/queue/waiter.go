@@ -96,7 +96,7 @@ func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
 		Key: w.spec.Key, ID: w.id, Group: w.desk.kind.Group(w.spec.Slot),
 		Lease: h, Margin: settings.Margin(h), Interval: every, Renew: true, Sent: sent,
-		OnLost: func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) },
+		OnLost: watchdog.LossFunc(func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) }),
 	})
 }
 

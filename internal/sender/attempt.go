@@ -19,15 +19,17 @@ type Attempt struct {
 
 	unsent    bool
 	abandoned *AbandonedCommand
+
+	first command // most attempts send one command, which then needs no memory of its own
 }
 
 // Attempt begins an attempt. Process leaves a command after limit, when stop is closed, or when the
 // context of the command ends. If the attempt is direct, it ends after DirectFor at the latest, or at
-// the deadline of the context. The caller must call End.
-func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}) *Attempt {
+// the deadline of the context. It is never direct if byWorker is set. The caller must call End.
+func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}, byWorker bool) *Attempt {
 	a := &Attempt{sender: s, stop: stop}
 	now := time.Now()
-	if a.direct = s.beginDirect(); a.direct {
+	if a.direct = !byWorker && s.beginDirect(); a.direct {
 		limit = min(limit, DirectFor)
 	}
 	a.end = now.Add(limit)
@@ -62,7 +64,11 @@ type Bounded interface {
 func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	// A context may panic. It must do so here, not in a worker, and not after the command was
 	// written.
-	c := &command{Context: ctx, cmd: cmd, end: a.end, leaveAt: a.end}
+	c := &a.first
+	if c.cmd != nil {
+		c = &command{}
+	}
+	c.Context, c.cmd, c.end, c.leaveAt = ctx, cmd, a.end, a.end
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
 		c.end = deadline
 	}
@@ -108,10 +114,15 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 func (a *Attempt) sendDirect(c *command) (err error) {
 	a.sender.setDirect(c)
 	defer a.sender.setDirect(nil)
+	defer c.settle(stateAnswered) // which ends the context that hooks have got
 	began := time.Now()
 	err = a.sender.sendOne(c)
 	a.sender.measureDirect(time.Since(began))
-	a.unsent = err != nil && !wasWritten(c.cmd)
+	if err == nil {
+		a.unsent = false
+		return nil
+	}
+	a.unsent = !wasWritten(c.cmd)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() && !a.unsent {
 		return ErrUnanswered // and go-redis has closed the connection, so no answer will come

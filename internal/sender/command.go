@@ -10,7 +10,8 @@ import (
 )
 
 // command is one command in the sender. It is also the context under which go-redis sends the
-// command. That context has the values of the caller's context, and ends when the caller leaves.
+// command. That context has the values of the caller's context. It ends when the caller leaves, or when
+// the command is answered.
 type command struct {
 	context.Context
 	cmd     redis.Cmder
@@ -22,8 +23,8 @@ type command struct {
 	err     error         // of go-redis; the caller reads it after settled
 	outcome AbandonedCommand
 
-	mu        sync.Mutex
-	abandoned chan struct{} // closed when the caller leaves; made by Done
+	mu   sync.Mutex
+	done chan struct{} // closed when the command is answered or left behind; made by Done
 }
 
 const (
@@ -36,7 +37,7 @@ const (
 // of AbandonedCommand get it.
 func (c *command) answer(err error) {
 	c.err = err
-	if c.state.CompareAndSwap(stateWaiting, stateAnswered) {
+	if c.settle(stateAnswered) {
 		c.settled <- struct{}{}
 	} else if c.isAbandoned() {
 		c.outcome.End(err)
@@ -60,14 +61,18 @@ func (c *command) leaveOverdue(now time.Time) {
 
 // abandon leaves a command behind, and reports whether it did. It does not if the command was
 // settled before.
-func (c *command) abandon() bool {
+func (c *command) abandon() bool { return c.settle(stateAbandoned) }
+
+// settle ends the wait for the command, and its context with it. It reports false if the wait had ended
+// before.
+func (c *command) settle(state int32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.state.CompareAndSwap(stateWaiting, stateAbandoned)
-	if left && c.abandoned != nil {
-		close(c.abandoned)
+	settled := c.state.CompareAndSwap(stateWaiting, state)
+	if settled && c.done != nil {
+		close(c.done)
 	}
-	return left
+	return settled
 }
 
 func (c *command) isWaiting() bool { return c.state.Load() == stateWaiting }
@@ -94,24 +99,27 @@ func wasWritten(cmd redis.Cmder) bool {
 // Deadline returns the deadline of the caller or the end of the attempt, whichever is earlier.
 func (c *command) Deadline() (time.Time, bool) { return c.end, true }
 
-// Done returns a channel that is closed when the caller leaves. go-redis seldom asks for it, so
-// the channel is made when it does.
+// Done returns a channel that is closed when the context ends. go-redis seldom asks for it, so the
+// channel is made when it does.
 func (c *command) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.abandoned == nil {
-		c.abandoned = make(chan struct{})
-		if c.isAbandoned() {
-			close(c.abandoned)
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if !c.isWaiting() {
+			close(c.done)
 		}
 	}
-	return c.abandoned
+	return c.done
 }
 
-// Err returns why the caller has left, or nil if it has not.
+// Err returns why the caller has left, context.Canceled after an answer, and nil before.
 func (c *command) Err() error {
-	if !c.isAbandoned() {
+	switch c.state.Load() {
+	case stateWaiting:
 		return nil
+	case stateAnswered:
+		return context.Canceled
 	}
 	if err := c.Context.Err(); err != nil {
 		return err

@@ -19,7 +19,7 @@ type direct struct {
 	taken   bool     // an attempt sends in this way
 	command *command // that it sends now; nil: none
 	fast    bool     // the last command was answered soon
-	never   bool     // a caller was stuck
+	never   bool     // a caller was stuck, or a hook panicked
 }
 
 // measure notes how long the last command took.

@@ -291,6 +291,9 @@ func (s *Sender) sendOne(c *command) (err error) {
 // recovered turns a panic into *err. It must be deferred.
 func (s *Sender) recovered(err *error) {
 	if p := recover(); p != nil {
+		s.mu.Lock()
+		s.direct.never = true // a hook that panics may leave go-redis with a lock that stays locked
+		s.mu.Unlock()
 		*err = s.cfg.Panicked(p)
 	}
 }

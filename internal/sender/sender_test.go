@@ -116,7 +116,7 @@ func start(t *testing.T, srv *server, batches bool) *Sender {
 
 // send sends one command, as an attempt of its own.
 func (s *Sender) send(ctx context.Context, name string, limit time.Duration) error {
-	a := s.Attempt(limit, nil)
+	a := s.Attempt(limit, nil, false)
 	defer a.End()
 	return a.Process(ctx, newCommand(name))
 }
@@ -266,7 +266,7 @@ func TestACallerLeaves(t *testing.T) {
 				if c.leave != nil {
 					time.AfterFunc(c.after, func() { c.leave(cancel, stop) })
 				}
-				a, began := s.Attempt(c.limit, stop), time.Now()
+				a, began := s.Attempt(c.limit, stop, false), time.Now()
 				require.ErrorIs(t, a.Process(ctx, newCommand("x")), ErrUnanswered)
 				require.Equal(t, c.after, time.Since(began))
 				require.False(t, a.Unsent())
@@ -302,7 +302,7 @@ func TestWhatIsLeftInTheQueueIsNotSent(t *testing.T) {
 			all.Go(func() { require.NoError(t, s.send(t.Context(), "first", time.Second)) })
 			synctest.Wait()
 		}
-		a := s.Attempt(slowAfter/2, nil)
+		a := s.Attempt(slowAfter/2, nil, false)
 		require.ErrorIs(t, a.Process(t.Context(), newCommand("left")), ErrUnanswered)
 		require.True(t, a.Unsent())
 		ended := make(chan error, 1)
@@ -460,7 +460,7 @@ func TestAnAttemptReportsWhetherItsLastCommandWasWritten(t *testing.T) {
 				if c.direct {
 					s.cfg.Direct, s.direct.fast = true, true
 				}
-				a := s.Attempt(time.Minute, nil)
+				a := s.Attempt(time.Minute, nil, false)
 				defer a.End()
 				require.Equal(t, c.direct, a.IsDirect())
 				for _, now := range []struct{ written, fails, unsent bool }{
@@ -531,9 +531,37 @@ func TestACommandIsSentWithTheContextOfItsCaller(t *testing.T) {
 			deadline, ok := srv.ctx[i].Deadline()
 			require.True(t, ok)
 			require.Equal(t, time.Now().Add(after), deadline)
-			require.NoError(t, srv.ctx[i].Err())
 		}
 	})
+}
+
+// A hook may register functions, or derive contexts, from the context of a command. They end with it.
+func TestTheContextOfACommandEndsWithItsAnswer(t *testing.T) {
+	for _, direct := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ended := 0
+			s := startDirect(t)
+			answers := s.cfg.Redis
+			s.cfg.Redis = processFunc(func(ctx context.Context, cmd redis.Cmder) error {
+				require.NoError(t, ctx.Err())
+				context.AfterFunc(ctx, func() { ended++ })
+				defer func() { require.NoError(t, ctx.Err(), "before the answer") }()
+				return answers.Process(ctx, cmd)
+			})
+			s.srv.takes = func() time.Duration { return fastLink - 1 }
+			if !direct {
+				s.srv.takes = func() time.Duration { return fastLink }
+			}
+			for i := range 3 {
+				require.NoError(t, s.send(t.Context(), "x", time.Minute))
+				synctest.Wait()
+				require.Equal(t, i+1, ended)
+			}
+			require.Equal(t, direct, len(s.direct.arrived()) > 0)
+			require.ErrorIs(t, s.srv.ctx[0].Err(), context.Canceled)
+			<-s.srv.ctx[0].Done()
+		})
+	}
 }
 
 // Workers end a while after the last command, and at once when the sender closes. A closed

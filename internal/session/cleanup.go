@@ -33,7 +33,7 @@ func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closeGrace, cancel) })
 	s.tasks.add()
 	go s.runCleanup(&cleanup{
-		ctx: ctx, release: release, inFlight: inFlight, end: time.Now().Add(max(0, time.Until(inFlight.until)) + stands),
+		ctx: ctx, release: release, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + stands),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }

@@ -40,9 +40,12 @@ func (l ownDeadline) Unwrap() error { return l.callerCause }
 
 // DetachedWithTimeout returns a context that ends after d, for work that goes on after the end of
 // ctx. ctx must have ended.
-func DetachedWithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	cause := ownDeadline{why: "gave up after " + d.String() + ", of a context that had ended before: " + Cause(ctx).Error(), callerCause: Cause(ctx)}
-	return context.WithTimeoutCause(context.WithoutCancel(ctx), d, cause)
+func DetachedWithTimeout(ctx context.Context, d time.Duration) *Bounded {
+	cause := Cause(ctx)
+	return &Bounded{
+		Context: context.WithoutCancel(ctx), end: time.Now().Add(d), callerCause: cause,
+		why: "gave up after " + d.String() + ", of a context that had ended before: " + cause.Error(),
+	}
 }
 
 // WithDefaultTimeout returns a context that ends with ctx, and after five seconds at the latest. It

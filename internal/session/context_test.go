@@ -80,8 +80,9 @@ func TestOwnLimitsSayWhatTheyAre(t *testing.T) {
 
 		ended, end := context.WithCancel(t.Context())
 		end()
-		ctx, cancel = DetachedWithTimeout(ended, time.Second)
-		defer cancel()
+		detached := DetachedWithTimeout(ended, time.Second)
+		defer detached.Release()
+		ctx = detached
 		require.NoError(t, ctx.Err())
 		<-ctx.Done()
 		require.EqualError(t, Cause(ctx), "gave up after 1s, of a context that had ended before: context canceled")
@@ -90,11 +91,15 @@ func TestOwnLimitsSayWhatTheyAre(t *testing.T) {
 	})
 }
 
+type ownEndsFunc func(cause error) bool
+
+func (f ownEndsFunc) IsOwnEnd(cause error) bool { return f(cause) }
+
 // Where a call ends its own context, what it does goes on until the deadline. All other ends count.
 func TestAContextOutlastsOnlyItsOwnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, others := errors.New("own"), errors.New("of others")
-		isOwn := func(cause error) bool { return errors.Is(cause, own) }
+		isOwn := ownEndsFunc(func(cause error) bool { return errors.Is(cause, own) })
 		ending := func(cause error, limit time.Duration) (ctx context.Context, done func()) {
 			parent, stop := t.Context(), func() {}
 			if limit > 0 {
@@ -211,13 +216,14 @@ func TestTheDeadlineOfAnEndlessContextDoesNotCount(t *testing.T) {
 		parent, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		const limit = 3 * time.Second
-		isOwn := func(error) bool { return false }
+		isOwn := ownEndsFunc(func(error) bool { return false })
 		for _, bound := range []func(ctx context.Context) (context.Context, context.CancelFunc){
 			func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return WithDeadlineReason(ctx, time.Now().Add(limit), "over")
 			},
 			func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return WithDeadlineReasonWithoutOwnCancel(ctx, isOwn, time.Now().Add(limit), "over")
+				b := WithDeadlineReasonWithoutOwnCancel(ctx, isOwn, time.Now().Add(limit), "over")
+				return b, b.Release
 			},
 			func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, stop := WithoutOwnCancel(ctx, isOwn)

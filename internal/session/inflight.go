@@ -13,7 +13,11 @@ import (
 
 // InFlight is the set of attempts of an operation that are in flight. They have no answer, and may
 // still take effect. The zero value is the empty set: Redis answered every attempt.
-type InFlight struct {
+//
+// It contains only a pointer, because each held lock keeps one, and few operations have attempts in flight.
+type InFlight struct{ attempts *attempts }
+
+type attempts struct {
 	until time.Time // no attempt takes effect after it
 	// settled has one context for each attempt. It ends when the attempt can take no effect any
 	// more, because it was answered after all or is void.
@@ -21,21 +25,38 @@ type InFlight struct {
 }
 
 // Any reports whether an attempt had no answer when its operation ended.
-func (s InFlight) Any() bool { return !s.until.IsZero() }
+func (s InFlight) Any() bool { return s.attempts != nil }
 
 // Merge returns the attempts of s and more that may still take effect.
 func (s InFlight) Merge(more InFlight) InFlight {
-	if more.until.Before(s.until) {
-		more.until = s.until
+	switch {
+	case !s.Any():
+		return more
+	case !more.Any():
+		return s
 	}
-	more.settled = append(s.pending(), more.pending()...)
-	return more
+	all := &attempts{until: more.attempts.until, settled: append(s.pending(), more.pending()...)}
+	if all.until.Before(s.attempts.until) {
+		all.until = s.attempts.until
+	}
+	return InFlight{all}
+}
+
+// remaining returns for how long attempts may still take effect.
+func (s InFlight) remaining() time.Duration {
+	if !s.Any() {
+		return 0
+	}
+	return max(0, time.Until(s.attempts.until))
 }
 
 // pending returns the contexts of attempts that may still take effect.
 func (s InFlight) pending() []context.Context {
+	if !s.Any() {
+		return nil
+	}
 	ended := func(ctx context.Context) bool { return ctx.Err() != nil }
-	return slices.DeleteFunc(slices.Clone(s.settled), ended)
+	return slices.DeleteFunc(slices.Clone(s.attempts.settled), ended)
 }
 
 // afterAll calls f in a goroutine of its own when all contexts have ended. It does not block. It
@@ -67,5 +88,5 @@ func newInFlight(s *Session, voidAfter lua.Time, left *sender.AbandonedCommand) 
 			}
 		})
 	}
-	return InFlight{until: time.Now().Add(valid), settled: []context.Context{ctx}}
+	return InFlight{&attempts{until: time.Now().Add(valid), settled: []context.Context{ctx}}}
 }

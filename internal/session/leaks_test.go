@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -58,7 +59,7 @@ var lines = map[string]func(s *Session, server *redistest.Virtual){
 		server.Proxy.BlackHole(redistest.AllTraffic)
 		s.Watchdog.Watch(watchdog.Spec{
 			Key: "x", ID: s.NewAcquisitionID(), Group: Holds.Group(0), Lease: 10 * time.Second, Margin: time.Second,
-			Interval: time.Second, Renew: true, Sent: time.Now(), OnLost: func(watchdog.Reason) {},
+			Interval: time.Second, Renew: true, Sent: time.Now(), OnLost: watchdog.LossFunc(func(watchdog.Reason) {}),
 		})
 	},
 }
@@ -121,6 +122,24 @@ func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(context.Background()))
 		require.EqualValues(t, maxLeakLogs+1, h.lines.Load(), "one of them counts the others")
+	})
+}
+
+// A log handler may end its goroutine, as FailNow of a test does. The next lines are written all the
+// same, and Close waits for none.
+func TestALogHandlerThatEndsItsGoroutineLosesOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handler{Handler: slog.DiscardHandler, do: runtime.Goexit}
+		s := New(Config{Log: slog.New(h)})
+		for range 3 {
+			s.Write(slog.LevelWarn, "a line")
+			synctest.Wait()
+		}
+		require.EqualValues(t, 3, h.lines.Load())
+		began := time.Now()
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(context.Background()))
+		require.Zero(t, time.Since(began))
 	})
 }
 

@@ -37,10 +37,21 @@ func (l *logLines) add(write func()) {
 }
 
 func (l *logLines) write() {
+	finished := false
+	defer func() {
+		if !finished { // a handler has ended the goroutine
+			go l.write()
+		}
+	}()
 	for write := l.next(); write != nil; write = l.next() {
-		write()
-		l.unwritten.done()
+		l.writeLine(write)
 	}
+	finished = true
+}
+
+func (l *logLines) writeLine(write func()) {
+	defer l.unwritten.done()
+	write()
 }
 
 // next takes the first line. If there is none, it returns nil, and the writer ends.

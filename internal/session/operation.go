@@ -17,12 +17,12 @@ import (
 
 // Operation describes one command with its retries, see [Do].
 type Operation struct {
-	Op, Name       string        // for errors: "lock", "orders:42"
-	AttemptTimeout time.Duration // how long an attempt usually may go unanswered, see timeoutFor
-	StopOnClose    bool          // Do gives up when the client begins to close, and else when closing gives up
-	RetryRefused   bool          // retry even if Redis refuses, as releases do
-	OnAttempt      func(error)   // gets each attempt's error or nil, while ctx lives; may be nil
-	MaxBackoff     time.Duration // the longest pause, up to half a second; 0: half a second
+	Op, Name       string          // for errors: "lock", "orders:42"
+	AttemptTimeout time.Duration   // how long an attempt usually may go unanswered, see timeoutFor
+	StopOnClose    bool            // Do gives up when the client begins to close, and else when closing gives up
+	RetryRefused   bool            // retry even if Redis refuses, as releases do
+	Observer       AttemptObserver // gets each attempt's error or nil, while ctx lives; may be nil
+	MaxBackoff     time.Duration   // the longest pause, up to half a second; 0: half a second
 
 	// Window is the time for which a grant or place that an attempt gets in Redis certainly lasts.
 	// It counts from the first attempt that may have run. After it, Do sends no attempt, and the
@@ -39,6 +39,15 @@ type Operation struct {
 	// MaybeApplied says that an earlier operation of the same request may have taken effect.
 	MaybeApplied bool
 }
+
+// AttemptObserver learns how the last attempt of an operation failed, or that it did not: nil.
+type AttemptObserver interface{ SetLastFailure(err error) }
+
+// AttemptFunc is an AttemptObserver.
+type AttemptFunc func(err error)
+
+// SetLastFailure calls f.
+func (f AttemptFunc) SetLastFailure(err error) { f(err) }
 
 // ErrWindowExpired ends an operation whose Window is over. The caller must give up its id. It may
 // ask again under a fresh one.
@@ -93,7 +102,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Adaptive.onExpired(c.Window)
 			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
-		a := s.attempt(c, limit)
+		a := s.attempt(ctx, limit)
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
@@ -103,8 +112,8 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the reply has set the clock
 		}
-		if c.OnAttempt != nil && ctx.Err() == nil {
-			c.OnAttempt(err)
+		if c.Observer != nil && ctx.Err() == nil {
+			c.Observer.SetLastFailure(err)
 		}
 		if err == nil {
 			took := time.Since(out.Sent)
@@ -281,8 +290,16 @@ type unansweredAttempt struct {
 //
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
-func (s *Session) attempt(c Operation, limit time.Duration) *sender.Attempt {
-	return s.sender.Attempt(limit, s.tasks.context().Done())
+func (s *Session) attempt(ctx context.Context, limit time.Duration) *sender.Attempt {
+	return s.sender.Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
+}
+
+type byWorkerKey struct{}
+
+// ByWorker returns a context for operations in goroutines of the library. Workers send their
+// attempts, because a hook of go-redis may end the goroutine that sends.
+func ByWorker(ctx context.Context) context.Context {
+	return context.WithValue(ctx, byWorkerKey{}, true)
 }
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A

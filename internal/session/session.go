@@ -121,14 +121,14 @@ func (s *Session) BeginClose() (first bool) {
 // Close does not.
 func (s *Session) CauseOfClose() error { return s.closeCause }
 
-// IsOwnClose reports whether cause is the one of CauseOfClose, and not an error around it. A caller
+// IsOwnEnd reports whether cause is the one of CauseOfClose, and not an error around it. A caller
 // that cancels a context with such an error has its own reason.
-func (s *Session) IsOwnClose(cause error) bool {
+func (s *Session) IsOwnEnd(cause error) bool {
 	own, ok := cause.(*closedError) //nolint:errorlint // an error around it is a caller's reason
 	return ok && own == s.closeCause
 }
 
-// closedError is the type of CauseOfClose. IsOwnClose compares its address.
+// closedError is the type of CauseOfClose. IsOwnEnd compares its address.
 type closedError struct{ error }
 
 func (e *closedError) Unwrap() error { return e.error }

@@ -82,10 +82,10 @@ func TestIDsOfASessionCount(t *testing.T) {
 func TestTheCauseOfAClosingSessionIsItsOwn(t *testing.T) {
 	s, other := New(Config{}), New(Config{})
 	require.ErrorIs(t, s.CauseOfClose(), lockerr.ErrClosed)
-	require.True(t, s.IsOwnClose(s.CauseOfClose()))
-	require.False(t, s.IsOwnClose(other.CauseOfClose()))
-	require.False(t, s.IsOwnClose(errors.Join(s.CauseOfClose())))
-	require.False(t, s.IsOwnClose(nil))
+	require.True(t, s.IsOwnEnd(s.CauseOfClose()))
+	require.False(t, s.IsOwnEnd(other.CauseOfClose()))
+	require.False(t, s.IsOwnEnd(errors.Join(s.CauseOfClose())))
+	require.False(t, s.IsOwnEnd(nil))
 }
 
 // Code of the user may close the client, and wait for that, in the middle of a request.
@@ -186,7 +186,7 @@ func TestASingleAttemptIsTheOnlyOne(t *testing.T) {
 				require.True(t, IsSingleAttempt(ctx))
 				var told []error
 				call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, RetryRefused: true}
-				require.Nil(t, call.ForContext(t.Context()).OnAttempt, "another call stays as it is")
+				require.Nil(t, call.ForContext(t.Context()).Observer, "another call stays as it is")
 				require.True(t, call.ForContext(t.Context()).RetryRefused)
 				attempts := 0
 				send := func(context.Context, lua.Redis, lua.Time) (int, error) { attempts++; return 0, err }
@@ -195,7 +195,7 @@ func TestASingleAttemptIsTheOnlyOne(t *testing.T) {
 				if err == nil {
 					require.NoError(t, got)
 					require.NoError(t, ctx.Err())
-					call.OnAttempt = func(err error) { told = append(told, err) }
+					call.Observer = AttemptFunc(func(err error) { told = append(told, err) })
 					_, got = Do(ctx, s, call.ForContext(ctx), send)
 					require.NoError(t, got)
 					require.Equal(t, []error{nil}, told)
@@ -212,7 +212,7 @@ func TestASingleAttemptIsTheOnlyOne(t *testing.T) {
 		ctx, cancel := SingleAttempt(t.Context())
 		defer cancel()
 		var told []error
-		call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, OnAttempt: func(err error) { told = append(told, err) }}
+		call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Observer: AttemptFunc(func(err error) { told = append(told, err) })}
 		_, err := Do(ctx, s, call.ForContext(ctx), func(context.Context, lua.Redis, lua.Time) (int, error) { return 0, io.EOF })
 		require.Error(t, err)
 		require.Equal(t, []error{io.EOF}, told)
@@ -308,7 +308,7 @@ func TestLeasesOfOneKindAreRenewedAtOnce(t *testing.T) {
 			})
 			s.Watchdog.Watch(watchdog.Spec{
 				Key: "x", ID: s.NewAcquisitionID(), Group: kind.Group(0), Lease: time.Hour, Margin: time.Second,
-				Interval: time.Hour / 3, Renew: true, Sent: time.Now(), OnLost: func(watchdog.Reason) {},
+				Interval: time.Hour / 3, Renew: true, Sent: time.Now(), OnLost: watchdog.LossFunc(func(watchdog.Reason) {}),
 			})
 		}
 		s.RenewNow(FairWaiters)
@@ -479,7 +479,7 @@ func TestAVoidAttemptIsRepeatedAtOnceTwice(t *testing.T) {
 			var got []error
 			began, attempts := time.Now(), 0
 			var pace AdaptiveTimeout
-			call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Adaptive: &pace, OnAttempt: func(err error) { got = append(got, err) }}
+			call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Adaptive: &pace, Observer: AttemptFunc(func(err error) { got = append(got, err) })}
 			_, err := Do(t.Context(), s, call, func(context.Context, lua.Redis, lua.Time) (int, error) {
 				if attempts++; attempts <= voids {
 					return 0, s.CheckReply(lua.Void, s.Now())

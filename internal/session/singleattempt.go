@@ -23,14 +23,14 @@ func (c Operation) ForContext(ctx context.Context) Operation {
 	if !ok {
 		return c
 	}
-	tell := c.OnAttempt
-	c.OnAttempt = func(err error) {
-		if tell != nil {
-			tell(err)
+	observer := c.Observer
+	c.Observer = AttemptFunc(func(err error) {
+		if observer != nil {
+			observer.SetLastFailure(err)
 		}
 		if err != nil {
 			failed()
 		}
-	}
+	})
 	return c
 }

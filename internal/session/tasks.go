@@ -29,7 +29,7 @@ func (t *tasks) context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx == nil {
-		t.ctx, t.cancel = context.WithCancel(context.Background())
+		t.ctx, t.cancel = context.WithCancel(ByWorker(context.Background()))
 	}
 	return t.ctx
 }

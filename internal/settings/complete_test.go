@@ -16,7 +16,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, s.Complete())
 	require.Equal(t, Lock{
 		Lease: 30 * time.Second, RenewInterval: 10 * time.Second, DefaultInterval: true, Renew: true,
-		PollInterval: 2 * time.Second, MaxLocalGrants: 8, SelfDeadlockAfter: 10 * time.Second, Heartbeat: 5 * time.Second,
+		PollInterval: 2 * time.Second, LocalHandoffTime: 10 * time.Millisecond, SelfDeadlockAfter: 10 * time.Second, Heartbeat: 5 * time.Second,
 	}, s)
 }
 
@@ -78,10 +78,10 @@ func TestSettingsHaveBounds(t *testing.T) {
 		}
 	}
 	s := Default
-	s.MaxLocalGrants = 1
+	s.LocalHandoffTime = 0
 	require.NoError(t, s.Complete())
-	s.MaxLocalGrants = 0
-	refused(t, s, "local grants in a row", 0)
+	s.LocalHandoffTime = -1
+	refused(t, s, "local handoff time", time.Duration(-1))
 }
 
 func refused(t *testing.T, s Lock, what string, value any) {

@@ -25,7 +25,7 @@ type Lock struct {
 	Renew             bool          // the watchdog extends the lease
 	MaxHold           time.Duration // the watchdog stops extending the lease after it; 0: never
 	PollInterval      time.Duration // a plain waiter asks again at least this often
-	MaxLocalGrants    int           // grants in a row to one client while others may wait
+	LocalHandoffTime  time.Duration // the goroutines of one client hand the lock on for so long
 	SelfDeadlockAfter time.Duration // a wait of this length logs the self-deadlock warning; 0: never
 
 	Err error // an error from before there were settings; Complete returns it
@@ -53,7 +53,7 @@ var Default = Lock{
 	DefaultInterval:   true,
 	Renew:             true,
 	PollInterval:      2 * time.Second,
-	MaxLocalGrants:    8,
+	LocalHandoffTime:  10 * time.Millisecond,
 	SelfDeadlockAfter: 10 * time.Second,
 
 	Heartbeat: 5 * time.Second,
@@ -71,7 +71,7 @@ func (s *Lock) Complete() error {
 	if s.Err != nil {
 		return s.Err
 	}
-	if s.DefaultInterval {
+	if s.DefaultInterval && s.RenewInterval != s.Lease/3 { // locks share settings that are complete
 		s.RenewInterval = s.Lease / 3
 	}
 	switch {
@@ -89,8 +89,8 @@ func (s *Lock) Complete() error {
 		return bad("maximum hold time", s.MaxHold, "must be 0 or at least "+MinLease.String())
 	case s.PollInterval < minInterval:
 		return bad("poll bound", s.PollInterval, "must be at least "+minInterval.String())
-	case s.MaxLocalGrants < 1:
-		return bad("local grants in a row", s.MaxLocalGrants, "must be at least 1")
+	case s.LocalHandoffTime < 0:
+		return bad("local handoff time", s.LocalHandoffTime, "must not be negative")
 	case s.Heartbeat < MinLease:
 		return bad("heartbeat", s.Heartbeat, "must be at least "+MinLease.String())
 	case s.Heartbeat%time.Millisecond != 0:

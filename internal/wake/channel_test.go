@@ -3,6 +3,7 @@ package wake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,18 @@ import (
 // if nobody waits any more.
 func TestReceivesMessages(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		s.onCommand(deny("denied"))
+		confirm, denies := make(chan struct{}), deny("denied")
+		s.onCommand(func(verb string, channels []string) (string, bool) {
+			if verb == "SUBSCRIBE" && slices.Contains(channels, "a") {
+				<-confirm
+			}
+			return denies(verb, channels)
+		})
 		s.live("b")
 		require.False(t, s.hub.IsSubscribed("a"))
 		a := s.hub.Subscribe("a")
 		require.False(t, s.hub.IsSubscribed("a"), "not yet")
+		close(confirm)
 		require.NoError(t, a.Ready(t.Context()))
 		require.True(t, s.hub.IsSubscribed("a"))
 		a.Close()

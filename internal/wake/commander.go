@@ -9,12 +9,25 @@ var (
 	errSilent     = errors.New("redlatch: pub/sub connection is silent")
 	errUnanswered = errors.New("redlatch: pub/sub command stays unanswered")
 	errUnasked    = errors.New("redlatch: pub/sub error that answers no command")
+	errExited     = errors.New("redlatch: a hook or a dialer ended the goroutine of the pub/sub connection")
 	errIdle       = errors.New("redlatch: nobody waits")
 )
 
-// run is the commander. Until Close, it keeps a connection while anybody waits.
-func (h *Hub) run() {
-	pause := backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}
+// run is the commander. Until Close, it keeps a connection while anybody waits. A hook or a dialer of
+// the user may end the goroutine (runtime.Goexit). Another one then goes on.
+func (h *Hub) run() { h.runWith(&backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}) }
+
+func (h *Hub) runWith(pause *backoff) {
+	finished := false
+	defer func() {
+		if !finished {
+			if h.disconnected(errExited) {
+				pause.reset()
+			}
+			h.writeLog()
+			h.done.Go(func() { h.sleep(pause.next()); h.runWith(pause) })
+		}
+	}()
 	for h.awaitWork() {
 		err := h.runConnection()
 		if errors.Is(err, errIdle) {
@@ -27,6 +40,7 @@ func (h *Hub) run() {
 		h.sleep(pause.next())
 	}
 	h.writeLog()
+	finished = true
 }
 
 // awaitWork blocks until somebody waits for a channel. It returns false if the hub is closed.
