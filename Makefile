@@ -137,9 +137,9 @@ BENCH := export REDLATCH_REDIS_SERVER=$$(scripts/servers.sh) REDLATCH_REDISSON=$
 .PHONY: bench
 bench: $(DRIVER) ## compare redlatch with bare Redis commands and with other libraries; writes benchmarks/results and compares with the last run; takes 20 minutes on a quiet machine
 	$(BENCH); mkdir -p results; \
-	before=$$(ls results/*.txt 2>/dev/null | tail -n 1); \
+	before=$$(find results -name '*.txt' | sort | tail -n 1); \
 	go run . -results results; \
-	if [ -n "$$before" ]; then go tool benchstat "before=$$before" "now=$$(ls results/*.txt | tail -n 1)"; fi
+	if [ -n "$$before" ]; then go tool benchstat "before=$$before" "now=$$(find results -name '*.txt' | sort | tail -n 1)"; fi
 
 .PHONY: bench-smoke
 bench-smoke: $(DRIVER) ## run every benchmark for an instant, to see that it works

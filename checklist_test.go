@@ -458,7 +458,7 @@ func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 		book := mutex.NewRegistry(ses)
 		return reentrant.NewManager(book), book
 	}
-	set := settings.Default
+	set := new(settings.Default)
 	family, f := newFamily()
 	other, _ := newFamily()
 	mu, elsewhere := family.Mutex(name, set), other.Mutex(name, set)

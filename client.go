@@ -25,14 +25,15 @@ import (
 // Methods may be called concurrently. If New did not make the Client, for instance if it is nil,
 // every use of its locks returns a *lockerr.ConfigError.
 type Client struct {
-	session    *session.Session
-	registry   *mutex.Registry
-	mutexes    *reentrant.Manager
-	fair       *fair.Manager
-	semaphores *semaphore.Manager
-	defaults   settings.Lock
-	prefix     string
-	closed     chan struct{}
+	session          *session.Session
+	registry         *mutex.Registry
+	mutexes          *reentrant.Manager
+	fair             *fair.Manager
+	semaphores       *semaphore.Manager
+	defaults         settings.Lock // an interval that was not set follows the lease of each lock
+	completeDefaults *settings.Lock
+	prefix           string
+	closed           chan struct{}
 }
 
 // New makes a client on a go-redis client, with the settings of rdb for addresses, credentials, TLS
@@ -71,13 +72,15 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		}
 		option.applyClient(&cfg)
 	}
-	if err := cfg.check(); err != nil {
+	complete, err := cfg.complete()
+	if err != nil {
 		return nil, err
 	}
 	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
-		conf.Direct = one.Options().ContextTimeoutEnabled
+		opt := one.Options()
+		conf.Direct = opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 // below 0: it sets no deadlines
 	}
 	s := session.New(conf)
 	if wraps[*redis.ClusterClient](rdb) {
@@ -86,7 +89,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	book := mutex.NewRegistry(s)
 	return &Client{
 		session: s, registry: book, mutexes: reentrant.NewManager(book), fair: fair.NewManager(book), semaphores: semaphore.NewManager(s),
-		defaults: cfg.lock, prefix: cfg.prefix, closed: make(chan struct{}),
+		defaults: cfg.lock, completeDefaults: complete, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
 
@@ -166,8 +169,12 @@ func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semap
 // error, as for a bad name.
 func (c *Client) isValid() bool { return c != nil && c.session != nil }
 
-// lockSettings returns the client's settings, overridden by those of one lock.
-func (c *Client) lockSettings(options []LockOption) settings.Lock {
+// lockSettings returns the client's settings, overridden by those of one lock. Locks without options of
+// their own share the settings.
+func (c *Client) lockSettings(options []LockOption) *settings.Lock {
+	if len(options) == 0 {
+		return c.completeDefaults
+	}
 	set := c.defaults
 	for _, option := range options {
 		if option == nil {
@@ -176,7 +183,7 @@ func (c *Client) lockSettings(options []LockOption) settings.Lock {
 		}
 		option.applyLock(&set)
 	}
-	return set
+	return &set
 }
 
 // Close ends the client. Goroutines that wait for a lock return ErrClosed. Close releases all
@@ -203,7 +210,7 @@ func (c *Client) Close(ctx context.Context) error {
 		return c.awaitClosed(ctx)
 	}
 	defer close(c.closed)
-	ctx, cancel := session.WithoutOwnCancel(ctx, c.session.IsOwnClose) // it may be that of a hold, which Close ends
+	ctx, cancel := session.WithoutOwnCancel(ctx, c.session) // it may be that of a hold, which Close ends
 	defer cancel()
 	held := append(c.registry.Held(), c.semaphores.Held()...) // the session closes: nothing new comes
 	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))

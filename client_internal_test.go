@@ -38,12 +38,21 @@ func TestAClusterIsFoundInTenWrappers(t *testing.T) {
 
 // Only a plain client gets pipelines. Callers send by themselves if it also obeys deadlines.
 func TestOnlyAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
-	for _, obeys := range []bool{false, true} {
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: obeys})
+	const never = -2 // go-redis sets no deadlines at all
+	for _, c := range []struct {
+		option, obeys bool
+		read, write   time.Duration
+	}{
+		{false, false, 0, 0}, {true, true, 0, 0}, {true, true, -1, -1}, {true, true, time.Minute, time.Minute},
+		{true, false, never, 0}, {true, false, 0, never},
+	} {
+		rdb := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:1", ContextTimeoutEnabled: c.option, ReadTimeout: c.read, WriteTimeout: c.write,
+		})
 		plain, err := New(rdb)
 		require.NoError(t, err)
 		require.NotNil(t, plain.session.Pipeline)
-		require.Equal(t, obeys, plain.session.Direct)
+		require.Equal(t, c.obeys, plain.session.Direct, c)
 		hidden, err := New(wrapping{rdb})
 		require.NoError(t, err)
 		require.Nil(t, hidden.session.Pipeline)
@@ -69,7 +78,8 @@ func TestTheLimitsOfTheFenceRetention(t *testing.T) {
 	} {
 		c := defaultConfig()
 		WithFenceRetention(d).applyClient(&c)
-		require.Equal(t, ok, c.check() == nil, d)
+		_, err := c.complete()
+		require.Equal(t, ok, err == nil, d)
 	}
 }
 

@@ -25,37 +25,43 @@ import (
 // Any number of holds are on a server that hangs. Close returns when its context ends, and all
 // holders have been notified long before.
 func TestCloseOnAServerThatHangsKeepsToItsContext(t *testing.T) {
-	const each, patience = 320, time.Second
-	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		ctx := context.Background()
-		var holds []held
-		var lost []<-chan struct{}
-		for i := range each {
-			h, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
-			require.NoError(t, err)
-			p, err := s.locks.Semaphore("gate", each).Acquire(ctx, 1)
-			require.NoError(t, err)
-			holds, lost = append(holds, h, p), append(lost, h.Lost(), p.Lost())
-		}
-		s.proxy.BlackHole(redistest.AllTraffic)
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		started := time.Now()
-		closed := make(chan error, 1)
-		go func() { closed <- s.locks.Close(bounded) }()
-		synctest.Wait()
-		for _, l := range lost {
-			requireClosed(t, l, "a holder was not told at once")
-		}
-		require.Equal(t, started, time.Now())
-		err := <-closed
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.LessOrEqual(t, time.Since(started), patience+50*time.Millisecond)
-		require.NotContains(t, err.Error(), "\n")
-		require.Less(t, len(err.Error()), 4096, "it names a few and counts the others")
-		runtime.KeepAlive(holds)
-	})
+	const each = 320
+	for _, patience := range []time.Duration{time.Second, 100 * time.Millisecond} { // after all releases began, or before
+		t.Run(patience.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { closeOnAServerThatHangs(t, each, patience) })
+		})
+	}
+}
+
+func closeOnAServerThatHangs(t *testing.T, each int, patience time.Duration) {
+	s := inBubble(t)
+	ctx := context.Background()
+	var holds []held
+	var lost []<-chan struct{}
+	for i := range each {
+		h, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
+		require.NoError(t, err)
+		p, err := s.locks.Semaphore("gate", each).Acquire(ctx, 1)
+		require.NoError(t, err)
+		holds, lost = append(holds, h, p), append(lost, h.Lost(), p.Lost())
+	}
+	s.proxy.BlackHole(redistest.AllTraffic)
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	started := time.Now()
+	closed := make(chan error, 1)
+	go func() { closed <- s.locks.Close(bounded) }()
+	synctest.Wait()
+	for _, l := range lost {
+		requireClosed(t, l, "a holder was not told at once")
+	}
+	require.Equal(t, started, time.Now())
+	err := <-closed
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.LessOrEqual(t, time.Since(started), patience+50*time.Millisecond)
+	require.NotContains(t, err.Error(), "\n")
+	require.Less(t, len(err.Error()), 4096, "it names a few and counts the others")
+	runtime.KeepAlive(holds)
 }
 
 func requireClosed(t *testing.T, c <-chan struct{}, message string) {

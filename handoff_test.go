@@ -152,12 +152,12 @@ func TestGoroutinesOfOneChainUnderLoad(t *testing.T) {
 
 func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 	t.Parallel()
-	for _, turns := range []int{1, 3, 100} {
-		t.Run(fmt.Sprint("turns=", turns), func(t *testing.T) {
+	for _, handoffs := range []time.Duration{0, 3 * time.Millisecond, time.Hour} {
+		t.Run(fmt.Sprint("for ", handoffs), func(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
 				const waiters = 20
-				a := s.actor(redlatch.WithMaxLocalGrants(turns))
+				a := s.actor(redlatch.WithLocalHandoffTime(handoffs))
 				hold := a.lock("door")
 				order := make(chan int, waiters)
 				var released sync.WaitGroup
@@ -167,6 +167,7 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 					released.Go(func() {
 						h := w.got()
 						order <- i
+						time.Sleep(time.Millisecond)
 						s.unlock(h)
 					})
 				}
@@ -180,15 +181,16 @@ func TestWaitersOfOneClientAreServedInOrder(t *testing.T) {
 	}
 }
 
-// While other processes wait, a process keeps the lock for its number of grants in a row, and not
-// for one more. Each process gets the lock again.
-func TestLocalGrantsBoundHowLongAProcessKeepsTheLock(t *testing.T) {
+// While other processes wait, the goroutines of a process hand the lock to each other for the time
+// that is set, and not for longer. Each process gets the lock again.
+func TestLocalHandoffTimeBoundsHowLongAProcessKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const turns, waiters = 3, 30
 		var mu sync.Mutex
 		var grants []int
-		clients := []*actor{s.actor(redlatch.WithMaxLocalGrants(turns)), s.actor(redlatch.WithMaxLocalGrants(turns))}
+		const handoffs = turns * time.Millisecond // each turn takes one
+		clients := []*actor{s.actor(redlatch.WithLocalHandoffTime(handoffs)), s.actor(redlatch.WithLocalHandoffTime(handoffs))}
 		gatekeeper := s.actor()
 		hold := gatekeeper.lock("door")
 		var all sync.WaitGroup
@@ -316,11 +318,11 @@ func TestWaiterThatGivesUpPassesTheLocalLockOn(t *testing.T) {
 // wins, and the next waiter gets the lock either way.
 func TestGivingUpAtTheMomentOfTheHandOver(t *testing.T) {
 	t.Parallel()
-	for _, turns := range []int{1, 100} { // the right to ask comes, or the lock comes
-		t.Run(fmt.Sprint("turns=", turns), func(t *testing.T) {
+	for _, handoffs := range []time.Duration{0, time.Hour} { // the right to ask comes, or the lock comes
+		t.Run(fmt.Sprint("for ", handoffs), func(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
-				a := s.actor(redlatch.WithMaxLocalGrants(turns))
+				a := s.actor(redlatch.WithLocalHandoffTime(handoffs))
 				start := time.Now()
 				for range 150 {
 					hold := a.lock("door")
@@ -363,7 +365,7 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const waiters = 20
-		a := s.actor(redlatch.WithMaxLocalGrants(waiters + 1))
+		a := s.actor(redlatch.WithLocalHandoffTime(time.Hour))
 		before := a.scripts.Load()
 		s.unlock(a.lock("door"))
 		require.Equal(s, int64(2), a.scripts.Load()-before, "lock and unlock")
@@ -402,13 +404,13 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	})
 }
 
-// After its grants in a row, the process releases the lock and asks again. Then it may have as many
-// grants again. Each hand-over costs one command, however often that happens.
-func TestLocalGrantsAreCountedAnewWithEachGrantOfRedis(t *testing.T) {
+// After the time of its local handoffs, the process releases the lock and asks again. Then it has as
+// much time again. Each handoff costs one command, however often that happens.
+func TestLocalHandoffTimeBeginsAnewWithEachGrantOfRedis(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
 		const turns, rounds = 3, 4
-		a := s.actor(redlatch.WithMaxLocalGrants(turns))
+		a := s.actor(redlatch.WithLocalHandoffTime(turns * time.Millisecond))
 		before := a.scripts.Load()
 		hold := a.lock("door")
 		var waits []*asking
@@ -416,9 +418,12 @@ func TestLocalGrantsAreCountedAnewWithEachGrantOfRedis(t *testing.T) {
 			waits = append(waits, a.begin(a.ctx, "door"))
 			synctest.Wait()
 		}
+		time.Sleep(time.Millisecond)
 		s.unlock(hold)
 		for _, w := range waits {
-			s.unlock(w.got())
+			h := w.got()
+			time.Sleep(time.Millisecond)
+			s.unlock(h)
 		}
 		const commands = 1 + (turns - 1) + 1 // an acquire, the transfers, a release
 		require.Equal(t, int64(rounds*commands), a.scripts.Load()-before)

@@ -201,8 +201,7 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithPollInterval(10*time.Millisecond - 1)), "poll bound", 10*time.Millisecond - 1},
 		{with(redlatch.WithMaxHold(3600)), "maximum hold time", time.Duration(3600)},
 		{with(redlatch.WithSelfDeadlockWarning(60)), "self-deadlock warning", time.Duration(60)},
-		{with(redlatch.WithMaxLocalGrants(0)), "local grants in a row", 0},
-		{with(redlatch.WithMaxLocalGrants(-3)), "local grants in a row", -3},
+		{with(redlatch.WithLocalHandoffTime(-1)), "local handoff time", time.Duration(-1)},
 		{with(redlatch.WithMaxHold(-1)), "maximum hold time", time.Duration(-1)},
 		{with(redlatch.WithSelfDeadlockWarning(-1)), "self-deadlock warning", time.Duration(-1)},
 	} {
@@ -232,7 +231,7 @@ func TestSettingsAtTheirBoundsAreAccepted(t *testing.T) {
 		{redlatch.WithLease(365 * 24 * time.Hour)},
 		{redlatch.WithLease(time.Second), redlatch.WithRenewInterval(500 * time.Millisecond)},
 		{redlatch.WithRenewInterval(10 * time.Millisecond), redlatch.WithPollInterval(10 * time.Millisecond), redlatch.WithMaxHold(100 * time.Millisecond)},
-		{redlatch.WithSelfDeadlockWarning(10 * time.Millisecond), redlatch.WithMaxLocalGrants(1), redlatch.WithMaxHold(0), redlatch.WithSelfDeadlockWarning(0)},
+		{redlatch.WithSelfDeadlockWarning(10 * time.Millisecond), redlatch.WithLocalHandoffTime(0), redlatch.WithMaxHold(0), redlatch.WithSelfDeadlockWarning(0)},
 		{redlatch.WithDescription(""), redlatch.WithFenceRetention(0), redlatch.WithPrefix("")},
 		{redlatch.WithFenceRetention(time.Second)},
 		{redlatch.WithDescription(strings.Repeat("x", 256))},

@@ -46,10 +46,10 @@ func (a *actor) loop(name string, goroutines int) (turns *atomic.Int64, stop fun
 }
 
 // Goroutines that lock the plain mutex all the time do not keep a fair waiter from the lock. It is
-// next after the grants that a client may have in a row.
+// next after the time in which a client may hand the lock on.
 func TestPlainLockersDoNotGetAheadOfAFairQueue(t *testing.T) {
 	t.Parallel()
-	const perClient = 8 // WithMaxLocalGrants by default
+	const perClient = 10 // grants of a millisecond, in WithLocalHandoffTime by default
 	cases := map[string]struct{ others, goroutines, bound int }{
 		"another client, one goroutine":   {1, 1, 1},
 		"another client, some goroutines": {1, 4, perClient},

@@ -52,21 +52,23 @@ func describeProcess() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
-func (c *config) check() error {
+// complete returns the settings of a lock without options of its own. The error is a
+// *lockerr.ConfigError.
+func (c *config) complete() (*settings.Lock, error) {
 	if err := key.CheckDescription(c.description); err != nil {
-		return err
+		return nil, err
 	}
 	if err := key.CheckPrefix(c.prefix); err != nil {
-		return err
+		return nil, err
 	}
 	switch {
 	case c.log == nil:
-		return &lockerr.ConfigError{Setting: "logger", Value: c.log, Reason: "must not be nil"}
+		return nil, &lockerr.ConfigError{Setting: "logger", Value: c.log, Reason: "must not be nil"}
 	case c.fenceRetention != 0 && c.fenceRetention < minRetention || c.fenceRetention%time.Millisecond != 0:
-		return &lockerr.ConfigError{Setting: "fence retention", Value: c.fenceRetention, Reason: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
+		return nil, &lockerr.ConfigError{Setting: "fence retention", Value: c.fenceRetention, Reason: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
 	}
-	set := c.lock // checked as it is: an interval that was not set follows the lease of each lock
-	return set.Complete()
+	set := c.lock
+	return &set, set.Complete()
 }
 
 // minRetention is longer than the steps by which a time service usually corrects a clock. The
@@ -121,12 +123,14 @@ func WithPollInterval(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.PollInterval = d })
 }
 
-// WithMaxLocalGrants sets how many grants of a plain mutex in a row may go to one client before
-// it releases the lock for other clients. More grants in a row give more throughput,
-// because a local handoff costs one command and no message. Fewer let other clients wait
-// less. At least 1. Defaults to 8.
-func WithMaxLocalGrants(n int) LockOption {
-	return lockOption(func(s *settings.Lock) { s.MaxLocalGrants = n })
+// WithLocalHandoffTime sets for how long the goroutines of one client may hand a plain mutex to each
+// other before the client releases it for other clients. The time starts when the client learns that
+// Redis has granted it the lock. A goroutine that holds the lock when the time ends keeps it until it
+// calls Unlock. A longer time gives more throughput, because a local handoff costs one command and no
+// message. With a shorter time, other clients wait less. With 0, each Unlock releases the lock. It must
+// not be negative. Defaults to 10 ms.
+func WithLocalHandoffTime(d time.Duration) LockOption {
+	return lockOption(func(s *settings.Lock) { s.LocalHandoffTime = d })
 }
 
 // WithSelfDeadlockWarning sets when the client logs the self-deadlock warning: after a wait

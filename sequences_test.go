@@ -299,8 +299,8 @@ func farClientGetsItsTurn(t *testing.T, goroutines int) {
 	server := redistest.Bubble(t)
 	near, far := server.Client(), server.Client()
 	far.AddHook(slowHook{20 * time.Millisecond})
-	a, _ := redlatch.New(near, redlatch.WithMaxLocalGrants(2))
-	b, _ := redlatch.New(far, redlatch.WithMaxLocalGrants(2))
+	a, _ := redlatch.New(near)
+	b, _ := redlatch.New(far)
 	defer b.Close(context.Background())
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -40,11 +40,7 @@ func (d *doubtful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (d *doubtful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		words := make([]string, len(cmd.Args()))
-		for i, arg := range cmd.Args() {
-			words[i], _ = arg.(string)
-		}
-		if err != nil || lua.ScriptName(words) != d.script {
+		if err != nil || scriptOf(cmd) != d.script {
 			return err
 		}
 		d.bites.Add(1)
@@ -52,6 +48,15 @@ func (d *doubtful) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		cmd.SetErr(err)
 		return err
 	}
+}
+
+// scriptOf returns the name of the script that a command runs, or nothing.
+func scriptOf(cmd redis.Cmder) string {
+	words := make([]string, len(cmd.Args()))
+	for i, arg := range cmd.Args() {
+		words[i], _ = arg.(string)
+	}
+	return lua.ScriptName(words)
 }
 
 type serverError string
