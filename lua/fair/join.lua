@@ -28,7 +28,7 @@
 -- Twice       a copy finds its own acquisition or its own place. After both are gone, it
 --             queues a waiter that has left, for one heartbeat; never after its end.
 -- Cost        one round trip, O(log n).
--- include clock fence grant queue
+-- include clock alone
 
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
@@ -39,32 +39,40 @@ if now_us > void_after_us then
 end
 
 -- Most often nobody has the lock, and nobody stands in its queue.
-local acquisition, _, _, lease_ms, description = parse_waiter(member)
+local acquisition, lease_ms, description = string.match(member, '^(%S+) %d+ %d+ (%d+) ?(.*)$')
 local present = redis.pcall('EXISTS', KEYS[1], KEYS[3], KEYS[4])
+local granted, replaced
 if present == 0 then
-  local fence, refused = take_fence(0, now_us, keep_ms)
+  granted, replaced = grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+  if granted then
+    return {1, now_us, now_us}
+  end
+end
+
+-- include errors fence holder grant grace heartbeat head queue queue_grant
+local fence, refused
+if present == 0 then
+  fence, refused = grow_fence(0, now_us, keep_ms, replaced)
   refused = refused or write_grant(0, acquisition, description, lease_ms)
   return refused or {1, fence, now_us}
 end
 
--- The server makes each function anew in each call, so the other cases have theirs from here on.
--- include errors holder grace heartbeat head queue_grant
-
 local fields, stored = redis.pcall('HGETALL', KEYS[1]), redis.pcall('GET', KEYS[2])
 -- Where only the lock is there, nobody stands in the queue, and nothing of it needs to be read.
-local alone, unreadable = present == 1 and #fields > 0, nil
+local alone, _, unreadable = present == 1 and #fields > 0, nil, nil
 if not alone then
   _, unreadable = queue_length(0)
 end
-local refused = refusal(fields) or refusal(stored) or unreadable
+refused = refusal(fields) or refusal(stored) or unreadable
 if refused then
   return refused
 end
+lease_ms = tonumber(lease_ms)
 local holder, holds, holder_description = holder_of(fields)
 if not holds then
   return not_mutex()
 end
-local fence = last_fence(stored)
+fence = last_fence(stored)
 if not fence then
   return bad_fence()
 end

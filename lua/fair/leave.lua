@@ -27,36 +27,30 @@
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; if the lock is free, the copy hands it on.
 -- Cost        one round trip, O(log n).
--- include errors notify queue
+-- include alone
 
 local member, channel, keep_ms, prefix = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local in_cluster = tonumber(ARGV[5])
 
-local acquisition = parse_waiter(member)
-local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
+-- Most often nobody stands in the queue.
+local acquisition = string.match(member, '^(%S+) %d+ %d+ %d+')
+local receivers, mine, deleted, length = release_alone(acquisition, 3, channel, in_cluster)
+if receivers then
+  return {1, receivers, 0}
+end
+
+-- include errors queue queue_grant
 if is_other_type(mine) then
   mine = 0
 end
-local refused = refusal(mine)
-if mine == 1 then
-  refused = refusal(redis.pcall('DEL', KEYS[1]))
-end
+local refused = refusal(mine) or refusal(deleted)
 if refused then
   return refused
 end
 
--- The lock is free by now; what goes wrong from here must not make that an error. Most often
--- nobody stands in the queue.
-local receivers, more = 0, 0
-local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
-if mine == 1 and not is_queue then
-  receivers = notify_free(channel, in_cluster)
-  return {1, receivers, 0}
-end
-
--- The server makes each function anew in each call, so the other cases have theirs from here on.
--- include queue_grant
-
+-- If the lock was its own, it is free by now. What goes wrong from here must not make that an error.
+local more
+local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 is_queue = is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
 local queued = mine == 0 and is_queue and redis.call('ZSCORE', KEYS[3], member)
 if queued then
@@ -65,6 +59,7 @@ if queued then
     return refused
   end
 end
+receivers, more = 0, 0
 if mine == 1 or redis.pcall('EXISTS', KEYS[1]) == 0 then
   receivers, more = grant_or_notify(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
 end

@@ -28,7 +28,7 @@
 -- Twice       a copy finds its own acquisition and reports the same fence; a copy of
 --             an earlier count sets that count, which the next command corrects.
 -- Cost        one round trip, O(1).
--- include clock
+-- include clock alone
 
 local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local void_after_us, keep_ms, description = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -38,27 +38,13 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
--- Most often nobody has the lock, nobody stands in its queue, and Redis keeps its fence for long enough.
--- This comes before the functions, because Lua makes each of them anew in each call. Where it does not
--- return, the code behind it does the same with all cases.
+-- Most often nobody has the lock, and nobody stands in its queue.
 local free = redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0
-local stored
+local granted, stored
 if free and holds == 1 then
-  stored = redis.pcall('SET', KEYS[2], now_us, 'KEEPTTL', 'GET')
-  local last = keep_ms > 0 and type(stored) == 'string' and tonumber(stored)
-  if last and last >= 0 and last < now_us and last % 1 == 0 then
-    local left_ms = redis.pcall('PTTL', KEYS[2])
-    if type(left_ms) == 'number' and (left_ms < 0 or left_ms >= keep_ms) then
-      local written
-      if description == '' then
-        written = redis.pcall('HSET', KEYS[1], acquisition, '1')
-      else
-        written = redis.pcall('HSET', KEYS[1], acquisition, '1', 'redlatch:about', description)
-      end
-      if type(written) == 'number' and redis.pcall('PEXPIRE', KEYS[1], lease_ms) == 1 then
-        return {1, now_us, now_us}
-      end
-    end
+  granted, stored = grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+  if granted then
+    return {1, now_us, now_us}
   end
 end
 

@@ -20,21 +20,20 @@
 --             server that takes writes says that the lock is not this acquisition's.
 -- Twice       a copy sets the same number, or finds nothing.
 -- Cost        one round trip, O(1).
+-- include alone
 
 local acquisition, holds_left = ARGV[1], tonumber(ARGV[2])
 local channel, in_cluster = ARGV[3], tonumber(ARGV[4])
 
--- Most often this is the last hold, and nobody stands in the queue. This comes before the functions,
--- because Lua makes each of them anew in each call.
-local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
-local deleted, length
-if mine == 1 and holds_left == 0 then
-  deleted = redis.pcall('DEL', KEYS[1])
-  length = deleted == 1 and redis.pcall('ZCARD', KEYS[2])
-  if length == 0 and in_cluster == 0 then
-    local receivers = redis.pcall('PUBLISH', channel, '0')
-    return {1, type(receivers) == 'number' and receivers or -1, 0}
+-- Most often this is the last hold, and nobody stands in the queue.
+local receivers, mine, deleted, length
+if holds_left == 0 then
+  receivers, mine, deleted, length = release_alone(acquisition, 2, channel, in_cluster)
+  if receivers then
+    return {1, receivers, 0}
   end
+else
+  mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
 end
 
 -- include errors notify queue
@@ -61,8 +60,8 @@ refused = refusal(deleted)
 if refused then
   return refused
 end
-if has_queue(length) then
+if has_queue(length or redis.pcall('ZCARD', KEYS[2])) then
   return {1, 0, 1}
 end
-local receivers = notify_free(channel, in_cluster)
+receivers = notify_free(channel, in_cluster)
 return {1, receivers, 0}

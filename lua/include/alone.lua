@@ -1,0 +1,41 @@
+-- alone: grant and release of a lock that nobody else uses.
+
+-- The server makes each function anew in each call, and needs more time for the functions of a script
+-- than for its commands. So the common case has functions of its own, which call no others. Where they
+-- do not succeed, the scripts go on with the functions for all cases.
+
+-- Gives a free lock without a queue to an acquisition, if Redis keeps its fence for long enough already.
+-- Returns whether it did so, with now_us as the fence, and the reply of the first SET for grow_fence.
+local function grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+  local stored = redis.pcall('SET', KEYS[2], now_us, 'KEEPTTL', 'GET')
+  local last = keep_ms > 0 and type(stored) == 'string' and tonumber(stored)
+  if not last or last < 0 or last >= now_us or last % 1 ~= 0 then
+    return false, stored
+  end
+  local left_ms = redis.pcall('PTTL', KEYS[2])
+  if type(left_ms) ~= 'number' or left_ms >= 0 and left_ms < keep_ms then
+    return false, stored
+  end
+  local written
+  if description == '' then
+    written = redis.pcall('HSET', KEYS[1], acquisition, '1')
+  else
+    written = redis.pcall('HSET', KEYS[1], acquisition, '1', 'redlatch:about', description)
+  end
+  return type(written) == 'number' and redis.pcall('PEXPIRE', KEYS[1], lease_ms) == 1, stored
+end
+
+-- Frees the lock of an acquisition if its queue, whose key has that number, is empty, and notifies those
+-- who wait without a queue. Returns how many clients received the message, -1 if the user may not publish.
+-- If there is more to do, it returns nil and the replies so far: of HEXISTS, of DEL and of ZCARD, false if
+-- it did not send that command.
+local function release_alone(acquisition, queue, channel, in_cluster)
+  local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
+  local deleted = mine == 1 and redis.pcall('DEL', KEYS[1])
+  local length = deleted == 1 and redis.pcall('ZCARD', KEYS[queue])
+  if length ~= 0 or in_cluster ~= 0 then
+    return nil, mine, deleted, length
+  end
+  local receivers = redis.pcall('PUBLISH', channel, '0')
+  return type(receivers) == 'number' and receivers or -1
+end
