@@ -4,14 +4,12 @@ import (
 	"context"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
-	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
 
 // backend is the acquisition.Backend of one grant of the mutex.
 type backend struct {
-	mutex.HoldCounter
 	*request
 }
 

@@ -78,7 +78,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	defer w.Close()
 	w.manager = m.manager
 	for {
-		if h, has, err := w.Reenter(ctx); has {
+		if h, has, err := w.ReenterHeld(ctx); has {
 			return w.NewHandle(ctx, h, err)
 		}
 		h, err := w.contend(ctx)
@@ -106,7 +106,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	w.manager = m.manager
 	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	if h, has, err := w.Reenter(bounded); has {
+	if h, has, err := w.ReenterHeld(bounded); has {
 		return w.NewHandle(ctx, h, err)
 	}
 	h, err := w.try(bounded)

@@ -133,7 +133,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
 func (w *request) startHold(g queue.Grant) *acquisition.Hold {
-	k := &backend{request: w, HoldCounter: mutex.HoldCounter{Request: &w.Request}}
+	k := &backend{request: w}
 	h := w.StartAcquisition(k, g.ID, g.Fence, g.Sent, g.InFlight)
 	w.State.AddHeld(h.A)
 	return h
@@ -166,7 +166,7 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	var entered *acquisition.Hold
 	var failed error
 	enter := func() (has bool) {
-		entered, has, failed = w.Reenter(ctx)
+		entered, has, failed = w.ReenterHeld(ctx)
 		return has
 	}
 	g, err := w.manager.waiters.JoinAndWait(ctx, w, queue.WaitOptions{

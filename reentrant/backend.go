@@ -15,7 +15,6 @@ import (
 
 // backend is the acquisition.Backend of one grant of the mutex.
 type backend struct {
-	mutex.HoldCounter
 	*request
 	hasLocalLock atomic.Bool   // the acquisition has the local lock
 	fromRedis    mutex.Instant // when the lock came from Redis, before the local handoffs

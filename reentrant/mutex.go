@@ -68,7 +68,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	warning := w.NewSelfDeadlockWarning()
 	defer warning.Stop()
 	for {
-		if h, has, err := w.Reenter(ctx); has {
+		if h, has, err := w.ReenterHeld(ctx); has {
 			return w.NewHandle(ctx, h, err)
 		}
 		wait, localLock := w.queue.lockOrEnqueue(w)
@@ -113,7 +113,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	for {
-		if h, has, err := w.Reenter(bounded); has {
+		if h, has, err := w.ReenterHeld(bounded); has {
 			return w.NewHandle(ctx, h, err)
 		}
 		h, err := w.try(bounded, w.queue.tryLock())

@@ -40,7 +40,7 @@ func (w *request) startHold(id string, fence int64, sent time.Time, inFlight ses
 	if k.request != nil {
 		k = new(backend)
 	}
-	k.request, k.HoldCounter, k.fromRedis = w, mutex.HoldCounter{Request: &w.Request}, fromRedis
+	k.request, k.fromRedis = w, fromRedis
 	k.hasLocalLock.Store(localLock)
 	h := w.StartAcquisition(k, id, fence, sent, inFlight)
 	w.State.AddHeld(h.A)

@@ -4,6 +4,5 @@
 //
 //	Registry    for each name in use, its lock state (LockState)
 //	Core        a name with its settings: inspect, force release
-//	Request     one Lock or TryLock in progress
-//	HoldCounter the commands for re-entry and inner releases
+//	Request     one Lock or TryLock in progress, and the commands for the lock that it got
 package mutex

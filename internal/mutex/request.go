@@ -79,10 +79,10 @@ func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error)
 	return lock.New(ctx, h), nil
 }
 
-// Reenter adds a hold if the chain has the lock, and reports whether the chain has it. If the
+// ReenterHeld adds a hold if the chain has the lock, and reports whether the chain has it. If the
 // acquisition was released meanwhile, it reports false, and the request needs a fresh grant. But if
 // the client closes, the error is ErrClosed, because closing releases locks without their chains.
-func (w *Request) Reenter(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
+func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
 	a := w.State.HeldBy(w.Owner)
 	if a == nil {
 		return nil, false, nil
@@ -263,19 +263,16 @@ func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 	})
 }
 
-// HoldCounter implements the methods of a Backend that count holds. They are the same for all kinds
-// of mutex, because these guard the same key.
-type HoldCounter struct{ *Request }
-
-// Reenter asks Redis for another hold.
-func (c HoldCounter) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease func() time.Duration) (acquisition.HoldsUpdate, error) {
-	answer, err := c.Acquire(ctx, a.ID, holds, lease)
+// Reenter asks Redis for another hold. With SetHolds, it is the part of a Backend that is the same for all
+// kinds of mutex, because these guard the same key.
+func (w *Request) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease func() time.Duration) (acquisition.HoldsUpdate, error) {
+	answer, err := w.Acquire(ctx, a.ID, holds, lease)
 	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
 }
 
 // SetHolds sends Redis the number of holds.
-func (c HoldCounter) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.HoldsUpdate, error) {
-	answer, err := c.Release(ctx, a.ID, holds)
+func (w *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.HoldsUpdate, error) {
+	answer, err := w.Release(ctx, a.ID, holds)
 	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
 }
 

@@ -107,7 +107,7 @@ func TestAReleasedAcquisitionIsNotReentered(t *testing.T) {
 		inBubble(t, func(c *client) {
 			w := c.request(settings.Default)
 			h := c.grant(w)
-			again, has, err := w.Reenter(context.Background())
+			again, has, err := w.ReenterHeld(context.Background())
 			require.NoError(t, err)
 			require.True(t, has)
 			require.NotNil(t, again)
@@ -115,7 +115,7 @@ func TestAReleasedAcquisitionIsNotReentered(t *testing.T) {
 				c.Session.BeginClose()
 			}
 			require.NoError(t, h.A.Close(context.Background()))
-			again, has, err = w.Reenter(context.Background())
+			again, has, err = w.ReenterHeld(context.Background())
 			require.Nil(t, again)
 			require.Equal(t, closing, has)
 			if closing {
@@ -124,7 +124,7 @@ func TestAReleasedAcquisitionIsNotReentered(t *testing.T) {
 				require.NoError(t, err)
 			}
 			w.RemoveAcquisition(h.A)
-			_, has, err = w.Reenter(context.Background())
+			_, has, err = w.ReenterHeld(context.Background())
 			require.NoError(t, err)
 			require.False(t, has)
 			w.Close()
@@ -157,7 +157,7 @@ func TestAReentryThatFailsSaysSo(t *testing.T) {
 		w := c.request(settings.Default)
 		h := w.StartAcquisition(quiet{io.ErrNoProgress}, w.NewAcquisitionID(), 1, time.Now(), session.InFlight{})
 		w.State.AddHeld(h.A)
-		again, has, err := w.Reenter(context.Background())
+		again, has, err := w.ReenterHeld(context.Background())
 		require.Nil(t, again)
 		require.True(t, has)
 		require.ErrorIs(t, err, io.ErrNoProgress)
