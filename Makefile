@@ -21,22 +21,22 @@ GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 PARALLEL = 3
 GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -shuffle=on -parallel $(PARALLEL) -timeout 20m
 
-# The race detector is off in ./rivals only. The tests there kill the connections of other libraries,
+# The race detector is off in ./verify/rivals only. The tests there kill the connections of other libraries,
 # and a race in one of these is no fault of this repository. For example, rueidis v1.0.79 rarely
-# hands out a command again that its writer still reads. The code of this repository that ./rivals
+# hands out a command again that its writer still reads. The code of this repository that ./verify/rivals
 # uses, apart from the rows themselves, is checked for races by the tests of this module.
-RACE = $(if $(filter ./rivals,$(1)),,-race)
+RACE = $(if $(filter ./verify/rivals,$(1)),,-race)
 
 # The suite compiles a library that sets the clock of a server.
 CHAOS = scripts/servers.sh >/dev/null && scripts/need.sh gcc 'gcc libc6-dev' && \
-	REDLATCH_REQUIRE_SERVER=1 go test ./chaos -count=1 -v
+	REDLATCH_REQUIRE_SERVER=1 go test ./verify/chaos -count=1 -v
 
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 .PHONY: test
-test: ## find or install redis-server, then run all tests of all modules; with the race detector, except in ./rivals
+test: ## find or install redis-server, then run all tests of all modules; with the race detector, except in ./verify/rivals
 	scripts/servers.sh >/dev/null
 	@export REDLATCH_REQUIRE_SERVER=1; \
 	$(foreach module,$(MODULES),echo "== go test, module $(module)"; (cd $(module) && $(GO_TEST) $(call RACE,$(module)) ./...);)
@@ -70,14 +70,14 @@ simulation: ## run 20,000 simulated schedules of each primitive, and 2,000 of al
 
 # Maven keeps the classes and the jars that it fetched. The file below marks a complete build, so make
 # repeats a build that was interrupted.
-DRIVER := interop/driver/target/built
-$(DRIVER): interop/driver/pom.xml $(shell find interop/driver/src -name '*.java')
+DRIVER := verify/interop/driver/target/built
+$(DRIVER): verify/interop/driver/pom.xml $(shell find verify/interop/driver/src -name '*.java')
 	scripts/need.sh javac default-jdk-headless openjdk
 	scripts/need.sh mvn maven
-	cd interop/driver && mvn --quiet --batch-mode -Dstyle.color=never clean compile
+	cd verify/interop/driver && mvn --quiet --batch-mode -Dstyle.color=never clean compile
 	touch $@
 
-INTEROP := REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_INTEROP=1 go test -count=1 -parallel 6 -v ./interop
+INTEROP := REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_INTEROP=1 go test -count=1 -parallel 6 -v ./verify/interop
 
 .PHONY: interop
 interop: $(DRIVER) ## run the tests against the real Redisson, which Maven fetches
@@ -85,7 +85,7 @@ interop: $(DRIVER) ## run the tests against the real Redisson, which Maven fetch
 	$(INTEROP)
 
 .PHONY: dialogue
-dialogue: $(DRIVER) ## record again what Redisson sends, into interop/dialogue
+dialogue: $(DRIVER) ## record again what Redisson sends, into verify/interop/dialogue
 	scripts/servers.sh >/dev/null
 	$(INTEROP) -run TestRedissonSpeaksAsRecorded -update
 
@@ -116,12 +116,12 @@ cover: ## measure the coverage of all packages by all tests, write coverage.out,
 
 .PHONY: models
 models: ## check the models of the protocol with Spin, and check that each model finds the error when a guard is removed
-	models/run.sh
+	verify/models/run.sh
 
 .PHONY: mutants
 mutants: ## put faults into the library, one at a time, and fail if no test notices one of them
 	scripts/servers.sh >/dev/null
-	REDLATCH_REQUIRE_SERVER=1 go run ./mutants
+	REDLATCH_REQUIRE_SERVER=1 go run ./verify/mutants
 
 # The number is for each package. All generated faults are about 6,000, and take a day.
 SAMPLE := 10
@@ -129,7 +129,7 @@ SEED := 1
 .PHONY: mutants-generated
 mutants-generated: ## put generated faults into Go and Lua, SAMPLE=10 in each package, and fail if one is neither noticed nor listed
 	scripts/servers.sh >/dev/null
-	REDLATCH_REQUIRE_SERVER=1 go run ./mutants -generate -sample $(SAMPLE) -seed $(SEED)
+	REDLATCH_REQUIRE_SERVER=1 go run ./verify/mutants -generate -sample $(SAMPLE) -seed $(SEED)
 
 # The JVM that measures Redisson finds it in REDLATCH_REDISSON.
 BENCH := export REDLATCH_REDIS_SERVER=$$(scripts/servers.sh) REDLATCH_REDISSON=$(CURDIR)/$(dir $(DRIVER)); scripts/servers.sh --etcd; cd benchmarks
@@ -152,4 +152,4 @@ recipes: ## show what goes wrong with the locks of tutorials, and does not go wr
 .PHONY: rivals
 rivals: ## run redsync, redislock, rueidislock and redlatch under the same faults, and print one table; takes ten minutes
 	scripts/servers.sh >/dev/null
-	cd rivals && REDLATCH_REQUIRE_SERVER=1 go test -count=1 -timeout 40m -v -run '^TestRivals$$' . -full | grep -v -e '^ *---' -e '^==='
+	cd verify/rivals && REDLATCH_REQUIRE_SERVER=1 go test -count=1 -timeout 40m -v -run '^TestRivals$$' . -full | grep -v -e '^ *---' -e '^==='

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// redissons is one of Redisson's locks. A JVM measures it, which interop/driver builds and which
+// redissons is one of Redisson's locks. A JVM measures it, which verify/interop/driver builds and which
 // reads the same cells; see runner.
 func redissons(kind string) library {
 	return library{

@@ -22,7 +22,7 @@ import (
 // The guess of the server's clock lags by as much as the last reply took. It may fall back while
 // attempts are open. Then the end of the later attempt is not the latest end. Neither is an end
 // counted from the guess of that moment. A copy of an earlier attempt can be granted after both.
-// models/acquire.pml found this.
+// verify/models/acquire.pml found this.
 func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})

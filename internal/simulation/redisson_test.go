@@ -12,7 +12,7 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// redissonLock does what an RFencedLock of Redisson does (interop/dialogue/fenced.txt), except for
+// redissonLock does what an RFencedLock of Redisson does (verify/interop/dialogue/fenced.txt), except for
 // the latch of an unlock, which affects nobody else. An RLock does the same but counts no token,
 // and without the token nobody could know the order of the grants. Each acquire has a thread of its
 // own. redissonLock polls often instead of waiting for messages, so it gets ahead of others more

@@ -23,5 +23,5 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// The shared Java process serves every test, and ends with this process.
-	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redlatch/redlatch/interop_test.(*jvm).read"))
+	redistest.Main(m, goleak.IgnoreAnyFunction("github.com/redlatch/redlatch/verify/interop_test.(*jvm).read"))
 }

@@ -1,8 +1,8 @@
-module github.com/redlatch/redlatch/rivals
+module github.com/redlatch/redlatch/verify/rivals
 
 go 1.26.0
 
-replace github.com/redlatch/redlatch => ../
+replace github.com/redlatch/redlatch => ../../
 
 require (
 	github.com/bsm/redislock v0.9.4

@@ -12,7 +12,7 @@ import (
 
 // Every test that the document names exists. The document names every test of Java and Go together.
 func TestTheDocumentNamesItsProofs(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "redisson.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "redisson.md"))
 	require.NoError(t, err)
 	named := map[string]bool{}
 	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {

@@ -31,7 +31,7 @@ func TestNothing(t *testing.T) {}
 
 func TestBroken(t *testing.T) { t.Error("always") }
 `)
-	require.NoError(t, os.Mkdir(filepath.Join(root, "mutants"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "verify", "mutants", "planted"), 0o700))
 	return root
 }
 
@@ -42,8 +42,8 @@ func write(t *testing.T, root, name, text string) {
 // planted tests one mutant in a tree.
 func planted(t *testing.T, test, change string) ([]row, error) {
 	root := tree(t)
-	write(t, root, "mutants/m.diff", "breaks: sums\ncaught by: . "+test+"\n\n@@ sum.go\n"+change)
-	all, err := readAll(filepath.Join(root, "mutants"), "")
+	write(t, root, "verify/mutants/planted/m.diff", "breaks: sums\ncaught by: . "+test+"\n\n@@ sum.go\n"+change)
+	all, err := readAll(filepath.Join(root, "verify", "mutants", "planted"), "")
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	rows := plant(root, all[0])
@@ -105,8 +105,8 @@ func TestBadFilesAreRefused(t *testing.T) {
 		"a foreign word": "brakes: sums\n",
 	} {
 		root := tree(t)
-		write(t, root, "mutants/m.diff", text)
-		_, err := readAll(filepath.Join(root, "mutants"), "")
+		write(t, root, "verify/mutants/planted/m.diff", text)
+		_, err := readAll(filepath.Join(root, "verify", "mutants", "planted"), "")
 		require.Error(t, err, name)
 	}
 }
@@ -114,10 +114,10 @@ func TestBadFilesAreRefused(t *testing.T) {
 // The code that a mutant changes is there, exactly once. If this fails, the code has changed.
 // Update the mutant, so that it has its fault again.
 func TestMutantsFitTheCode(t *testing.T) {
-	all, err := readAll(".", "")
+	all, err := readAll("planted", "")
 	require.NoError(t, err)
 	for _, m := range all {
-		_, err := m.apply("..")
+		_, err := m.apply("../..")
 		assert.NoError(t, err, m.name)
 	}
 }

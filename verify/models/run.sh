@@ -7,8 +7,8 @@
 # have the error that its guard prevents. Prints a table and fails otherwise.
 set -euo pipefail
 cd "$(dirname "$0")"
-../scripts/need.sh spin spin
-../scripts/need.sh gcc 'gcc libc6-dev' gcc
+../../scripts/need.sh spin spin
+../../scripts/need.sh gcc 'gcc libc6-dev' gcc
 
 # model, the symbols it is built with, and what has to be found: nothing, an
 # assertion by its name, or a waiter that waits_for_ever: a cycle in which the claim's

@@ -1,7 +1,7 @@
 // Command mutants puts faults into the library, one at a time, and fails if the tests do not
 // notice. A fault that nobody notices is a missing test.
 //
-// Each file *.diff here is one mutant:
+// Each file planted/*.diff is one mutant:
 //
 //	breaks: a renewal extends a lock that another has
 //	caught by: ./lua TestRenewExtendsOnlyItsOwn
@@ -20,14 +20,14 @@
 // time-out. It has to pass without the mutant. The command does not change the tree: go test
 // -overlay replaces the changed file, including embedded scripts.
 //
-//	go run ./mutants            all of them
-//	go run ./mutants renew      those with "renew" in their name
+//	go run ./verify/mutants            all of them
+//	go run ./verify/mutants renew      those with "renew" in their name
 //
 // With -generate it generates mutants instead, for every package that users import, and for the
 // scripts. It negates conditions, replaces operators, numbers and results, and deletes statements
 // and cases. README.md explains the report.
 //
-//	go run ./mutants -generate -sample 40                 forty of each package
-//	go run ./mutants -generate -package internal/wake     all of one package
-//	go run ./mutants -generate -package lua/fair -list    show them and run nothing
+//	go run ./verify/mutants -generate -sample 40                 forty of each package
+//	go run ./verify/mutants -generate -package internal/wake     all of one package
+//	go run ./verify/mutants -generate -package lua/fair -list    show them and run nothing
 package main

@@ -47,7 +47,7 @@ func runOrGenerate(generated bool, o options, pattern string) error {
 // run tests every mutant of the tree with pattern in its name.
 func run(root, pattern string) error {
 	begun := time.Now()
-	mutants, err := readAll(filepath.Join(root, "mutants"), pattern)
+	mutants, err := readAll(filepath.Join(root, "verify", "mutants", "planted"), pattern)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// options of go run ./mutants -generate.
+// options of go run ./verify/mutants -generate.
 type options struct {
 	pkg     string // only this directory
 	sample  int    // at most so many for each directory; 0 for all
@@ -63,7 +63,7 @@ func generate(root string, o options) error {
 	if err != nil {
 		return err
 	}
-	equivalents, err := readEquivalents(filepath.Join(root, "mutants", "equivalent.txt"))
+	equivalents, err := readEquivalents(filepath.Join(root, "verify", "mutants", "equivalent.txt"))
 	if err != nil {
 		return err
 	}

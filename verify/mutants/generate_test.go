@@ -118,7 +118,7 @@ func TestEquivalentsAreRead(t *testing.T) {
 func TestEquivalentsFitTheCode(t *testing.T) {
 	listed, err := readEquivalents("equivalent.txt")
 	require.NoError(t, err)
-	root, err := filepath.Abs("..")
+	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	p, err := loadProduct(root)
 	require.NoError(t, err)
