@@ -9,8 +9,8 @@ import (
 
 	"github.com/redlatch/redlatch/fair"
 	"github.com/redlatch/redlatch/internal/acquisition"
-	"github.com/redlatch/redlatch/internal/joined"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lockerr"
@@ -213,7 +213,7 @@ func (c *Client) Close(ctx context.Context) error {
 	ctx, cancel := session.WithoutOwnCancel(ctx, c.session) // it may be that of a hold, which Close ends
 	defer cancel()
 	held := append(c.registry.Held(), c.semaphores.Held()...) // the session closes: nothing new comes
-	return joined.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))
+	return oneline.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))
 }
 
 // awaitClosed waits for the first Close. If that has already ended, it returns nil even if ctx has

@@ -5,8 +5,8 @@ import (
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -14,13 +14,13 @@ import (
 type Manager struct {
 	session  *session.Session
 	registry *mutex.Registry
-	waiters  *queue.WaiterSet[lua.Heartbeat]
+	waiters  *waitqueue.WaiterSet[lua.Heartbeat]
 }
 
 // NewManager makes the manager of one client. The client has one registry for all its mutexes.
 func NewManager(b *mutex.Registry) *Manager {
 	f := &Manager{session: b.Session, registry: b}
-	f.waiters = queue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
+	f.waiters = waitqueue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat) ([]lua.HeartbeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
 		})

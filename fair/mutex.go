@@ -6,9 +6,9 @@ import (
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -149,8 +149,8 @@ func (m *Mutex) Queue(ctx context.Context, skip, show int) (waiters []lock.Waite
 	return m.inspector().List(ctx, skip, show)
 }
 
-func (m *Mutex) inspector() queue.Inspector {
-	return queue.Inspector{Session: m.manager.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
+func (m *Mutex) inspector() waitqueue.Inspector {
+	return waitqueue.Inspector{Session: m.manager.session, Name: m.core.Keys.Lock, Queue: m.core.Keys.Queue, Alive: m.core.Keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue

@@ -8,9 +8,9 @@ import (
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -30,9 +30,9 @@ func (w *request) waiter(id string) lua.Waiter {
 	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Description: w.Session.Description}
 }
 
-// Spec implements queue.Request.
-func (w *request) Spec(id string) queue.Spec[lua.Heartbeat] {
-	return queue.Spec[lua.Heartbeat]{Key: w.Name, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+// Spec implements waitqueue.Request.
+func (w *request) Spec(id string) waitqueue.Spec[lua.Heartbeat] {
+	return waitqueue.Spec[lua.Heartbeat]{Key: w.Name, Slot: w.Slot(), Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
@@ -132,7 +132,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
-func (w *request) startHold(g queue.Grant) *acquisition.Hold {
+func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	k := &backend{request: w}
 	h := w.StartAcquisition(k, g.ID, g.Fence, g.Sent, g.InFlight)
 	w.State.AddHeld(h.A)
@@ -169,15 +169,15 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 		entered, has, failed = w.ReenterHeld(ctx)
 		return has
 	}
-	g, err := w.manager.waiters.JoinAndWait(ctx, w, queue.WaitOptions{
+	g, err := w.manager.waiters.JoinAndWait(ctx, w, waitqueue.WaitOptions{
 		OnChange: w.notify, Interrupt: own, EndsWait: enter, WarnTimer: warning.C, Warn: warning.Check,
 	})
 	switch {
 	case err == nil:
 		return w.startHold(g), nil
-	case errors.Is(err, queue.ErrInterrupted):
+	case errors.Is(err, waitqueue.ErrInterrupted):
 		return entered, failed
-	case errors.Is(err, queue.ErrRemoved):
+	case errors.Is(err, waitqueue.ErrRemoved):
 		return nil, w.removedError()
 	}
 	return nil, w.WaitError(ctx, err, w.notAcquired())

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -22,7 +22,7 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, Unlock
 		// returns that loss, which fn may have returned too.
 		if unlockErr := h.Unlock(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
-			err = joined.Errors(err, unlockErr)
+			err = oneline.Errors(err, unlockErr)
 		}
 	}()
 	return fn(keepAlive{h.inner.Derive(ctx), h})

@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 )
 
 var (
@@ -113,7 +113,7 @@ func (e *NotAcquiredError) Error() string {
 		msg += fmt.Sprintf("; %d wait", e.Length)
 	}
 	if e.Err != nil {
-		msg += ": " + joined.OneLine(e.Err.Error())
+		msg += ": " + oneline.OneLine(e.Err.Error())
 	}
 	return msg
 }
@@ -156,7 +156,7 @@ func (e *OpError) Error() string {
 		msg = "redlatch: " + msg
 	}
 	if e.Err != nil {
-		msg += ": " + joined.OneLine(e.Err.Error())
+		msg += ": " + oneline.OneLine(e.Err.Error())
 	}
 	return msg
 }
@@ -211,7 +211,7 @@ func withCause(kind, cause error) []error {
 // damage a log, is long, or has invisible characters.
 func visible(text string) string {
 	const long = 256 // what we store ourselves is shorter
-	if quoted := strconv.Quote(text); len(text) > long || quoted != `"`+text+`"` || strings.ContainsFunc(text, joined.IsInvisible) {
+	if quoted := strconv.Quote(text); len(text) > long || quoted != `"`+text+`"` || strings.ContainsFunc(text, oneline.IsInvisible) {
 		return printable(text)
 	}
 	return text
@@ -227,7 +227,7 @@ func printable(v any) string {
 	}
 	const most = 80
 	quoted := strconv.Quote
-	if strings.ContainsFunc(s, joined.IsInvisible) {
+	if strings.ContainsFunc(s, oneline.IsInvisible) {
 		quoted = strconv.QuoteToASCII
 	}
 	if len(s) > most {

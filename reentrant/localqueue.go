@@ -7,7 +7,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/wake"
+	"github.com/redlatch/redlatch/internal/pubsub"
 )
 
 // localQueue is what one client knows of one lock while it uses it.
@@ -30,9 +30,9 @@ type contention struct {
 	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not; guarded by Manager.mu
 
 	// Guarded by localQueue.mu.
-	waiters list.List          // of *waiter, for the local lock, in order of arrival
-	yield   yieldPolicy        // whether other clients go first
-	sub     *wake.Subscription // nil until somebody was refused
+	waiters list.List            // of *waiter, for the local lock, in order of arrival
+	yield   yieldPolicy          // whether other clients go first
+	sub     *pubsub.Subscription // nil until somebody was refused
 }
 
 // contended begins to keep what is known of others. The caller holds l.mu.
@@ -194,7 +194,7 @@ func (l *localQueue) noteWake() (left time.Duration, own bool) {
 }
 
 // subscription subscribes to the lock's wake-ups, once for all users.
-func (l *localQueue) subscription(hub *wake.Hub, channel string) *wake.Subscription {
+func (l *localQueue) subscription(hub *pubsub.Hub, channel string) *pubsub.Subscription {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.contended().sub == nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/session"
-	"github.com/redlatch/redlatch/internal/wake"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -24,10 +24,10 @@ type poller struct {
 	warning     *mutex.SelfDeadlockWarning
 	granted     <-chan struct{} // its own chain has got the lock
 	unsubscribe func()
-	wakes       *wake.Subscription // nil until the first refusal
-	woken       bool               // a wake-up ended the last sleep
-	lastHolder  string             // the holder at the last refusal
-	throttle    wake.Throttle      // wake-ups in a row after which the same holder still had the lock
+	wakes       *pubsub.Subscription // nil until the first refusal
+	woken       bool                 // a wake-up ended the last sleep
+	lastHolder  string               // the holder at the last refusal
+	throttle    pubsub.Throttle      // wake-ups in a row after which the same holder still had the lock
 }
 
 func (p *poller) stop() {
@@ -142,7 +142,7 @@ func (p *poller) sleepTime(remaining time.Duration) time.Duration {
 // holder keeps the lock: somebody floods the channel.
 func (p *poller) throttlePause(holder string) time.Duration {
 	if holder != p.lastHolder || !p.woken {
-		p.lastHolder, p.throttle = holder, wake.Throttle{}
+		p.lastHolder, p.throttle = holder, pubsub.Throttle{}
 		return 0
 	}
 	return p.throttle.Pause()

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
-	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -186,8 +186,8 @@ func (s *Semaphore) Queue(ctx context.Context, skip, show int) (waiters []lock.W
 	return s.inspector().List(ctx, skip, show)
 }
 
-func (s *Semaphore) inspector() queue.Inspector {
-	return queue.Inspector{Session: s.manager.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
+func (s *Semaphore) inspector() waitqueue.Inspector {
+	return waitqueue.Inspector{Session: s.manager.session, Name: s.keys.Name, Queue: s.keys.Queue, Alive: s.keys.Alive}
 }
 
 // RemoveWaiter removes a waiter from the queue, for operators. acquisition is the one that Queue

@@ -6,8 +6,8 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
-	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
@@ -17,7 +17,7 @@ import (
 type Manager struct {
 	session *session.Session
 	keys    *key.Cache[key.Semaphore]
-	waiters *queue.WaiterSet[lua.PermitHeartbeat]
+	waiters *waitqueue.WaiterSet[lua.PermitHeartbeat]
 
 	mu   sync.Mutex
 	held map[string]heldPermit // by acquisition; includes lost ones that nobody asked about yet
@@ -33,7 +33,7 @@ type heldPermit struct {
 // NewManager makes the manager of one client.
 func NewManager(s *session.Session) *Manager {
 	f := &Manager{session: s, keys: key.NewCache(key.ForSemaphore), held: make(map[string]heldPermit)}
-	f.waiters = queue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
+	f.waiters = waitqueue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat) ([]lua.HeartbeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
 		})

@@ -8,9 +8,9 @@ import (
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/owner"
-	"github.com/redlatch/redlatch/internal/queue"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -71,9 +71,9 @@ func (w *request) waitOperation() session.Operation {
 // SetLastFailure implements session.AttemptObserver.
 func (w *request) SetLastFailure(err error) { w.lastFailure = err }
 
-// Spec implements queue.Request.
-func (w *request) Spec(id string) queue.Spec[lua.PermitHeartbeat] {
-	return queue.Spec[lua.PermitHeartbeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+// Spec implements waitqueue.Request.
+func (w *request) Spec(id string) waitqueue.Spec[lua.PermitHeartbeat] {
+	return waitqueue.Spec[lua.PermitHeartbeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
@@ -156,7 +156,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
-func (w *request) startHold(g queue.Grant) *acquisition.Hold {
+func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	w.manager.addPermit(g.ID, heldPermit{units: w.units})
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
 		Name: w.keys.Name, Permit: true,
@@ -199,7 +199,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
 func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
-	g, err := w.manager.waiters.JoinAndWait(ctx, w, queue.WaitOptions{OnChange: w.notify})
+	g, err := w.manager.waiters.JoinAndWait(ctx, w, waitqueue.WaitOptions{OnChange: w.notify})
 	if err != nil {
 		return nil, w.waitError(ctx, err)
 	}
@@ -225,13 +225,13 @@ func (w *request) notAcquired(cause error) error {
 // waitError returns the error, for users, of a wait that ended.
 func (w *request) waitError(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
-	var lowered *queue.LimitError
+	var lowered *waitqueue.LimitError
 	switch {
 	case errors.As(err, &lowered):
 		return &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: lowered.Limit, Units: w.units}
 	case errors.As(err, &limits):
 		return err
-	case errors.Is(err, queue.ErrRemoved):
+	case errors.Is(err, waitqueue.ErrRemoved):
 		return w.notAcquired(lockerr.ErrRemoved)
 	}
 	return w.session.WaitError(ctx, session.WaitEnd{

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
 )
@@ -34,7 +34,7 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 		c.a.notifyBackend()
 		errs = append(errs, c.err)
 	}
-	return joined.Errors(errs...)
+	return oneline.Errors(errs...)
 }
 
 // closeRelease is an acquisition that CloseAll releases.

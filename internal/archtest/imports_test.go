@@ -17,25 +17,25 @@ var testHelpers = []string{
 // may lists the packages of this module that a package may import, without its tests. A package
 // that is not listed may import none.
 var may = map[string][]string{
-	"lockerr":              {"internal/joined"},
+	"lockerr":              {"internal/oneline"},
 	"watchdog":             {},
 	"lua":                  {},
 	"internal/owner":       {},
-	"internal/joined":      {},
-	"internal/wake":        {},
+	"internal/oneline":     {},
+	"internal/pubsub":      {},
 	"internal/sender":      {},
-	"internal/key":         {"lockerr", "internal/joined"},
+	"internal/key":         {"lockerr", "internal/oneline"},
 	"internal/settings":    {"lockerr"},
-	"internal/session":     {"lockerr", "internal/joined", "lua", "watchdog", "internal/key", "internal/sender", "internal/wake"},
-	"internal/acquisition": {"lockerr", "internal/joined", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
-	"lock":                 {"lockerr", "internal/joined", "internal/acquisition"},
+	"internal/session":     {"lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
+	"internal/acquisition": {"lockerr", "internal/oneline", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
+	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition"},
 	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// Waiting in a queue, for the fair mutex and the semaphore.
-	"internal/queue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/wake"},
-	"reentrant":      {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/wake"},
-	"fair":           {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/queue", "internal/session", "internal/settings"},
-	"semaphore":      {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/queue", "internal/session", "internal/settings"},
-	".":              {"lockerr", "internal/joined", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	"internal/waitqueue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
+	"reentrant":          {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
+	"fair":               {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
+	"semaphore":          {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
+	".":                  {"lockerr", "internal/oneline", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/check":    {"internal/history"},
@@ -62,7 +62,7 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/sender", "internal/wake", "internal/redistest", "internal/locktest", "internal/check"}
+	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/redistest", "internal/locktest", "internal/check"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -151,7 +151,7 @@ func textProblem(text string) string {
 		return "must be valid UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "must not contain control characters"
-	case strings.ContainsFunc(text, joined.IsInvisible):
+	case strings.ContainsFunc(text, oneline.IsInvisible):
 		return "must not contain characters that cannot be seen"
 	}
 	return ""

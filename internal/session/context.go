@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -70,7 +70,7 @@ func Cause(ctx context.Context) error {
 	if errors.Is(cause, err) {
 		return &foreignCause{cause}
 	}
-	return joined.Errors(err, &foreignCause{cause})
+	return oneline.Errors(err, &foreignCause{cause})
 }
 
 // CauseFor is Cause for a call that takes the lock with this name. If ctx ended because this same
@@ -78,7 +78,7 @@ func Cause(ctx context.Context) error {
 func CauseFor(ctx context.Context, name string) error {
 	var lost *lockerr.LostError
 	if errors.As(context.Cause(ctx), &lost) && lost.Name == name {
-		return joined.Errors(ctx.Err(), lost)
+		return oneline.Errors(ctx.Err(), lost)
 	}
 	return Cause(ctx)
 }
@@ -89,7 +89,7 @@ func CauseFor(ctx context.Context, name string) error {
 // it.
 type foreignCause struct{ cause error }
 
-func (f *foreignCause) Error() string { return joined.OneLine(f.cause.Error()) }
+func (f *foreignCause) Error() string { return oneline.OneLine(f.cause.Error()) }
 
 func (f *foreignCause) Is(target error) bool {
 	return !slices.Contains(operationErrors, target) && errors.Is(f.cause, target)

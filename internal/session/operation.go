@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -258,7 +258,7 @@ func (v *failure) cause(end error) error {
 		cause, tells, refuses = v.last, v.lastIsSpecific, v.lastIsRefusal
 	}
 	if v.specific != nil && !tells {
-		cause, refuses = joined.Errors(v.specific, cause), v.specificIsRefusal
+		cause, refuses = oneline.Errors(v.specific, cause), v.specificIsRefusal
 	}
 	if v.refused == nil {
 		return cause
@@ -270,7 +270,7 @@ func (v *failure) cause(end error) error {
 	if refuses {
 		return refusal
 	}
-	return joined.Errors(refusal, cause)
+	return oneline.Errors(refusal, cause)
 }
 
 // failedEarlier marks the error of an operation that failed in some way before its context ended.
@@ -317,7 +317,7 @@ func runAttempt[T any](ctx context.Context, s *Session, a *sender.Attempt, voidA
 		})
 	}
 	if how.unsent && !isClosed(err) {
-		err = joined.Errors(err, errUnsent)
+		err = oneline.Errors(err, errUnsent)
 	}
 	return v, how, err
 }
@@ -392,5 +392,5 @@ func (c Operation) opError(ctx context.Context, s *Session, kind, err error) err
 	if s.mustStop(c) {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
 	}
-	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: joined.Errors(Cause(ctx), hideTimeout(err))}
+	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: oneline.Errors(Cause(ctx), hideTimeout(err))}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/sender"
-	"github.com/redlatch/redlatch/internal/wake"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
@@ -25,7 +25,7 @@ type Config struct {
 	Redis          lua.Redis
 	Pipeline       sender.Pipeline // nil if commands may go to several servers
 	Direct         bool            // see sender.Config
-	PubSub         wake.Redis
+	PubSub         pubsub.Redis
 	Log            *slog.Logger  // New makes it one that does not block; see logLines
 	Description    string        // the description of this client's holders and waiters
 	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
@@ -37,7 +37,7 @@ type Session struct {
 
 	ID       string
 	Watchdog *watchdog.Watchdog
-	Wakes    *wake.Hub
+	Wakes    *pubsub.Hub
 
 	clock      serverClock
 	lastNumber atomic.Int64
@@ -71,7 +71,7 @@ func New(cfg Config) *Session {
 		next = cfg.Log.Handler()
 	}
 	s.Log = slog.New(logHandler{next, &s.logLines})
-	s.Wakes = wake.New(wake.Config{Redis: cfg.PubSub, Log: s.Log})
+	s.Wakes = pubsub.New(pubsub.Config{Redis: cfg.PubSub, Log: s.Log})
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redlatch/redlatch/internal/joined"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -47,7 +47,7 @@ func (s *Session) WaitError(ctx context.Context, e WaitEnd) error {
 	case isOp && (failed.Kind != nil || smooth): // without a kind, nothing was asked
 		return e.Err
 	}
-	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Operation.Op, Name: e.Operation.Name, Err: joined.Errors(Cause(ctx), hideTimeout(e.LastFailure))}
+	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Operation.Op, Name: e.Operation.Name, Err: oneline.Errors(Cause(ctx), hideTimeout(e.LastFailure))}
 }
 
 // isClosed reports whether an attempt found the go-redis client closed. Its error then need not add

@@ -2,7 +2,7 @@
  *
  * A release grants the lock to the first live waiter and tells that waiter only.
  * The grant has a short lease, a heartbeat's. The message is a hint, upon which the
- * waiter asks, and only the answer lets it hold the lock (internal/queue/wait.go: poll).
+ * waiter asks, and only the answer lets it hold the lock (internal/waitqueue/wait.go: poll).
  * Heartbeats bring the hint whose message was lost, and any call of a waiter may hand
  * a free lock to the live head. Waiters die or give up at any step; messages and
  * answers are lost or late; entries vanish under waiters that were only slow; messages

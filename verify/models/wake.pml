@@ -111,7 +111,7 @@ granted:
 	atomic { owner = FREE; expired = false; publish(i); finished++ } /* Unlock */
 }
 
-/* The waiter's pub/sub connection at both ends: internal/wake. */
+/* The waiter's pub/sub connection at both ends: internal/pubsub. */
 proctype Link(byte w)
 {
 	bool again; /* it was confirmed before */

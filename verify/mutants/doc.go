@@ -28,6 +28,6 @@
 // and cases. README.md explains the report.
 //
 //	go run ./verify/mutants -generate -sample 40                 forty of each package
-//	go run ./verify/mutants -generate -package internal/wake     all of one package
+//	go run ./verify/mutants -generate -package internal/pubsub     all of one package
 //	go run ./verify/mutants -generate -package lua/fair -list    show them and run nothing
 package main

@@ -9,7 +9,7 @@ import (
 // readEquivalents reads the list of generated mutants that change nothing a test could see, by
 // their identity, with the reasons:
 //
-//	@@ internal/wake/hub.go Hub.wakeCommander
+//	@@ internal/pubsub/hub.go Hub.wakeCommander
 //	-case h.kick <- struct{}{}:
 //	+case h.kick <- struct{}{}, true:
 //	why: one sentence

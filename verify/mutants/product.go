@@ -92,7 +92,7 @@ func goList(root string, args ...string) (all []listed, err error) {
 	}
 }
 
-// relative is a directory in the form of the report: "." or "internal/wake".
+// relative is a directory in the form of the report: "." or "internal/pubsub".
 func (p *product) relative(dir string) string {
 	rel, err := filepath.Rel(p.root, dir)
 	if err != nil {

@@ -1,0 +1,130 @@
+package pubsub
+
+import (
+	"errors"
+	"time"
+)
+
+var (
+	errSilent     = errors.New("redlatch: pub/sub connection is silent")
+	errUnanswered = errors.New("redlatch: pub/sub command stays unanswered")
+	errUnasked    = errors.New("redlatch: pub/sub error that answers no command")
+	errExited     = errors.New("redlatch: a hook or a dialer ended the goroutine of the pub/sub connection")
+	errIdle       = errors.New("redlatch: nobody waits")
+)
+
+// run is the commander. Until Close, it keeps a connection while anybody waits. A hook or a dialer of
+// the user may end the goroutine (runtime.Goexit). Another one then goes on.
+func (h *Hub) run() { h.runWith(&backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}) }
+
+func (h *Hub) runWith(pause *backoff) {
+	finished := false
+	defer func() {
+		if !finished {
+			if h.disconnected(errExited) {
+				pause.reset()
+			}
+			h.writeLog()
+			h.done.Go(func() { h.sleep(pause.next()); h.runWith(pause) })
+		}
+	}()
+	for h.awaitWork() {
+		err := h.runConnection()
+		if errors.Is(err, errIdle) {
+			continue
+		}
+		if h.disconnected(err) {
+			pause.reset()
+		}
+		h.writeLog()
+		h.sleep(pause.next())
+	}
+	h.writeLog()
+	finished = true
+}
+
+// awaitWork blocks until somebody waits for a channel. It returns false if the hub is closed.
+func (h *Hub) awaitWork() bool {
+	for {
+		h.mu.Lock()
+		work, closed := len(h.state.channels) > 0, h.state.closed
+		h.mu.Unlock()
+		if work || closed {
+			return !closed
+		}
+		select {
+		case <-h.commanderWake:
+		case <-h.ctx.Done():
+		}
+	}
+}
+
+// runConnection serves one connection until that ends, and returns why it ended.
+func (h *Hub) runConnection() error {
+	l, err := h.newConnection()
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	h.update(func(r *hubState, _ time.Time) bool { r.onConnecting(); return false })
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		cmd, wait, err := h.next()
+		if err != nil {
+			return err
+		}
+		if cmd != nil {
+			if err := l.send(cmd); err != nil {
+				return err
+			}
+			h.update(func(r *hubState, now time.Time) bool { r.sent(cmd, now); return false })
+			continue
+		}
+		h.writeLog()
+		timer.Reset(wait)
+		select {
+		case <-h.commanderWake:
+		case <-timer.C:
+		case <-l.ended:
+			return l.err
+		case <-h.ctx.Done():
+			return h.ctx.Err()
+		}
+	}
+}
+
+// next returns the command to send now, or how long to wait if nothing happens. The error says that
+// this connection is of no more use.
+func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if err := h.state.connectionError(now); err != nil {
+		return nil, 0, err
+	}
+	if cmd := h.state.next(now); cmd != nil {
+		return cmd, 0, nil
+	}
+	return nil, h.state.untilNext(now), nil
+}
+
+// disconnected records the end of a connection, after its reader has ended. It reports whether the
+// connection had been a good one.
+func (h *Hub) disconnected(err error) (good bool) {
+	h.update(func(r *hubState, now time.Time) bool {
+		good = r.onDisconnect(err, now)
+		return false
+	})
+	return good
+}
+
+func (h *Hub) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-h.ctx.Done():
+	}
+}

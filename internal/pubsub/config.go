@@ -1,0 +1,67 @@
+package pubsub
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis is what a hub needs of a client. Client, ClusterClient and failover clients have it. A Ring
+// cannot be used, because it panics when asked for a PubSub without channels.
+type Redis interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// Config contains the settings of a hub. Only Redis must be given.
+type Config struct {
+	Redis Redis
+
+	// Log gets each kind of trouble once in the hub's life, and its end once: a lock that falls
+	// back to polling is slower, not wrong. Close waits for the handler of Log, which must
+	// therefore not wait for Close. Defaults to no log.
+	Log *slog.Logger
+
+	// Ping is how long the connection may be silent before the hub probes it. It is also how long
+	// the silence may then go on before the hub ends the connection. So the hub notices a dead
+	// connection within twice Ping. A lower value notices sooner and costs more PINGs. Defaults to
+	// 3 s.
+	Ping time.Duration
+
+	// Linger is how long, at least, an unused channel stays subscribed. It may stay for twice that
+	// time. A lower value forgets sooner. With a higher one, a lock that is contended now and then
+	// needs fewer SUBSCRIBE and UNSUBSCRIBE commands. Defaults to 1 s.
+	Linger time.Duration
+
+	// Idle is how long the hub keeps the connection after its last channel is gone. Defaults to
+	// 30 s.
+	Idle time.Duration
+
+	// Dial bounds connecting, handshake and first command, as far as the client respects a context.
+	// Defaults to 5 s.
+	Dial time.Duration
+
+	// RetryMin and RetryMax bound the pause before the hub connects again. The pause doubles with
+	// each connection that did not last. Half of it is random, so that clients do not come back all
+	// at once. They default to 50 ms and 5 s.
+	RetryMin, RetryMax time.Duration
+
+	// Recheck is how often the hub tries refused channels again. Defaults to 30 s.
+	Recheck time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Ping = cmp.Or(c.Ping, 3*time.Second)
+	c.Linger = cmp.Or(c.Linger, time.Second)
+	c.Idle = cmp.Or(c.Idle, 30*time.Second)
+	c.Dial = cmp.Or(c.Dial, 5*time.Second)
+	c.RetryMin = cmp.Or(c.RetryMin, 50*time.Millisecond)
+	c.RetryMax = cmp.Or(c.RetryMax, 5*time.Second)
+	c.Recheck = cmp.Or(c.Recheck, 30*time.Second)
+	return c
+}

@@ -1,0 +1,149 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// connection is one connection, and the goroutine that reads it. A broken link is never repaired: a
+// new one takes its place.
+type connection struct {
+	hub     *Hub
+	pubsub  *redis.PubSub
+	reading bool
+
+	ended chan struct{} // closed when the reader has ended
+	err   error         // why; valid after ended
+}
+
+func (h *Hub) newConnection() (*connection, error) {
+	l := &connection{hub: h, ended: make(chan struct{})}
+	return l, recoverPanic(func() error {
+		l.pubsub = h.cfg.Redis.Subscribe(h.ctx)
+		return nil
+	})
+}
+
+// recoverPanic calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine
+// of the hub, where a panic would end the process. caught returns the panic as an error, which ends
+// only the connection.
+func recoverPanic(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("redlatch: pub/sub panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return call()
+}
+
+// withoutDial returns a context that gives go-redis its deadline, and forbids it to dial. Without
+// it, the call of go-redis that notices a broken connection repairs the connection. It does so
+// without back-off, and while it holds the lock that Close needs. It also subscribes again to
+// everything that was ever asked for. That includes refused channels, which spoil the whole
+// command. The hub needs the error instead.
+func withoutDial(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	cancel()
+	return ctx
+}
+
+// send writes one command, and connects first if it is the first one. It returns when the command
+// has been written, not when it was answered. Only the commander calls it.
+func (l *connection) send(cmd *command) error {
+	if l.reading {
+		ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Ping)
+		defer cancel()
+		return l.write(withoutDial(ctx), cmd)
+	}
+	ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Dial)
+	defer cancel()
+	if err := l.write(ctx, cmd); err != nil {
+		return err
+	}
+	l.reading = true
+	go l.read()
+	return nil
+}
+
+func (l *connection) write(ctx context.Context, cmd *command) error {
+	return recoverPanic(func() error {
+		switch cmd.verb {
+		case subscribe:
+			return l.pubsub.Subscribe(ctx, cmd.names()...)
+		case unsubscribe:
+			return l.pubsub.Unsubscribe(ctx, cmd.names()...)
+		default:
+			return l.pubsub.Ping(ctx, cmd.nonce)
+		}
+	})
+}
+
+// close ends the connection and waits for the reader.
+func (l *connection) close() {
+	_ = recoverPanic(l.pubsub.Close) // the only other error says that it is closed already
+	if l.reading {
+		<-l.ended
+	}
+}
+
+// read passes frames on until the connection ends. It reads without a time limit, while the
+// commander watches for silence. A read that timed out in the middle of a frame would leave the
+// stream out of step.
+func (l *connection) read() {
+	defer close(l.ended)
+	ctx := withoutDial(context.Background())
+	for {
+		var frame any
+		err := recoverPanic(func() (err error) {
+			frame, err = l.pubsub.ReceiveTimeout(ctx, 0)
+			return err
+		})
+		var reply redis.Error
+		switch {
+		case errors.As(err, &reply):
+			frame = reply
+		case err != nil:
+			l.err = err
+			return
+		}
+		if err := l.hub.handleFrame(frame); err != nil {
+			l.err = err
+			return
+		}
+	}
+}
+
+// handleFrame handles one frame. It never blocks on a waiter and never writes.
+func (h *Hub) handleFrame(frame any) (err error) {
+	var listeners, missed []*Subscription
+	h.update(func(r *hubState, now time.Time) (look bool) {
+		r.onFrame(now)
+		switch f := frame.(type) {
+		case *redis.Message:
+			listeners = r.onMessage(f.Channel)
+		case *redis.Pong:
+			look = r.onPong(f.Payload)
+		case *redis.Subscription:
+			missed, look = r.onConfirmation(f.Kind, f.Channel, now)
+		case redis.Error:
+			look = true
+			err = r.onErrorReply(f, now)
+		}
+		return look
+	})
+	// Not under the mutex: they may use the hub.
+	if m, ok := frame.(*redis.Message); ok {
+		for _, s := range listeners {
+			s.onMessage(m.Payload)
+		}
+	}
+	for _, s := range missed {
+		s.onGap()
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+package waitqueue
+
+import "container/heap"
+
+// ranks has a heap of this client's waiters for the key of each queue, by ticket.
+type ranks[B any] map[string]*byTicket[B]
+
+// first returns the first waiter of the client in a queue, or nil.
+func (r ranks[B]) first(key string) *waiter[B] {
+	if all := r[key]; all != nil {
+		return (*all)[0]
+	}
+	return nil
+}
+
+// add adds a waiter, unless it is there already.
+func (r ranks[B]) add(w *waiter[B]) {
+	if w.rank > 0 {
+		return
+	}
+	all := r[w.spec.Key]
+	if all == nil {
+		all = new(byTicket[B])
+		r[w.spec.Key] = all
+	}
+	heap.Push(all, w)
+}
+
+// remove removes a waiter, if it is there.
+func (r ranks[B]) remove(w *waiter[B]) {
+	if w.rank == 0 {
+		return
+	}
+	all := r[w.spec.Key]
+	heap.Remove(all, w.rank-1)
+	if all.Len() == 0 {
+		delete(r, w.spec.Key)
+	}
+}
+
+// byTicket is a heap of waiters. Each waiter has its index in the heap, plus one, in rank.
+type byTicket[B any] []*waiter[B]
+
+func (h byTicket[B]) Len() int           { return len(h) }
+func (h byTicket[B]) Less(i, j int) bool { return h[i].ticket < h[j].ticket }
+
+func (h byTicket[B]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].rank, h[j].rank = i+1, j+1
+}
+
+func (h *byTicket[B]) Push(x any) {
+	w := x.(*waiter[B])
+	*h = append(*h, w)
+	w.rank = len(*h)
+}
+
+func (h *byTicket[B]) Pop() any {
+	last := len(*h) - 1
+	w := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	w.rank = 0
+	return w
+}

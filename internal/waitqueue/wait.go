@@ -1,0 +1,190 @@
+package waitqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/pubsub"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Errors with which a wait can end without a grant.
+var (
+	errPlaceLost   = errors.New("the place in the queue is gone")
+	ErrRemoved     = errors.New("removed from the queue")
+	ErrInterrupted = errors.New("the wait was interrupted")
+)
+
+// LimitError ends a wait for more units than the limit, after the limit was lowered.
+type LimitError struct{ Limit int }
+
+func (e *LimitError) Error() string { return fmt.Sprintf("the limit is %d", e.Limit) }
+
+// WaitOptions configures a wait.
+type WaitOptions struct {
+	// OnChange is called when the place of the waiter has changed. again says that the waiter had
+	// lost its place and has joined again.
+	OnChange func(place lua.QueueState, again bool)
+	// When Interrupt fires, the waiter calls EndsWait. If EndsWait returns true, the wait ends with
+	// ErrInterrupted. EndsWait and OnChange may block, and the waiter keeps its place meanwhile. It
+	// takes a grant only after they return. If that is too late, the grant ends with its first
+	// lease.
+	Interrupt <-chan struct{}
+	EndsWait  func() bool
+	// The waiter calls Warn when WarnTimer fires.
+	WarnTimer <-chan time.Time
+	Warn      func()
+
+	requeued bool
+}
+
+// wait waits after a join that put the waiter into the queue, or whose grant came too late to trust
+// it. It blocks until the waiter has a grant or no place any more, until ctx ends, or until the
+// client closes. Its errors are errPlaceLost, and those of JoinAndWait.
+func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinReply], o WaitOptions) (Grant, error) {
+	w.ticket = joined.Value.Ticket
+	w.apply(lua.HeartbeatReply{Status: joined.Value.Status, QueueState: joined.Value.QueueState}, joined.Sent)
+	w.startHeartbeat(joined.Sent)
+	ask, err := w.subscribe(ctx)
+	var shown lua.QueueState
+	for err == nil {
+		if ask {
+			g, granted, err := w.poll(ctx)
+			if err != nil || granted {
+				return g, err
+			}
+		}
+		now := w.snapshot()
+		if now.status == lua.Queued && hasChanged(now.queueState, shown) {
+			shown = now.queueState
+			o.OnChange(shown, o.requeued)
+			o.requeued = false
+			if w.desk.session.IsClosing() {
+				return Grant{}, context.Canceled
+			}
+		}
+		switch {
+		case now.status == lua.Gone:
+			return Grant{}, errPlaceLost
+		case now.status == lua.Removed:
+			return Grant{}, ErrRemoved
+		case now.status == lua.OverLimit:
+			return Grant{}, &LimitError{Limit: now.queueState.Limit}
+		case now.heartbeatEnded:
+			ask = true
+		default:
+			ask, err = w.sleep(ctx, now, o)
+		}
+	}
+	return Grant{}, err
+}
+
+// subscribe listens for messages. It blocks until Redis confirms the subscription, or until it is
+// known that the subscription does not come, so that the waiter has only heartbeats. It also
+// returns when Redis answers a heartbeat, because the answer may be a grant, and a grant that no
+// waiter takes over ends soon. subscribe reports whether a message may have been missed.
+func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
+	w.sub = w.desk.acquireSub()
+	if w.sub == w.liveSub && w.sub.Live() {
+		return false, nil
+	}
+	select {
+	case <-w.changed: // of the join's answer
+	default:
+	}
+	if w.snapshot().hinted {
+		return true, nil
+	}
+	return true, w.sub.ReadyUnless(ctx, w.changed)
+}
+
+// poll asks Redis about the waiter, and blocks until Redis answers. Only poll takes a grant over:
+// Redis then keeps the grant for at least a whole lease after the command was sent. If the waiter
+// is still queued, its heartbeat timeout begins anew.
+func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error) {
+	hinted := w.takeHint()
+	answer, err := w.request.Claim(ctx, w.id)
+	switch {
+	case err != nil:
+		return Grant{}, false, err
+	case answer.Value.Status == lua.Granted && !w.request.TrustExpired(answer.Sent):
+		return Grant{Fence: answer.Value.Fence, Sent: answer.Sent}, true, nil
+	}
+	w.apply(answer.Value, answer.Sent)
+	if answer.Value.Status == lua.Queued {
+		w.startHeartbeat(answer.Sent)
+		if hinted {
+			w.onFalseHint()
+		}
+	}
+	return Grant{}, false, nil
+}
+
+// onFalseHint records a hint that proved false. After many such hints, the waiter ignores hints for
+// a while. After a quiet time, it reacts to the first hint immediately again.
+func (w *waiter[B]) onFalseHint() {
+	const quiet = time.Second
+	now := time.Now()
+	if now.Sub(w.hintsFrom) > quiet {
+		w.throttle = pubsub.Throttle{}
+	}
+	w.hintsFrom = now.Add(w.throttle.Pause())
+}
+
+// watchesLeaseEnd reports whether this waiter must ask when the lease of the holder ends. If there
+// are several holders, it is the lease that ends first. No message announces that end. Only one
+// waiter of each client in a queue asks, and only if the end is near. Otherwise its next heartbeat
+// comes before the end. The waiter may not be the first of the whole queue, because waiters before
+// it may have crashed.
+func (w *waiter[B]) watchesLeaseEnd(p lua.QueueState) bool {
+	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && w.desk.isFirst(w)
+}
+
+// pollAt returns when the waiter asks if nothing else changes: after a hint, or at the end of the
+// holder's lease. will is false if neither is due.
+func (w *waiter[B]) pollAt(now snapshot) (at time.Time, will bool) {
+	if w.watchesLeaseEnd(now.queueState) {
+		at, will = now.updatedAt.Add(now.queueState.Remaining+time.Millisecond), true
+	}
+	if now.hinted && (!will || w.hintsFrom.Before(at)) {
+		at, will = w.hintsFrom, true
+	}
+	return at, will
+}
+
+// sleep blocks until the state of the waiter changes, until it is time to ask, or until the wait
+// ends. ask reports that it is time to ask.
+func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask bool, err error) {
+	var due <-chan time.Time
+	if at, will := w.pollAt(now); will {
+		timer := time.NewTimer(time.Until(at))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-w.changed:
+		return false, nil
+	case <-due:
+		return true, nil
+	case <-o.WarnTimer:
+		o.Warn()
+		return false, nil
+	case <-o.Interrupt:
+		if o.EndsWait() {
+			return false, ErrInterrupted
+		}
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-w.desk.session.Closing():
+		return false, context.Canceled
+	}
+}
+
+// hasChanged reports whether the user must be notified of the change from b to a.
+func hasChanged(a, b lua.QueueState) bool {
+	return a.Position != b.Position || a.Length != b.Length || a.Holder != b.Holder
+}

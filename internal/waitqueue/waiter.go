@@ -1,0 +1,186 @@
+package waitqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/pubsub"
+	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// Spec describes a waiter.
+type Spec[B any] struct {
+	Key           string        // the lock or semaphore, for the watchdog
+	Slot          int           // heartbeats of one slot share a command
+	Heartbeat     time.Duration // the heartbeat timeout
+	Lease         time.Duration // the lease of the grant
+	HeartbeatArgs B             // the content of a heartbeat
+}
+
+// waiter is a request that waits, or is about to. One goroutine waits. Other goroutines pass
+// messages and the answers of heartbeats to it.
+type waiter[B any] struct {
+	desk    *WaiterSet[B]
+	id      string // of the acquisition that the waiter may become
+	request Request[B]
+	spec    Spec[B]
+	changed chan struct{} // capacity 1: a guarded field has changed
+
+	// Used only by the goroutine that waits.
+	lease     *watchdog.Lease      // the heartbeat; nil until queued
+	sub       *pubsub.Subscription // nil until queued
+	liveSub   *pubsub.Subscription // the subscription that was live before the join; nil: none
+	throttle  pubsub.Throttle      // hints that proved false
+	hintsFrom time.Time            // the waiter ignores hints before this time
+
+	// Guarded by WaiterSet.mu.
+	sent           time.Time  // when the last command was sent that Redis answered with "queued"
+	updatedAt      time.Time  // when Redis answered it
+	status         lua.Status // Queued, Gone, Removed, OverLimit; 0 until queued
+	queueState     lua.QueueState
+	hinted         bool  // something may have changed, so the waiter must ask
+	heartbeatEnded bool  // Redis answered no heartbeat in time
+	ticket         int64 // in the queue; 0 until queued
+	rank           int   // index in the heap of WaiterSet.ranks, plus one; 0: not there
+	stopped        bool  // answers count no more
+}
+
+// addWaiter adds a waiter before it asks for a place, so that a message from then on finds it. stop
+// removes it.
+func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
+	w := &waiter[B]{desk: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiters[id] = w
+	if d.sub != nil && d.sub.Live() {
+		w.liveSub = d.sub
+	}
+	return w
+}
+
+// stop removes the waiter from the waiter set, and ends its heartbeats. The request gives up the
+// place in Redis. The answer to a heartbeat in flight then changes nothing. stop does not wait for
+// it.
+func (w *waiter[B]) stop() {
+	w.desk.mu.Lock()
+	w.stopped = true
+	delete(w.desk.waiters, w.id)
+	w.desk.ranks.remove(w)
+	w.desk.mu.Unlock()
+	if w.lease != nil {
+		w.lease.Stop(endedContext())
+	}
+	if w.sub != nil {
+		w.desk.releaseSub()
+	}
+}
+
+// endedContext returns a context with which Lease.Stop does not wait, because a heartbeat in flight
+// does no harm.
+func endedContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// startHeartbeat starts the heartbeats of a waiter, or starts them anew. sent is when the command
+// was sent that Redis answered with "queued".
+func (w *waiter[B]) startHeartbeat(sent time.Time) {
+	if w.lease != nil {
+		w.lease.Stop(endedContext())
+	}
+	h := w.spec.Heartbeat
+	every := min(h, w.spec.Lease) / 3 // one that hears no messages learns of a grant while that lasts
+	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
+		Key: w.spec.Key, ID: w.id, Group: w.desk.kind.Group(w.spec.Slot),
+		Lease: h, Margin: settings.Margin(h), Interval: every, Renew: true, Sent: sent,
+		OnLost: watchdog.LossFunc(func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) }),
+	})
+}
+
+// update changes the state with f, and notifies the goroutine that waits.
+func (w *waiter[B]) update(f func()) {
+	w.desk.mu.Lock()
+	defer w.desk.mu.Unlock()
+	f()
+	w.signalLocked()
+}
+
+// hint records that something may have changed, and notifies the goroutine that waits. If the hint
+// comes before the answer of the join, the waiter uses it after that answer.
+func (w *waiter[B]) hint() {
+	w.desk.mu.Lock()
+	defer w.desk.mu.Unlock()
+	if w.hinted {
+		return
+	}
+	w.hinted = true
+	w.signalLocked()
+}
+
+// signalLocked notifies the goroutine that waits. The caller holds desk.mu.
+func (w *waiter[B]) signalLocked() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// takeHint clears the hint, and reports whether there was one. The waiter calls it before it asks,
+// so that a later hint makes it ask again.
+func (w *waiter[B]) takeHint() (hinted bool) {
+	w.desk.mu.Lock()
+	defer w.desk.mu.Unlock()
+	hinted, w.hinted = w.hinted, false
+	return hinted
+}
+
+// apply handles the answer to a command that was sent at sent, and returns the result for the
+// watchdog. "Granted" is only a hint, because a heartbeat does not extend a grant. If the waiter
+// does not take the grant over, the grant ends with its first lease. After stop, apply changes
+// nothing, because nobody would remove the waiter from WaiterSet.ranks again.
+func (w *waiter[B]) apply(r lua.HeartbeatReply, sent time.Time) watchdog.Result {
+	answer := watchdog.Renewed
+	w.update(func() {
+		if w.stopped {
+			answer = watchdog.Held
+			return
+		}
+		switch r.Status {
+		case lua.Granted:
+			w.hinted = true
+			w.desk.ranks.remove(w)
+		case lua.Queued:
+			if sent.After(w.sent) {
+				w.sent, w.updatedAt, w.queueState, w.heartbeatEnded = sent, time.Now(), r.QueueState, false
+			}
+			if w.status == 0 || w.status == lua.Queued {
+				w.status = lua.Queued
+				w.desk.ranks.add(w)
+			}
+		case lua.Gone, lua.Removed, lua.OverLimit:
+			w.status, w.queueState, answer = r.Status, r.QueueState, watchdog.Gone
+			w.desk.ranks.remove(w)
+		default:
+			answer = watchdog.Unknown
+		}
+	})
+	return answer
+}
+
+// snapshot is a copy of the guarded fields that the goroutine that waits needs.
+type snapshot struct {
+	status         lua.Status
+	queueState     lua.QueueState
+	updatedAt      time.Time // when Redis answered with this state
+	hinted         bool
+	heartbeatEnded bool
+}
+
+func (w *waiter[B]) snapshot() snapshot {
+	w.desk.mu.Lock()
+	defer w.desk.mu.Unlock()
+	return snapshot{w.status, w.queueState, w.updatedAt, w.hinted, w.heartbeatEnded}
+}

@@ -1,0 +1,125 @@
+package waitqueue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/pubsub"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// SendHeartbeats sends the heartbeats of waiters of one slot in one command. It blocks until
+// go-redis returns, and returns an answer for each waiter, in the order of batch.
+type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.HeartbeatReply, error)
+
+// WaiterSet has all waiters of a client in Redis queues of one kind. B is what a heartbeat sends
+// for one waiter.
+type WaiterSet[B any] struct {
+	session *session.Session
+	kind    session.LeaseKind
+	channel string
+	send    SendHeartbeats[B]
+
+	mu      sync.Mutex
+	waiters map[string]*waiter[B] // by acquisition id
+	ranks   ranks[B]
+	subRefs int                  // how many waiters use sub
+	sub     *pubsub.Subscription // nil while no waiter uses it
+}
+
+// NewWaiterSet makes the waiter set of one kind. Messages for its waiters arrive on channel, which
+// belongs to the client.
+func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, beats SendHeartbeats[B]) *WaiterSet[B] {
+	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
+	s.SetRenewer(kind, d.renew)
+	return d
+}
+
+// Len returns the number of waiters.
+func (d *WaiterSet[B]) Len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.waiters)
+}
+
+func (d *WaiterSet[B]) find(acquisition string) *waiter[B] {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiters[acquisition]
+}
+
+// onMessage handles a message, whose text is the id of an acquisition. It is a hint that the waiter
+// with this id was granted or removed. Anybody may have sent it, at any time.
+func (d *WaiterSet[B]) onMessage(acquisition string) {
+	if w := d.find(acquisition); w != nil {
+		w.hint()
+	}
+}
+
+// onGap is called when messages may have been lost. The watchdog then sends the heartbeats of all
+// waiters now, and the answers say what the messages said.
+func (d *WaiterSet[B]) onGap() { d.session.RenewNow(d.kind) }
+
+// acquireSub returns the subscription to the client's channel, and counts another waiter that uses
+// it. releaseSub must follow.
+func (d *WaiterSet[B]) acquireSub() *pubsub.Subscription {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.subRefs++
+	if d.sub == nil {
+		d.sub = d.session.Wakes.Listen(d.channel, d.onMessage, d.onGap)
+	}
+	return d.sub
+}
+
+// releaseSub ends what acquireSub began. The last waiter closes the subscription, but the client
+// stays subscribed to the channel for a while.
+func (d *WaiterSet[B]) releaseSub() {
+	d.mu.Lock()
+	d.subRefs--
+	var ear *pubsub.Subscription
+	if d.subRefs == 0 {
+		ear, d.sub = d.sub, nil
+	}
+	d.mu.Unlock()
+	if ear != nil {
+		ear.Close()
+	}
+}
+
+// isFirst reports whether w is the first of the client's waiters in its queue.
+func (d *WaiterSet[B]) isFirst(w *waiter[B]) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ranks.first(w.spec.Key) == w
+}
+
+// renew sends heartbeats for the watchdog, and blocks until go-redis returns. It sends none for a
+// waiter that has stopped meanwhile, and returns Held for it.
+func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
+	answers := make([]watchdog.Result, len(requests))
+	waiters := make([]*waiter[B], 0, len(requests))
+	places := make([]int, 0, len(requests))
+	batch := make([]B, 0, len(requests))
+	for i, r := range requests {
+		answers[i] = watchdog.Held
+		if w := d.find(r.ID); w != nil {
+			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.spec.HeartbeatArgs)
+		}
+	}
+	if len(batch) == 0 {
+		return answers, nil
+	}
+	sent := time.Now()
+	replies, err := d.send(ctx, rdb, batch)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range replies {
+		answers[places[i]] = waiters[i].apply(r, sent)
+	}
+	return answers, nil
+}
