@@ -123,6 +123,12 @@ func TestAYieldLeavesTimeToAsk(t *testing.T) {
 		require.NoError(t, p.begin(ctx))
 		require.Equal(t, time.Second*3/4, time.Since(begun))
 
+		p.request.Settings.PollInterval = time.Second
+		begun = time.Now()
+		require.NoError(t, p.begin(t.Context()))
+		require.Equal(t, time.Second, time.Since(begun), "without a deadline, the poll bound ends the yield")
+
+		p.request.Settings.PollInterval = time.Minute
 		yieldForAnHour()
 		why := errors.New("the caller has gone")
 		caused, stop := context.WithCancelCause(t.Context())
@@ -134,6 +140,39 @@ func TestAYieldLeavesTimeToAsk(t *testing.T) {
 	})
 }
 
+// Goroutines of a client that lock and unlock without waiting begin a yield each time. They do not put
+// off the first attempt of a caller that yields already.
+func TestReleasesOfItsOwnClientExtendNoYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		f := newFamily(t, v.Client(), false)
+		p := polling(t, f)
+		l := p.request.queue
+		channel := p.request.Keys().Channel
+		require.NoError(t, l.subscription(f.session.Wakes, channel).Ready(t.Context()))
+		begun := time.Now()
+		release := func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.yield.noteRelease(time.Now(), subscriberCount{counted: 5, own: true}, 0)
+			l.yield.until = time.Now().Add(100 * time.Millisecond)
+		}
+		release()
+		ended := make(chan time.Time, 1)
+		go func() {
+			assert.NoError(t, p.begin(t.Context()))
+			ended <- time.Now()
+		}()
+		for range 3 {
+			time.Sleep(40 * time.Millisecond)
+			release()
+			require.NoError(t, v.Client().Publish(t.Context(), channel, "0").Err())
+			synctest.Wait()
+		}
+		require.Equal(t, 100*time.Millisecond, (<-ended).Sub(begun))
+	})
+}
+
 // A client that has released the lock, and listens, yields until all that have waited longer have had
 // the lock. The message of its own release does not count.
 func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
@@ -141,6 +180,7 @@ func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := newFamily(t, v.Client(), false)
 		p := polling(t, f)
+		p.request.Settings.PollInterval = time.Minute
 		channel := p.request.Keys().Channel
 		require.NoError(t, p.request.queue.subscription(f.session.Wakes, channel).Ready(t.Context()))
 		release := func() { require.NoError(t, v.Client().Publish(context.Background(), channel, "0").Err()) }

@@ -37,15 +37,20 @@ func (p *poller) stop() {
 }
 
 // begin yields to other clients before the first attempt, if this client has just released the lock.
-// It returns when the yield is over, or when all clients that have waited longer have had the lock. It
-// leaves half of the caller's time for attempts, because nobody may have the lock.
+// It returns when the yield is over, or when all clients that have waited longer have had the lock. The
+// yield ends within the poll bound, whatever this client releases meanwhile, and leaves half of the
+// caller's time for attempts, because nobody may have the lock.
 func (p *poller) begin(ctx context.Context) error {
-	var end time.Time
+	yield := min(p.request.queue.yieldFor(), p.request.Settings.PollInterval)
 	if deadline, ok := ctx.Deadline(); ok {
-		end = time.Now().Add(time.Until(deadline) / 2)
+		yield = min(yield, time.Until(deadline)/2)
 	}
+	if yield <= 0 {
+		return nil
+	}
+	end := time.Now().Add(yield)
 	messages := p.request.queue.messages()
-	for d := p.yieldLeft(end); d > 0; d = p.yieldLeft(end) {
+	for d := yield; d > 0; d = min(p.request.queue.yieldFor(), time.Until(end)) {
 		if err := p.sleep(ctx, d, messages, lua.AcquireReply{}); err != nil {
 			return p.unaskedError(ctx, err)
 		}
@@ -57,16 +62,6 @@ func (p *poller) begin(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// yieldLeft returns for how long other clients go first from now on. That is not after end, unless end is
-// zero.
-func (p *poller) yieldLeft(end time.Time) time.Duration {
-	d := p.request.queue.yieldFor()
-	if d > 0 && !end.IsZero() {
-		d = min(d, time.Until(end))
-	}
-	return d
 }
 
 // unaskedError returns the error of a wait that ended before Redis was asked. If nobody is known to have

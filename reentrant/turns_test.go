@@ -3,6 +3,7 @@ package reentrant
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +22,8 @@ import (
 
 // contest is clients that take one lock again and again.
 type contest struct {
+	tries bool // a goroutine of each client tries to take the lock beside its Lock
+
 	mu        sync.Mutex
 	grants    []int         // by client
 	overtaken []int         // most grants of others in one wait, by client
@@ -37,7 +40,13 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 		rdb := v.Client()
 		rdb.AddHook(asks)
 		f := newFamily(t, rdb, false)
+		over := make(chan struct{})
+		if c.tries {
+			g.Go(func() { tryEvery(t, f.Mutex("x", new(settings.Default)), time.Duration(5+20*i)*time.Millisecond, over) })
+		}
+		asks.lease = st.Lease
 		g.Go(func() {
+			defer close(over)
 			for {
 				c.mu.Lock()
 				before, enough := all, all >= grants
@@ -58,14 +67,32 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 				c.mu.Unlock()
 				time.Sleep(hold)
 				assert.NoError(t, h.Unlock(context.Background()))
+				if c.tries {
+					time.Sleep(rand.N(200 * time.Millisecond)) // the lock is free then, but for those that try
+				}
 			}
 		})
 	}
 	g.Wait()
 }
 
-// asks is a hook that measures the time between two commands that ask for the lock.
+// tryEvery takes the lock if it is free, and releases it immediately, until over.
+func tryEvery(t *testing.T, m *Mutex, every time.Duration, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(every):
+		}
+		if h, err := m.TryLock(context.Background()); err == nil {
+			assert.NoError(t, h.Unlock(context.Background()))
+		}
+	}
+}
+
+// asks is a hook that measures the time between two commands that ask for the lock with that lease.
 type asks struct {
+	lease   time.Duration
 	mu      sync.Mutex
 	waits   bool
 	last    time.Time
@@ -91,7 +118,8 @@ func (*asks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 }
 func (a *asks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); lua.ScriptName([]string{fmt.Sprint(args[0]), fmt.Sprint(args[1])}) == "mutex/acquire" {
+		if args := cmd.Args(); lua.ScriptName([]string{fmt.Sprint(args[0]), fmt.Sprint(args[1])}) == "mutex/acquire" &&
+			slices.Contains(args, any(a.lease.Milliseconds())) {
 			a.mu.Lock()
 			if a.waits {
 				a.longest, a.last = max(a.longest, time.Since(a.last)), time.Now()
@@ -142,7 +170,7 @@ func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
 		st.PollInterval = 20 * time.Millisecond
 		holder, err := newFamily(t, v.Client(), false).Mutex("x", new(st)).Lock(context.Background())
 		require.NoError(t, err)
-		forger, hook, rdb := v.Client(), &asks{}, v.Client()
+		forger, hook, rdb := v.Client(), &asks{lease: st.Lease}, v.Client()
 		rdb.AddHook(hook)
 		waiter, done := newFamily(t, rdb, false), make(chan error, 1)
 		hook.begin()
@@ -166,19 +194,30 @@ func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
 // However many messages come, and whatever a client takes their subscribers for, it asks once in each
 // poll interval.
 func TestAWaiterAsksOncePerPollInterval(t *testing.T) {
-	for _, idle := range []int{0, 30, 200} {
-		for _, hold := range []time.Duration{5 * time.Millisecond, 30 * time.Millisecond} {
-			t.Run(fmt.Sprintf("%d that only listen, %v", idle, hold), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					v := redistest.Bubble(t)
-					listen(t, v, idle)
-					st := settings.Default
-					st.PollInterval = 100 * time.Millisecond
-					var c contest
-					c.run(t, v, 2, 400, hold, st)
-					require.LessOrEqual(t, c.silence, st.PollInterval)
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		tries  bool
+		grants int
+		idle   []int
+		holds  []time.Duration
+	}{
+		{grants: 400, idle: []int{0, 30, 200}, holds: []time.Duration{5 * ms, 30 * ms}},
+		{tries: true, grants: 200, idle: []int{0, 30}, holds: []time.Duration{0, 5 * ms}},
+	} {
+		for _, idle := range c.idle {
+			for _, hold := range c.holds {
+				t.Run(fmt.Sprintf("%d that only listen, %v, tries %v", idle, hold, c.tries), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						v := redistest.Bubble(t)
+						listen(t, v, idle)
+						st := settings.Default
+						st.PollInterval, st.Lease = 50*ms, 7777*ms
+						all := contest{tries: c.tries}
+						all.run(t, v, 2, c.grants, hold, st)
+						require.LessOrEqual(t, all.silence, st.PollInterval)
+					})
 				})
-			})
+			}
 		}
 	}
 }
