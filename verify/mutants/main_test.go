@@ -111,13 +111,22 @@ func TestBadFilesAreRefused(t *testing.T) {
 	}
 }
 
-// The code that a mutant changes is there, exactly once. If this fails, the code has changed.
-// Update the mutant, so that it has its fault again.
+// The code that a mutant changes is there, exactly once, and compiles with the change. If this fails,
+// the code has changed. Update the mutant, so that it has its fault again.
 func TestMutantsFitTheCode(t *testing.T) {
 	all, err := readAll("planted", "")
 	require.NoError(t, err)
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	p, err := loadProduct(root)
+	require.NoError(t, err)
 	for _, m := range all {
-		_, err := m.apply("../..")
-		assert.NoError(t, err, m.name)
+		changed, err := m.apply(root)
+		if !assert.NoError(t, err, m.name) {
+			continue
+		}
+		broken, err := p.compileErrors(changed)
+		require.NoError(t, err, m.name)
+		assert.Empty(t, broken, m.name)
 	}
 }

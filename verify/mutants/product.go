@@ -128,36 +128,62 @@ func (p *product) changes() (map[string][]change, error) {
 	return all, nil
 }
 
-// compiles reports whether the package of the change compiles with it. It checks types and builds
-// nothing, which takes some milliseconds.
+// compiles reports whether the package of the change compiles with it.
 func (p *product) compiles(c *change) (bool, error) {
 	src, err := os.ReadFile(filepath.Join(p.root, c.path))
 	if err != nil {
 		return false, err
 	}
-	text := c.apply(string(src))
-	if path.Ext(c.path) == ".lua" {
-		_, broken := parse.Parse(strings.NewReader(text), c.path)
-		return broken == nil, nil
+	broken, err := p.compileErrors(map[string]string{c.path: c.apply(string(src))})
+	return len(broken) == 0, err
+}
+
+// compileErrors returns why changed files do not compile. It checks types and builds nothing, which takes
+// some milliseconds. It checks each package against the others as they are in the tree.
+func (p *product) compileErrors(changed map[string]string) (broken []error, err error) {
+	dirs := map[string]bool{}
+	for name, text := range changed {
+		if path.Ext(name) != ".lua" {
+			dirs[path.Dir(name)] = true
+		} else if _, err := parse.Parse(strings.NewReader(text), name); err != nil {
+			broken = append(broken, err)
+		}
 	}
-	i := slices.IndexFunc(p.packages, func(pkg listed) bool { return p.relative(pkg.Dir) == path.Dir(c.path) })
+	for dir := range dirs {
+		why, err := p.typeError(dir, changed)
+		if err != nil {
+			return nil, err
+		}
+		if why != nil {
+			broken = append(broken, why)
+		}
+	}
+	return broken, nil
+}
+
+// typeError returns why a package with changed files does not compile, or nil.
+func (p *product) typeError(dir string, changed map[string]string) (why, err error) {
+	i := slices.IndexFunc(p.packages, func(pkg listed) bool { return p.relative(pkg.Dir) == dir })
+	if i < 0 {
+		return nil, fmt.Errorf("no package of the product is in %s", dir)
+	}
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range p.packages[i].GoFiles {
 		var other any // as in the tree
-		if name == path.Base(c.path) {
+		if text, ok := changed[path.Join(dir, name)]; ok {
 			other = text
 		}
 		file, err := parser.ParseFile(fset, filepath.Join(p.packages[i].Dir, name), other, parser.SkipObjectResolution)
 		if err != nil {
-			return false, nil //nolint:nilerr // does not compile
+			return err, nil //nolint:nilerr // does not compile
 		}
 		files = append(files, file)
 	}
 	imports, err := p.importer()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	_, broken := (&types.Config{Importer: imports}).Check(p.packages[i].ImportPath, fset, files, nil)
-	return broken == nil, nil
+	_, why = (&types.Config{Importer: imports}).Check(p.packages[i].ImportPath, fset, files, nil)
+	return why, nil
 }
