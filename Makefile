@@ -64,9 +64,9 @@ SCHEDULES := 2000
 .PHONY: simulation
 simulation: ## run 20,000 simulated schedules of each primitive, and 2,000 of all mutexes on one name, without the race detector, which is too slow for that; SCHEDULES=10000 for five times as many
 	@mkdir -p .cache
-	go test -c -o .cache/simulation.test ./internal/simulation
-	printf '%s\n' '-test.run /semaphore' '-test.skip /semaphore' | (cd internal/simulation && GOMAXPROCS=1 \
-		xargs -L1 -P2 ../../.cache/simulation.test -test.v -test.timeout 40m -rapid.checks=$(SCHEDULES))
+	go test -c -o .cache/simulation.test ./internal/test/simulation
+	printf '%s\n' '-test.run /semaphore' '-test.skip /semaphore' | (cd internal/test/simulation && GOMAXPROCS=1 \
+		xargs -L1 -P2 ../../../.cache/simulation.test -test.v -test.timeout 40m -rapid.checks=$(SCHEDULES))
 
 # Maven keeps the classes and the jars that it fetched. The file below marks a complete build, so make
 # repeats a build that was interrupted.

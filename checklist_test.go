@@ -21,9 +21,9 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/redistest"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/reentrant"
 )
@@ -673,7 +673,7 @@ func TestRedissonTestsAreMappedToTestsThatExist(t *testing.T) {
 	page, err := os.ReadFile("docs/redisson-tests.md")
 	require.NoError(t, err)
 	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "lua/*_test.go", "internal/locktest/*.go"} {
+	for _, pattern := range []string{"*_test.go", "lua/*_test.go", "internal/test/locktest/*.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 // workerEnv makes the test binary run one of workers instead of the tests. Some things happen only

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch/fair"
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 // The owner may get the lock by another call just after a request found that it did not have it.

@@ -12,5 +12,5 @@
 //
 // docs/results/chaos.md has every row of a whole run.
 //
-// To add a primitive, add a line to primitives, and its model to internal/check.
+// To add a primitive, add a line to primitives, and its model to internal/test/check.
 package chaos

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/check"
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/check"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
 // historyRows: what clients are notified of while connections, the server and messages are in

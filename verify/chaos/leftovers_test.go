@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/workload"
 	"github.com/redlatch/redlatch/lockerr"
 )
 

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/check"
-	"github.com/redlatch/redlatch/internal/history"
 	"github.com/redlatch/redlatch/internal/key"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/check"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/workload"
 	"github.com/redlatch/redlatch/lock"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/check"
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/test/check"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 // processRows: workers that are real processes are stopped for longer than their lease, or killed,

@@ -5,7 +5,7 @@ package chaos_test
 import (
 	"context"
 
-	"github.com/redlatch/redlatch/internal/check"
+	"github.com/redlatch/redlatch/internal/test/check"
 )
 
 // protected is the resource that the holders of one lock write to. They write twice: to one that

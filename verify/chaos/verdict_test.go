@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/history"
+	"github.com/redlatch/redlatch/internal/test/history"
 )
 
 // A row reaches its target if its fault has bitten, nothing forbidden happened, and all counts were

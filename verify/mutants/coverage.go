@@ -49,7 +49,7 @@ type coverage struct {
 }
 
 // simulation runs schedules of all primitives. It is the last resort.
-const simulation = "internal/simulation"
+const simulation = "internal/test/simulation"
 
 // measure runs every test of the product's packages by itself. It records which code the test
 // covers and how long it takes. That takes minutes, so measure keeps the result in .cache/mutants.

@@ -5,10 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/check"
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/redistest"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/check"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
 var cutOffRows = []row{

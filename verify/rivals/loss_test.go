@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/redistest"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
 var lossRows = []row{

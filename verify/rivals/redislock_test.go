@@ -9,8 +9,8 @@ import (
 	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
 // https://github.com/bsm/redislock#examples and https://pkg.go.dev/github.com/bsm/redislock:

@@ -10,8 +10,8 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
 // https://github.com/go-redsync/redsync#usage: one pool for one Redis, as on that page.

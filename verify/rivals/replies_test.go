@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/redistest"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 var replyRows = []row{

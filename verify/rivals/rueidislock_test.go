@@ -12,8 +12,8 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/history"
-	"github.com/redlatch/redlatch/internal/workload"
+	"github.com/redlatch/redlatch/internal/test/history"
+	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
 // https://github.com/redis/rueidis/tree/main/rueidislock: KeyMajority 1 "if you have only one Redis

@@ -1,0 +1,69 @@
+package archtest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// may lists the packages of this module that a package may import, without its tests. A package
+// that is not listed may import none.
+var may = map[string][]string{
+	"lockerr":              {"internal/oneline"},
+	"watchdog":             {},
+	"lua":                  {},
+	"internal/owner":       {},
+	"internal/oneline":     {},
+	"internal/pubsub":      {},
+	"internal/sender":      {},
+	"internal/key":         {"lockerr", "internal/oneline"},
+	"internal/settings":    {"lockerr"},
+	"internal/session":     {"lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
+	"internal/acquisition": {"lockerr", "internal/oneline", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
+	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition"},
+	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
+	// Waiting in a queue, for the fair mutex and the semaphore.
+	"internal/waitqueue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
+	"reentrant":          {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
+	"fair":               {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
+	"semaphore":          {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
+	".":                  {"lockerr", "internal/oneline", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+
+	// The fault suite: what clients did, and how to judge it.
+	"internal/test/check":    {"internal/test/history"},
+	"internal/test/workload": {"internal/test/check", "internal/test/history", "internal/owner", "lock", "lockerr", "semaphore"},
+	"internal/test/locktest": {"internal/owner", "internal/test/redistest", "lock", "lockerr"},
+
+	// Examples use what users can.
+	"examples/longjob":    {".", "examples/internal/server", "lock"},
+	"examples/nested":     {".", "examples/internal/server"},
+	"examples/quickstart": {".", "examples/internal/server"},
+	"examples/workers":    {".", "examples/internal/server", "semaphore"},
+}
+
+func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
+	for _, p := range packages(t) {
+		importer := short(p.ImportPath)
+		for _, imported := range p.Imports {
+			if !strings.HasPrefix(imported, module) {
+				continue
+			}
+			require.Contains(t, may[importer], short(imported), "%s imports %s", importer, short(imported))
+		}
+	}
+}
+
+func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
+	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/test/redistest", "internal/test/locktest", "internal/test/check"}
+	for _, p := range packages(t) {
+		name := short(p.ImportPath)
+		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			require.False(t, strings.HasPrefix(imported, "github.com/redis/"), "%s imports %s", name, imported)
+		}
+	}
+}

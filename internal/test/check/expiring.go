@@ -1,0 +1,119 @@
+package check
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/test/history"
+)
+
+// Expiring makes the end of a lease an operation, so that Linearizable can judge histories in which
+// leases end. If a release reported a loss, the lock became free at some point after the grant.
+// That may be before the answer to the grant, because a stopped client gets the answer late. It was
+// free at the latest a lease after the answer to the release, because an unanswered renewal may
+// have been the last command. If the outcome of a release is unknown, the lock may have become free
+// since its call. A re-entry that reported a loss adds nothing, because the release will.
+func Expiring(ops []history.Op, lease time.Duration) (out []history.Op) {
+	asked := map[string]int64{} // when the last grant was requested, by acquisition
+	for _, op := range ops {
+		switch {
+		case op.Kind != history.Release && op.Outcome == history.Lost:
+			continue
+		case op.Kind != history.Release && op.Outcome == history.Done:
+			asked[op.Acquisition] = op.Call
+		case op.Kind == history.Release && op.Outcome == history.Lost:
+			op.Kind, op.Outcome, op.Call = history.Free, history.Done, asked[op.Acquisition]+1
+			op.Return += lease.Nanoseconds()
+		case op.Kind == history.Release && op.Outcome == history.Unknown:
+			op.Kind = history.Free
+		case op.Outcome == history.Removed: // it got nothing
+			op.Outcome = history.Nothing
+		}
+		out = append(out, op)
+	}
+	return out
+}
+
+// Abandoned adds that holds without a release may end at any time.
+func Abandoned(ops []history.Op) []history.Op {
+	open := map[string]int{} // number of holds, by acquisition
+	last := map[string]history.Op{}
+	for _, op := range ops {
+		switch {
+		case op.Kind == history.Release:
+			open[op.Acquisition]--
+		case op.Outcome == history.Done:
+			open[op.Acquisition]++
+			last[op.Acquisition] = op
+		}
+	}
+	out := slices.Clone(ops)
+	for acquisition, op := range last {
+		if open[acquisition] > 0 {
+			op.Kind, op.Outcome, op.Call, op.Return = history.Free, history.Unknown, op.Return+1, history.Never
+			out = append(out, op)
+		}
+	}
+	return out
+}
+
+// Unheard excuses refusals that name the acquisition which another waiting call got in the end.
+// That call may have had the lock before: it did not get the answer, the lease ended, and Redis
+// granted the lock again, as the same acquisition. If Redis granted it as another acquisition, the
+// refusal names one that no client knows of. deaf reports the calls to which that may have
+// happened.
+func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
+	told := map[string]bool{}
+	for _, op := range ops {
+		told[op.Acquisition] = true
+	}
+	out := slices.Clone(ops)
+	for _, r := range ops {
+		begun := int64(history.Never)
+		for _, op := range ops {
+			asks := op.Kind == history.Acquire || op.Kind == history.Try
+			named := op.Acquisition == r.Holder || !told[r.Holder]
+			if asks && named && op.Owner != r.Owner && op.Return > r.Call && deaf(op) {
+				begun = min(begun, op.Call)
+			}
+		}
+		if r.Outcome == history.Refused && begun < r.Return {
+			out = append(out, history.Op{
+				Client: r.Client, Name: r.Name, Owner: r.Holder, Kind: history.Acquire, Outcome: history.Unknown, Call: begun, Return: r.Return,
+			})
+		}
+	}
+	return out
+}
+
+// Delayed excuses refusals that name an acquisition which had been released. An attempt of its request
+// may have been on the way for longer than another one took to be granted. Redis then grants the lock
+// again to the same acquisition, and the client releases that in the background. delayed reports the
+// calls to which that may have happened.
+func Delayed(ops []history.Op, delayed func(op history.Op) bool) []history.Op {
+	out := slices.Clone(ops)
+	for _, r := range ops {
+		for _, op := range ops {
+			asks := (op.Kind == history.Acquire || op.Kind == history.Try) && op.Outcome == history.Done
+			if r.Outcome == history.Refused && asks && op.Acquisition == r.Holder && op.Return < r.Call && delayed(op) {
+				out = append(out, history.Op{
+					Client: -1 - len(out), Name: r.Name, Owner: r.Holder, Kind: history.Acquire, Outcome: history.Unknown, Call: op.Return, Return: r.Return,
+				})
+			}
+		}
+	}
+	return out
+}
+
+// Grants removes refusals and places in queues from a history in which leases end. It is for locks
+// whose refusals show grants that no client knows of; see Unheard.
+func Grants(ops []history.Op) []history.Op {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		ops[i].Queued, ops[i].Again = 0, 0
+		if ops[i].Outcome == history.Refused {
+			ops[i].Outcome = history.Nothing
+		}
+	}
+	return ops
+}

@@ -1,0 +1,25 @@
+package redistest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/test/redistest"
+)
+
+func TestEachSpeaksBothProtocolsToBothServers(t *testing.T) {
+	var ran []string
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		ran = append(ran, strings.TrimPrefix(t.Name(), "TestEachSpeaksBothProtocolsToBothServers/"))
+		require.Equal(t, b.Protocol(), b.Client(t).Options().Protocol)
+		require.Equal(t, strings.Contains(t.Name(), "real/"), b.IsReal())
+		require.Equal(t, b.Addr(), b.Client(t).Options().Addr)
+		key := b.Name(t)
+		require.NoError(t, b.Client(t).Set(ctx, key, "v", 0).Err())
+		require.Equal(t, "v", b.Client(t).Get(ctx, key).Val())
+	})
+	require.Subset(t, []string{"embedded/resp2", "embedded/resp3", "real/resp2", "real/resp3"}, ran)
+	require.Subset(t, ran, []string{"embedded/resp2", "embedded/resp3"})
+}

@@ -1,0 +1,47 @@
+package simulation_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"testing"
+
+	"github.com/redlatch/redlatch/internal/test/redistest"
+)
+
+// schedules is the number of schedules that each test runs for each primitive. -rapid.checks
+// overrides it, as in make simulation. With the race detector a schedule costs about ten times as
+// much, so there are fewer. The output counts them.
+func schedules() int {
+	if raceDetector {
+		return 100
+	}
+	return 2_000
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["rapid.checks"] {
+		set("rapid.checks", schedules())
+	}
+	if !given["rapid.seed"] {
+		set("rapid.seed", rand.IntN(1<<53)+1)
+	}
+	// rapid names the seed of a schedule that fails. This line is for failures that end the whole
+	// process, such as a goroutine that never ends.
+	fmt.Printf("simulation: GOMAXPROCS=%d -test.run=%v -test.skip=%v -rapid.seed=%v\n", runtime.GOMAXPROCS(0),
+		flag.Lookup("test.run").Value, flag.Lookup("test.skip").Value, flag.Lookup("rapid.seed").Value)
+	debug.SetGCPercent(800) // schedules leave much garbage, and keep nothing
+	redistest.Main(m)
+}
+
+func set(name string, value int) {
+	if err := flag.Set(name, strconv.Itoa(value)); err != nil {
+		panic(err)
+	}
+}
