@@ -54,6 +54,10 @@ type Client struct {
 // redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server
 // fails, so two clients can ask different servers.
 //
+// With a redis.ClusterClient, a command that fails without an answer has go-redis learn the nodes of the
+// cluster anew, at most twice a second. So the locks of a master that died are served again soon after
+// its replica has taken over.
+//
 // New looks for a redis.ClusterClient and a redis.Ring inside of structs that wrap one. A wrapper
 // that hides a cluster client altogether works too. The client recognises the cluster when it first
 // refuses a renewal with CROSSSLOT, and no lock is lost by that. New does not refuse a Ring that is
@@ -62,7 +66,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if isNil(rdb) {
 		return nil, &lockerr.ConfigError{Setting: "redis client", Value: rdb, Reason: "must not be nil"}
 	}
-	if wraps[*redis.Ring](rdb) {
+	if find[redis.Ring](rdb) != nil {
 		return nil, &lockerr.ConfigError{Setting: "redis client", Value: fmt.Sprintf("%T", rdb), Reason: "a ring may ask another server for the same lock"}
 	}
 	cfg := defaultConfig()
@@ -82,8 +86,12 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		opt := one.Options()
 		conf.Direct = opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 // below 0: it sets no deadlines
 	}
+	cluster := find[redis.ClusterClient](rdb)
+	if cluster != nil {
+		conf.ReloadTopology = func() { cluster.ReloadState(context.Background()) }
+	}
 	s := session.New(conf)
-	if wraps[*redis.ClusterClient](rdb) {
+	if cluster != nil {
 		s.FoundCluster()
 	}
 	book := mutex.NewRegistry(s)
@@ -93,30 +101,30 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	}, nil
 }
 
-// wraps reports whether rdb is a T, or a struct that has one among its fields, at any depth. The
-// usual way to add tracing is a struct that embeds the client. wraps looks only into fields that
+// find returns rdb if it is a *T, or else the *T among the fields of the struct rdb, at any depth. The
+// usual way to add tracing is a struct that embeds the client. find looks only into fields that
 // are clients themselves. It misses a client that is called in another way, such as through a func;
-// session.Session recognises such a cluster otherwise.
-func wraps[T redis.UniversalClient](rdb redis.UniversalClient) bool {
+// session.Session recognises such a cluster otherwise. find returns nil if there is none.
+func find[T any](rdb redis.UniversalClient) *T {
 	client := reflect.TypeFor[redis.UniversalClient]()
-	var look func(v reflect.Value, deep int) bool
-	look = func(v reflect.Value, deep int) bool {
+	var look func(v reflect.Value, deep int) *T
+	look = func(v reflect.Value, deep int) *T {
 		for (v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer) && !v.IsNil() {
-			if v.Type() == reflect.TypeFor[T]() {
-				return true
+			if v.Type() == reflect.TypeFor[*T]() {
+				return (*T)(v.UnsafePointer())
 			}
 			v = v.Elem()
 		}
 		const deepest = 10 // wrappers that refer to each other have an end
 		if v.Kind() != reflect.Struct || deep == deepest || !reflect.PointerTo(v.Type()).Implements(client) {
-			return false
+			return nil
 		}
 		for i := range v.NumField() {
-			if look(v.Field(i), deep+1) {
-				return true
+			if found := look(v.Field(i), deep+1); found != nil {
+				return found
 			}
 		}
-		return false
+		return nil
 	}
 	return look(reflect.ValueOf(rdb), 0)
 }

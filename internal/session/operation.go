@@ -316,6 +316,7 @@ func runAttempt[T any](ctx context.Context, s *Session, a *sender.Attempt, voidA
 			s.abandonedAttempts.done()
 		})
 	}
+	s.topology.onFailure(ctx, err)
 	if how.unsent && !isClosed(err) {
 		err = oneline.Errors(err, errUnsent)
 	}

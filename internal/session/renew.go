@@ -53,6 +53,7 @@ func (s *Session) RenewNow(k LeaseKind) {
 func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 	send := s.renewers[group/slotCount]
 	answers, err := send(ctx, s.Redis, batch)
+	s.topology.onFailure(ctx, err)
 	_, code := lua.Classify(err)
 	if code == "NOSCRIPT" { // and ctx has ended; the watchdog hears answers that come late
 		answers, err = send(context.WithoutCancel(ctx), lua.WithEval(s.Redis), batch)

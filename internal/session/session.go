@@ -26,6 +26,7 @@ type Config struct {
 	Pipeline       sender.Pipeline // nil if commands may go to several servers
 	Direct         bool            // see sender.Config
 	PubSub         pubsub.Redis
+	ReloadTopology func()        // has go-redis learn the nodes of a cluster anew, without blocking; nil: no cluster
 	Log            *slog.Logger  // New makes it one that does not block; see logLines
 	Description    string        // the description of this client's holders and waiters
 	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
@@ -57,7 +58,8 @@ type Session struct {
 	leaks             leakReporter
 	renewers          [leaseKindCount]Renewer
 
-	cluster atomic.Bool
+	cluster  atomic.Bool
+	topology topology
 
 	publishDenied atomic.Bool
 	panicLogged   atomic.Bool
@@ -65,7 +67,7 @@ type Session struct {
 
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
-	s := &Session{Config: cfg, ID: uuid.NewString()}
+	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology}}
 	next := slog.DiscardHandler
 	if cfg.Log != nil {
 		next = cfg.Log.Handler()

@@ -1,0 +1,72 @@
+package redlatch_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+)
+
+// A master of a cluster dies, and its replica takes over. go-redis would learn that after an hour here.
+// The client has it learn earlier, so locks of that shard are served again, and holds outlast the failure.
+func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
+	for name, fail := range map[string]func(*redistest.Server){
+		"it died":            (*redistest.Server).Kill,
+		"it answers no more": (*redistest.Server).Pause,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "1000")
+			ctx := context.Background()
+			client := func() *redlatch.Client {
+				rdb := c.Client(t, func(o *redis.ClusterOptions) {
+					o.Addrs = append(o.Addrs, c.Nodes[1].Addr(), c.Nodes[2].Addr())
+					o.ClusterStateReloadInterval = time.Hour
+				})
+				return locksOn(t, rdb, redlatch.WithLease(time.Minute))
+			}
+			a, b := client(), client()
+			first := namesOfFirstShard(3)
+			held, err := a.Mutex(first[0]).Lock(ctx)
+			require.NoError(t, err)
+			fairHeld, err := a.FairMutex(first[1]).Lock(ctx)
+			require.NoError(t, err)
+			acked, err := c.Nodes[0].Control().Wait(ctx, 1, guard).Result()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, acked)
+
+			fail(c.Nodes[0])
+			defer c.Nodes[0].Kill() // a stopped one cannot end otherwise
+			bounded, cancel := context.WithTimeout(ctx, guard)
+			defer cancel()
+			fresh, err := b.Mutex(first[2]).Lock(bounded)
+			require.NoError(t, err, "another client is served by the new master")
+			require.NoError(t, fresh.Unlock(bounded))
+			require.True(t, held.Trusted())
+			require.NoError(t, held.Unlock(bounded))
+			require.NoError(t, fairHeld.Unlock(bounded))
+			for _, name := range first[:2] {
+				h, err := b.Mutex(name).TryLock(bounded)
+				require.NoError(t, err, "it is free on the new master")
+				require.NoError(t, h.Unlock(bounded))
+			}
+		})
+	}
+}
+
+// namesOfFirstShard returns n names of the first of three masters.
+func namesOfFirstShard(n int) (names []string) {
+	for i := 0; len(names) < n; i++ {
+		if name := fmt.Sprint("door", i); key.Slot(name) < 5461 {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,88 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Cluster is servers that share the slots, each master with the same number of replicas.
+type Cluster struct {
+	Nodes []*Server // the masters, and then their replicas
+}
+
+// StartCluster starts a cluster of masters and replicas, and stops it at the end of the test. It
+// returns when all nodes know each other, and each replica has the data of its master.
+func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{}
+	for range masters * (1 + replicas) {
+		c.Nodes = append(c.Nodes, Start(t, append([]string{"--cluster-enabled", "yes"}, args...)...))
+	}
+	ctx := context.Background()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("redistest: the cluster does not start: %v", err)
+		}
+	}
+	const slots = 1 << 14
+	for i, node := range c.Nodes {
+		check(node.control.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
+		if i < masters {
+			check(node.control.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err())
+		}
+		if i > 0 {
+			check(node.control.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(c.Nodes[0].port)).Err())
+		}
+	}
+	c.await(t, "all nodes to know each other", func(info string) bool {
+		return strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.Nodes)))
+	})
+	for i, node := range c.Nodes[masters:] {
+		id, err := c.Nodes[i%masters].control.Do(ctx, "CLUSTER", "MYID").Text()
+		check(err)
+		check(node.control.ClusterReplicate(ctx, id).Err())
+	}
+	c.await(t, "all slots", func(info string) bool { return strings.Contains(info, "cluster_state:ok") })
+	for _, node := range c.Nodes[masters:] {
+		if err := node.awaitReady(func(error) bool {
+			info, err := node.control.Info(ctx, "replication").Result()
+			return err == nil && strings.Contains(info, "master_link_status:up")
+		}); err != nil {
+			t.Fatalf("redistest: a replica does not follow its master: %v", err)
+		}
+	}
+	return c
+}
+
+// await waits until CLUSTER INFO of every node says so.
+func (c *Cluster) await(t testing.TB, what string, holds func(info string) bool) {
+	t.Helper()
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if !slices.ContainsFunc(c.Nodes, func(s *Server) bool {
+			info, err := s.control.ClusterInfo(context.Background()).Result()
+			return err != nil || !holds(info)
+		}) {
+			return
+		}
+	}
+	t.Fatalf("redistest: waited in vain for %s", what)
+}
+
+// Client returns a client of the cluster, which the test closes at its end.
+func (c *Cluster) Client(t testing.TB, mods ...func(*redis.ClusterOptions)) *redis.ClusterClient {
+	t.Helper()
+	opt := &redis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr()}}
+	for _, mod := range mods {
+		mod(opt)
+	}
+	rdb := redis.NewClusterClient(opt)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
