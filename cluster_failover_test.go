@@ -70,3 +70,33 @@ func namesOfFirstShard(n int) (names []string) {
 	}
 	return names
 }
+
+// A cluster that is down may still answer reads (cluster-allow-reads-when-down). Then it refuses the first
+// write of a script. That is an outage like any other, so Lock waits for its end.
+func TestAClusterThatAnswersOnlyReadsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-allow-reads-when-down", "yes")
+	ctx := context.Background()
+	require.NoError(t, s.Control().ClusterAddSlotsRange(ctx, 0, 16382).Err()) // all but one: the cluster is down
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	locks := locksOn(t, rdb)
+	name := namesOfFirstShard(1)[0]
+	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	_, err := locks.Mutex(name).Lock(short)
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	_, err = locks.FairMutex(name).Lock(short)
+	require.NotErrorIs(t, err, redlatch.ErrRefused)
+
+	granted := make(chan error, 1)
+	go func() {
+		h, err := locks.Mutex(name).Lock(ctx)
+		if err == nil {
+			err = h.Unlock(ctx)
+		}
+		granted <- err
+	}()
+	require.NoError(t, s.Control().ClusterAddSlots(ctx, 16383).Err())
+	require.NoError(t, within(t, granted, "the cluster is up again"))
+}

@@ -81,6 +81,10 @@ func classifyAnswer(text string) (ErrorClass, string) {
 		return Refused, "NOAUTH"
 	case strings.HasPrefix(text, "unknown command"):
 		return Refused, code
+	// At the first write or the first command of a script, because no state of a cluster changes in between.
+	case strings.HasPrefix(text, "Script attempted to execute a write command while the cluster is down"),
+		strings.HasPrefix(text, "Script attempted to execute a command while the cluster is down"):
+		return NotRun, "CLUSTERDOWN"
 	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
 	case strings.HasPrefix(text, "The user executing the script"),
 		strings.HasPrefix(text, "ACL failure in script"):

@@ -39,6 +39,8 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{answered("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."), lua.NotRun, "MASTERDOWN"},
 		{answered("NOREPLICAS Not enough good replicas to write."), lua.NotRun, "NOREPLICAS"},
 		{answered("CLUSTERDOWN The cluster is down"), lua.NotRun, "CLUSTERDOWN"},
+		{answered("ERR Script attempted to execute a write command while the cluster is down and readonly"), lua.NotRun, "CLUSTERDOWN"},
+		{answered("ERR Script attempted to execute a command while the cluster is down"), lua.NotRun, "CLUSTERDOWN"},
 		{answered("TRYAGAIN Multiple keys request during rehashing of slot"), lua.NotRun, "TRYAGAIN"},
 		{answered("MOVED 3999 127.0.0.1:6381"), lua.NotRun, "MOVED"},
 		{answered("ASK 3999 127.0.0.1:6381"), lua.NotRun, "ASK"},

@@ -2,13 +2,11 @@ package interop_test
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -17,51 +15,20 @@ import (
 )
 
 // cluster is three nodes that share the slots.
-type cluster struct {
-	nodes []*redistest.Server
-}
+type cluster struct{ *redistest.Cluster }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{}
-	for range 3 {
-		c.nodes = append(c.nodes, redistest.Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000"))
-	}
-	ctx := t.Context()
-	bounds := []int{0, 5461, 10923, 16384}
-	for i, node := range c.nodes {
-		require.NoError(t, node.Control().ClusterAddSlotsRange(ctx, bounds[i], bounds[i+1]-1).Err())
-		require.NoError(t, node.Control().Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
-	}
-	for _, node := range c.nodes[1:] {
-		host, port, err := net.SplitHostPort(node.Addr())
-		require.NoError(t, err)
-		require.NoError(t, c.nodes[0].Control().ClusterMeet(ctx, host, port).Err())
-	}
-	require.Eventually(t, func() bool { return !slices.ContainsFunc(c.nodes, c.isLonely) }, guard, 20*time.Millisecond)
-	return c
+	return &cluster{redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "5000")}
 }
 
-// isLonely reports whether a node does not know all others and all slots yet.
-func (c *cluster) isLonely(node *redistest.Server) bool {
-	info, err := node.Control().ClusterInfo(context.Background()).Result()
-	return err != nil || !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3")
-}
-
-func (c *cluster) client(t *testing.T) *redis.ClusterClient {
-	t.Helper()
-	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.nodes[0].Addr()}})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-func (c *cluster) addr() string { return c.nodes[0].Addr() }
+func (c *cluster) addr() string { return c.Nodes[0].Addr() }
 
 // listeners counts the clients that listen to the channel of a name on its shard, and those that
 // listen as on a single server.
 func (c *cluster) listeners(t *testing.T, name string) (sharded, plain int64) {
 	t.Helper()
-	for _, node := range c.nodes {
+	for _, node := range c.Nodes {
 		if c.hasShards() {
 			n, err := node.Control().PubSubShardNumSub(t.Context(), channelOf(name)).Result()
 			require.NoError(t, err)
@@ -74,7 +41,7 @@ func (c *cluster) listeners(t *testing.T, name string) (sharded, plain int64) {
 
 // hasShards reports whether the servers know sharded channels, as Redis 7 and later do.
 func (c *cluster) hasShards() bool {
-	return c.nodes[0].Control().PubSubShardNumSub(context.Background(), "x").Err() == nil
+	return c.Nodes[0].Control().PubSubShardNumSub(context.Background(), "x").Err() == nil
 }
 
 // Both sides use the same node, exclude each other there, and count together.
@@ -82,7 +49,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	c := newCluster(t)
-	rdb := c.client(t)
+	rdb := c.Client(t)
 	locks := locksOn(t, rdb, redlatch.WithPollInterval(50*time.Millisecond))
 	service := r.open(t, c.addr(), redissonOptions{mode: "cluster"})
 	holder, other := service.thread("holds"), service.thread("waits")
@@ -112,13 +79,13 @@ func TestClusterJavaIsWokenByGo(t *testing.T) {
 	c := newCluster(t)
 	for _, sharded := range []string{"AUTO", "OFF"} {
 		next := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: sharded}).thread("waits")
-		m := locksOn(t, c.client(t), redlatch.WithLease(never)).Mutex(redistest.Name(t))
+		m := locksOn(t, c.Client(t), redlatch.WithLease(never)).Mutex(redistest.Name(t))
 		for _, free := range []func(h *lock.Hold){
 			func(h *lock.Hold) { unlock(t, h) },
 			func(h *lock.Hold) { _, err := m.ForceRelease(t.Context(), h.ID()); require.NoError(t, err) },
 		} {
 			h := mustLock(t, t.Context(), m)
-			before := scripts(t, c.nodes...)
+			before := scripts(t, c.Nodes...)
 			got := next.begin("lock", "lock", m.Name(), millis(never))
 			asleep(t, before, func() bool {
 				onShard, plain := c.listeners(t, m.Name())
@@ -126,7 +93,7 @@ func TestClusterJavaIsWokenByGo(t *testing.T) {
 					return onShard == 1 && plain == 0
 				}
 				return onShard == 0 && plain == 1
-			}, c.nodes...)
+			}, c.Nodes...)
 			free(h)
 			require.Empty(t, next.await(got, "is woken").err)
 			next.unlock(m.Name())
@@ -141,15 +108,15 @@ func TestClusterGoFindsJavasReleaseByPolling(t *testing.T) {
 	r := java(t)
 	c := newCluster(t)
 	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster"}).thread("holds")
-	locks := locksOn(t, c.client(t))
+	locks := locksOn(t, c.Client(t))
 	var delays []time.Duration
 	for range 5 {
 		m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
 		holder.leased(m.Name(), never)
 		refused(t, m)
-		before := scripts(t, c.nodes...)
+		before := scripts(t, c.Nodes...)
 		got := waits(t, m)
-		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.nodes...)
+		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.Nodes...)
 		released := holder.do("unlock", "lock", m.Name())
 		require.Empty(t, released.err)
 		g := granted(t, got)
@@ -167,14 +134,14 @@ func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
 	r := java(t)
 	c := newCluster(t)
 	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: "OFF"}).thread("holds")
-	locks := locksOn(t, c.client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never))
+	locks := locksOn(t, c.Client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never))
 	for range 10 {
 		m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
 		holder.leased(m.Name(), never)
 		refused(t, m)
-		before := scripts(t, c.nodes...)
+		before := scripts(t, c.Nodes...)
 		got := waits(t, m)
-		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.nodes...)
+		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.Nodes...)
 		holder.unlock(m.Name())
 		unlock(t, granted(t, got).hold)
 	}
