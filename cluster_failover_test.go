@@ -23,7 +23,7 @@ func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "1000")
+			c := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "3000")
 			ctx := context.Background()
 			client := func() *redlatch.Client {
 				rdb := c.Client(t, func(o *redis.ClusterOptions) {

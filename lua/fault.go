@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -81,9 +82,7 @@ func classifyAnswer(text string) (ErrorClass, string) {
 		return Refused, "NOAUTH"
 	case strings.HasPrefix(text, "unknown command"):
 		return Refused, code
-	// At the first write or the first command of a script, because no state of a cluster changes in between.
-	case strings.HasPrefix(text, "Script attempted to execute a write command while the cluster is down"),
-		strings.HasPrefix(text, "Script attempted to execute a command while the cluster is down"):
+	case slices.ContainsFunc(clusterDownInScript, func(begin string) bool { return strings.HasPrefix(text, begin) }):
 		return NotRun, "CLUSTERDOWN"
 	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
 	case strings.HasPrefix(text, "The user executing the script"),
@@ -91,6 +90,18 @@ func classifyAnswer(text string) (ErrorClass, string) {
 		return Refused, "NOPERM"
 	}
 	return Failed, code
+}
+
+// clusterDownInScript is how Redis 7, Redis 6.2 and Valkey begin their refusal of the first write of a script,
+// or of its first command, while the cluster is down. Nothing was changed before, because the state of the
+// cluster does not change during a script.
+var clusterDownInScript = []string{
+	"Script attempted to execute a write command while the cluster is down",
+	"Script attempted to execute a command while the cluster is down",
+	"Lua script attempted to execute a write command while the cluster is down",
+	"Lua script attempted to execute a command while the cluster is down",
+	"Can not execute a write command '",
+	"Can not execute a command '",
 }
 
 const unauthenticated = "Protocol error: unauthenticated"
