@@ -54,9 +54,9 @@ type Client struct {
 // redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server
 // fails, so two clients can ask different servers.
 //
-// With a redis.ClusterClient, a command that fails without an answer has go-redis learn the nodes of the
-// cluster anew, at most twice a second. So the locks of a master that died are served again soon after
-// its replica has taken over.
+// With a redis.ClusterClient, a command that gets no answer has go-redis learn the nodes of the cluster
+// anew, at most twice a second. So the locks of a master that died are served again soon after its
+// replica has taken over. If a wrapper has several cluster clients, this is done for the first only.
 //
 // New looks for a redis.ClusterClient and a redis.Ring inside of structs that wrap one. A wrapper
 // that hides a cluster client altogether works too. The client recognises the cluster when it first
@@ -88,7 +88,10 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	}
 	cluster := find[redis.ClusterClient](rdb)
 	if cluster != nil {
-		conf.ReloadTopology = func() { cluster.ReloadState(context.Background()) }
+		// Unlike ReloadState, this ends with ctx, and another one may run beside one that hangs.
+		conf.ReloadTopology = func(ctx context.Context) {
+			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+		}
 	}
 	s := session.New(conf)
 	if cluster != nil {

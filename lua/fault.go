@@ -82,7 +82,8 @@ func classifyAnswer(text string) (ErrorClass, string) {
 		return Refused, "NOAUTH"
 	case strings.HasPrefix(text, "unknown command"):
 		return Refused, code
-	case slices.ContainsFunc(clusterDownInScript, func(begin string) bool { return strings.HasPrefix(text, begin) }):
+	case slices.ContainsFunc(clusterDownInScript, func(begin string) bool { return strings.HasPrefix(text, begin) }) &&
+		strings.Contains(text, " while the cluster is down"):
 		return NotRun, "CLUSTERDOWN"
 	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
 	case strings.HasPrefix(text, "The user executing the script"),
@@ -96,12 +97,12 @@ func classifyAnswer(text string) (ErrorClass, string) {
 // or of its first command, while the cluster is down. Nothing was changed before, because the state of the
 // cluster does not change during a script.
 var clusterDownInScript = []string{
-	"Script attempted to execute a write command while the cluster is down",
-	"Script attempted to execute a command while the cluster is down",
-	"Lua script attempted to execute a write command while the cluster is down",
-	"Lua script attempted to execute a command while the cluster is down",
-	"Can not execute a write command '",
-	"Can not execute a command '",
+	"Script attempted to execute a write command",
+	"Script attempted to execute a command",
+	"Lua script attempted to execute a write command",
+	"Lua script attempted to execute a command",
+	"Can not execute a write command",
+	"Can not execute a command",
 }
 
 const unauthenticated = "Protocol error: unauthenticated"

@@ -26,10 +26,10 @@ type Config struct {
 	Pipeline       sender.Pipeline // nil if commands may go to several servers
 	Direct         bool            // see sender.Config
 	PubSub         pubsub.Redis
-	ReloadTopology func()        // has go-redis learn the nodes of a cluster anew, without blocking; nil: no cluster
-	Log            *slog.Logger  // New makes it one that does not block; see logLines
-	Description    string        // the description of this client's holders and waiters
-	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
+	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: no cluster
+	Log            *slog.Logger              // New makes it one that does not block; see logLines
+	Description    string                    // the description of this client's holders and waiters
+	FenceRetention time.Duration             // how long Redis keeps an unused fence; 0: always
 }
 
 // Session is shared by all locks of one client. Its methods may be called concurrently.
@@ -75,6 +75,7 @@ func New(cfg Config) *Session {
 	s.Log = slog.New(logHandler{next, &s.logLines})
 	s.Wakes = pubsub.New(pubsub.Config{Redis: cfg.PubSub, Log: s.Log})
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Panicked: s.panicked})

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -16,32 +17,69 @@ import (
 // is dead does not answer. Without this, its locks could not be served for up to a minute after another
 // node has taken its slots.
 type topology struct {
-	reload func() // nil if there is no cluster; does not block
+	reload func(ctx context.Context) // nil if there is no cluster
+	within context.Context           // of the reloads
 
-	mu   sync.Mutex
-	last time.Time // the last reload
+	mu      sync.Mutex
+	last    time.Time // when the last reload began
+	running int
 }
 
-// reloadPause is the time between two reloads, so that many clients of a cluster in trouble do not keep
-// its other nodes busy. A reload may come before a replica has taken over, so failures go on to cause
-// reloads.
-const reloadPause = 500 * time.Millisecond
+const (
+	// reloadPause is the time between two reloads, so that many clients of a cluster in trouble do not keep
+	// its other nodes busy. A reload may come before a replica has taken over, so failures go on to cause
+	// reloads.
+	reloadPause = 500 * time.Millisecond
+	// reloadTimeout is how long one reload may take. It may ask the dead node first.
+	reloadTimeout = time.Second
+	// reloadsAtOnce bounds the reloads that hang although their time is over.
+	reloadsAtOnce = 4
+)
 
-// onFailure is called when a command failed. ctx is the context of the caller: if the caller has
-// cancelled it, that says nothing about the node.
+// onFailure is called when a command failed. ctx is the context of the caller. It does not block.
 func (t *topology) onFailure(ctx context.Context, err error) {
-	if t.reload == nil || err == nil || errors.Is(ctx.Err(), context.Canceled) {
-		return
-	}
-	class, code := lua.Classify(err)
-	fromHealthyNode := slices.Contains([]string{"BUSY", "NOSCRIPT", "NOREPLICAS"}, code)
-	if class != lua.Unanswered && class != lua.NotRun || fromHealthyNode {
+	if t.reload == nil || !saysNodeFailed(ctx, err) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.last) >= reloadPause {
+	if time.Since(t.last) >= reloadPause && t.running < reloadsAtOnce {
 		t.last = time.Now()
-		t.reload()
+		t.running++
+		go t.reloadOnce()
 	}
+}
+
+func (t *topology) reloadOnce() {
+	defer func() {
+		_ = recover() // of a hook of go-redis, which the next command meets too
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.running--
+	}()
+	ctx, cancel := context.WithTimeout(t.within, reloadTimeout)
+	defer cancel()
+	t.reload(ctx)
+}
+
+// saysNodeFailed reports whether an error says that a node may have failed. A caller that has cancelled
+// its context says nothing about the node, but one whose deadline passed does. An answer of a healthy node
+// says that it is healthy.
+func saysNodeFailed(ctx context.Context, err error) bool {
+	switch {
+	case err == nil, errors.Is(err, errVoid), errors.Is(err, errRenewalRefused), errors.Is(err, sender.ErrGoexit):
+		return false
+	case errors.Is(ctx.Err(), context.Canceled) && !endedByDeadline(ctx):
+		return false
+	}
+	class, code := lua.Classify(err)
+	healthy := slices.Contains([]string{"BUSY", "NOSCRIPT", "NOREPLICAS", "TRYAGAIN", "MAXCLIENTS"}, code)
+	return (class == lua.Unanswered || class == lua.NotRun) && !healthy
+}
+
+// endedByDeadline reports whether a deadline ended ctx. Contexts that redlatch bounds are cancelled when
+// their deadline passes.
+func endedByDeadline(ctx context.Context) bool {
+	_, own := causeOf(ctx).(ownDeadline) //nolint:errorlint // one inside of a cause is of another call
+	return own || errors.Is(Cause(ctx), context.DeadlineExceeded)
 }

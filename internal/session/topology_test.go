@@ -5,27 +5,63 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/sender"
 )
 
 // A node that failed makes go-redis learn the topology anew, twice a second at most.
 func TestAFailedNodeReloadsTheTopology(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reloads := 0
-		topo := topology{reload: func() { reloads++ }}
-		ctx := t.Context()
-		topo.onFailure(ctx, io.EOF)
-		require.Equal(t, 1, reloads)
+		var reloads atomic.Int32
+		topo := topology{reload: func(context.Context) { reloads.Add(1) }, within: t.Context()}
+		topo.onFailure(t.Context(), io.EOF)
+		synctest.Wait()
+		require.EqualValues(t, 1, reloads.Load())
 		for range 100 {
 			time.Sleep(10 * time.Millisecond)
-			topo.onFailure(ctx, io.EOF)
+			topo.onFailure(t.Context(), io.EOF)
 		}
-		require.Equal(t, 3, reloads)
+		synctest.Wait()
+		require.EqualValues(t, 3, reloads.Load())
+	})
+}
+
+// The first reload may ask the dead node, and hang. Others go on, up to a limit, and a hook that panics or
+// ends its goroutine takes no place for ever.
+func TestAReloadThatHangsDoesNotStopOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var begun atomic.Int32
+		closing, cancel := context.WithCancel(t.Context())
+		topo := topology{within: closing, reload: func(ctx context.Context) {
+			switch begun.Add(1) {
+			case 1:
+				panic("a hook")
+			case 2:
+				runtime.Goexit()
+			}
+			<-ctx.Done()
+			<-release // go-redis may ignore the end of ctx
+		}}
+		for range 20 {
+			topo.onFailure(t.Context(), io.EOF)
+			time.Sleep(reloadPause)
+		}
+		require.EqualValues(t, 2+reloadsAtOnce, begun.Load())
+		close(release)
+		synctest.Wait()
+		topo.onFailure(t.Context(), io.EOF)
+		cancel()
+		synctest.Wait()
+		require.Zero(t, topo.running, "closing ends the reload")
 	})
 }
 
@@ -34,26 +70,29 @@ func TestWhichFailuresReloadTheTopology(t *testing.T) {
 	cancel()
 	late, stop := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer stop()
+	passed, release := context.WithCancelCause(t.Context())
+	release(ownDeadline{why: "gave up with the end of trust"})
 	for name, c := range map[string]struct {
 		ctx    context.Context
 		err    error
 		reload bool
 	}{
-		"no error":                       {ctx: t.Context()},
-		"a connection that ended":        {ctx: t.Context(), err: io.EOF, reload: true},
-		"no connection":                  {ctx: t.Context(), err: &net.OpError{Op: "dial", Err: errors.New("refused")}, reload: true},
-		"no answer in time":              {ctx: late, err: context.DeadlineExceeded, reload: true},
-		"a cluster that is down":         {ctx: t.Context(), err: answer("CLUSTERDOWN the cluster is down"), reload: true},
-		"a caller that left":             {ctx: cancelled, err: context.Canceled},
-		"a script that the node forgot":  {ctx: t.Context(), err: answer("NOSCRIPT no matching script")},
-		"a node in a long script":        {ctx: t.Context(), err: answer("BUSY running a script")},
-		"a refusal":                      {ctx: t.Context(), err: answer("NOPERM no permission")},
-		"a go-redis client that is over": {ctx: t.Context(), err: redis.ErrClosed},
+		"no error":                        {ctx: t.Context()},
+		"a connection that ended":         {ctx: t.Context(), err: io.EOF, reload: true},
+		"no connection":                   {ctx: t.Context(), err: &net.OpError{Op: "dial", Err: errors.New("refused")}, reload: true},
+		"no answer in time":               {ctx: late, err: context.DeadlineExceeded, reload: true},
+		"a cluster that is down":          {ctx: t.Context(), err: answer("CLUSTERDOWN the cluster is down"), reload: true},
+		"a caller that left":              {ctx: cancelled, err: context.Canceled},
+		"a script that the node forgot":   {ctx: t.Context(), err: answer("NOSCRIPT no matching script")},
+		"a node in a long script":         {ctx: t.Context(), err: answer("BUSY running a script")},
+		"a command that was void":         {ctx: t.Context(), err: errVoid},
+		"renewals that are refused":       {ctx: t.Context(), err: errRenewalRefused},
+		"a slot that migrates":            {ctx: t.Context(), err: answer("TRYAGAIN multiple keys")},
+		"an Unlock whose deadline passed": {ctx: passed, err: sender.ErrUnanswered, reload: true},
+		"a refusal":                       {ctx: t.Context(), err: answer("NOPERM no permission")},
+		"a go-redis client that is over":  {ctx: t.Context(), err: redis.ErrClosed},
 	} {
-		reloaded := false
-		topo := topology{reload: func() { reloaded = true }}
-		topo.onFailure(c.ctx, c.err)
-		require.Equal(t, c.reload, reloaded, name)
+		require.Equal(t, c.reload, saysNodeFailed(c.ctx, c.err), name)
 	}
 	(&topology{}).onFailure(t.Context(), io.EOF) // no cluster
 }
