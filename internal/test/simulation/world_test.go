@@ -558,9 +558,10 @@ func (w *world) hit(link int) bool {
 }
 
 // hitCommands reports whether a fault or an event affected the commands on a link, and not only the
-// messages. A client that gets no messages learns from its heartbeats, and loses no place.
+// messages. A client that gets no messages learns from its heartbeats, and loses no place. But if its
+// commands are slow, compared with the time for which its grant waits for it, the heartbeat may be too late.
 func (w *world) hitCommands(link int) bool {
-	if c := w.machines[link].plan; c.delay > c.heartbeat/4 {
+	if c := w.machines[link].plan; c.delay > min(c.lease, c.heartbeat)/4 {
 		return true
 	}
 	onlyMessages := []string{"kill subscriber", "deafen", "late messages", "forge", "deny publish"}
