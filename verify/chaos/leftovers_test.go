@@ -59,6 +59,17 @@ func (c *course) leftOver(p primitive) {
 	idle := func() int { return runtime.NumGoroutine() - 3*s.proxy.Open() }
 	contend(100, 1)
 	g.Wait()
+	for i := range 2 { // each client waits once, and so has what it needs for that
+		s.settled("subscriptions", 0, s.channels)
+		h, err := locks[16*i].Lock(context.Background())
+		c.ifBroken(err)
+		g.Go(func() { c.cycle(locks[16-16*i], false) })
+		for s.channels() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		c.ifBroken(h.Unlock(context.Background()))
+		g.Wait()
+	}
 	s.settled("subscriptions", 0, s.channels)
 	unused := idle()
 	wantCycles, wantCancels := c.of(100_000, 200), c.of(1000, 20)
