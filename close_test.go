@@ -253,7 +253,7 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inVirtualTime(t, func(s *stage) {
-				const patience = time.Second
+				const limit = time.Second
 				a, b := s.actor(redlatch.WithLease(time.Minute)), s.actor()
 				taken := b.lock("taken")
 				a.lock("door")
@@ -271,11 +271,11 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 				reenters := a.begin(chain, "nested") // behind the unlock
 				behind := a.begin(a.ctx, "door")     // behind a hold that cannot be released now
 				synctest.Wait()
-				ctx, cancel := context.WithTimeout(a.ctx, patience)
+				ctx, cancel := context.WithTimeout(a.ctx, limit)
 				defer cancel()
 				start := time.Now()
 				err = a.Close(ctx)
-				require.LessOrEqual(t, time.Since(start), patience+50*time.Millisecond)
+				require.LessOrEqual(t, time.Since(start), limit+50*time.Millisecond)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorContains(t, err, `"door"`)
 				require.ErrorContains(t, err, `"gate"`)

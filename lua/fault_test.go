@@ -45,6 +45,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{answered("Lua script attempted to execute a command while the cluster is down"), lua.NotRun, "CLUSTERDOWN"},
 		{answered("ERR Can not execute a write command 'set' while the cluster is down and readonly"), lua.NotRun, "CLUSTERDOWN"},
 		{answered("ERR Can not execute a command 'time' while the cluster is down"), lua.NotRun, "CLUSTERDOWN"},
+		{answered("ERR Can not execute a command 'time' for another reason"), lua.Failed, "ERR"},
 		{answered("TRYAGAIN Multiple keys request during rehashing of slot"), lua.NotRun, "TRYAGAIN"},
 		{answered("MOVED 3999 127.0.0.1:6381"), lua.NotRun, "MOVED"},
 		{answered("ASK 3999 127.0.0.1:6381"), lua.NotRun, "ASK"},

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/sender"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
 )
 
 // A node that failed makes go-redis learn the topology anew, twice a second at most.
@@ -72,6 +74,8 @@ func TestWhichFailuresReloadTheTopology(t *testing.T) {
 	defer stop()
 	passed, release := context.WithCancelCause(t.Context())
 	release(ownDeadline{why: "gave up with the end of trust"})
+	overdue, end := context.WithCancelCause(t.Context())
+	end(context.DeadlineExceeded)
 	for name, c := range map[string]struct {
 		ctx    context.Context
 		err    error
@@ -87,6 +91,10 @@ func TestWhichFailuresReloadTheTopology(t *testing.T) {
 		"a node in a long script":         {ctx: t.Context(), err: answer("BUSY running a script")},
 		"a command that was void":         {ctx: t.Context(), err: errVoid},
 		"renewals that are refused":       {ctx: t.Context(), err: errRenewalRefused},
+		"a hook that ended a goroutine":   {ctx: t.Context(), err: sender.ErrGoexit},
+		"a node without replicas":         {ctx: t.Context(), err: answer("NOREPLICAS not enough good replicas")},
+		"a node with too many clients":    {ctx: t.Context(), err: answer("ERR max number of clients reached")},
+		"a cancel because of a deadline":  {ctx: overdue, err: sender.ErrUnanswered, reload: true},
 		"a slot that migrates":            {ctx: t.Context(), err: answer("TRYAGAIN multiple keys")},
 		"an Unlock whose deadline passed": {ctx: passed, err: sender.ErrUnanswered, reload: true},
 		"a refusal":                       {ctx: t.Context(), err: answer("NOPERM no permission")},
@@ -95,4 +103,19 @@ func TestWhichFailuresReloadTheTopology(t *testing.T) {
 		require.Equal(t, c.reload, saysNodeFailed(c.ctx, c.err), name)
 	}
 	(&topology{}).onFailure(t.Context(), io.EOF) // no cluster
+}
+
+// A client that only holds locks finds out by its renewals.
+func TestARenewalThatFailedReloadsTheTopology(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reloads atomic.Int32
+		s := New(Config{ReloadTopology: func(context.Context) { reloads.Add(1) }})
+		s.SetRenewer(Holds, func(context.Context, lua.Redis, []watchdog.Renewal) ([]watchdog.Result, error) { return nil, io.EOF })
+		_, err := s.renew(t.Context(), Holds.Group(7), []watchdog.Renewal{{Key: "door", ID: "a:1"}})
+		require.ErrorIs(t, err, io.EOF)
+		synctest.Wait()
+		require.EqualValues(t, 1, reloads.Load())
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+	})
 }

@@ -48,7 +48,7 @@ if refused then
   return refused
 end
 
--- If the lock was its own, it is free by now. What goes wrong from here must not make that an error.
+-- If the lock was its own, it is free by now. So the call returns no error from here on.
 local more
 local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 is_queue = is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
