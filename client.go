@@ -80,7 +80,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, PubSub: rdb, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
+	conf := session.Config{Redis: rdb, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
 	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
 		conf.Pipeline = one.Pipeline
 		opt := one.Options()
@@ -130,6 +130,20 @@ func find[T any](rdb redis.UniversalClient) *T {
 		return nil
 	}
 	return look(reflect.ValueOf(rdb), 0)
+}
+
+// clusterSlots returns a func that asks a node of a cluster which master serves which slots.
+func clusterSlots(rdb redis.UniversalClient) func(ctx context.Context) ([]session.SlotRange, error) {
+	return func(ctx context.Context) (ranges []session.SlotRange, err error) {
+		cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
+		err = rdb.Process(ctx, cmd)
+		for _, r := range cmd.Val() {
+			if len(r.Nodes) > 0 {
+				ranges = append(ranges, session.SlotRange{First: r.Start, Last: r.End, Master: r.Nodes[0].Addr})
+			}
+		}
+		return ranges, err
+	}
 }
 
 // isNil also recognises a nil pointer in the interface, the usual result of an ignored error.

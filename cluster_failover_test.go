@@ -12,6 +12,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
 )
 
 // A master of a cluster dies, and its replica takes over. go-redis would learn that after an hour here.
@@ -33,7 +34,7 @@ func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 				return locksOn(t, rdb, redlatch.WithLease(time.Minute))
 			}
 			a, b := client(), client()
-			first := namesOfFirstShard(3)
+			first := namesOfShard(0, 3)
 			held, err := a.Mutex(first[0]).Lock(ctx)
 			require.NoError(t, err)
 			fairHeld, err := a.FairMutex(first[1]).Lock(ctx)
@@ -58,6 +59,33 @@ func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 	}
 }
 
+// One of three masters answers no more, for longer than the lease of holds on the others. Thousands of
+// renewals wait for it meanwhile, because its own holds have longer leases. No hold on the others is lost.
+func TestAMasterThatHangsCostsNoHoldOfTheOthers(t *testing.T) {
+	t.Parallel()
+	const lease = 6 * time.Second
+	c := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "60000")
+	ctx := context.Background()
+	locks := locksOn(t, c.Client(t), redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(lease/3))
+	hold := func(names []string, options ...redlatch.LockOption) (holds []*lock.Hold) {
+		for _, name := range names {
+			h, err := locks.Mutex(name, options...).Lock(ctx)
+			require.NoError(t, err)
+			holds = append(holds, h)
+		}
+		return holds
+	}
+	hold(namesOfShard(0, 3000))
+	healthy := hold(append(namesOfShard(1, 100), namesOfShard(2, 100)...), redlatch.WithLease(lease))
+	time.Sleep(lease / 2) // each hold has been renewed, so the client knows the nodes
+	c.Nodes[0].Pause()
+	defer c.Nodes[0].Resume()
+	time.Sleep(2 * lease)
+	for _, h := range healthy {
+		require.True(t, h.Trusted(), h.Name())
+	}
+}
+
 // awaitReplica waits until the replica has all that the master has. WAIT counts from the last write of its
 // own connection.
 func awaitReplica(t *testing.T, master *redistest.Server, name string) {
@@ -70,10 +98,10 @@ func awaitReplica(t *testing.T, master *redistest.Server, name string) {
 	require.EqualValues(t, 1, acked)
 }
 
-// namesOfFirstShard returns n names of the first of three masters.
-func namesOfFirstShard(n int) (names []string) {
+// namesOfShard returns n names of one of three masters.
+func namesOfShard(shard, n int) (names []string) {
 	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprint("door", i); key.Slot(name) < 5461 {
+		if name := fmt.Sprint("door", i); key.Slot(name)*3/16384 == shard {
 			names = append(names, name)
 		}
 	}
@@ -90,7 +118,7 @@ func TestAClusterThatAnswersOnlyReadsIsWaitedFor(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
 	t.Cleanup(func() { _ = rdb.Close() })
 	locks := locksOn(t, rdb)
-	name := namesOfFirstShard(1)[0]
+	name := namesOfShard(0, 1)[0]
 	for kind, lock := range map[string]func(context.Context) error{
 		"mutex":      func(ctx context.Context) error { _, err := locks.Mutex(name).Lock(ctx); return err },
 		"fair mutex": func(ctx context.Context) error { _, err := locks.FairMutex(name).Lock(ctx); return err },

@@ -241,20 +241,6 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 	})
 }
 
-// In a cluster, commands for keys of several slots cannot share a call.
-func TestPermitsShareCallsExceptInACluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client())
-		s := f.Semaphore("render", 2, new(settings.Default))
-		w, err := s.newRequest(t.Context(), 1)
-		require.NoError(t, err)
-		defer f.session.EndRequest()
-		require.Zero(t, w.slot())
-		f.session.FoundCluster()
-		require.Equal(t, key.Slot(key.ForSemaphore("render").Permits), w.slot())
-	})
-}
-
 func TestTrustInAGrantEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &request{Semaphore: NewManager(session.New(session.Config{})).Semaphore("render", 2, new(settings.Default))}

@@ -50,14 +50,6 @@ func (w *request) heartbeat(id string) lua.PermitHeartbeat {
 	return lua.PermitHeartbeat{Keys: w.scriptKeys(), Waiter: w.waiter(id), Limit: w.limit}
 }
 
-// slot groups commands: by hash slot in a cluster, all together elsewhere.
-func (w *request) slot() int {
-	if w.session.Cluster() {
-		return w.keys.Slot
-	}
-	return 0
-}
-
 // waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
 // to show within a heartbeat that it is alive, after the server stood still.
 func (w *request) waitOperation() session.Operation {
@@ -73,7 +65,7 @@ func (w *request) SetLastFailure(err error) { w.lastFailure = err }
 
 // Spec implements waitqueue.Request.
 func (w *request) Spec(id string) waitqueue.Spec[lua.PermitHeartbeat] {
-	return waitqueue.Spec[lua.PermitHeartbeat]{Key: w.keys.Name, Slot: w.slot(), Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+	return waitqueue.Spec[lua.PermitHeartbeat]{Key: w.keys.Name, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
@@ -161,7 +153,7 @@ func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
 		Name: w.keys.Name, Permit: true,
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: w.settings,
-	}, session.Permits.Group(w.slot()), &w.callSite)
+	}, session.Permits, &w.callSite)
 	w.manager.addPermit(g.ID, heldPermit{h.A, w.units})
 	return h
 }

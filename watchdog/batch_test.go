@@ -18,7 +18,7 @@ func TestHundredThousandLeasesTakeAThousandCallsARound(t *testing.T) {
 		var mu sync.Mutex
 		calls, asked, running, most, largest := 0, 0, 0, 0, 0
 		perSecond := map[int64]int{}
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			mu.Lock()
 			calls, asked, running = calls+1, asked+len(b), running+1
 			most, largest = max(most, running), max(largest, len(b))
@@ -56,8 +56,8 @@ func TestFewLeasesPerGroupShareACall(t *testing.T) {
 		const groups, each = 100, 6
 		for i := range groups * each {
 			s := spec(fmt.Sprint(i), nil)
-			s.Group = i % groups
-			s.ID = fmt.Sprint(s.Group)
+			s.Group = Group{Slot: i % groups}
+			s.ID = fmt.Sprint(s.Group.Slot)
 			w.Watch(s)
 		}
 		sleep(20 * lease)
@@ -67,8 +67,8 @@ func TestFewLeasesPerGroupShareACall(t *testing.T) {
 		for _, a := range srv.since(had) {
 			calls, asked = calls+1, asked+len(a.batch)
 			for _, r := range a.batch {
-				if r.ID != fmt.Sprint(a.group) {
-					t.Fatalf("a lease of group %s in a call of %d", r.ID, a.group)
+				if r.ID != fmt.Sprint(a.group.Slot) {
+					t.Fatalf("a lease of group %s in a call of %d", r.ID, a.group.Slot)
 				}
 			}
 		}
@@ -82,11 +82,11 @@ func TestRegroupedLeasesAreAskedByTheirNewGroups(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		const leases = 1000
 		want := func(key string) int { return int(key[len(key)-1]) + 1 }
-		srv.set(func(_ context.Context, group int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, group Group, b []Renewal) ([]Result, error) {
 			for _, r := range b {
-				if group != want(r.Key) {
+				if group.Slot != want(r.Key) {
 					time.Sleep(4 * time.Second) // meanwhile others get in line
-					w.Regroup(func(key string, _ int) int { return want(key) })
+					w.Regroup(func(key string, _ Group) Group { return Group{Slot: want(key)} })
 					return all(Unknown, b), nil
 				}
 			}
@@ -101,7 +101,7 @@ func TestRegroupedLeasesAreAskedByTheirNewGroups(t *testing.T) {
 		require.Equal(t, leases, w.Len())
 		wrong := 0
 		for _, a := range srv.since(0) {
-			if a.group == 0 {
+			if a.group.Slot == 0 {
 				wrong++
 			}
 		}
@@ -116,16 +116,16 @@ func TestHurriedLeasesAreAskedAtOnce(t *testing.T) {
 		const leases = 1000
 		for i := range leases {
 			s := spec(fmt.Sprint(i), nil)
-			s.Group = i % 2
+			s.Group = Group{Slot: i % 2}
 			w.Watch(s)
 		}
 		sleep(time.Second)
 		require.Zero(t, srv.count())
-		w.RenewNow(func(group int) bool { return group == 1 })
+		w.RenewNow(func(group Group) bool { return group.Slot == 1 })
 		sleep(time.Second)
 		asked := 0
 		for _, a := range srv.since(0) {
-			require.Equal(t, 1, a.group)
+			require.Equal(t, 1, a.group.Slot)
 			require.Len(t, a.batch, batchSize)
 			asked += len(a.batch)
 		}
@@ -138,9 +138,9 @@ func TestHurriedLeasesAreAskedAtOnce(t *testing.T) {
 func TestALeaseThatIsHurriedDuringACallIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		const slow = 100 * time.Millisecond
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			if srv.count() == 1 {
-				w.RenewNow(func(int) bool { return true })
+				w.RenewNow(func(Group) bool { return true })
 				time.Sleep(slow)
 			}
 			return yes(b), nil

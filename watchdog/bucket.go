@@ -10,7 +10,7 @@ import (
 // mixed leases the shortest would cut the time of all, and the longest would keep the shortest from
 // its retries.
 type bucketKey struct {
-	group int
+	group Group
 	every time.Duration
 }
 
@@ -21,8 +21,8 @@ type bucket struct {
 	dueLeases []*Lease     // due, in order; skips those stopped meanwhile
 	calls     int          // in flight, without those given up
 	index     int          // in the watchdog's heap
-	queued    bool         // in Watchdog.dueBuckets
-	failing   bool         // the last call failed as a whole; reported once
+	queued    bool         // in dueBuckets of a server
+	failingOn *server      // whose last call for this bucket failed as a whole; nil: it did not
 }
 
 func (ln *bucket) setIndex(i int) { ln.index = i }
@@ -65,7 +65,7 @@ func (ln *bucket) all() []*Lease {
 // RenewNow makes every lease of these groups due now, in the usual batches. It is for a caller that
 // may have missed news of them. A call in flight may be older than the news, so its leases are due
 // again when it ends. It does not block.
-func (w *Watchdog) RenewNow(is func(group int) bool) {
+func (w *Watchdog) RenewNow(is func(group Group) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now().mono
@@ -84,7 +84,7 @@ func (w *Watchdog) RenewNow(is func(group int) bool) {
 
 // Regroup puts every lease into the group that of returns for its key and its present group. It is
 // for a caller that learns later which leases may share a call. Calls in flight go on as they are.
-func (w *Watchdog) Regroup(of func(key string, group int) int) {
+func (w *Watchdog) Regroup(of func(key string, group Group) Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	moved := map[*Lease]bucketKey{}

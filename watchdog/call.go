@@ -11,6 +11,7 @@ import (
 // call is one renewal in flight. At most one names a given lease. But a call that was given up may
 // still run beside its successor.
 type call struct {
+	server  *server
 	bucket  *bucket
 	leases  []*Lease
 	batch   []Renewal
@@ -23,16 +24,16 @@ type call struct {
 }
 
 // start sends a batch.
-func (w *Watchdog) start(ln *bucket, leases []*Lease, now clockReading) {
-	c := w.newCall(ln, leases, now)
+func (w *Watchdog) start(s *server, ln *bucket, leases []*Lease, now clockReading) {
+	c := w.newCall(s, ln, leases, now)
 	w.work.Go(func() { w.run(c) })
 }
 
 // newCall notes a batch as in flight. The instant of sending is that of the loop, before the
 // goroutine of the call even runs: a little early is the safe side.
-func (w *Watchdog) newCall(ln *bucket, leases []*Lease, now clockReading) *call {
+func (w *Watchdog) newCall(s *server, ln *bucket, leases []*Lease, now clockReading) *call {
 	c := &call{
-		bucket: ln, leases: leases, sent: now, prompt: true,
+		server: s, bucket: ln, leases: leases, sent: now, prompt: true,
 		batch: make([]Renewal, len(leases)),
 		slow:  instantAfter(now.mono, slow),
 	}
@@ -47,7 +48,7 @@ func (w *Watchdog) newCall(ln *bucket, leases []*Lease, now clockReading) *call 
 	c.timeout = max(timeout(ln.every, time.Duration(longest-now.mono)), slowTimeout(ln.every, time.Duration(least-now.mono), tries))
 	c.end = instantAfter(now.mono, c.timeout+grace)
 	w.calls[c] = struct{}{}
-	w.prompt++
+	s.prompt++
 	ln.calls++
 	return c
 }
@@ -130,15 +131,6 @@ func (l *Lease) callReturned() {
 	}
 }
 
-// change is what a call changed in its lane that is worth a line in the log.
-type change int8
-
-const (
-	noChange change = iota
-	beganToFail
-	recovered
-)
-
 // applyAnswers notes the answers of a call.
 func (w *Watchdog) applyAnswers(c *call, answers []Result, err error) change {
 	w.mu.Lock()
@@ -159,7 +151,7 @@ func (w *Watchdog) applyAnswers(c *call, answers []Result, err error) change {
 		w.applyAnswer(c, i, l, a, now.mono)
 	}
 	w.removeCall(c)
-	return c.bucket.noteResult(err != nil || len(answers) == 0)
+	return c.server.noteResult(c.bucket, err != nil || len(answers) == 0)
 }
 
 // applyLateAnswers notes the answers of a call that had been given up. A slow server extends leases
@@ -213,7 +205,7 @@ func (w *Watchdog) giveUp(now int64) {
 	for c := range w.calls {
 		if now >= c.slow && c.prompt {
 			c.prompt = false
-			w.prompt--
+			c.server.prompt--
 		}
 		if now < c.end {
 			continue
@@ -223,7 +215,7 @@ func (w *Watchdog) giveUp(now int64) {
 			w.applyAnswer(c, i, l, Unknown, now)
 		}
 		w.removeCall(c)
-		if ch := c.bucket.noteResult(true); ch != noChange {
+		if ch := c.server.noteResult(c.bucket, true); ch != noChange {
 			// Not from here: a log handler may block.
 			w.work.Go(func() { w.report(c, errNoReturn, ch) })
 		}
@@ -235,27 +227,14 @@ func (w *Watchdog) removeCall(c *call) {
 	delete(w.calls, c)
 	if c.prompt {
 		c.prompt = false
-		w.prompt--
+		c.server.prompt--
 	}
 	c.bucket.calls--
 	w.enqueue(c.bucket)
-	if len(w.dueBuckets) > 0 {
+	if len(c.server.dueBuckets) > 0 || c.bucket.queued {
 		w.wakeLoop(0)
 	}
 	w.wakeLoop(w.byDue.first())
-}
-
-// noteResult notes whether calls fail in ln, and says when that changed. So an outage is one line
-// in the log, and not one for each batch and attempt.
-func (ln *bucket) noteResult(failed bool) change {
-	if failed == ln.failing {
-		return noChange
-	}
-	ln.failing = failed
-	if failed {
-		return beganToFail
-	}
-	return recovered
 }
 
 // errNoReturn says that Renew did not return.
@@ -263,11 +242,14 @@ var errNoReturn = fmt.Errorf("watchdog: Renew did not return: %w", context.Deadl
 
 // report logs what changed.
 func (w *Watchdog) report(c *call, err error, ch change) {
-	group, leases := slog.Int("group", c.bucket.group), slog.Int("leases", len(c.leases))
+	attrs := []slog.Attr{slog.Int("leases", len(c.leases))}
+	if c.server.name != "" {
+		attrs = append(attrs, slog.String("server", c.server.name))
+	}
 	switch ch {
 	case beganToFail:
-		w.log.Warn("watchdog: renewals began to fail", group, leases, slog.Any("error", err))
+		w.log.LogAttrs(context.Background(), slog.LevelWarn, "watchdog: renewals began to fail", append(attrs, slog.Any("error", err))...)
 	case recovered:
-		w.log.Info("watchdog: renewals work again", group, leases)
+		w.log.LogAttrs(context.Background(), slog.LevelInfo, "watchdog: renewals work again", attrs...)
 	}
 }

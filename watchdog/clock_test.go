@@ -70,7 +70,7 @@ func TestSuspendIsLearnedFromTheServer(t *testing.T) {
 		l := w.Watch(spec("a", &n))
 		sleep(every + every/4)
 		wall.step(time.Hour)
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		require.False(t, l.Trusted())
 		sleep(clockInterval)
 		require.Equal(t, []Reason{GoneOnServer}, n.heard())
@@ -147,7 +147,7 @@ func TestSuspendAfterAStepBackIsSeen(t *testing.T) {
 
 func TestStepBackAndSuspendDuringACall(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(4 * time.Second)
 			return yes(b), nil
 		})
@@ -175,7 +175,7 @@ func TestStepBackAndSuspendBetweenGrantAndWatch(t *testing.T) {
 				const answerTime = time.Millisecond
 				// Watch may make the loop ask immediately. The answer must not come before
 				// the test has looked.
-				srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+				srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 					time.Sleep(answerTime)
 					return yes(b), nil
 				})
@@ -217,7 +217,7 @@ func TestALeaseThatASuspendCutShortEndsSoon(t *testing.T) {
 		s := spec("a", &n)
 		s.Lease, s.Margin, s.Interval, s.Renew = day, time.Second, day/3, false
 		end := s.Sent.Add(day - asleep) // of the server's lease
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			if time.Now().Before(end) {
 				return all(Held, b), nil
 			}
@@ -245,7 +245,7 @@ func TestALeaseThatIsOnlyLookedAtIsNotAskedForWithoutEnd(t *testing.T) {
 		const day = 24 * time.Hour
 		s := spec("a", nil)
 		s.Lease, s.Interval, s.Renew = day, day/3, false
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Held, b), nil })
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Held, b), nil })
 		w.Watch(s)
 		wall.step(day)
 		sleep(day / 2)
@@ -292,7 +292,7 @@ func TestSuspendBetweenGrantAndWatch(t *testing.T) {
 // Asked before the machine slept, answered after it woke.
 func TestSuspendDuringACall(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(2 * time.Second)
 			return yes(b), nil
 		})
@@ -344,7 +344,7 @@ func TestSlewingClockCostsNothing(t *testing.T) {
 func TestJumpAsksEveryLease(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		var running, most atomic.Int32
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			now := running.Add(1)
 			defer running.Add(-1)
 			for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
@@ -355,7 +355,7 @@ func TestJumpAsksEveryLease(t *testing.T) {
 		var leases []*Lease
 		for i := range 3000 {
 			s := spec(fmt.Sprint(i), nil)
-			s.Group = i % 7
+			s.Group = Group{Slot: i % 7}
 			leases = append(leases, w.Watch(s))
 		}
 		sleep(every / 4)
@@ -378,7 +378,7 @@ func TestPlacesArePassedOn(t *testing.T) {
 		w.size = 1
 		for i := range 3 * callsPrompt {
 			s := spec("hangs", nil)
-			s.Group = i
+			s.Group = Group{Slot: i}
 			w.Watch(s)
 		}
 		sleep(every / 4)
@@ -399,7 +399,7 @@ func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 			w.Watch(spec("a", nil))
 		}
 		sleep(every / 4)
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(time.Millisecond)
 			return yes(b), nil
 		})

@@ -52,7 +52,8 @@
 //   - The server answers renewals slowly: each attempt gets twice the time of the one before, up to
 //     half of the trust that is left.
 //   - One group hangs: at most a few calls of a group are in flight. A call that is slow does not
-//     count among the calls of all groups any more.
+//     count among the calls of its server any more.
+//   - One server hangs: the others have calls of their own, see [Config].
 //   - The server says the lease is not ours: it is lost immediately, unless [Lease.Stop] came
 //     first; then it is the expected end.
 //   - The machine was suspended: the watchdog notices within a second of waking. The suspend may

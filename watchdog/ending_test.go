@@ -21,7 +21,7 @@ func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		returned := make(chan time.Time, 10)
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(3 * time.Second)
 			returned <- time.Now()
 			return all(Gone, b), nil
@@ -42,7 +42,7 @@ func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(time.Hour)
 			return all(Gone, b), nil
 		})
@@ -66,7 +66,7 @@ func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
 func TestStopWaitsForCallsGivenUpToo(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		running := atomic.Int32{}
-		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
+		srv.set(func(context.Context, Group, []Renewal) ([]Result, error) {
 			running.Add(1)
 			defer running.Add(-1)
 			time.Sleep(time.Minute)
@@ -101,7 +101,7 @@ func TestStopWhileInLineIsNotAsked(t *testing.T) {
 		w.size = 1
 		var mu sync.Mutex
 		asked := map[string]bool{}
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			mu.Lock()
 			asked[b[0].Key] = true
 			mu.Unlock()
@@ -201,7 +201,7 @@ func TestStopThatComesBeforeEndedWins(t *testing.T) {
 func TestHammer(t *testing.T) {
 	t.Parallel()
 	stoppedKeys := sync.Map{}
-	w := New(Config{BatchSize: 7, Renew: func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
+	w := New(Config{BatchSize: 7, Renew: func(ctx context.Context, _ Group, b []Renewal) ([]Result, error) {
 		for _, r := range b {
 			if _, over := stoppedKeys.Load(r.Key); over {
 				t.Error("asked after Stop returned")
@@ -222,7 +222,7 @@ func TestHammer(t *testing.T) {
 			for i := range 800 {
 				var heard atomic.Int32
 				l := w.Watch(Spec{
-					Key: fmt.Sprint(worker, "/", i), Group: i % 3, Renew: true,
+					Key: fmt.Sprint(worker, "/", i), Group: Group{Slot: i % 3}, Renew: true,
 					Lease: 6 * time.Millisecond, Margin: time.Millisecond, Interval: time.Millisecond,
 					Sent: time.Now(), OnLost: LossFunc(func(Reason) { heard.Add(1) }),
 				})
@@ -262,7 +262,7 @@ func TestCloseEndsEverythingAndNotifiesNobody(t *testing.T) {
 		var returned atomic.Int32
 		var log strings.Builder
 		w := New(Config{
-			Renew: func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
+			Renew: func(ctx context.Context, _ Group, b []Renewal) ([]Result, error) {
 				<-ctx.Done()
 				time.Sleep(grace / 2)
 				returned.Add(1)
@@ -299,7 +299,7 @@ func TestCloseEndsEverythingAndNotifiesNobody(t *testing.T) {
 // must not keep Close.
 func TestCloseLeavesBehindWhatIgnoresIt(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
+		srv.set(func(context.Context, Group, []Renewal) ([]Result, error) {
 			time.Sleep(time.Hour)
 			return nil, nil
 		})
@@ -334,7 +334,7 @@ func TestCallThatBeginsLateLeavesOutWhatWasStopped(t *testing.T) {
 					require.Equal(t, idle, leases[1].state)
 				}
 				require.Empty(t, w.calls)
-				require.Zero(t, w.prompt)
+				require.Zero(t, c.server.prompt)
 				require.True(t, leases[0].Stop(t.Context()), "nothing names it")
 			})
 		})
@@ -369,7 +369,7 @@ func notBegun(w *Watchdog, leases []*Lease) *call {
 	for _, l := range leases {
 		l.state = waiting
 	}
-	return w.newCall(leases[0].bucket, leases, w.now())
+	return w.newCall(w.serverOf(leases[0].bucket), leases[0].bucket, leases, w.now())
 }
 
 func TestCloseBeforeEndedBeganSilencesIt(t *testing.T) {

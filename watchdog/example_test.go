@@ -11,7 +11,7 @@ import (
 // The server lost the lock: its holder finds out at the next renewal.
 func Example() {
 	dog := watchdog.New(watchdog.Config{
-		Renew: func(_ context.Context, _ int, batch []watchdog.Renewal) ([]watchdog.Result, error) {
+		Renew: func(_ context.Context, _ watchdog.Group, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 			answers := make([]watchdog.Result, len(batch))
 			for i := range batch {
 				answers[i] = watchdog.Gone

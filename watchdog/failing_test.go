@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +22,9 @@ func TestPanickingRenewIsNoAnswer(t *testing.T) {
 		var n news
 		l := w.Watch(spec("a", &n))
 		afterRenewal(t, srv)
-		srv.set(func(context.Context, int, []Renewal) ([]Result, error) { panic("boom") })
+		srv.set(func(context.Context, Group, []Renewal) ([]Result, error) { panic("boom") })
 		sleep(lease / 2)
-		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
+		srv.set(func(context.Context, Group, []Renewal) ([]Result, error) {
 			runtime.Goexit()
 			return nil, nil
 		})
@@ -37,7 +39,7 @@ func TestPanickingRenewIsNoAnswer(t *testing.T) {
 func TestShortAnswerLeavesTheRestUnknown(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var a, b news
-		srv.set(func(_ context.Context, _ int, batch []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, batch []Renewal) ([]Result, error) {
 			var answers []Result
 			for _, r := range batch {
 				if r.Key == "b" {
@@ -60,7 +62,7 @@ func TestShortAnswerLeavesTheRestUnknown(t *testing.T) {
 func TestAnswerNobodyKnowsIsUnknown(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			return append(all(Result(9), b), Gone, Gone), nil // and too many
 		})
 		w.Watch(spec("a", &n))
@@ -78,8 +80,8 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 				const bad, good = 1000, 10
 				var mu sync.Mutex
 				last := map[string]time.Time{}
-				srv.set(func(ctx context.Context, group int, b []Renewal) ([]Result, error) {
-					if group >= good {
+				srv.set(func(ctx context.Context, group Group, b []Renewal) ([]Result, error) {
+					if group.Slot >= good {
 						if ignore {
 							time.Sleep(2 * time.Minute)
 						}
@@ -98,7 +100,7 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 				var well news
 				for g := range good + bad {
 					s := spec(fmt.Sprint(g), nil)
-					s.Group = g
+					s.Group = Group{Slot: g}
 					if g < good {
 						s.OnLost = LossFunc(well.ended)
 					}
@@ -112,12 +114,105 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 	}
 }
 
+// Thousands of groups hang on one server, far more than give up their places in a round. The leases on
+// another server are asked for in time, and each server is two lines in the log.
+func TestAServerThatHangsDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const each = 3000
+		var mu sync.Mutex
+		var b strings.Builder
+		last := map[string]time.Time{}
+		var up atomic.Bool
+		srv := &fake{reply: func(ctx context.Context, group Group, b []Renewal) ([]Result, error) {
+			if group.Slot%2 == 1 {
+				if up.Load() {
+					return yes(b), nil
+				}
+				return hang(ctx, group, b)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range b {
+				if at, ok := last[r.Key]; ok && time.Since(at) > every+slow {
+					t.Errorf("%s asked for after %v", r.Key, time.Since(at))
+				}
+				last[r.Key] = time.Now()
+			}
+			return yes(b), nil
+		}}
+		w := New(Config{
+			Renew: srv.renew, Logger: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil)),
+			Server: func(slot int) string { return []string{"up:1", "down:1"}[slot%2] },
+		})
+		defer w.Close()
+		var well news
+		for g := range 2 * each {
+			s := spec(fmt.Sprint(g), nil)
+			s.Group.Slot = g
+			if g%2 == 0 {
+				s.OnLost = LossFunc(well.ended)
+			}
+			w.Watch(s)
+		}
+		sleep(lease / 2)
+		up.Store(true)
+		sleep(every)
+		up.Store(false)
+		sleep(3 * lease)
+		require.Empty(t, well.heard())
+		require.Equal(t, each, w.Len(), "those of the other server are lost")
+		mu.Lock()
+		defer mu.Unlock()
+		require.Len(t, last, each)
+		require.Equal(t, 2, strings.Count(b.String(), "began to fail"), b.String())
+		require.Equal(t, 1, strings.Count(b.String(), "work again"), b.String())
+		require.Equal(t, 3, strings.Count(b.String(), "server=down:1"), b.String())
+	})
+}
+
+// The permission for one kind of lease may be missing all the time. That hides no outage from the log.
+func TestEachKindOfLeaseHasItsOwnLineInTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var b strings.Builder
+		srv := &fake{}
+		w := New(Config{Renew: srv.renew, Logger: slog.New(slog.NewTextHandler(locked{&mu, &b}, nil))})
+		defer w.Close()
+		refuse := func(kinds ...int) {
+			srv.set(func(_ context.Context, group Group, b []Renewal) ([]Result, error) {
+				if slices.Contains(kinds, group.Kind) {
+					return nil, errDown
+				}
+				return yes(b), nil
+			})
+		}
+		refuse(1)
+		for i := range 40 {
+			s := spec(fmt.Sprint(i), nil)
+			s.Group = Group{Kind: i % 2, Slot: i / 4}
+			w.Watch(s)
+		}
+		sleep(every)
+		refuse(0, 1)
+		sleep(every)
+		refuse(1)
+		sleep(every)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, 2, strings.Count(b.String(), "began to fail"), b.String())
+		require.Equal(t, 1, strings.Count(b.String(), "work again"), b.String())
+		require.NotContains(t, b.String(), "server=")
+	})
+}
+
 func TestOneHangingGroupTakesAFewPlaces(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var mu sync.Mutex
 		running, most := 0, 0
-		srv.set(func(ctx context.Context, group int, b []Renewal) ([]Result, error) {
-			if group == 1 {
+		srv.set(func(ctx context.Context, group Group, b []Renewal) ([]Result, error) {
+			if group.Slot == 1 {
 				mu.Lock()
 				running++
 				most = max(most, running)
@@ -129,7 +224,7 @@ func TestOneHangingGroupTakesAFewPlaces(t *testing.T) {
 		})
 		for i := range 5000 {
 			s := spec(fmt.Sprint(i), nil)
-			s.Group = i % 2
+			s.Group = Group{Slot: i % 2}
 			w.Watch(s)
 		}
 		sleep(lease)
@@ -140,7 +235,7 @@ func TestOneHangingGroupTakesAFewPlaces(t *testing.T) {
 
 func TestOneLeasesFailureIsNotItsNeighbours(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			answers := yes(b)
 			for i, r := range b {
 				switch r.Key {
@@ -168,7 +263,7 @@ func TestOneLeasesFailureIsNotItsNeighbours(t *testing.T) {
 // A short lease among long ones: the long ones keep their patience.
 func TestIntervalsDoNotMixInACall(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(ctx context.Context, _ Group, b []Renewal) ([]Result, error) {
 			select {
 			case <-time.After(200 * time.Millisecond): // slower than the short one's patience
 				return yes(b), nil
@@ -199,7 +294,7 @@ func TestAnOutageIsTwoLinesInTheLog(t *testing.T) {
 			w.Watch(spec(fmt.Sprint(i), nil))
 		}
 		sleep(every)
-		srv.set(func(context.Context, int, []Renewal) ([]Result, error) { panic("boom") })
+		srv.set(func(context.Context, Group, []Renewal) ([]Result, error) { panic("boom") })
 		sleep(lease / 2)
 		srv.set(nil)
 		sleep(every)
@@ -229,7 +324,7 @@ func TestRenewThatIgnoresItsEndIsLogged(t *testing.T) {
 		var mu sync.Mutex
 		var b strings.Builder
 		w := New(Config{
-			Renew: func(context.Context, int, []Renewal) ([]Result, error) {
+			Renew: func(context.Context, Group, []Renewal) ([]Result, error) {
 				time.Sleep(time.Hour)
 				return nil, nil
 			},

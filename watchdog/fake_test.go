@@ -17,7 +17,7 @@ var (
 // asking is one call of Renew as the server saw it.
 type asking struct {
 	at    time.Time
-	group int
+	group Group
 	batch []Renewal
 }
 
@@ -26,10 +26,10 @@ type asking struct {
 type fake struct {
 	mu    sync.Mutex
 	asked []asking
-	reply func(ctx context.Context, group int, batch []Renewal) ([]Result, error)
+	reply func(ctx context.Context, group Group, batch []Renewal) ([]Result, error)
 }
 
-func (f *fake) renew(ctx context.Context, group int, batch []Renewal) ([]Result, error) {
+func (f *fake) renew(ctx context.Context, group Group, batch []Renewal) ([]Result, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, asking{time.Now(), group, batch})
 	reply := f.reply
@@ -40,7 +40,7 @@ func (f *fake) renew(ctx context.Context, group int, batch []Renewal) ([]Result,
 	return yes(batch), nil
 }
 
-func (f *fake) set(reply func(context.Context, int, []Renewal) ([]Result, error)) {
+func (f *fake) set(reply func(context.Context, Group, []Renewal) ([]Result, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reply = reply
@@ -85,10 +85,10 @@ func all(a Result, batch []Renewal) []Result {
 	return answers
 }
 
-func down(context.Context, int, []Renewal) ([]Result, error) { return nil, errDown }
+func down(context.Context, Group, []Renewal) ([]Result, error) { return nil, errDown }
 
 // hang waits for its context, as a good Renew does.
-func hang(ctx context.Context, _ int, _ []Renewal) ([]Result, error) {
+func hang(ctx context.Context, _ Group, _ []Renewal) ([]Result, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

@@ -45,7 +45,7 @@ func (f LossFunc) OnLost(r Reason) { f(r) }
 type Spec struct {
 	Key      string        // what is leased
 	ID       string        // who holds it
-	Group    int           // leases of one group may share a call (hash slot)
+	Group    Group         // leases of one group may share a call
 	Lease    time.Duration // what the server granted, and what renewals extend to
 	Margin   time.Duration // trusted until = sent + lease − margin
 	Interval time.Duration // how often to ask, at the latest; must be positive

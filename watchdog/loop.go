@@ -80,28 +80,6 @@ func (w *Watchdog) collect(ln *bucket, now int64) {
 	w.enqueue(ln)
 }
 
-// enqueue puts ln in line for a call if it has any to make and a place for it.
-func (w *Watchdog) enqueue(ln *bucket) {
-	if !ln.queued && len(ln.dueLeases) > 0 && ln.calls < callsPerBucket {
-		ln.queued = true
-		w.dueBuckets = append(w.dueBuckets, ln)
-	}
-}
-
-// dispatch starts calls while there are places: one for each bucket in turn.
-func (w *Watchdog) dispatch(now clockReading) {
-	for w.prompt < callsPrompt && len(w.dueBuckets) > 0 {
-		ln := w.dueBuckets[0]
-		w.dueBuckets = w.dueBuckets[1:]
-		ln.queued = false
-		if batch := ln.nextBatch(now.mono, w.size); len(batch) > 0 {
-			w.start(ln, batch, now)
-		}
-		w.reorder(ln)
-		w.enqueue(ln)
-	}
-}
-
 // lose ends l. A goroutine of its own notifies the owner, because an OnLost that blocks must not
 // delay the others.
 func (w *Watchdog) lose(l *Lease, r Reason) {
@@ -136,6 +114,7 @@ func (w *Watchdog) sweep(now int64) {
 		if len(ln.leases) == 0 && ln.calls == 0 && !ln.queued {
 			w.byDue.remove(ln.index)
 			delete(w.buckets, key)
+			ln.endFailing()
 		}
 	}
 }
@@ -150,7 +129,7 @@ func (w *Watchdog) nextDue(now int64) int64 {
 	w.added = false
 	for c := range w.calls {
 		due = min(due, c.end)
-		if c.prompt && len(w.dueBuckets) > 0 {
+		if c.prompt && len(c.server.dueBuckets) > 0 {
 			due = min(due, c.slow)
 		}
 	}

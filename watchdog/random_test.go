@@ -81,10 +81,10 @@ func (tr *track) over(now time.Time) (time.Time, bool) {
 	return end, !now.Before(end)
 }
 
-func (x *world) renew(ctx context.Context, group int, batch []Renewal) ([]Result, error) {
+func (x *world) renew(ctx context.Context, group Group, batch []Renewal) ([]Result, error) {
 	now := time.Now()
 	x.mu.Lock()
-	m := x.mode[group]
+	m := x.mode[group.Slot]
 	answers := make([]Result, len(batch))
 	for i, r := range batch {
 		tr := x.find(r.Key)
@@ -173,7 +173,7 @@ func (x *world) find(key string) *track {
 }
 
 // checkRequest holds what may be asked for.
-func (x *world) checkRequest(tr *track, r Renewal, group int, now time.Time) {
+func (x *world) checkRequest(tr *track, r Renewal, group Group, now time.Time) {
 	want := tr.most
 	if !tr.spec.Renew || tr.abandoned ||
 		tr.spec.MaxHold > 0 && !now.Before(tr.spec.Sent.Add(tr.spec.MaxHold)) {
@@ -183,7 +183,7 @@ func (x *world) checkRequest(tr *track, r Renewal, group int, now time.Time) {
 		x.breach("%s: asked for %v, want %v", tr.key, r.Lease, want)
 	}
 	if group != tr.spec.Group {
-		x.breach("%s: in a call of group %d", tr.key, group)
+		x.breach("%s: in a call of group %d", tr.key, group.Slot)
 	}
 	if tr.stopped {
 		x.breach("%s: asked for after Stop returned", tr.key)
@@ -200,7 +200,7 @@ func (x *world) watch(t *rapid.T) {
 	tr := &track{key: fmt.Sprint(len(x.tracks))}
 	lease := rapid.SampledFrom([]time.Duration{time.Second, 3 * time.Second, 30 * time.Second}).Draw(t, "lease")
 	tr.spec = Spec{
-		Key: tr.key, ID: "me", Group: rapid.IntRange(0, 2).Draw(t, "group"),
+		Key: tr.key, ID: "me", Group: Group{Slot: rapid.IntRange(0, 2).Draw(t, "group")},
 		Lease: lease, Margin: lease / 20, Interval: lease / 3,
 		Renew: rapid.IntRange(0, 3).Draw(t, "renew") > 0,
 		Sent:  time.Now(),
@@ -408,10 +408,10 @@ func TestRandomSchedules(t *testing.T) {
 					x.mu.Lock()
 					for _, tr := range x.tracks {
 						_, over := tr.over(time.Now())
-						tr.hurried = tr.hurried || tr.spec.Group == group && !tr.stopped && !over
+						tr.hurried = tr.hurried || tr.spec.Group.Slot == group && !tr.stopped && !over
 					}
 					x.mu.Unlock()
-					x.w.RenewNow(func(g int) bool { return g == group })
+					x.w.RenewNow(func(g Group) bool { return g.Slot == group })
 				},
 				"wall":    x.setWall,
 				"suspend": x.suspend,
@@ -419,10 +419,10 @@ func TestRandomSchedules(t *testing.T) {
 					by := rapid.IntRange(1, 2).Draw(t, "by")
 					x.mu.Lock()
 					for _, tr := range x.tracks {
-						tr.spec.Group = (tr.spec.Group + by) % 3
+						tr.spec.Group.Slot = (tr.spec.Group.Slot + by) % 3
 					}
 					x.mu.Unlock()
-					x.w.Regroup(func(_ string, group int) int { return (group + by) % 3 })
+					x.w.Regroup(func(_ string, group Group) Group { return Group{Slot: (group.Slot + by) % 3} })
 				},
 				"sleep": func(t *rapid.T) {
 					time.Sleep(time.Duration(rapid.IntRange(1, 5000).Draw(t, "ms")) * time.Millisecond)

@@ -26,9 +26,13 @@ type Renewal struct {
 	Lease time.Duration // to extend to; 0: only look
 }
 
+// Group says which leases may share a call: those of one kind and one hash slot. What the kinds are
+// is up to the caller. It tells Renew which command to send.
+type Group struct{ Kind, Slot int }
+
 // Renew renews a batch of leases of one group. The answers are in the order of the requests. A
 // lease that an error or a short slice leaves open is [Unknown]; answers that come with an error
 // count. Renew is called from several goroutines at once. It must not keep or change batch, and
 // should return when ctx ends. If it returns later, only [Renewed] counts. The watchdog recovers
 // and logs a panic, and treats it as an error.
-type Renew func(ctx context.Context, group int, batch []Renewal) ([]Result, error)
+type Renew func(ctx context.Context, group Group, batch []Renewal) ([]Result, error)

@@ -30,7 +30,7 @@ func TestLeaseIsHeldForTenHours(t *testing.T) {
 // A14: trust counts from before the command, and a slow reply shortens it.
 func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(2 * time.Second)
 			return yes(b), nil
 		})
@@ -46,7 +46,7 @@ func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
 // Repetitions go by what is left of trust where that is less than the interval.
 func TestALeaseThatEndsSoonIsAskedForAgainInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			if srv.count() <= 2 {
 				return nil, errDown
 			}
@@ -64,7 +64,7 @@ func TestALeaseThatEndsSoonIsAskedForAgainInTime(t *testing.T) {
 
 // A4: neither silent nor hasty.
 func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
-	for name, fails := range map[string]func(context.Context, int, []Renewal) ([]Result, error){
+	for name, fails := range map[string]func(context.Context, Group, []Renewal) ([]Result, error){
 		"refused": down, "hanging": hang,
 	} {
 		for _, part := range []float64{0.3, 0.9} {
@@ -104,7 +104,7 @@ func afterRenewal(t *testing.T, srv *fake) {
 
 // A5: told at the end of trust, margin before the server's lease can end.
 func TestBlipLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
-	for name, fails := range map[string]func(context.Context, int, []Renewal) ([]Result, error){
+	for name, fails := range map[string]func(context.Context, Group, []Renewal) ([]Result, error){
 		"refused": down, "hanging": hang,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestBackOffStartsAnewAfterAnAnswer(t *testing.T) {
 
 func TestCallThatIgnoresItsEndIsGivenUpOnTime(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(context.Context, int, []Renewal) ([]Result, error) {
+		srv.set(func(context.Context, Group, []Renewal) ([]Result, error) {
 			time.Sleep(time.Hour)
 			return nil, nil
 		})
@@ -182,7 +182,7 @@ func TestCallGetsATimeoutWithinTheTrust(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		end := time.Now().Add(trust)
 		var first, least time.Duration
-		srv.set(func(ctx context.Context, _ int, _ []Renewal) ([]Result, error) {
+		srv.set(func(ctx context.Context, _ Group, _ []Renewal) ([]Result, error) {
 			deadline, ok := ctx.Deadline()
 			require.True(t, ok)
 			require.False(t, deadline.After(end))
@@ -193,7 +193,7 @@ func TestCallGetsATimeoutWithinTheTrust(t *testing.T) {
 			if deadline.Before(end) {
 				least = min(least, d)
 			}
-			return hang(ctx, 0, nil)
+			return hang(ctx, Group{}, nil)
 		})
 		w.Watch(spec("a", nil))
 		sleep(lease)
@@ -205,7 +205,7 @@ func TestCallGetsATimeoutWithinTheTrust(t *testing.T) {
 func TestLateAnswerDoesNotResurrect(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			time.Sleep(2 * lease) // whatever its context says
 			return yes(b), nil
 		})
@@ -229,12 +229,12 @@ func TestLateAnswerDoesNotResurrect(t *testing.T) {
 // a call's time: the next call gets twice that.
 func TestAServerThatIsSlowKeepsTheLease(t *testing.T) {
 	servers := map[string]Renew{
-		"answers come late": func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
+		"answers come late": func(ctx context.Context, _ Group, b []Renewal) ([]Result, error) {
 			<-ctx.Done()
 			time.Sleep(2 * grace)
 			return yes(b), nil
 		},
-		"connections end with the call": func(ctx context.Context, _ int, b []Renewal) ([]Result, error) {
+		"connections end with the call": func(ctx context.Context, _ Group, b []Renewal) ([]Result, error) {
 			select {
 			case <-time.After(every * 6 / 10):
 				return yes(b), nil
@@ -263,7 +263,7 @@ func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
 		var answered atomic.Bool
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) {
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
 			if !answered.Swap(true) {
 				time.Sleep(every)
 				return all(Gone, b), nil
@@ -282,7 +282,7 @@ func TestGoneIsNotifiedAtOnce(t *testing.T) {
 		var n news
 		l := w.Watch(spec("a", &n))
 		sleep(lease)
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		afterRenewal(t, srv)
 		require.Equal(t, []Reason{GoneOnServer}, n.heard())
 		require.True(t, n.at.Equal(srv.last().at))
@@ -294,7 +294,7 @@ func TestGoneIsNotifiedAtOnce(t *testing.T) {
 func TestHeldKeepsWatchingAndMovesNoTrust(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Held, b), nil })
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Held, b), nil })
 		s := spec("a", &n)
 		w.Watch(s)
 		sleep(lease)
@@ -321,7 +321,7 @@ func TestLeaseNotRenewedIsLookedAt(t *testing.T) {
 		s = spec("b", &m)
 		s.Renew = false
 		w.Watch(s)
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		sleep(every)
 		require.Equal(t, []Reason{GoneOnServer}, m.heard(), "a definite loss is told all the same")
 	})
@@ -330,7 +330,7 @@ func TestLeaseNotRenewedIsLookedAt(t *testing.T) {
 // A renewed answer to a look would be a bug of Renew; it must not extend trust.
 func TestLookNeverExtendsTrust(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		srv.set(func(_ context.Context, _ int, b []Renewal) ([]Result, error) { return all(Renewed, b), nil })
+		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Renewed, b), nil })
 		s := spec("a", nil)
 		s.Renew = false
 		s.Margin = -lease // so that sent + 0 − margin would be later

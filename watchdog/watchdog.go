@@ -10,14 +10,14 @@ import (
 const (
 	// batchSize is the default of Config.BatchSize.
 	batchSize = 100
-	// callsPrompt bounds the calls in flight, without those that turned out slow. It is enough to
-	// use a few connections, and too few to exhaust a pool.
+	// callsPrompt bounds the calls in flight on one server, without those that turned out slow. It is
+	// enough to use a few connections, and too few to exhaust a pool.
 	callsPrompt = 8
 	// callsPerBucket bounds the calls in flight for one lane, so that one that hangs leaves places
 	// to the others.
 	callsPerBucket = 4
-	// slow is when a call no longer counts as prompt and gives its place to another. If a node of a
-	// cluster hangs, that is thousands of groups.
+	// slow is when a call no longer counts as prompt and gives its place to another. If a server
+	// hangs, so do the calls of all its groups, and none of them keeps a place for longer.
 	slow = 100 * time.Millisecond
 	// timeoutMin is the least time for a call while trust lasts.
 	timeoutMin = 10 * time.Millisecond
@@ -35,6 +35,9 @@ const (
 // Config says how to renew.
 type Config struct {
 	Renew Renew
+	// Server returns the name of the server that answers for a slot. Each server has calls of its own,
+	// so one that hangs delays none of the others. Server must not block. nil: there is one server.
+	Server func(slot int) string
 	// Logger reports when renewals begin to fail and when they work again. nil: no log.
 	Logger *slog.Logger
 	// BatchSize bounds the leases of one call. A larger size means fewer calls, each of which keeps
@@ -46,11 +49,12 @@ type Config struct {
 // Watchdog keeps leases alive and notifies of their ends. Its methods may be called from any
 // goroutine. Make it with [New].
 type Watchdog struct {
-	renew Renew
-	log   *slog.Logger
-	size  int
-	base  time.Time
-	wall  func(time.Time) int64 // seam for tests; else wallClock
+	renew  Renew
+	server func(slot int) string
+	log    *slog.Logger
+	size   int
+	base   time.Time
+	wall   func(time.Time) int64 // seam for tests; else wallClock
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -70,9 +74,8 @@ type Watchdog struct {
 	lastReading int64      // when the clocks were read last
 	buckets     map[bucketKey]*bucket
 	byDue       heap[*bucket] // by what is due first in each
-	dueBuckets  []*bucket     // with due leases and calls left, round robin
+	servers     map[string]*server
 	calls       map[*call]struct{}
-	prompt      int // of calls
 }
 
 // New makes a watchdog. It starts no goroutine before the first Watch. It
@@ -83,6 +86,8 @@ func New(cfg Config) *Watchdog {
 	}
 	w := &Watchdog{
 		renew:   cfg.Renew,
+		server:  cfg.Server,
+		servers: make(map[string]*server),
 		log:     cfg.Logger,
 		size:    cfg.BatchSize,
 		base:    time.Now(),

@@ -100,13 +100,13 @@ type Acquisition struct {
 
 // Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may share a
 // call. The acquisition keeps site.
-func Start(s *session.Session, k Backend, g Grant, group int, site *CallSite) *Hold {
+func Start(s *session.Session, k Backend, g Grant, kind session.LeaseKind, site *CallSite) *Hold {
 	a := &Acquisition{Grant: g, session: s, backend: k}
 	h := a.newHold(site)
 	a.holds = 1
 	st := g.Settings
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
-		Key: g.Name, ID: g.ID, Group: group,
+		Key: g.Name, ID: g.ID, Group: s.Group(kind, g.Name),
 		Lease: st.Lease, Margin: st.Margin(), Interval: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxHold,
 		Sent:   g.Sent,
 		OnLost: a,

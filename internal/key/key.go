@@ -30,7 +30,6 @@ type Mutex struct {
 	Lock    string // hash, lives as long as the lease: acquisition -> holds; and the description
 	Fence   string // string: the last fence given out
 	Channel string // a release publishes "0" here
-	Slot    int    // hash slot of all keys in a cluster
 
 	// Of the fair mutex of the name.
 	Queue string // sorted set: waiter -> ticket
@@ -50,7 +49,6 @@ type Semaphore struct {
 	Holders string // hash: acquisition -> since, units, description
 	Queue   string // sorted set: waiter -> ticket
 	Alive   string // sorted set: waiter -> end of its heartbeat, server ms
-	Slot    int    // hash slot of all keys in a cluster
 
 	Args SemaphoreArgs
 }
@@ -76,7 +74,6 @@ func ForSemaphore(name string) Semaphore {
 		Holders: ownKey("holders", name),
 		Queue:   ownKey("permits-queue", name),
 		Alive:   ownKey("permits-alive", name),
-		Slot:    Slot(name),
 	}
 	k.Args = SemaphoreArgs{k.Permits, k.Holders, k.Queue, k.Alive}
 	return k
@@ -88,7 +85,6 @@ func ForMutex(name string) Mutex {
 		Lock:    name,
 		Fence:   redissonKey(fencePrefix, name),
 		Channel: redissonKey("redisson_lock__channel", name),
-		Slot:    Slot(name),
 		Queue:   ownKey("queue", name),
 		Alive:   ownKey("alive", name),
 	}

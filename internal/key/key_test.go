@@ -16,7 +16,6 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 		Lock:    "orders:42",
 		Fence:   "redisson_lock_token:{orders:42}",
 		Channel: "redisson_lock__channel:{orders:42}",
-		Slot:    Slot("orders:42"),
 		Queue:   "redlatch:queue:{orders:42}",
 		Alive:   "redlatch:alive:{orders:42}",
 		Args: MutexArgs{
@@ -33,7 +32,6 @@ func TestNamesFollowRedissonsRule(t *testing.T) {
 		Holders: "redlatch:holders:{orders:42}",
 		Queue:   "redlatch:permits-queue:{orders:42}",
 		Alive:   "redlatch:permits-alive:{orders:42}",
-		Slot:    Slot("orders:42"),
 		Args: SemaphoreArgs{
 			Permits: "redlatch:permits:{orders:42}",
 			Holders: "redlatch:holders:{orders:42}",
@@ -106,14 +104,15 @@ func TestGoodNamesShareOneSlot(t *testing.T) {
 	} {
 		require.NoError(t, CheckName(name), "%q", name)
 		k := ForMutex(name)
-		require.Equal(t, k.Slot, Slot(k.Lock))
-		require.Equal(t, k.Slot, Slot(k.Fence))
-		require.Equal(t, k.Slot, Slot(k.Channel))
-		require.Equal(t, k.Slot, Slot(k.Queue))
-		require.Equal(t, k.Slot, Slot(k.Alive))
+		slot := Slot(name)
+		require.Equal(t, slot, Slot(k.Lock))
+		require.Equal(t, slot, Slot(k.Fence))
+		require.Equal(t, slot, Slot(k.Channel))
+		require.Equal(t, slot, Slot(k.Queue))
+		require.Equal(t, slot, Slot(k.Alive))
 		sem := ForSemaphore(name)
 		for _, own := range []string{sem.Permits, sem.Holders, sem.Queue, sem.Alive} {
-			require.Equal(t, sem.Slot, Slot(own))
+			require.Equal(t, slot, Slot(own))
 			require.Error(t, CheckName(own), "no lock has the key of a semaphore")
 			require.NotContains(t, []string{k.Lock, k.Fence, k.Queue, k.Alive}, own)
 		}

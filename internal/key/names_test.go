@@ -88,11 +88,11 @@ func TestKeysOfOneNameDifferAndShareASlot(t *testing.T) {
 				t.Fatalf("%q has %q twice", name, own)
 			}
 			seen[own] = true
-			if Slot(own) != k.Slot || Slot(own) != ForSemaphore(name).Slot {
+			if Slot(own) != Slot(name) {
 				t.Fatalf("%q of %q is in another slot", own, name)
 			}
 		}
-		if Slot(k.Channel) != k.Slot {
+		if Slot(k.Channel) != Slot(name) {
 			t.Fatalf("the channel of %q is in another slot", name)
 		}
 	})

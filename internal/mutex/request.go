@@ -218,7 +218,7 @@ func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64
 		Name: w.Name,
 		ID:   id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
-	}, w.Slot(), &w.CallSite)
+	}, session.Holds, &w.CallSite)
 }
 
 // RemoveAcquisition ends what StartAcquisition began.
@@ -229,14 +229,6 @@ func (w *Request) RemoveAcquisition(a *acquisition.Acquisition) {
 
 // ReleaseState ends the use of the lock state that StartAcquisition began.
 func (w *Request) ReleaseState() { w.Registry.ReleaseRef(w.Name, w.State) }
-
-// Slot returns the group of renewals: the hash slot in a cluster, and one group elsewhere.
-func (w *Request) Slot() int {
-	if w.Session.Cluster() {
-		return w.Keys().Slot
-	}
-	return 0
-}
 
 // TrustExpired reports whether trust in a grant was over when the grant arrived. The answer took
 // that long, or the process was stopped. The caller then asks again, which extends the grant.

@@ -220,17 +220,6 @@ func TestAGrantMayBeOldWhenItArrives(t *testing.T) {
 	})
 }
 
-func TestLeasesShareCallsBySlotInACluster(t *testing.T) {
-	inBubble(t, func(c *client) {
-		w := c.request(settings.Default)
-		require.Zero(t, w.Slot())
-		c.Session.FoundCluster()
-		require.NotZero(t, w.Keys().Slot)
-		require.Equal(t, w.Keys().Slot, w.Slot())
-		w.Close()
-	})
-}
-
 // Only the wait for the lock ends with the client. Only it must say that an earlier request may
 // have got the lock.
 func TestAnEarlierRequestIsTheAffairOfTheLock(t *testing.T) {

@@ -58,7 +58,7 @@ var lines = map[string]func(s *Session, server *redistest.Virtual){
 	"renewals that fail": func(s *Session, server *redistest.Virtual) {
 		server.Proxy.BlackHole(redistest.AllTraffic)
 		s.Watchdog.Watch(watchdog.Spec{
-			Key: "x", ID: s.NewAcquisitionID(), Group: Holds.Group(0), Lease: 10 * time.Second, Margin: time.Second,
+			Key: "x", ID: s.NewAcquisitionID(), Group: s.Group(Holds, "x"), Lease: 10 * time.Second, Margin: time.Second,
 			Interval: time.Second, Renew: true, Sent: time.Now(), OnLost: watchdog.LossFunc(func(watchdog.Reason) {}),
 		})
 	},

@@ -23,10 +23,14 @@ const (
 	leaseKindCount
 )
 
-// Group returns the watchdog's group for leases of this kind in a slot.
-func (k LeaseKind) Group(slot int) int { return int(k)*slotCount + slot }
-
-const slotCount = 1 << 14
+// Group returns the watchdog's group for a lease of a kind: in a cluster by the hash slot of what is
+// leased, and one group for all elsewhere.
+func (s *Session) Group(k LeaseKind, name string) watchdog.Group {
+	if s.Cluster() {
+		return watchdog.Group{Kind: int(k), Slot: key.Slot(name)}
+	}
+	return watchdog.Group{Kind: int(k)}
+}
 
 // Renewer renews leases of one kind with one attempt. It returns a result for each lease, in the
 // order of the batch.
@@ -38,7 +42,7 @@ func (s *Session) SetRenewer(k LeaseKind, send Renewer) { s.renewers[k] = send }
 
 // RenewNow makes the watchdog renew all leases of a kind now, in batches. It does not block.
 func (s *Session) RenewNow(k LeaseKind) {
-	s.Watchdog.RenewNow(func(group int) bool { return LeaseKind(group/slotCount) == k })
+	s.Watchdog.RenewNow(func(group watchdog.Group) bool { return LeaseKind(group.Kind) == k })
 }
 
 // renew sends one batch for the watchdog. It makes one attempt, because the watchdog decides when
@@ -50,8 +54,9 @@ func (s *Session) RenewNow(k LeaseKind) {
 // type. A server of a cluster then refuses the first batch with keys of several slots. renew
 // records that the server is a cluster. No lease is lost, because the watchdog soon sends the
 // leases again, by slot.
-func (s *Session) renew(ctx context.Context, group int, batch []watchdog.Renewal) ([]watchdog.Result, error) {
-	send := s.renewers[group/slotCount]
+func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watchdog.Renewal) ([]watchdog.Result, error) {
+	s.topology.onRenewal()
+	send := s.renewers[group.Kind]
 	answers, err := send(ctx, s.Redis, batch)
 	s.topology.onFailure(ctx, err)
 	_, code := lua.Classify(err)

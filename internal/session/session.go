@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
@@ -26,10 +25,11 @@ type Config struct {
 	Pipeline       sender.Pipeline // nil if commands may go to several servers
 	Direct         bool            // see sender.Config
 	PubSub         pubsub.Redis
-	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: no cluster
-	Log            *slog.Logger              // New makes it one that does not block; see logLines
-	Description    string                    // the description of this client's holders and waiters
-	FenceRetention time.Duration             // how long Redis keeps an unused fence; 0: always
+	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
+	ClusterSlots   func(ctx context.Context) ([]SlotRange, error)
+	Log            *slog.Logger  // New makes it one that does not block; see logLines
+	Description    string        // the description of this client's holders and waiters
+	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
 }
 
 // Session is shared by all locks of one client. Its methods may be called concurrently.
@@ -58,7 +58,6 @@ type Session struct {
 	leaks             leakReporter
 	renewers          [leaseKindCount]Renewer
 
-	cluster  atomic.Bool
 	topology topology
 
 	publishDenied atomic.Bool
@@ -67,7 +66,7 @@ type Session struct {
 
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
-	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology}}
+	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}}
 	next := slog.DiscardHandler
 	if cfg.Log != nil {
 		next = cfg.Log.Handler()
@@ -80,7 +79,7 @@ func New(cfg Config) *Session {
 	s.clock.start = time.Now()
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Panicked: s.panicked})
 	s.SetRenewer(Holds, s.renewHolds)
-	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Logger: s.Log})
+	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
 }
 
@@ -95,13 +94,15 @@ func (s *Session) Now() lua.Time { return s.clock.now() }
 
 // Cluster reports whether the server is a cluster. The keys of a cluster belong to slots, and a
 // node knows only its own subscribers. The client may learn this late, see renew.
-func (s *Session) Cluster() bool { return s.cluster.Load() }
+func (s *Session) Cluster() bool { return s.topology.cluster.Load() }
 
 // FoundCluster records that the server is a cluster, and puts the leases that the watchdog already
 // has into groups by slot.
 func (s *Session) FoundCluster() {
-	s.cluster.Store(true)
-	s.Watchdog.Regroup(func(name string, group int) int { return LeaseKind(group / slotCount).Group(key.Slot(name)) })
+	s.topology.cluster.Store(true)
+	s.Watchdog.Regroup(func(name string, group watchdog.Group) watchdog.Group {
+		return s.Group(LeaseKind(group.Kind), name)
+	})
 }
 
 // Closing returns a channel that is closed when the client begins to close.

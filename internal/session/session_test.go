@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -249,8 +250,6 @@ func TestTheErrorOfAWaitSaysWhatEndedIt(t *testing.T) {
 // Each kind of lease has its own command. A server that lacks a script gets the text, and one that
 // refuses several slots is a cluster.
 func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
-	require.EqualValues(t, 1<<14, slotCount, "the slots of a cluster")
-	require.Equal(t, slotCount+5, FairWaiters.Group(5))
 	inBubble(t, func(t *testing.T, s *Session) {
 		var answers []error
 		var calls int
@@ -268,7 +267,7 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 			for _, k := range keys {
 				batch = append(batch, watchdog.Renewal{Key: k})
 			}
-			got, err = s.renew(ended, FairWaiters.Group(7), batch)
+			got, err = s.renew(ended, s.Group(FairWaiters, "a"), batch)
 			require.Equal(t, len(with), calls)
 			return got, err
 		}
@@ -297,6 +296,19 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 	})
 }
 
+// In a cluster, commands for keys of several slots cannot share a call.
+func TestLeasesShareCallsBySlotInACluster(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Session) {
+		require.Equal(t, watchdog.Group{Kind: int(Permits)}, s.Group(Permits, "render"))
+		s.FoundCluster()
+		slot := key.Slot(key.ForSemaphore("render").Permits)
+		require.NotZero(t, slot)
+		require.Equal(t, watchdog.Group{Kind: int(Permits), Slot: slot}, s.Group(Permits, "render"))
+		require.Equal(t, watchdog.Group{Kind: int(Holds), Slot: slot}, s.Group(Holds, "render"))
+		finish(t, s)
+	})
+}
+
 // All leases of one kind can be renewed at once. They keep their kind when they are regrouped.
 func TestLeasesOfOneKindAreRenewedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
@@ -307,7 +319,7 @@ func TestLeasesOfOneKindAreRenewedAtOnce(t *testing.T) {
 				return slices.Repeat([]watchdog.Result{watchdog.Renewed}, len(batch)), nil
 			})
 			s.Watchdog.Watch(watchdog.Spec{
-				Key: "x", ID: s.NewAcquisitionID(), Group: kind.Group(0), Lease: time.Hour, Margin: time.Second,
+				Key: "x", ID: s.NewAcquisitionID(), Group: s.Group(kind, "x"), Lease: time.Hour, Margin: time.Second,
 				Interval: time.Hour / 3, Renew: true, Sent: time.Now(), OnLost: watchdog.LossFunc(func(watchdog.Reason) {}),
 			})
 		}
@@ -335,7 +347,7 @@ func TestAnswersOfRenewals(t *testing.T) {
 	require.NoError(t, err)
 
 	s := New(Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return io.EOF })})
-	_, err = s.renew(t.Context(), Holds.Group(0), []watchdog.Renewal{{Key: "x", ID: s.NewAcquisitionID()}})
+	_, err = s.renew(t.Context(), s.Group(Holds, "x"), []watchdog.Renewal{{Key: "x", ID: s.NewAcquisitionID()}})
 	require.ErrorIs(t, err, io.EOF)
 }
 

@@ -5,20 +5,24 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lua"
 )
 
-// topology makes go-redis learn anew which node of a cluster has which slots, after a node failed.
+// topology follows which node of a cluster has which slots: for the watchdog, and for go-redis.
 //
-// go-redis does that by itself when a node answers that a slot has moved, and once a minute. A node that
-// is dead does not answer. Without this, its locks could not be served for up to a minute after another
-// node has taken its slots.
+// go-redis learns it anew by itself when a node answers that a slot has moved, and once a minute. A node
+// that is dead does not answer. Without this, its locks could not be served for up to a minute after
+// another node has taken its slots.
 type topology struct {
-	reload func(ctx context.Context) // nil if there is no cluster
+	reload func(ctx context.Context) // makes go-redis learn the nodes anew; nil if New found no cluster client
 	within context.Context           // of the reloads
+
+	cluster atomic.Bool // the server is a cluster
+	nodes   nodes
 
 	mu      sync.Mutex
 	last    time.Time // when the last reload began
@@ -26,7 +30,9 @@ type topology struct {
 }
 
 const (
-	// reloadPause is the time between two reloads, so that many clients of a cluster in trouble do not keep
+	// reloadInterval is how old the topology is when the next renewal has it learned anew.
+	reloadInterval = time.Minute
+	// reloadPause is the time between two reloads after failures, so that many clients of a cluster in trouble do not keep
 	// its other nodes busy. A reload may come before a replica has taken over, so failures go on to cause
 	// reloads.
 	reloadPause = 500 * time.Millisecond
@@ -38,12 +44,23 @@ const (
 
 // onFailure is called when a command failed. ctx is the context of the caller. It does not block.
 func (t *topology) onFailure(ctx context.Context, err error) {
-	if t.reload == nil || !saysNodeFailed(ctx, err) {
-		return
+	if t.cluster.Load() && saysNodeFailed(ctx, err) {
+		t.reloadAfter(reloadPause)
 	}
+}
+
+// onRenewal is called before leases are renewed. It does not block.
+func (t *topology) onRenewal() {
+	if t.cluster.Load() {
+		t.reloadAfter(reloadInterval)
+	}
+}
+
+// reloadAfter starts a reload, unless the last one began less than pause ago.
+func (t *topology) reloadAfter(pause time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.last) >= reloadPause && t.running < reloadsAtOnce {
+	if time.Since(t.last) >= pause && t.running < reloadsAtOnce {
 		t.last = time.Now()
 		t.running++
 		go t.reloadOnce()
@@ -57,9 +74,16 @@ func (t *topology) reloadOnce() {
 		defer t.mu.Unlock()
 		t.running--
 	}()
+	if t.reload != nil {
+		t.bounded(t.reload)
+	}
+	t.bounded(t.nodes.learn)
+}
+
+func (t *topology) bounded(ask func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(t.within, reloadTimeout)
 	defer cancel()
-	t.reload(ctx)
+	ask(ctx)
 }
 
 // saysNodeFailed reports whether an error says that a node may have failed. A caller that has cancelled

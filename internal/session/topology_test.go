@@ -23,7 +23,8 @@ import (
 func TestAFailedNodeReloadsTheTopology(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reloads atomic.Int32
-		topo := topology{reload: func(context.Context) { reloads.Add(1) }, within: t.Context()}
+		topo := topology{nodes: nodes{ask: noSlots}, reload: func(context.Context) { reloads.Add(1) }, within: t.Context()}
+		topo.cluster.Store(true)
 		topo.onFailure(t.Context(), io.EOF)
 		synctest.Wait()
 		require.EqualValues(t, 1, reloads.Load())
@@ -43,7 +44,7 @@ func TestAReloadThatHangsDoesNotStopOthers(t *testing.T) {
 		release := make(chan struct{})
 		var begun atomic.Int32
 		closing, cancel := context.WithCancel(t.Context())
-		topo := topology{within: closing, reload: func(ctx context.Context) {
+		topo := topology{nodes: nodes{ask: noSlots}, within: closing, reload: func(ctx context.Context) {
 			switch begun.Add(1) {
 			case 1:
 				panic("a hook")
@@ -53,6 +54,7 @@ func TestAReloadThatHangsDoesNotStopOthers(t *testing.T) {
 			<-ctx.Done()
 			<-release // go-redis may ignore the end of ctx
 		}}
+		topo.cluster.Store(true)
 		for range 20 {
 			topo.onFailure(t.Context(), io.EOF)
 			time.Sleep(reloadPause)
@@ -109,12 +111,17 @@ func TestWhichFailuresReloadTheTopology(t *testing.T) {
 func TestARenewalThatFailedReloadsTheTopology(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reloads atomic.Int32
-		s := New(Config{ReloadTopology: func(context.Context) { reloads.Add(1) }})
+		s := New(Config{ClusterSlots: noSlots, ReloadTopology: func(context.Context) { reloads.Add(1) }})
+		s.FoundCluster()
 		s.SetRenewer(Holds, func(context.Context, lua.Redis, []watchdog.Renewal) ([]watchdog.Result, error) { return nil, io.EOF })
-		_, err := s.renew(t.Context(), Holds.Group(7), []watchdog.Renewal{{Key: "door", ID: "a:1"}})
-		require.ErrorIs(t, err, io.EOF)
+		s.topology.onRenewal() // so that the failure alone causes the next
 		synctest.Wait()
 		require.EqualValues(t, 1, reloads.Load())
+		time.Sleep(reloadPause)
+		_, err := s.renew(t.Context(), s.Group(Holds, "door"), []watchdog.Renewal{{Key: "door", ID: "a:1"}})
+		require.ErrorIs(t, err, io.EOF)
+		synctest.Wait()
+		require.EqualValues(t, 2, reloads.Load())
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(t.Context()))
 	})

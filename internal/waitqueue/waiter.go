@@ -13,7 +13,6 @@ import (
 // Spec describes a waiter.
 type Spec[B any] struct {
 	Key           string        // the lock or semaphore, for the watchdog
-	Slot          int           // heartbeats of one slot share a command
 	Heartbeat     time.Duration // the heartbeat timeout
 	Lease         time.Duration // the lease of the grant
 	HeartbeatArgs B             // the content of a heartbeat
@@ -94,7 +93,7 @@ func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	h := w.spec.Heartbeat
 	every := min(h, w.spec.Lease) / 3 // one that hears no messages learns of a grant while that lasts
 	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
-		Key: w.spec.Key, ID: w.id, Group: w.desk.kind.Group(w.spec.Slot),
+		Key: w.spec.Key, ID: w.id, Group: w.desk.session.Group(w.desk.kind, w.spec.Key),
 		Lease: h, Margin: settings.Margin(h), Interval: every, Renew: true, Sent: sent,
 		OnLost: watchdog.LossFunc(func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) }),
 	})

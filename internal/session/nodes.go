@@ -1,0 +1,45 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+)
+
+// SlotRange is a range of hash slots of a cluster that one master serves.
+type SlotRange struct {
+	First, Last int
+	Master      string // its address
+}
+
+// nodes knows which master of a cluster serves which slots. The watchdog has calls of its own for each
+// master. What nodes knows may be out of date. The leases of such a slot are renewed all the same, but
+// another master that hangs may delay them.
+type nodes struct {
+	ask    func(ctx context.Context) ([]SlotRange, error)
+	ranges atomic.Pointer[[]SlotRange] // in the order of the slots; nil: not known yet
+}
+
+// learn asks a node for the slots of all. If there is no answer, it keeps what it knew.
+func (n *nodes) learn(ctx context.Context) {
+	ranges, err := n.ask(ctx)
+	if err != nil {
+		return
+	}
+	slices.SortFunc(ranges, func(a, b SlotRange) int { return cmp.Compare(a.First, b.First) })
+	n.ranges.Store(&ranges)
+}
+
+// of returns the address of the master that serves a slot, or "" if that is not known.
+func (n *nodes) of(slot int) string {
+	known := n.ranges.Load()
+	if known == nil {
+		return ""
+	}
+	i, _ := slices.BinarySearchFunc(*known, slot, func(r SlotRange, slot int) int { return cmp.Compare(r.Last, slot) })
+	if i == len(*known) || (*known)[i].First > slot {
+		return ""
+	}
+	return (*known)[i].Master
+}
