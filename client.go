@@ -81,9 +81,14 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	conf := session.Config{Redis: rdb, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
-	if one, ok := rdb.(*redis.Client); ok { // a wrapper may send commands elsewhere, or look at each
-		conf.Pipeline = one.Pipeline
-		opt := one.Options()
+	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
+	case *redis.AutoPipeliner:
+		if find[redis.Client](c) != nil { // and not a redis.ClusterClient
+			conf.Pipeline = c.Pipeline
+		}
+	case *redis.Client:
+		conf.Pipeline = c.Pipeline
+		opt := c.Options()
 		conf.Direct = opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 // below 0: it sets no deadlines
 	}
 	cluster := find[redis.ClusterClient](rdb)

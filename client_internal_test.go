@@ -36,8 +36,8 @@ func TestAClusterIsFoundInTenWrappers(t *testing.T) {
 	}
 }
 
-// Only a plain client gets pipelines. Callers send by themselves if it also obeys deadlines.
-func TestOnlyAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
+// A client in a wrapper gets no pipelines. Callers send by themselves if it also obeys deadlines.
+func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 	const never = -2 // go-redis sets no deadlines at all
 	for _, c := range []struct {
 		option, obeys bool
@@ -61,6 +61,27 @@ func TestOnlyAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 			require.False(t, InCluster(c))
 			require.NoError(t, c.Close(context.Background()))
 		}
+		require.NoError(t, rdb.Close())
+	}
+}
+
+// The AutoPipeline of a plain client sends pipelines to the one server of that client. That of a cluster
+// client may send parts of a pipeline to nodes that hang.
+func TestTheAutoPipelineOfAPlainClientGetsPipelines(t *testing.T) {
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
+	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	for _, rdb := range []interface {
+		AutoPipeline() (*redis.AutoPipeliner, error)
+		Close() error
+	}{one, many} {
+		auto, err := rdb.AutoPipeline()
+		require.NoError(t, err)
+		c, err := New(auto)
+		require.NoError(t, err)
+		require.Equal(t, rdb == one, c.session.Pipeline != nil)
+		require.False(t, c.session.Direct)
+		require.Equal(t, rdb == many, InCluster(c))
+		require.NoError(t, c.Close(context.Background()))
 		require.NoError(t, rdb.Close())
 	}
 }
