@@ -208,7 +208,7 @@ func WithDescription(text string) Option {
 // Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the stored fence.
 // If Redisson or an earlier setting keeps a fence for ever, it stays so. If clients of one lock
 // have different retentions, the longest one counts. Redis keeps the limit of a semaphore for the
-// same time, and at least until its last permit ends.
+// same time, for up to an hour more, and at least until its last permit ends.
 //
 // At least 1 s, in whole milliseconds. Defaults to an hour.
 func WithFenceRetention(d time.Duration) Option {

@@ -398,8 +398,8 @@ func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 	for name, common := range map[string]string{
 		"mutex/acquire": "\nif free and holds == 1 then\n", "mutex/release": "\nif holds_left == 0 then\n",
 		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif receivers then\n",
-		"semaphore/acquire": "\nif alone and limit == requested and not entries[1] and units <= limit then\n",
-		"semaphore/release": "\nif units > 0 and entries and not entries[3] and not is_queue then\n",
+		"semaphore/acquire": "\nif kept then\n",
+		"semaphore/release": "\nif length == 0 then\n",
 	} {
 		body, err := assemble(name + ".lua")
 		require.NoError(t, err)

@@ -103,18 +103,25 @@ func (m *permitModel) keep(o permitOp, entry int) {
 		m.keyEnd = 0
 		return
 	}
-	if m.now+entry > max(m.keyEnd, m.now+o.keep) {
+	least := max(o.keep, entry)
+	if m.keyEnd >= m.now+least {
+		return
+	}
+	if entry > o.keep {
 		m.bite.hit("a key kept for an entry")
 	}
-	m.keyEnd = max(m.keyEnd, m.now+o.keep, m.now+entry)
+	m.keyEnd = m.now + withReserve(least)
 }
+
+// withReserve is for how long a key is kept that must be kept for so many halves: up to an hour more.
+func withReserve(halves int) int { return halves + min(halves, 2) }
 
 // begin is the first use of a semaphore.
 func (m *permitModel) begin(o permitOp) {
 	if m.limit == 0 {
 		m.limit, m.declared, m.stamp, m.keyEnd = o.limit, o.limit, 0, 0
 		if o.keep > 0 {
-			m.keyEnd = m.now + o.keep
+			m.keyEnd = m.now + withReserve(o.keep)
 		}
 	}
 }

@@ -102,7 +102,7 @@ func TestPermitsOfAnyNumberOfUnits(t *testing.T) {
 }
 
 // The limit, the permits and their descriptions are kept for the time that was
-// asked for, from the last use on; the limit stays when nobody has a permit.
+// asked for and up to an hour more, from the last use on; the limit stays when nobody has a permit.
 func TestTheKeysOfASemaphoreEndTogether(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ttl := func(k string) string {
@@ -111,15 +111,15 @@ func TestTheKeysOfASemaphoreEndTogether(t *testing.T) {
 			return hours(d)
 		}
 		mustTake(t, b, "a:1", permitCall{keep: 5 * hour})
-		require.Equal(t, "5h 5h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
+		require.Equal(t, "6h 6h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
 		mustTake(t, b, "a:2", permitCall{keep: 3 * hour})
-		require.Equal(t, "5h 5h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders), "never shortened")
+		require.Equal(t, "6h 6h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders), "never shortened")
 		_, err := lua.RenewPermits(t.Context(), b.rdb, 9*hour, []lua.PermitRenewal{{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 1, Lease: hour}})
 		require.NoError(t, err)
-		require.Equal(t, "9h 9h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
+		require.Equal(t, "10h 10h", ttl(permitNames.Permits)+" "+ttl(permitNames.Holders))
 		giveBack(t, b, "a:1")
 		giveBack(t, b, "a:2")
-		require.Equal(t, "9h", ttl(permitNames.Permits))
+		require.Equal(t, "10h", ttl(permitNames.Permits))
 		keys, err := b.rdb.Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
 		require.Equal(t, []string{permitNames.Permits}, keys)
@@ -140,30 +140,37 @@ func TestTheKeyOfPermitsOutlivesEveryEntry(t *testing.T) {
 				require.Equal(t, hours(d), hours(b.rdb.PTTL(t.Context(), k).Val()))
 			}
 		}
-		mustTake(t, b, "a:1", permitCall{units: 8, keep: brief, lease: hour / 2})
-		outlives(hour / 2)
+		mustTake(t, b, "a:1", permitCall{units: 8, keep: brief, lease: hour / 4})
+		outlives(hour / 2) // twice an end in less than an hour, and an hour more for others
 		waits := permitCall{units: 8, keep: brief, lease: 5 * hour}
 		require.Equal(t, lua.Queued, mustTake(t, b, "b:1", waits))
 		r, err := lua.ReleasePermits(t.Context(), b.rdb, lua.ReleasePermitsParams{
-			Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 8, lease: hour / 2}), Retention: brief, ClientChannels: key.ClientPrefix,
+			Keys: semaphoreKeys, Waiter: permitWaiter("a:1", permitCall{units: 8, lease: hour / 4}), Retention: brief, ClientChannels: key.ClientPrefix,
 		})
 		require.NoError(t, err)
 		require.Equal(t, lua.Freed, r.Status)
-		outlives(hour) // of the heartbeat
+		outlives(2 * hour) // of the heartbeat
 		beat := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: permitWaiter("b:1", waits), Limit: 8}
 		answers, err := lua.PermitHeartbeats(t.Context(), b.rdb, brief, key.ClientPrefix, true, []lua.PermitHeartbeat{beat})
 		require.NoError(t, err)
 		require.Equal(t, lua.Granted, answers[0].Status)
-		outlives(5 * hour)
+		outlives(6 * hour)
 		_, err = lua.RenewPermits(t.Context(), b.rdb, brief, []lua.PermitRenewal{
 			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "b:1", Units: 8, Lease: 9 * hour},
 		})
 		require.NoError(t, err)
-		outlives(9 * hour)
+		outlives(10 * hour)
 		resize := lua.ResizeParams{Keys: semaphoreKeys, Limit: 9, Declared: 8, VoidAfter: never, Stamp: 1, Retention: 12 * hour, ClientChannels: "c"}
 		_, err = lua.Resize(t.Context(), b.rdb, resize)
 		require.NoError(t, err)
-		outlives(12 * hour)
+		outlives(13 * hour)
+		require.NoError(t, b.rdb.FlushAll(t.Context()).Err())
+		mustTake(t, b, "a:1", permitCall{keep: brief, lease: hour / 4})
+		outlives(hour / 2)
+		mustTake(t, b, "a:2", permitCall{keep: brief, lease: 5 * hour})
+		outlives(6 * hour)
+		mustTake(t, b, "a:3", permitCall{keep: 7 * hour, lease: hour})
+		outlives(8 * hour)
 	})
 }
 

@@ -1,9 +1,9 @@
 -- permits: the permit of an acquisition: entries of one sorted set, for powers of two of units.
 -- include errors units
 
--- Keeps limit, permits and descriptions for keep_ms, for ever if that is 0. It never shortens
--- their life, and never makes it shorter than entry_ms, the lease just written. So the key
--- outlives each of its entries, whoever writes. Returns the refusal if there is one. Redis accepts
+-- Keeps limit, permits and descriptions for keep_ms, and up to an hour more; for ever if that is 0. It
+-- never shortens their life, and never makes it shorter than entry_ms, the lease just written. So the
+-- key outlives each of its entries, whoever writes. Returns the refusal if there is one. Redis accepts
 -- both writes when it is out of memory. After them, Redis accepts the others too.
 local function keep_permits(at, keep_ms, entry_ms)
   local left_ms = redis.pcall('PTTL', KEYS[at + 1])
@@ -14,7 +14,10 @@ local function keep_permits(at, keep_ms, entry_ms)
     redis.pcall('PERSIST', KEYS[at + 2])
     return refusal(redis.pcall('PERSIST', KEYS[at + 1]))
   end
-  left_ms = math.max(left_ms, keep_ms, entry_ms)
+  local least_ms = math.max(keep_ms, entry_ms)
+  if left_ms < least_ms then
+    left_ms = with_reserve(least_ms)
+  end
   redis.pcall('PEXPIRE', KEYS[at + 2], left_ms)
   return refusal(redis.pcall('PEXPIRE', KEYS[at + 1], left_ms))
 end
@@ -74,6 +77,16 @@ local function undo_permit(at, acquisition, units)
   redis.pcall('HDEL', KEYS[at + 2], acquisition)
 end
 
+-- Keeps the keys for a permit that this call has written, and returns the refusal if there is one. Then
+-- it takes the permit back.
+local function keep_new_permit(at, acquisition, units, lease_ms, keep_ms)
+  local refused = keep_permits(at, keep_ms, lease_ms)
+  if refused then
+    undo_permit(at, acquisition, units)
+  end
+  return refused
+end
+
 -- Gives units to an acquisition for a lease, and returns the refusal if there is one. Then nothing
 -- has changed. The description is for people and decides nothing, so its refusal does not count.
 local function write_permit(at, acquisition, units, description, now_us, lease_ms, keep_ms)
@@ -84,11 +97,7 @@ local function write_permit(at, acquisition, units, description, now_us, lease_m
   end
   local requested = table.concat({string.format('%.0f %d ', now_us, units), description})
   redis.pcall('HSET', KEYS[at + 2], acquisition, requested)
-  refused = keep_permits(at, keep_ms, lease_ms)
-  if refused then
-    undo_permit(at, acquisition, units)
-  end
-  return refused
+  return keep_new_permit(at, acquisition, units, lease_ms, keep_ms)
 end
 
 -- Sets the lease of a permit that has not ended to lease_ms from now, or leaves it if that is 0.

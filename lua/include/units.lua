@@ -5,16 +5,22 @@
 -- ms, some 139 years.
 local level_span = 4398046511104
 
+-- How long Redis keeps a key that it must keep for that long: up to an hour more, so that most calls
+-- need not extend it.
+local function with_reserve(keep_ms)
+  return keep_ms + math.min(keep_ms, 3600000)
+end
+
 -- Lower scores than this belong to reserved members. The end of an entry is never lower: the score
 -- of a permit that is taken back is exactly this.
 local lowest_end = 2147483648
 
--- Reads the lowest scores in one command: the limit, and the first entries of permits, each with
--- its score. At most three members are reserved, so the list shows whether there is no entry, one
--- or more. If the limit is nil, it is not among them, or a foreign member is, and the list is
--- empty.
-local function read_lowest(at)
-  local lowest, limit, entries = redis.pcall('ZRANGE', KEYS[at + 1], 0, 4, 'WITHSCORES'), nil, {}
+-- The limit, and the first entries of permits, each with its score. The caller has read the members
+-- with the five lowest scores. At most three members are reserved, so the list shows whether there is
+-- no entry, one or more. If the limit is nil, it is not among them, or a foreign member is, and the
+-- list is empty.
+local function read_lowest(lowest)
+  local limit, entries = nil, {}
   for i = 1, #lowest, 2 do
     if lowest[i] == 'limit' then
       limit = tonumber(lowest[i + 1])
@@ -46,7 +52,7 @@ local function read_limit(at, requested, keep_ms)
   end
   if requested then
     refused = refusal(redis.pcall('ZADD', KEYS[at + 1], requested, 'limit', requested, 'declared'))
-      or keep_ms > 0 and refusal(redis.pcall('PEXPIRE', KEYS[at + 1], keep_ms))
+      or keep_ms > 0 and refusal(redis.pcall('PEXPIRE', KEYS[at + 1], with_reserve(keep_ms)))
     -- Not before: Redis without memory accepts what comes behind a DEL.
     if not refused then
       redis.pcall('DEL', KEYS[at + 2])

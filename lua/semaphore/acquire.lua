@@ -32,7 +32,7 @@
 -- Twice       a copy finds its own permit or its own place. After both are gone, it takes
 --             units or a place for which nobody waits any more; never after its end.
 -- Cost        one round trip, O(log n).
--- include clock queue units permits
+-- include clock queue one_unit
 
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local requested, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -42,16 +42,28 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
--- Most often nobody stands in the queue, and nobody has a permit.
+-- Most often somebody wants one unit, and nobody stands in the queue. The server makes each function anew
+-- in each call, so the other cases have theirs behind that.
 local acquisition, units, _, lease_ms, description = parse_waiter(member)
 local alone = redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
-local limit, entries = read_lowest(0)
+local written, kept, lowest
+if alone and units == 1 then
+  written, kept, lowest = grant_one_unit(acquisition, description, lease_ms, now_us, requested, keep_ms)
+  if kept then
+    return {1, now_us}
+  end
+end
+
+-- include units permits
+local limit, entries = read_lowest(lowest or redis.pcall('ZRANGE', KEYS[1], '0', '4', 'WITHSCORES'))
+if written then
+  return keep_new_permit(0, acquisition, units, lease_ms, keep_ms) or {1, now_us}
+end
 if alone and limit == requested and not entries[1] and units <= limit then
   local refused = write_permit(0, acquisition, units, description, now_us, lease_ms, keep_ms)
   return refused or {1, now_us}
 end
 
--- The server makes each function anew in each call, so the other cases have theirs from here on.
 -- include errors grace heartbeat head serve
 
 local length, refused, made, joined = 0

@@ -21,38 +21,50 @@
 --             only a server that takes writes says that it had neither.
 -- Twice       a copy finds nothing of its own; the copy hands on what is free.
 -- Cost        one round trip, O(log n).
--- include clock errors queue units permits
+-- include clock one_unit
 
 local member, keep_ms, prefix = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
+-- Most often this is one unit, and nobody stands in the queue.
 local now_us = server_time_us()
-local acquisition, wants = parse_waiter(member)
-local limit, entries = read_lowest(0)
-local units, refused = 0, nil
-if not limit then
-  entries = nil
-  limit, refused = read_limit(0)
-end
-if is_other_type(refused) then
-  return writes_refused(0) or {0, 0}
-end
-if not refused then
-  units, refused = drop_permit(0, acquisition, wants, math.floor(now_us / 1000), entries)
-end
-if refused then
-  return refused
+local now_ms = math.floor(now_us / 1000)
+local acquisition, wants = string.match(member, '^(%S+) (%d+) %d+ %d+')
+local removed, length
+if wants == '1' then
+  removed, length = release_one_unit(acquisition, now_ms)
+  if length == 0 then
+    return {1, 0}
+  end
 end
 
--- The units are free by now; what goes wrong from here must not make that an error. Most often
--- nobody else has a permit, and nobody stands in the queue.
-local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
+-- include errors queue units permits
+local units, limit, entries, refused = 1, nil, nil, nil
+if removed then
+  limit = read_limit(0)
+else
+  limit, entries = read_lowest(redis.pcall('ZRANGE', KEYS[1], '0', '4', 'WITHSCORES'))
+  if not limit then
+    entries = nil
+    limit, refused = read_limit(0)
+  end
+  if is_other_type(refused) then
+    return writes_refused(0) or {0, 0}
+  end
+  if not refused then
+    units, refused = drop_permit(0, acquisition, tonumber(wants), now_ms, entries)
+  end
+  if refused then
+    return refused
+  end
+end
+
+-- The units are free by now; what goes wrong from here must not make that an error.
+local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 if units > 0 and entries and not entries[3] and not is_queue then
   return {1, 0}
 end
 
--- The server makes each function anew in each call, so the other cases have theirs from here on.
 -- include serve
-
 local queued = units == 0 and is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
   and redis.call('ZSCORE', KEYS[3], member)
 if queued then
