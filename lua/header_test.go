@@ -398,6 +398,7 @@ func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 	for name, common := range map[string]string{
 		"mutex/acquire": "\nif free and holds == 1 then\n", "mutex/release": "\nif holds_left == 0 then\n",
 		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif receivers then\n",
+		"mutex/transfer":    "\nif extended == 1 then\n",
 		"semaphore/acquire": "\nif kept then\n",
 		"semaphore/release": "\nif length == 0 then\n",
 	} {

@@ -267,9 +267,9 @@ func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
 		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, transfer("a:1", "a:2"), "gone",
 			"lock forever a:1:write:1 mode:write"},
 		{"fence of another type", []string{"HSET @L a:1 1", "LPUSH @F x"}, transfer("a:1", "a:2"), "WRONGTYPE",
-			"lock forever a:1:1; fence forever list"},
+			"lock 2h a:1:1; fence forever list"},
 		{"fence cannot be counted up", []string{"HSET @L a:1 1", "SET @F 9007199254740991"}, transfer("a:1", "a:2"), "BADFENCE",
-			"lock forever a:1:1; fence forever 9007199254740991"},
+			"lock 2h a:1:1; fence forever 9007199254740991"},
 	})
 }
 

@@ -1,19 +1,26 @@
--- alone: grant and release of a lock that nobody else uses.
+-- alone: grant, transfer and release of a lock for which nobody waits in a queue.
 
 -- The server makes each function anew in each call, and needs more time for the functions of a script
 -- than for its commands. So the common case has functions of its own, which call no others. Where they
 -- do not succeed, the scripts go on with the functions for all cases.
 
--- Gives a free lock without a queue to an acquisition, if Redis keeps its fence for long enough already.
--- Returns whether it did so, with now_us as the fence, and the reply of the first SET for grow_fence.
-local function grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+-- Makes now_us the fence, if the last fence is smaller and Redis keeps it for long enough already.
+-- Returns whether it did so, and the reply of the first SET for grow_fence.
+local function fence_alone(now_us, keep_ms)
   local stored = redis.pcall('SET', KEYS[2], now_us, 'KEEPTTL', 'GET')
   local last = keep_ms > 0 and type(stored) == 'string' and tonumber(stored)
   if not last or last < 0 or last >= now_us or last % 1 ~= 0 then
     return false, stored
   end
   local left_ms = redis.pcall('PTTL', KEYS[2])
-  if type(left_ms) ~= 'number' or left_ms >= 0 and left_ms < keep_ms then
+  return type(left_ms) == 'number' and (left_ms < 0 or left_ms >= keep_ms), stored
+end
+
+-- Gives a free lock without a queue to an acquisition. Returns whether it did so, with now_us as the
+-- fence, and the reply of the first SET for grow_fence.
+local function grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+  local grown, stored = fence_alone(now_us, keep_ms)
+  if not grown then
     return false, stored
   end
   local written

@@ -13,17 +13,17 @@
 --   {1, fence, now_us}    held by "to" now
 --   {-1, now_us}          held by neither: nothing changed
 --   {-2, now_us}          arrived after its end: nothing changed
---   error BADFENCE        the stored fence cannot be counted up: nothing changed
+--   error BADFENCE        the stored fence cannot be counted up: "from" has the lock for the lease
 --
 -- Guarantees  the lock is never free in between; the new fence is larger; works
 --             when Redis is out of memory; the description stays;
---             a refusal leaves the lock with "from"; only a server that takes writes says
---             that neither has it.
+--             a refusal leaves the lock with "from", which may have the lease then; only a server
+--             that takes writes says that neither has it.
 -- Twice       a copy finds "to" and sets its lease again, because a client that sends again
 --             counts trust from then. It reports the same fence, or a larger one when the
 --             stored one was lost. Once "to" is gone too, it changes nothing.
 -- Cost        one round trip, O(1).
--- include clock errors fence holder grant
+-- include clock alone
 
 local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -33,45 +33,66 @@ if now_us > void_after_us then
   return {-2, now_us}
 end
 
-local fields = redis.pcall('HGETALL', KEYS[1])
-local other = is_other_type(fields)
-local refused = not other and refusal(fields)
-if refused then
-  return refused
-end
-local holder = not other and holder_of(fields)
-if holder ~= from and holder ~= to then
-  return writes_refused(0) or {-1, now_us}
-end
-local stored = redis.pcall('GET', KEYS[2])
-refused = refusal(stored)
-if refused then
-  return refused
-end
-local fence = last_fence(stored)
-if not fence or fence >= largest_exact and holder ~= to then
-  return bad_fence()
-end
-if holder == to then
-  fence, refused = keep_grant(0, lease_ms, fence, now_us, keep_ms)
-  return refused or {1, fence, now_us}
+-- Most often "from" has the lock, and the fence is kept for long enough. PEXPIRE first: the write that
+-- Redis accepts when it is out of memory, and then the writes behind it too. HDEL last: until then a
+-- refusal leaves the lock with "from", and the key never vanishes in between.
+local mine = redis.pcall('HEXISTS', KEYS[1], from)
+local extended = mine == 1 and redis.pcall('PEXPIRE', KEYS[1], lease_ms)
+local grown, stored, removed
+if extended == 1 then
+  grown, stored = fence_alone(now_us, keep_ms)
+  if grown and type(redis.pcall('HSET', KEYS[1], to, '1')) == 'number' then
+    removed = redis.pcall('HDEL', KEYS[1], from)
+    if removed == 1 then
+      return {1, now_us, now_us}
+    end
+  end
 end
 
--- PEXPIRE first: the write that Redis accepts when it is out of memory, and then
--- the writes behind it too. HDEL last: until then a refusal leaves the lock with
--- "from", and the key never vanishes in between.
-refused = refusal(redis.pcall('PEXPIRE', KEYS[1], lease_ms))
-if not refused then
-  fence, refused = take_fence(0, now_us, keep_ms)
+-- include errors fence holder grant
+if mine ~= 1 then
+  local fields = redis.pcall('HGETALL', KEYS[1])
+  local other = is_other_type(fields)
+  local refused = not other and (refusal(mine) or refusal(fields))
+  if refused then
+    return refused
+  end
+  if other or holder_of(fields) ~= to then
+    return writes_refused(0) or {-1, now_us}
+  end
+  local last = redis.pcall('GET', KEYS[2])
+  refused = refusal(last)
+  if refused then
+    return refused
+  end
+  last = last_fence(last)
+  if not last then
+    return bad_fence()
+  end
+  last, refused = keep_grant(0, lease_ms, last, now_us, keep_ms)
+  return refused or {1, last, now_us}
 end
-refused = refused or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
-if refused then
-  return refused
+
+local fence, refused = now_us, refusal(extended)
+if not removed then
+  if not refused then
+    fence, refused = grow_fence(0, now_us, keep_ms, stored)
+  end
+  refused = refused or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
+  if refused then
+    return refused
+  end
+  removed = redis.pcall('HDEL', KEYS[1], from)
 end
-refused = refusal(redis.pcall('HDEL', KEYS[1], from))
-if refused and not refusal(redis.pcall('DEL', KEYS[1])) then
+refused = refusal(removed)
+local fields = refused and redis.pcall('HGETALL', KEYS[1])
+if refused and not refusal(fields) and not refusal(redis.pcall('DEL', KEYS[1])) then
   -- Else both would have the lock, and nobody could release it.
-  redis.pcall('HSET', KEYS[1], unpack(fields))
+  for i = 1, #fields, 2 do
+    if fields[i] ~= to then
+      redis.pcall('HSET', KEYS[1], fields[i], fields[i + 1])
+    end
+  end
   redis.pcall('PEXPIRE', KEYS[1], lease_ms)
 end
 return refused or {1, fence, now_us}
