@@ -50,7 +50,7 @@ func (h *Hold) ID() string { return h.grant().ID }
 
 // Fence returns the number of this grant. It is larger than that of every earlier grant of the
 // name. Holds that re-entered share it. Send it with each write to a resource that rejects fences
-// smaller than the largest it has seen.
+// smaller than the largest it has seen. Inside of Do, [FromContext] returns the hold.
 func (h *Hold) Fence() int64 { return h.grant().Fence }
 
 func (h *Hold) grant() *acquisition.Grant {
@@ -115,14 +115,6 @@ func (h *Hold) Context() context.Context {
 
 // derivedContext is the context that the acquisition ends.
 type derivedContext struct{ context.Context }
-
-// keepAlive is a context that refers to its hold. So the hold does not become garbage while work
-// goes on that has only the context. keepAlive wraps the context that the acquisition knows,
-// instead of being wrapped by it, because that one never becomes garbage.
-type keepAlive struct {
-	context.Context
-	hold *Hold
-}
 
 // Unlock releases the hold. With the last hold of its owner, it releases the lock.
 //

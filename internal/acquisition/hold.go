@@ -97,6 +97,9 @@ func (h *Hold) Derive(parent context.Context) context.Context {
 	return ctx
 }
 
+// IsOnPath reports whether a context re-enters the lock by this acquisition.
+func (h *Hold) IsOnPath(ctx context.Context) bool { return owner.FromContext(ctx).Includes(h.A.Owner) }
+
 // Lost returns a channel that is closed when the hold ends without an Unlock.
 func (h *Hold) Lost() <-chan struct{} {
 	h.A.mu.Lock()

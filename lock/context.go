@@ -1,0 +1,37 @@
+package lock
+
+import "context"
+
+// FromContext returns the hold that ctx descends from: the context of a hold, or the one that Do
+// gives its function. So a function inside of Do can read the fence. Of several holds, it is the
+// innermost. A permit of a semaphore is no hold, and hides none.
+//
+// The hold may have ended meanwhile, see [Hold.Trusted]. The function must not unlock the hold of
+// its caller. If ctx re-enters no lock, for instance after redlatch.WithOwner, the result is nil
+// and false. FromContext asks nobody.
+func FromContext(ctx context.Context) (*Hold, bool) {
+	h, _ := ctx.Value(holdKey{}).(*Hold)
+	if h == nil || !h.inner.IsOnPath(ctx) {
+		return nil, false
+	}
+	return h, true
+}
+
+// holdKey is the key under which a context has its hold.
+type holdKey struct{}
+
+// keepAlive is a context that refers to its hold. So the hold does not become garbage while work
+// goes on that has only the context. keepAlive wraps the context that the acquisition knows,
+// instead of being wrapped by it, because that one never becomes garbage.
+type keepAlive struct {
+	context.Context
+	hold *Hold
+}
+
+// Value returns the hold for holdKey, unless it is that of a permit.
+func (k keepAlive) Value(key any) any {
+	if key == (holdKey{}) && !k.hold.inner.A.Permit {
+		return k.hold
+	}
+	return k.Context.Value(key)
+}
