@@ -2,8 +2,11 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -51,4 +54,36 @@ func ExampleFromContext() {
 	// Output:
 	// fenced: true
 	// <nil>
+}
+
+// prepareOrder stands for work that stops when its context ends.
+func prepareOrder(context.Context) error { return nil }
+
+// A handler stops when its client has gone, and when the lock is lost.
+func ExampleHold_Bind() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		hold, err := locks.Mutex("orders:42").TryLock(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		defer hold.Unlock(r.Context())
+
+		ctx, cancel := hold.Bind(r.Context())
+		defer cancel()
+		if err := prepareOrder(ctx); err != nil {
+			lost := errors.Is(context.Cause(ctx), redlatch.ErrLost)
+			http.Error(w, fmt.Sprint(err, "; lost the lock: ", lost), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "done")
+	}
+
+	w := httptest.NewRecorder()
+	handler(w, httptest.NewRequest(http.MethodPost, "/orders/42", nil))
+	fmt.Print(w.Body)
+	// Output: done
 }

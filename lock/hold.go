@@ -21,7 +21,8 @@ import (
 // the end of the hold, so cancel or stop them.
 //
 // A nil *Hold, or one that no lock made, is not held. Its Unlock returns ErrNotHeld, so it can be
-// deferred. Trusted is false, Lost is closed, Context has ended, and the rest is zero.
+// deferred. Trusted is false, Lost is closed, Context and those of Bind have ended, and the rest is
+// zero.
 type Hold struct {
 	inner   *acquisition.Hold
 	parent  context.Context // of Context; ended neither by deadline nor cancel
@@ -111,6 +112,30 @@ func (h *Hold) Context() context.Context {
 		h.derived.CompareAndSwap(nil, &derivedContext{h.inner.Derive(context.WithoutCancel(h.parent))})
 	}
 	return keepAlive{h.derived.Load().Context, h}
+}
+
+// Bind returns a child of parent that also ends when the hold does. It is for work that must stop
+// both when its caller gives up and when the lock is lost, such as that of an HTTP handler. Context
+// outlives the caller; Bind does not.
+//
+// The child has the deadline and the values of parent, and re-enters what parent re-enters, and what
+// Context re-enters. Locks that are acquired with it belong to it, even if parent is of
+// redlatch.WithOwner. context.Cause says what ended it: the cause of parent, or that of Context.
+//
+// Call cancel when the work is done, as for context.WithCancel. It ends the child, and not the hold.
+// Until then, or until parent ends, the child keeps the hold from becoming garbage. Bind asks nobody.
+// It panics if parent is nil.
+func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	if parent == nil {
+		panic("redlatch: Bind: the context must not be nil")
+	}
+	if !h.isValid() {
+		ctx, cancel := context.WithCancelCause(parent)
+		cancel(context.Cause(notHeld))
+		return ctx, func() {}
+	}
+	ctx, cancel = h.inner.Bind(parent)
+	return keepAlive{ctx, h}, cancel
 }
 
 // derivedContext is the context that the acquisition ends.

@@ -17,7 +17,8 @@ import (
 // registered with context.AfterFunc, until they end.
 //
 // A nil *Permit, or one that no semaphore made, is not held. Its Release returns ErrNotHeld, so it
-// can be deferred. Trusted is false, Lost is closed, Context has ended, and the rest is zero.
+// can be deferred. Trusted is false, Lost is closed, Context and those of Bind have ended, and the
+// rest is zero.
 type Permit struct {
 	hold  *lock.Hold
 	units int
@@ -66,6 +67,18 @@ func (p *Permit) Trusted() bool { return p.holdOrNil().Trusted() }
 // The context ends when the permit does. context.Cause is then a *lockerr.LostError,
 // lockerr.ErrClosed, or an error that says that the permit was released.
 func (p *Permit) Context() context.Context { return p.holdOrNil().Context() }
+
+// Bind returns a child of parent that also ends when the permit does. It is for work that must stop
+// both when its caller gives up and when the permit is lost. Context outlives the caller; Bind does
+// not. The child has the deadline and the values of parent. context.Cause says what ended it: the
+// cause of parent, or that of Context.
+//
+// Call cancel when the work is done, as for context.WithCancel. It ends the child, and not the
+// permit. Until then, or until parent ends, the child keeps the permit from becoming garbage. Bind
+// asks nobody. It panics if parent is nil.
+func (p *Permit) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	return p.holdOrNil().Bind(parent)
+}
 
 // Release gives all units of the permit back. They go to the first waiters that now fit.
 //

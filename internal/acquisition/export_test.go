@@ -14,3 +14,13 @@ func (h *Hold) EndGoroutineInUnlock() (begin func(), err error) {
 	h.unlockInBackground()
 	return h.A.unlockCommands, nil
 }
+
+// Contexts returns how many contexts end with the hold.
+func (h *Hold) Contexts() (n int) {
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	for c := h.contexts; c != nil; c = c.next {
+		n++
+	}
+	return n
+}

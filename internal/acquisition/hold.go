@@ -24,7 +24,13 @@ type Hold struct {
 	notified      bool          // it ended without an Unlock
 	cause         error         // why its contexts ended; nil while it is held
 	lost          chan struct{} // closed when notified becomes true; made by Lost
-	cancels       []context.CancelCauseFunc
+	contexts      *heldContext  // the first of those that end with the hold
+}
+
+// heldContext is a context that ends with its hold. It is in a list, so that the hold can forget it.
+type heldContext struct {
+	cancel     context.CancelCauseFunc
+	prev, next *heldContext // guarded by Acquisition.mu
 }
 
 // errUnlockedInBackground says that the background has finished an Unlock that had given up.
@@ -86,15 +92,51 @@ func (a *Acquisition) newHold(site *CallSite) *Hold {
 // Derive returns a child of parent that re-enters the lock. The child ends when the hold does, with
 // a cause. It needs no goroutine.
 func (h *Hold) Derive(parent context.Context) context.Context {
+	ctx, _ := h.derive(parent)
+	return ctx
+}
+
+// Bind is Derive for a hold that may have very many children. The hold forgets a child when cancel
+// is called or parent ends.
+func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
+	ctx, c := h.derive(parent)
+	stop := context.AfterFunc(ctx, func() { h.forget(c) })
+	return ctx, func() {
+		stop()
+		h.forget(c)
+		c.cancel(nil)
+	}
+}
+
+func (h *Hold) derive(parent context.Context) (context.Context, *heldContext) {
 	ctx, cancel := context.WithCancelCause(owner.ContextFor(parent, h.A.Owner))
+	c := &heldContext{cancel: cancel}
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
-	if h.cause == nil {
-		h.cancels = append(h.cancels, cancel)
-	} else {
+	if h.cause != nil {
 		cancel(h.contextCause())
+		return ctx, c
 	}
-	return ctx
+	if c.next = h.contexts; c.next != nil {
+		c.next.prev = c
+	}
+	h.contexts = c
+	return ctx, c
+}
+
+// forget takes a context out of the list, if it is there.
+func (h *Hold) forget(c *heldContext) {
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else if h.contexts == c {
+		h.contexts = c.next
+	}
+	c.prev, c.next = nil, nil
 }
 
 // IsOnPath reports whether a context re-enters the lock by this acquisition.
@@ -245,14 +287,14 @@ func (h *Hold) cancelContexts(cause error) {
 	if h.cause == nil {
 		h.cause = cause
 	}
-	if len(h.cancels) == 0 {
+	if h.contexts == nil {
 		return
 	}
 	cause = h.contextCause()
-	for _, cancel := range h.cancels {
-		cancel(cause)
+	for c := h.contexts; c != nil; c = c.next {
+		c.cancel(cause)
 	}
-	h.cancels = nil
+	h.contexts = nil
 }
 
 // releaseHold sends Redis the number of holds that are left. The hold counts as released whatever

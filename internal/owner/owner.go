@@ -11,7 +11,8 @@ import "context"
 // Owners are compared by pointer, and nothing of them is sent to Redis.
 type Owner struct {
 	parent *Owner
-	chain  bool // made by New: it owns every lock that is acquired below it
+	beside *Owner // another path that joins here; see ContextFor
+	chain  bool   // made by New: it owns every lock that is acquired below it
 }
 
 type contextKey struct{}
@@ -37,14 +38,19 @@ func NewContext(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, contextKey{}, o)
 }
 
-// ContextFor returns a context whose path contains o. If the path of ctx contains o already, Below
-// returns ctx. Then o may be an outer owner that was re-entered, and the locks between stay on the
-// path.
+// ContextFor returns a context whose path contains o and the path of ctx. If the path of ctx contains
+// o already, ContextFor returns ctx. Then o may be an outer owner that was re-entered, and the locks
+// between stay on the path. Usually o was made below the path of ctx. If neither contains the other,
+// both paths join in an owner that owns nothing itself.
 func ContextFor(ctx context.Context, o *Owner) context.Context {
-	if o == nil || FromContext(ctx).Includes(o) {
+	path := FromContext(ctx)
+	switch {
+	case o == nil || path.Includes(o):
 		return ctx
+	case path == nil || o.Includes(path):
+		return NewContext(ctx, o)
 	}
-	return NewContext(ctx, o)
+	return NewContext(ctx, &Owner{parent: o, beside: path})
 }
 
 // FromContext returns the innermost owner of the path of ctx, or nil.
@@ -56,7 +62,7 @@ func FromContext(ctx context.Context) *Owner {
 // Includes reports whether other is on the path that begins with o. o may be nil.
 func (o *Owner) Includes(other *Owner) bool {
 	for ; o != nil; o = o.parent {
-		if o == other {
+		if o == other || o.beside.Includes(other) {
 			return true
 		}
 	}
