@@ -98,6 +98,21 @@ func Example_reentry() {
 	// Output: one grant: true
 }
 
+func ExampleHoldFromContext() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	err := locks.Mutex("orders:42").Do(context.Background(), func(ctx context.Context) error {
+		hold, ok := redlatch.HoldFromContext(ctx) // also in the functions that this one calls
+		fmt.Println(hold.Name(), "fenced:", hold.Fence() > 0, ok)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// orders:42 fenced: true true
+	// <nil>
+}
+
 func ExampleWithOwner() {
 	locks, stop := exampleClient()
 	defer stop()

@@ -19,6 +19,9 @@ func (r *reentry) isOf(ctx context.Context, h *lock.Hold) {
 	found, ok := lock.FromContext(ctx)
 	require.True(r, ok)
 	require.Same(r, h, found)
+	found, ok = redlatch.HoldFromContext(ctx)
+	require.True(r, ok)
+	require.Same(r, h, found)
 }
 
 // isOfNone asserts that ctx has no hold.
@@ -106,4 +109,23 @@ func TestANewOwnerHasNoHoldOfItsStarter(t *testing.T) {
 func TestAHoldThatNoLockMadeIsInNoContext(t *testing.T) {
 	_, ok := lock.FromContext(new(lock.Hold).Context())
 	require.False(t, ok)
+}
+
+// One import is enough for the types that programs name.
+func TestTheRootPackageNamesTheTypesOfPrograms(t *testing.T) {
+	locks, err := redlatch.New(unused(t))
+	require.NoError(t, err)
+	service := struct {
+		mutex  *redlatch.Mutex
+		fair   *redlatch.FairMutex
+		pool   *redlatch.Semaphore
+		either [2]redlatch.Locker
+		hold   *redlatch.Hold
+		permit *redlatch.Permit
+	}{mutex: locks.Mutex("a"), fair: locks.FairMutex("b"), pool: locks.Semaphore("c", 1)}
+	service.either = [2]redlatch.Locker{service.mutex, service.fair}
+	require.Equal(t, "a", service.either[0].Name())
+	require.Equal(t, "b", service.either[1].Name())
+	require.Equal(t, "c", service.pool.Name())
+	require.False(t, service.hold.Trusted() || service.permit.Trusted())
 }

@@ -20,13 +20,6 @@ import (
 // The goal of this file: a call re-enters a lock if its context descends from a hold of it, and in
 // no other case (ADR 11).
 
-// eitherMutex has the methods of both kinds of mutex.
-type eitherMutex interface {
-	Lock(context.Context) (*lock.Hold, error)
-	TryLock(context.Context) (*lock.Hold, error)
-	Do(context.Context, func(context.Context) error) error
-}
-
 // reentry is a client in a bubble, with both kinds of mutex.
 type reentry struct {
 	*testing.T
@@ -48,7 +41,7 @@ func onBothKinds(t *testing.T, f func(r *reentry)) {
 	}
 }
 
-func (r *reentry) mutex(name string) eitherMutex {
+func (r *reentry) mutex(name string) redlatch.Locker {
 	if r.kind == "mutex" {
 		return r.locks.Mutex(name)
 	}
@@ -234,7 +227,7 @@ func TestTheOtherKindOfMutexReentersAlongThePath(t *testing.T) {
 	onBothKinds(t, func(r *reentry) {
 		a := r.lock(context.Background(), "a")
 		b := r.lock(a.Context(), "b")
-		for _, other := range []eitherMutex{r.locks.Mutex("a"), r.locks.FairMutex("a")} {
+		for _, other := range []redlatch.Locker{r.locks.Mutex("a"), r.locks.FairMutex("a")} {
 			h, err := other.Lock(b.Context())
 			require.NoError(r, err)
 			require.Equal(r, a.ID(), h.ID())

@@ -22,6 +22,8 @@ type Mutex struct {
 	core    mutex.Core
 }
 
+var _ lock.Locker = (*Mutex)(nil)
+
 // Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
 // mutex returns an error.
 func (f *Manager) Mutex(name string, st *settings.Lock) *Mutex {

@@ -87,3 +87,37 @@ func ExampleHold_Bind() {
 	fmt.Print(w.Body)
 	// Output: done
 }
+
+// report stands for a service that works under a lock, whichever lock that is.
+type report struct{ lock lock.Locker }
+
+func (r report) write(ctx context.Context) error {
+	return r.lock.Do(ctx, func(context.Context) error {
+		fmt.Println("under", r.lock.Name())
+		return nil
+	})
+}
+
+// alwaysFree is a fake for tests: nobody else wants the lock.
+type alwaysFree struct{ lock.Locker }
+
+func (alwaysFree) Name() string { return "a fake" }
+func (alwaysFree) Do(ctx context.Context, fn func(context.Context) error) error {
+	return fn(ctx)
+}
+
+func ExampleLocker() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	for _, l := range []lock.Locker{locks.Mutex("daily"), locks.FairMutex("weekly"), alwaysFree{}} {
+		if err := (report{l}).write(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// under daily
+	// under weekly
+	// under a fake
+}

@@ -1,0 +1,25 @@
+package lock
+
+import "context"
+
+// Locker is a lock that has holds: a mutex of either kind. Programs take a Locker to choose the kind
+// in one place, and to replace the lock in tests. The methods of the implementations document how
+// long they block, their errors and their cost.
+//
+// A fake may call the function in Do. It cannot make a hold that is held. For tests of code that
+// calls Lock, use a client of this module on an embedded server, as the examples do.
+//
+// Because programs implement Locker, it gets no further methods. A lock that can do more has an
+// interface of its own.
+type Locker interface {
+	// Name returns the name of the lock, with the client's prefix.
+	Name() string
+	// Lock waits until it has the lock, or ctx ends.
+	Lock(ctx context.Context) (*Hold, error)
+	// TryLock acquires the lock if that needs no waiting.
+	TryLock(ctx context.Context) (*Hold, error)
+	// Do runs fn under the lock. It waits for the lock like Lock.
+	Do(ctx context.Context, fn func(ctx context.Context) error) error
+	// Inspect reads who holds the lock.
+	Inspect(ctx context.Context) (Info, error)
+}
