@@ -88,6 +88,10 @@ func (m fairMutexes) Do(ctx context.Context, name string, fn func(context.Contex
 	return m.FairMutex(name).Do(ctx, fn)
 }
 
+func (m fairMutexes) TryDo(ctx context.Context, name string, fn func(context.Context) error) error {
+	return m.FairMutex(name).TryDo(ctx, fn)
+}
+
 // A semaphore of one permit is a mutex without re-entry and without fences.
 func TestSemaphoreOfOne(t *testing.T) {
 	t.Parallel()
@@ -154,6 +158,10 @@ func (s semaphoresOfOne) Do(ctx context.Context, name string, fn func(context.Co
 	return s.Semaphore(name, 1).Do(ctx, 1, fn)
 }
 
+func (s semaphoresOfOne) TryDo(ctx context.Context, name string, fn func(context.Context) error) error {
+	return s.Semaphore(name, 1).TryDo(ctx, 1, fn)
+}
+
 type permit struct{ *semaphore.Permit }
 
 func asPermit(p *semaphore.Permit, err error) (locktest.Hold, error) {
@@ -207,6 +215,10 @@ func (m mutexes) TryLock(ctx context.Context, name string) (locktest.Hold, error
 
 func (m mutexes) Do(ctx context.Context, name string, fn func(context.Context) error) error {
 	return m.Mutex(name).Do(ctx, fn)
+}
+
+func (m mutexes) TryDo(ctx context.Context, name string, fn func(context.Context) error) error {
+	return m.Mutex(name).TryDo(ctx, fn)
 }
 
 // asHold keeps a nil hold from becoming an interface that is not nil.

@@ -25,16 +25,20 @@ import (
 func askers(c *redlatch.Client) map[string]func(ctx context.Context) error {
 	m, f, s := c.Mutex("orders"), c.FairMutex("orders"), c.Semaphore("orders", 3)
 	nothing := func(context.Context) error { return nil }
+	zero := func(context.Context) (int, error) { return 0, nil }
 	return map[string]func(ctx context.Context) error{
 		"Mutex.Lock":               func(ctx context.Context) error { _, err := m.Lock(ctx); return err },
 		"Mutex.TryLock":            func(ctx context.Context) error { _, err := m.TryLock(ctx); return err },
 		"Mutex.Do":                 func(ctx context.Context) error { return m.Do(ctx, nothing) },
+		"Mutex.TryDo":              func(ctx context.Context) error { return m.TryDo(ctx, nothing) },
+		"Call":                     func(ctx context.Context) error { _, err := redlatch.Call(ctx, m, zero); return err },
 		"Mutex.Inspect":            func(ctx context.Context) error { _, err := m.Inspect(ctx); return err },
 		"Mutex.ForceRelease":       func(ctx context.Context) error { _, err := m.ForceRelease(ctx, ""); return err },
 		"Mutex.ForceRelease of id": func(ctx context.Context) error { _, err := m.ForceRelease(ctx, "somebody:1"); return err },
 		"FairMutex.Lock":           func(ctx context.Context) error { _, err := f.Lock(ctx); return err },
 		"FairMutex.TryLock":        func(ctx context.Context) error { _, err := f.TryLock(ctx); return err },
 		"FairMutex.Do":             func(ctx context.Context) error { return f.Do(ctx, nothing) },
+		"FairMutex.TryDo":          func(ctx context.Context) error { return f.TryDo(ctx, nothing) },
 		"FairMutex.Inspect":        func(ctx context.Context) error { _, err := f.Inspect(ctx); return err },
 		"FairMutex.ForceRelease":   func(ctx context.Context) error { _, err := f.ForceRelease(ctx, "somebody:1"); return err },
 		"FairMutex.Queue":          func(ctx context.Context) error { _, _, err := f.Queue(ctx, 0, 10); return err },
@@ -42,6 +46,7 @@ func askers(c *redlatch.Client) map[string]func(ctx context.Context) error {
 		"Semaphore.Acquire":        func(ctx context.Context) error { _, err := s.Acquire(ctx, 1); return err },
 		"Semaphore.TryAcquire":     func(ctx context.Context) error { _, err := s.TryAcquire(ctx, 1); return err },
 		"Semaphore.Do":             func(ctx context.Context) error { return s.Do(ctx, 1, nothing) },
+		"Semaphore.TryDo":          func(ctx context.Context) error { return s.TryDo(ctx, 1, nothing) },
 		"Semaphore.Inspect":        func(ctx context.Context) error { _, err := s.Inspect(ctx); return err },
 		"Semaphore.Resize":         func(ctx context.Context) error { _, err := s.Resize(ctx, 4); return err },
 		"Semaphore.ForceRelease":   func(ctx context.Context) error { _, err := s.ForceRelease(ctx, "somebody:1"); return err },
@@ -81,7 +86,7 @@ func TestOwnLimitsAreNoEndOfAContext(t *testing.T) {
 		"down":   (*redistest.Proxy).Down,
 		"silent": func(p *redistest.Proxy) { p.BlackHole(redistest.AllTraffic) },
 	}
-	waits := []string{"Mutex.Lock", "Mutex.Do", "FairMutex.Lock", "FairMutex.Do", "Semaphore.Acquire", "Semaphore.Do"}
+	waits := []string{"Mutex.Lock", "Mutex.Do", "Call", "FairMutex.Lock", "FairMutex.Do", "Semaphore.Acquire", "Semaphore.Do"}
 	for fault, hit := range faults {
 		t.Run(fault, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

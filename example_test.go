@@ -113,6 +113,17 @@ func ExampleHoldFromContext() {
 	// <nil>
 }
 
+func ExampleCall() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	total, err := redlatch.Call(context.Background(), locks.Mutex("orders:42"), func(context.Context) (int, error) {
+		return 3 * 14, nil
+	})
+	fmt.Println(total, err)
+	// Output: 42 <nil>
+}
+
 func ExampleWithOwner() {
 	locks, stop := exampleClient()
 	defer stop()

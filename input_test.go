@@ -99,9 +99,16 @@ func TestDoWithoutAFunctionIsRefused(t *testing.T) {
 	locks, err := redlatch.New(unused(t))
 	require.NoError(t, err)
 	for kind, do := range map[string]func() error{
-		"mutex":     func() error { return locks.Mutex("orders").Do(t.Context(), nil) },
-		"fair":      func() error { return locks.FairMutex("orders").Do(t.Context(), nil) },
-		"semaphore": func() error { return locks.Semaphore("orders", 3).Do(t.Context(), 1, nil) },
+		"mutex":          func() error { return locks.Mutex("orders").Do(t.Context(), nil) },
+		"fair":           func() error { return locks.FairMutex("orders").Do(t.Context(), nil) },
+		"semaphore":      func() error { return locks.Semaphore("orders", 3).Do(t.Context(), 1, nil) },
+		"mutex, try":     func() error { return locks.Mutex("orders").TryDo(t.Context(), nil) },
+		"fair, try":      func() error { return locks.FairMutex("orders").TryDo(t.Context(), nil) },
+		"semaphore, try": func() error { return locks.Semaphore("orders", 3).TryDo(t.Context(), 1, nil) },
+		"call": func() error {
+			_, err := redlatch.Call[int](t.Context(), locks.Mutex("orders"), nil)
+			return err
+		},
 	} {
 		err := do()
 		var bad *redlatch.ConfigError
@@ -123,6 +130,7 @@ func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 			"Lock":         func() error { _, err := mu.Lock(t.Context()); return err }(),
 			"TryLock":      func() error { _, err := mu.TryLock(t.Context()); return err }(),
 			"Do":           mu.Do(t.Context(), func(context.Context) error { panic("runs") }),
+			"TryDo":        mu.TryDo(t.Context(), func(context.Context) error { panic("runs") }),
 			"Inspect":      func() error { _, err := mu.Inspect(t.Context()); return err }(),
 			"ForceRelease": func() error { _, err := mu.ForceRelease(t.Context(), ""); return err }(),
 		} {

@@ -130,6 +130,16 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) erro
 	return lock.Do(ctx, m.Lock, fn)
 }
 
+// TryDo runs fn under the lock if the lock is free and nobody waits, and otherwise does not run it. It acquires the
+// lock like [Mutex.TryLock], and is like [Mutex.Do] in all else.
+//
+// If fn did not run because somebody else has the lock, the error is a *lockerr.NotAcquiredError for
+// this name. fn may return such an error of another lock. TryDo costs two round trips if it runs fn, and one
+// if it does not; see TryLock for more.
+func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context) error) error {
+	return lock.Do(ctx, m.TryLock, fn)
+}
+
 // Inspect reads who holds the lock, for how long, and under which fence. It costs one round trip
 // and changes nothing. It is for people and dashboards: the result may be out of date when it is
 // read. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrClosed, ErrConfig.

@@ -9,10 +9,10 @@ import (
 )
 
 // Do acquires a lock, runs fn under it, and releases it, also if fn panics or ends its goroutine.
-// It is for the locks of this module; their Do methods document it for users.
+// It is for the locks of this module; their Do and TryDo methods document it for users.
 func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn func(context.Context) error) (err error) {
 	if fn == nil {
-		return &lockerr.ConfigError{Setting: "function", Value: "nil", Reason: "Do has nothing to run"}
+		return &lockerr.ConfigError{Setting: "function", Value: "nil", Reason: "there is nothing to run"}
 	}
 	h, err := acquire(ctx)
 	if err != nil {

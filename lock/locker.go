@@ -6,7 +6,7 @@ import "context"
 // in one place, and to replace the lock in tests. The methods of the implementations document how
 // long they block, their errors and their cost.
 //
-// A fake may call the function in Do. It cannot make a hold that is held. For tests of code that
+// A fake may call the function in Do and TryDo. It cannot make a hold that is held. For tests of code that
 // calls Lock, use a client of this module on an embedded server, as the examples do.
 //
 // Because programs implement Locker, it gets no further methods. A lock that can do more has an
@@ -20,6 +20,8 @@ type Locker interface {
 	TryLock(ctx context.Context) (*Hold, error)
 	// Do runs fn under the lock. It waits for the lock like Lock.
 	Do(ctx context.Context, fn func(ctx context.Context) error) error
+	// TryDo runs fn under the lock if that needs no waiting. It acquires the lock like TryLock.
+	TryDo(ctx context.Context, fn func(ctx context.Context) error) error
 	// Inspect reads who holds the lock.
 	Inspect(ctx context.Context) (Info, error)
 }

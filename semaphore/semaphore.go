@@ -122,14 +122,25 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 // be released, the error also matches that (lockerr.ErrLost for the first). Do costs two round
 // trips if the units are free.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error) error {
-	acquire := func(ctx context.Context) (*lock.Hold, error) {
-		p, err := s.Acquire(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		return p.hold, nil
+	return lock.Do(ctx, holdOf(s.Acquire, n), fn)
+}
+
+// TryDo runs fn with n units if so many are free and nobody waits, and otherwise does not run it. It
+// takes the units like [Semaphore.TryAcquire], and is like [Semaphore.Do] in all else.
+//
+// If fn did not run because too few units were free, the error is a *lockerr.NotAcquiredError for
+// this name. fn may return such an error of another lock. TryDo costs two round trips if it runs fn,
+// and one if it does not; see TryAcquire for more.
+func (s *Semaphore) TryDo(ctx context.Context, n int, fn func(ctx context.Context) error) error {
+	return lock.Do(ctx, holdOf(s.TryAcquire, n), fn)
+}
+
+// holdOf returns a function that acquires n units and returns the hold behind the permit.
+func holdOf(acquire func(context.Context, int) (*Permit, error), n int) func(context.Context) (*lock.Hold, error) {
+	return func(ctx context.Context) (*lock.Hold, error) {
+		p, err := acquire(ctx, n)
+		return p.holdOrNil(), err
 	}
-	return lock.Do(ctx, acquire, fn)
 }
 
 // check reports what is wrong with the semaphore or the context.

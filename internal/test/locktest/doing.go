@@ -108,6 +108,29 @@ var doing = []property{
 		require.ErrorIs(f, err, context.Canceled)
 		p.unlock(h)
 	}},
+	{"TryDo runs the body under a free lock and frees it", func(f *fixture) {
+		p, q := f.process(patient), f.process(patient)
+		err := p.client.TryDo(context.Background(), f.name, func(context.Context) error {
+			q.refused()
+			return errBody
+		})
+		require.True(f, err == errBody, "the very error: %v", err) //nolint:errorlint // the very error
+		q.free()
+	}},
+	{"TryDo says who holds the lock, and does not run the body", func(f *fixture) {
+		p, q := f.process(patient), f.process(patient)
+		h := p.lock()
+		err := q.client.TryDo(context.Background(), f.name, func(context.Context) error {
+			f.Error("the body runs")
+			return nil
+		})
+		require.Equal(f, []error{lockerr.ErrNotAcquired}, kinds(err))
+		var facts *lockerr.NotAcquiredError
+		require.ErrorAs(f, err, &facts)
+		require.Equal(f, f.name, facts.Name)
+		p.unlock(h)
+		q.free()
+	}},
 }
 
 func (p *process) do(body func(ctx context.Context) error) error {

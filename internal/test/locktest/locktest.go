@@ -52,6 +52,7 @@ type Client interface {
 	Lock(ctx context.Context, name string) (Hold, error)
 	TryLock(ctx context.Context, name string) (Hold, error)
 	Do(ctx context.Context, name string, fn func(context.Context) error) error
+	TryDo(ctx context.Context, name string, fn func(context.Context) error) error
 	Close(ctx context.Context) error
 }
 

@@ -1,0 +1,24 @@
+package redlatch
+
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// Call runs fn under a lock like [Mutex.Do], and returns what fn returns. If the lock was lost while
+// fn ran, or could not be released, the error also matches that, as in Do, and the value is still
+// that of fn. If fn did not run, the value is zero.
+func Call[T any](ctx context.Context, l Locker, fn func(ctx context.Context) (T, error)) (value T, err error) {
+	switch {
+	case l == nil:
+		return value, &lockerr.ConfigError{Setting: "lock", Value: l, Reason: "must not be nil"}
+	case fn == nil:
+		return value, &lockerr.ConfigError{Setting: "function", Value: "nil", Reason: "there is nothing to run"}
+	}
+	err = l.Do(ctx, func(ctx context.Context) (err error) {
+		value, err = fn(ctx)
+		return err
+	})
+	return value, err
+}
