@@ -38,7 +38,8 @@ if wants == '1' then
 end
 
 -- include errors queue units permits
-local units, limit, entries, refused = 1, nil, nil, nil
+local limit
+local units, entries, refused = 1, nil, nil
 if removed then
   limit = read_limit(0)
 else
