@@ -51,14 +51,17 @@ local function queue_page(at, skip, behind, show)
 end
 
 -- Removes waiters from the queue, and returns the refusal if there is one. With the last waiter it
--- removes the grace, so that nothing is left.
+-- removes the grace, so that nothing is left. Also returns whether the queue is empty then. In a slot
+-- that migrates, nobody can read that afterwards.
 local function remove_waiters(at, members)
-  local refused = refusal(redis.pcall('ZREM', KEYS[at + 3], unpack(members)))
+  local length = redis.pcall('ZCARD', KEYS[at + 3])
+  local removed = redis.pcall('ZREM', KEYS[at + 3], unpack(members))
+  local refused, emptied = refusal(removed), removed == length
   if refused then
-    return refused
+    return refused, false
   end
-  if redis.pcall('ZCARD', KEYS[at + 3]) == 0 then
+  if emptied then
     members[#members + 1] = 'grace'
   end
-  return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members)))
+  return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members))), emptied
 end
