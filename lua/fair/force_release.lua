@@ -48,10 +48,10 @@ for i = 1, #fields, 2 do
   end
 end
 local length, unreadable = queue_length(0)
-local is_queue, _, more = not unreadable and length > 0, nil, nil
-_, more, refused = hand_on(0, replaced, is_queue, channel, in_cluster, keep_ms, prefix)
-if refused then
-  return refused
+local is_queue = not unreadable and length > 0
+local _, more, failed = hand_on(0, replaced, is_queue, channel, in_cluster, keep_ms, prefix)
+if failed then
+  return failed
 end
 if holder then
   return {1, holder, more}
