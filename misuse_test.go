@@ -27,10 +27,14 @@ var unmade = map[string]func(got any) bool{
 	"Trusted":      func(got any) bool { return got == false },
 	"TrustedUntil": func(got any) bool { return got.(time.Time).IsZero() },
 	"Lost":         func(got any) bool { _, open := <-got.(<-chan struct{}); return !open },
-	"Context": func(got any) bool {
-		ctx := got.(context.Context)
-		return ctx.Err() != nil && errors.Is(context.Cause(ctx), redlatch.ErrNotHeld)
-	},
+	"Context":      endedUnheld,
+	"Bind":         endedUnheld,
+}
+
+// endedUnheld reports whether a context has ended because nothing is held.
+func endedUnheld(got any) bool {
+	ctx := got.(context.Context)
+	return ctx.Err() != nil && errors.Is(context.Cause(ctx), redlatch.ErrNotHeld)
 }
 
 // Reflection calls every exported method, so that the test covers new methods too.
@@ -68,6 +72,9 @@ func saysSo(t *testing.T, v reflect.Value) {
 		var results []reflect.Value
 		require.NotPanics(t, func() { results = v.Method(i).Call(args) }, what)
 		last := results[len(results)-1]
+		if last.Type() == reflect.TypeFor[context.CancelFunc]() {
+			last = results[0]
+		}
 		switch check := unmade[method.Name]; {
 		case last.Type() == reflect.TypeFor[error]():
 			err, _ := last.Interface().(error)

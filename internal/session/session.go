@@ -21,17 +21,15 @@ import (
 
 // Config configures a session.
 type Config struct {
-	Redis    lua.Redis
-	Pipeline sender.Pipeline // nil if commands may go to several servers
-	// ClusterPipeline makes pipelines of commands to one master of a cluster. nil: each command goes alone.
-	ClusterPipeline sender.Pipeline
-	Direct          bool // see sender.Config
-	PubSub          pubsub.Redis
-	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
-	ClusterSlots    func(ctx context.Context) ([]SlotRange, error)
-	Log             *slog.Logger  // New makes it one that does not block; see logLines
-	Description     string        // the description of this client's holders and waiters
-	FenceRetention  time.Duration // how long Redis keeps an unused fence; 0: always
+	Redis          lua.Redis
+	Pipeline       sender.Pipeline // nil if commands may go to several servers
+	Direct         bool            // see sender.Config
+	PubSub         pubsub.Redis
+	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
+	ClusterSlots   func(ctx context.Context) ([]SlotRange, error)
+	Log            *slog.Logger  // New makes it one that does not block; see logLines
+	Description    string        // the description of this client's holders and waiters
+	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
 }
 
 // Session is shared by all locks of one client. Its methods may be called concurrently.
@@ -52,7 +50,7 @@ type Session struct {
 
 	logLines logLines
 
-	senders           senders
+	sender            *sender.Sender
 	abandonedAttempts tasks // each ends when go-redis returns
 	latency           latency
 	needsEval         atomic.Bool // a server answered too late that it lacks a script
@@ -79,8 +77,7 @@ func New(cfg Config) *Session {
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
-	s.senders.one = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Panicked: s.panicked})
-	s.senders.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Panicked: s.panicked}
+	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Panicked: s.panicked})
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
@@ -180,7 +177,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
-		s.senders.close()
+		s.sender.Close()
 		s.Wakes.Close() // may have to wait for go-redis, which dials and ignores a cancel
 	}()
 	err := s.tasks.finish(ctx)
