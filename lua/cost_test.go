@@ -156,7 +156,7 @@ func TestTheCommonCasesTakeFewCommands(t *testing.T) {
 		{
 			"semaphore: release and hand over", func(p priced) { p.acquire("a:1", 8, false); p.acquire("b:1", 1, false) },
 			func(p priced) []lua.Status { return []lua.Status{p.release("a:1", 8), p.beatPermits("b:1", 1, true)} },
-			[]lua.Status{lua.Freed, lua.Granted}, 21 + 10,
+			[]lua.Status{lua.Freed, lua.Granted}, 22 + 10,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -153,21 +153,11 @@ type HeartbeatReply struct {
 
 // Heartbeats notes that waiters of one slot live, and tells each how it stands. Those that
 // were granted the lock have it for their whole lease then if they take it, and else
-// for as long as before. One round trip, or a second one for a single waiter whose slot migrates.
+// for as long as before. One round trip.
 func Heartbeats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, take bool, batch []Heartbeat) ([]HeartbeatReply, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	replies, err := heartbeats(ctx, rdb, keepFence, clients, take, batch)
-	if isSplit(err) && len(batch) == 1 {
-		one := batch[0]
-		one.Keys.Queue, one.Keys.Alive = one.Keys.Lock, one.Keys.Lock
-		return heartbeats(ctx, rdb, keepFence, clients, take, []Heartbeat{one})
-	}
-	return replies, err
-}
-
-func heartbeats(ctx context.Context, rdb Redis, keepFence time.Duration, clients string, take bool, batch []Heartbeat) ([]HeartbeatReply, error) {
 	keys := make([]any, 0, 4*len(batch))
 	args := append(make([]any, 0, 3+len(batch)), keepFence.Milliseconds(), clients, boolArg(take))
 	for _, b := range batch {
@@ -234,17 +224,8 @@ type ReleaseFairReply struct {
 }
 
 // ReleaseFair releases the lock, which goes to the next waiter, or the place in the
-// queue. One round trip, or a second one while the slot migrates.
+// queue. One round trip.
 func ReleaseFair(ctx context.Context, rdb Redis, p ReleaseFairParams) (ReleaseFairReply, error) {
-	out, err := releaseFair(ctx, rdb, p)
-	if isSplit(err) {
-		p.Keys = FairKeys{Lock: p.Keys.Lock, Fence: p.Keys.Lock, Queue: p.Keys.Lock, Alive: p.Keys.Lock}
-		return releaseFair(ctx, rdb, p)
-	}
-	return out, err
-}
-
-func releaseFair(ctx context.Context, rdb Redis, p ReleaseFairParams) (ReleaseFairReply, error) {
 	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.FenceRetention.Milliseconds(), p.ClientChannels, boolArg(p.Cluster))
 	r := readReply(leaveScript, v, err)
 	out := ReleaseFairReply{Receivers: r.int(1), More: r.int(2) == 1}

@@ -82,9 +82,6 @@ func classifyAnswer(text string) (ErrorClass, string) {
 		return Refused, "NOAUTH"
 	case strings.HasPrefix(text, "unknown command"):
 		return Refused, code
-	case strings.HasPrefix(text, "Script attempted to access a non local key"),
-		strings.HasPrefix(text, "Lua script attempted to access a non local key"):
-		return NotRun, "TRYAGAIN"
 	case slices.ContainsFunc(clusterDownInScript, func(begin string) bool { return strings.HasPrefix(text, begin) }) &&
 		strings.Contains(text, " while the cluster is down"):
 		return NotRun, "CLUSTERDOWN"

@@ -33,7 +33,7 @@ type standing struct {
 	ids   map[string]string
 }
 
-func standingOf(t *testing.T, admin redis.Cmdable) standing {
+func standingOf(t *testing.T, admin *redis.Client) standing {
 	t.Helper()
 	ctx, now := t.Context(), serverTime(t, admin).UnixMilli()
 	s := standing{ids: map[string]string{}}

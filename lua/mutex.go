@@ -61,17 +61,8 @@ type AcquireReply struct {
 }
 
 // Acquire gives the lock to one acquisition, or sets the holds of the one that
-// has it. One round trip, or a second one while the slot migrates.
+// has it. One round trip.
 func Acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, error) {
-	out, err := acquire(ctx, rdb, p)
-	if isSplit(err) {
-		p.QueueKey = p.LockKey
-		return acquire(ctx, rdb, p)
-	}
-	return out, err
-}
-
-func acquire(ctx context.Context, rdb Redis, p AcquireParams) (AcquireReply, error) {
 	v, err := acquireScript.run(ctx, rdb, []any{p.LockKey, p.FenceKey, p.QueueKey},
 		p.Acquisition, p.Lease.Milliseconds(), p.Holds, int64(p.VoidAfter), p.FenceRetention.Milliseconds(), p.Description)
 	r := readReply(acquireScript, v, err)
@@ -114,18 +105,8 @@ type ReleaseReply struct {
 	HasWaiters bool
 }
 
-// Release releases one hold, or the lock with the last one. One round trip, or a second one while the
-// slot migrates.
+// Release releases one hold, or the lock with the last one. One round trip.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
-	out, err := release(ctx, rdb, p)
-	if isSplit(err) {
-		p.QueueKey = p.LockKey
-		return release(ctx, rdb, p)
-	}
-	return out, err
-}
-
-func release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
 	v, err := releaseScript.run(ctx, rdb, []any{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply

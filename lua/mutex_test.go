@@ -186,33 +186,6 @@ func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
 	})
 }
 
-func withoutQueue(p *lua.AcquireParams) { p.QueueKey = p.LockKey }
-
-// Without the key of the queue, an acquire answers about a lock that somebody has.
-func TestAnAcquireAnswersWithoutTheQueueOfAHeldLock(t *testing.T) {
-	heldByA := []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
-	const stillA = "lock 1h a:1:1; fence forever 5000000000000000"
-	runRows(t, []row{
-		{"a re-entry", heldByA, acquire("a:1", holds(2), withoutQueue), "granted 5000000000000000", "lock 1h a:1:2; fence forever 5000000000000000"},
-		{"a re-entry, and it is another's", heldByA, acquire("b:1", holds(2), withoutQueue), "gone", stillA},
-		{"held by another", heldByA, acquire("b:1", withoutQueue), "busy by a:1 for 1h", stillA},
-	})
-}
-
-// Without the key of the queue, nobody gets a free lock: others may stand in it.
-func TestAPlainLockNeverLooksAwayFromTheQueue(t *testing.T) {
-	each(t, func(t *testing.T, b *backend) {
-		prepare(t, b.rdb, "ZADD @Q 7 b:1/w", "SET @F 7")
-		for _, n := range []int{1, 2} {
-			_, err := acquire("a:1", holds(n), withoutQueue)(t.Context(), b.rdb)
-			fault, code := lua.Classify(err)
-			require.Equal(t, lua.NotRun, fault, "%v", err)
-			require.Equal(t, "TRYAGAIN", code)
-			require.Equal(t, "fence forever 7; queue forever b:1=7", keyspace(t, b.rdb))
-		}
-	})
-}
-
 func release(who string, left int) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
 		r, err := lua.Release(ctx, rdb, lua.ReleaseParams{
@@ -533,7 +506,7 @@ func TestEveryAnswerOfAGrantHasTheServersClock(t *testing.T) {
 	})
 }
 
-func serverTime(t require.TestingT, rdb redis.Cmdable) lua.Time {
+func serverTime(t require.TestingT, rdb *redis.Client) lua.Time {
 	at, err := rdb.Time(context.Background()).Result()
 	require.NoError(t, err)
 	return lua.Time(at.UnixMicro())

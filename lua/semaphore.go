@@ -26,11 +26,6 @@ type SemaphoreKeys struct{ Permits, Holders, Queue, Alive any }
 
 func (k SemaphoreKeys) all() []any { return []any{k.Permits, k.Holders, k.Queue, k.Alive} }
 
-// alone has the key of the permits in the places of all others.
-func (k SemaphoreKeys) alone() SemaphoreKeys {
-	return SemaphoreKeys{Permits: k.Permits, Holders: k.Permits, Queue: k.Permits, Alive: k.Permits}
-}
-
 // permitQueueState reads a place in the queue of a semaphore.
 func (r *reply) permitQueueState(i int) QueueState {
 	return QueueState{
@@ -93,22 +88,11 @@ type PermitHeartbeat struct {
 // PermitHeartbeats notes that waiters of one slot live, and tells each how it stands:
 // Granted, without a fence, Queued with the place, Gone, Removed, OverLimit, or
 // Denied. Those that were granted their units have them for their whole lease then if
-// they take them, and else for as long as before. One round trip, or a second one for a single waiter
-// whose slot migrates.
+// they take them, and else for as long as before. One round trip.
 func PermitHeartbeats(ctx context.Context, rdb Redis, keep time.Duration, clients string, take bool, batch []PermitHeartbeat) ([]HeartbeatReply, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	replies, err := permitHeartbeats(ctx, rdb, keep, clients, take, batch)
-	if isSplit(err) && len(batch) == 1 {
-		one := batch[0]
-		one.Keys = one.Keys.alone()
-		return permitHeartbeats(ctx, rdb, keep, clients, take, []PermitHeartbeat{one})
-	}
-	return replies, err
-}
-
-func permitHeartbeats(ctx context.Context, rdb Redis, keep time.Duration, clients string, take bool, batch []PermitHeartbeat) ([]HeartbeatReply, error) {
 	keys := make([]any, 0, 4*len(batch))
 	args := append(make([]any, 0, 3+2*len(batch)), keep.Milliseconds(), clients, boolArg(take))
 	for _, b := range batch {
@@ -137,17 +121,8 @@ type ReleasePermitsReply struct {
 }
 
 // ReleasePermits releases a permit, whose units go to the next waiters, or the
-// place in the queue. One round trip, or a second one while the slot migrates.
+// place in the queue. One round trip.
 func ReleasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
-	out, err := releasePermits(ctx, rdb, p)
-	if isSplit(err) {
-		p.Keys = p.Keys.alone()
-		return releasePermits(ctx, rdb, p)
-	}
-	return out, err
-}
-
-func releasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
 	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
 	r := readReply(releasePermitsScript, v, err)
 	out := ReleasePermitsReply{More: r.int(1) == 1}
@@ -173,21 +148,11 @@ type PermitRenewal struct {
 }
 
 // RenewPermits extends many permits of one slot, and only those that their
-// acquisitions still have. One round trip, or a second one for a single permit whose slot migrates.
+// acquisitions still have. One round trip.
 func RenewPermits(ctx context.Context, rdb Redis, keep time.Duration, batch []PermitRenewal) ([]RenewAnswer, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	answers, err := renewPermits(ctx, rdb, keep, batch)
-	if isSplit(err) && len(batch) == 1 {
-		one := batch[0]
-		one.Holders = one.Permits
-		return renewPermits(ctx, rdb, keep, []PermitRenewal{one})
-	}
-	return answers, err
-}
-
-func renewPermits(ctx context.Context, rdb Redis, keep time.Duration, batch []PermitRenewal) ([]RenewAnswer, error) {
 	keys := make([]any, 0, 2*len(batch))
 	args := append(make([]any, 0, 1+3*len(batch)), keep.Milliseconds())
 	for _, p := range batch {

@@ -67,34 +67,7 @@ func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watch
 		s.FoundCluster()
 		return make([]watchdog.Result, len(batch)), nil
 	}
-	if code == "TRYAGAIN" && len(batch) > 1 {
-		return s.renewEach(ctx, send, batch)
-	}
 	return answers, err
-}
-
-// renewEach sends a command for each lease of a batch: the slot migrates, and no node has the keys of all.
-// The error is nil if Redis answered for one of them, as in RenewAnswers.
-func (s *Session) renewEach(ctx context.Context, send Renewer, batch []watchdog.Renewal) ([]watchdog.Result, error) {
-	answers := make([]watchdog.Result, len(batch))
-	var failed error
-	answered := false
-	for i := range batch {
-		one, err := send(ctx, s.Redis, batch[i:i+1])
-		if err != nil {
-			failed = err
-			if ctx.Err() != nil {
-				break
-			}
-			continue
-		}
-		answered = true
-		copy(answers[i:i+1], one)
-	}
-	if answered {
-		failed = nil
-	}
-	return answers, failed
 }
 
 func isMixed(batch []watchdog.Renewal) bool {

@@ -296,45 +296,6 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 	})
 }
 
-// If a slot migrates, one command cannot renew locks that are on two nodes.
-func TestLeasesOfASplitSlotAreRenewedOneByOne(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Session) {
-		split, missing := answer("TRYAGAIN Multiple keys request during rehashing of slot"), map[string]bool{}
-		var sent []int
-		s.SetRenewer(Holds, func(_ context.Context, _ lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error) {
-			sent = append(sent, len(batch))
-			if len(batch) > 1 || missing[batch[0].Key] {
-				return nil, split
-			}
-			return []watchdog.Result{watchdog.Renewed}, nil
-		})
-		renew := func(ctx context.Context, keys ...string) ([]watchdog.Result, error) {
-			sent = nil
-			var batch []watchdog.Renewal
-			for _, k := range keys {
-				batch = append(batch, watchdog.Renewal{Key: k})
-			}
-			return s.renew(ctx, s.Group(Holds, "a"), batch)
-		}
-		missing["b"] = true
-		got, err := renew(t.Context(), "a", "b", "c")
-		require.NoError(t, err)
-		require.Equal(t, []watchdog.Result{watchdog.Renewed, watchdog.Unknown, watchdog.Renewed}, got)
-		require.Equal(t, []int{3, 1, 1, 1}, sent)
-		_, err = renew(t.Context(), "b", "b")
-		require.ErrorIs(t, err, split)
-		_, err = renew(t.Context(), "b")
-		require.ErrorIs(t, err, split)
-		require.Equal(t, []int{1}, sent)
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err = renew(ended, "b", "a", "a")
-		require.ErrorIs(t, err, split)
-		require.Equal(t, []int{3, 1}, sent, "no time is left for the others")
-		finish(t, s)
-	})
-}
-
 // In a cluster, commands for keys of several slots cannot share a call.
 func TestLeasesShareCallsBySlotInACluster(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {

@@ -21,7 +21,6 @@
 --   {-1}                  refused by the server
 --   error WRONGTYPE       where a single waiter is asked about: why it was refused
 --   error BADFENCE        likewise
---   error TRYAGAIN        likewise: it has no lock, and KEYS[4i-1] was KEYS[4i-3]
 --
 -- Guarantees  never queues anybody; a free lock goes to the first waiter that lives; only a
 --             server that takes writes says that one is not there.
@@ -38,10 +37,7 @@ local locks = {}
 
 local function read(at)
   local fields, stored = redis.pcall('HGETALL', KEYS[at + 1]), redis.pcall('GET', KEYS[at + 2])
-  local length, unreadable = 0, nil
-  if KEYS[at + 3] ~= KEYS[at + 1] then
-    length, unreadable = queue_length(at)
-  end
+  local length, unreadable = queue_length(at)
   local refused = refusal(fields) or refusal(stored) or unreadable
   if refused then
     return {refused = refused}
@@ -63,10 +59,6 @@ local function note(at, member)
   if lock.holder == acquisition then
     lock.fence, lock.refused = keep_grant(at, take and lease_ms or 0, lock.fence, now_us, keep_ms)
     return lock.refused and {-1} or {1, lock.fence}
-  end
-  if KEYS[at + 3] == KEYS[at + 1] then
-    lock.refused = queue_unknown()
-    return {-1}
   end
   return renew_heartbeat(at, member, heartbeat_ms, now_ms, lock)
 end

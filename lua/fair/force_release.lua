@@ -41,18 +41,12 @@ end
 if holder and expected ~= '' and holder ~= expected then
   return writes_refused(0) or {-1, holder}
 end
-local replaced = holder and {}
-for i = 1, #fields, 2 do
-  if fields[i] ~= 'redlatch:about' then
-    replaced[#replaced + 1] = fields[i]
-  end
+refused = holder and refusal(redis.pcall('DEL', KEYS[1]))
+if refused then
+  return refused
 end
 local length, unreadable = queue_length(0)
-local is_queue = not unreadable and length > 0
-local _, more, failed = hand_on(0, replaced, is_queue, channel, in_cluster, keep_ms, prefix)
-if failed then
-  return failed
-end
+local _, more = grant_or_notify(0, holder, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
 if holder then
   return {1, holder, more}
 end

@@ -20,7 +20,6 @@
 --   {0, receivers, more}
 --                       it had neither; for all three, more is 1 when the lock is free and there
 --                       were more expired waiters than one call drops: call again
---   error TRYAGAIN      the lock was not its own, and KEYS[3] was KEYS[1]: nothing changed
 --
 -- Guarantees  never touches another acquisition; frees the lock also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
@@ -35,12 +34,12 @@ local in_cluster = tonumber(ARGV[5])
 
 -- Most often nobody stands in the queue.
 local acquisition = string.match(member, '^(%S+) %d+ %d+ %d+')
-local receivers, mine, length, deleted = release_alone(acquisition, 3, channel, in_cluster)
+local receivers, mine, deleted, length = release_alone(acquisition, 3, channel, in_cluster)
 if receivers then
   return {1, receivers, 0}
 end
 
--- include errors notify queue queue_grant
+-- include errors queue queue_grant
 if is_other_type(mine) then
   mine = 0
 end
@@ -48,15 +47,8 @@ local refused = refusal(mine) or refusal(deleted)
 if refused then
   return refused
 end
-if deleted == 1 then
-  receivers = notify_free(channel, in_cluster)
-  return {1, receivers, 0}
-end
 
-if mine == 0 and KEYS[3] == KEYS[1] then
-  return queue_unknown()
-end
-
+-- If the lock was its own, it is free by now. So the call returns no error from here on.
 local more
 local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 is_queue = is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
@@ -69,10 +61,7 @@ if queued then
 end
 receivers, more = 0, 0
 if mine == 1 or redis.pcall('EXISTS', KEYS[1]) == 0 then
-  receivers, more, refused = hand_on(0, mine == 1 and {acquisition}, is_queue, channel, in_cluster, keep_ms, prefix)
-end
-if refused then
-  return refused
+  receivers, more = grant_or_notify(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
 end
 if mine == 1 then
   return {1, receivers, more}

@@ -30,8 +30,3 @@ local function writes_refused(at)
   end
   return refusal(reply)
 end
-
--- The answer of a script that needs the key of the queue, and was not given it: see lua/migration.go.
-local function queue_unknown()
-  return redis.error_reply('TRYAGAIN the key of the queue was not sent')
-end

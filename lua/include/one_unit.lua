@@ -44,8 +44,7 @@ local function grant_one_unit(acquisition, description, lease_ms, now_us, reques
 end
 
 -- Removes the unit of an acquisition. Returns whether it did so, and the reply of ZCARD of the queue. If
--- the member before the last one is reserved, the last one is the only entry. The caller drops the
--- description, as after drop_permit.
+-- the member before the last one is reserved, the last one is the only entry.
 local function release_one_unit(acquisition, now_ms)
   local last = redis.pcall('ZRANGE', KEYS[1], '-2', '-1', 'WITHSCORES')
   local ends = tonumber(last[4])
@@ -55,5 +54,6 @@ local function release_one_unit(acquisition, now_ms)
     or redis.pcall('ZREM', KEYS[1], string.format('%s#1', acquisition)) ~= 1 then
     return false
   end
+  redis.pcall('HDEL', KEYS[2], acquisition)
   return true, redis.pcall('ZCARD', KEYS[3])
 end

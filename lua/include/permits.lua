@@ -42,8 +42,6 @@ end
 -- Removes the permit of an acquisition, ended or not: of that many units, or of all if units is
 -- nil. A caller of read_lowest passes the lowest entries. Returns how many units had not ended,
 -- and the refusal if there is one. Then nothing has changed: it reads all entries before it writes.
--- The caller drops the description, after all writes of others: with the last one the hash vanishes,
--- and a node whose slot migrates refuses to make it again.
 local function drop_permit(at, acquisition, units, now_ms, lowest)
   local left, weight, found, live = units or 2 ^ 31 - 1, 1, {}, 0
   for level = 0, 30 do
@@ -64,6 +62,7 @@ local function drop_permit(at, acquisition, units, now_ms, lowest)
   if refused then
     return 0, refused
   end
+  redis.pcall('HDEL', KEYS[at + 2], acquisition)
   return live
 end
 

@@ -51,17 +51,14 @@ local function queue_page(at, skip, behind, show)
 end
 
 -- Removes waiters from the queue, and returns the refusal if there is one. With the last waiter it
--- removes the grace, so that nothing is left. Also returns whether the queue is empty then. In a slot
--- that migrates, nobody can read that afterwards.
+-- removes the grace, so that nothing is left.
 local function remove_waiters(at, members)
-  local length = redis.pcall('ZCARD', KEYS[at + 3])
-  local removed = redis.pcall('ZREM', KEYS[at + 3], unpack(members))
-  local refused, emptied = refusal(removed), removed == length
+  local refused = refusal(redis.pcall('ZREM', KEYS[at + 3], unpack(members)))
   if refused then
-    return refused, false
+    return refused
   end
-  if emptied then
+  if redis.pcall('ZCARD', KEYS[at + 3]) == 0 then
     members[#members + 1] = 'grace'
   end
-  return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members))), emptied
+  return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members)))
 end

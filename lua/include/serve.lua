@@ -2,19 +2,18 @@
 -- include errors budget notify queue grace head units permits
 
 -- Gives free units to a waiter, which leaves the queue, and returns the refusal if there is one.
--- Then nothing has changed: the waiter keeps its place. Also returns whether the queue is empty then.
+-- Then nothing has changed: the waiter keeps its place.
 local function grant_units(at, member, now_us, lease_ms, keep_ms)
   local acquisition, units, _, _, description = parse_waiter(member)
   local refused = write_permit(at, acquisition, units, description, now_us, lease_ms, keep_ms)
   if refused then
     return refused
   end
-  local emptied
-  refused, emptied = remove_waiters(at, {member})
+  refused = remove_waiters(at, {member})
   if refused then
     undo_permit(at, acquisition, units)
   end
-  return refused, emptied
+  return refused
 end
 
 -- Grants free units to the first waiters of the queue, in order, as long as the first fits. The
@@ -36,16 +35,13 @@ local function serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, a
       return free, more or first and units <= free, first and left_ms
     end
     budget.left = budget.left - 10
-    local refused, emptied = grant_units(at, first, now_us, math.min(left_ms, lease_ms), keep_ms)
+    local refused = grant_units(at, first, now_us, math.min(left_ms, lease_ms), keep_ms)
     if refused then
       return free, false, nil, refused, first
     end
     free = free - units
     if acquisition ~= asking then
       notify_waiter(prefix, acquisition)
-    end
-    if emptied then
-      return free, false
     end
   end
   return free, true

@@ -20,7 +20,6 @@
 --                                          send fair/leave, and ask again
 --   error WRONGTYPE                        the key is no mutex: nothing changed
 --   error BADFENCE                         the stored fence cannot be counted up: nothing changed
---   error TRYAGAIN                         free, and KEYS[3] was KEYS[1]: nothing changed
 --
 -- Guarantees  holds, fence and expiry change together or not at all; a re-entry sets
 --             exactly the lease, also where the clock was set back and made it longer, and
@@ -42,7 +41,7 @@ end
 -- Most often nobody has the lock, and nobody stands in its queue.
 local free = redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0
 local granted, stored
-if free and holds == 1 and KEYS[3] ~= KEYS[1] then
+if free and holds == 1 then
   granted, stored = grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
   if granted then
     return {1, now_us, now_us}
@@ -50,9 +49,6 @@ if free and holds == 1 and KEYS[3] ~= KEYS[1] then
 end
 
 -- include errors fence holder grant queue
-if free and KEYS[3] == KEYS[1] then
-  return queue_unknown()
-end
 local holder, holder_holds, holder_description = false, 0, ''
 local fence, refused
 if not free then

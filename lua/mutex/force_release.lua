@@ -37,12 +37,11 @@ end
 if expected ~= '' and holder ~= expected then
   return writes_refused(0) or {-1, holder}
 end
-local is_queue = has_queue(redis.pcall('ZCARD', KEYS[2]))
 refused = refusal(redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
-if is_queue then
+if has_queue(redis.pcall('ZCARD', KEYS[2])) then
   return {1, holder, 1}
 end
 notify_free(channel, in_cluster)

@@ -26,9 +26,9 @@ local acquisition, holds_left = ARGV[1], tonumber(ARGV[2])
 local channel, in_cluster = ARGV[3], tonumber(ARGV[4])
 
 -- Most often this is the last hold, and nobody stands in the queue.
-local receivers, mine, length, deleted
+local receivers, mine, deleted, length
 if holds_left == 0 then
-  receivers, mine, length, deleted = release_alone(acquisition, 2, channel, in_cluster)
+  receivers, mine, deleted, length = release_alone(acquisition, 2, channel, in_cluster)
   if receivers then
     return {1, receivers, 0}
   end
@@ -56,13 +56,11 @@ if holds_left > 0 then
   return {2}
 end
 
--- The queue comes first: in a slot that migrates, a key that was deleted cannot be read.
-local is_queue = has_queue(length)
-refused = refusal(deleted or redis.pcall('DEL', KEYS[1]))
+refused = refusal(deleted)
 if refused then
   return refused
 end
-if is_queue then
+if has_queue(length or redis.pcall('ZCARD', KEYS[2])) then
   return {1, 0, 1}
 end
 receivers = notify_free(channel, in_cluster)

@@ -23,7 +23,6 @@
 --                         served until it has left
 --   {-1}                  refused by the server
 --   error WRONGTYPE       where a single waiter is asked about: why it was refused
---   error TRYAGAIN        likewise: it has no units, and KEYS[4i-1] was KEYS[4i-3]
 --
 -- Guarantees  never queues anybody; free units go to the first waiters that live; only a server
 --             that takes writes says that one is not there.
@@ -54,10 +53,6 @@ local function note(at, member, requested)
   has, known.refused = extend_permit(at, acquisition, units, now_ms, take and lease_ms or 0, keep_ms)
   if known.refused or has then
     return known.refused and {-1} or {1}
-  end
-  if KEYS[at + 3] == KEYS[at + 1] then
-    known.refused = queue_unknown()
-    return {-1}
   end
   local answer = renew_heartbeat(at, member, heartbeat_ms, now_ms, known)
   if answer then

@@ -14,7 +14,6 @@
 --   {2, more}    its place in the queue was given up
 --   {0, more}    it had neither, or its lease was over; for all three, more is 1 when there is
 --                more for the next than one call does: call again
---   error TRYAGAIN    it had no units, and KEYS[3] was KEYS[1]: its place is as it was
 --
 -- Guarantees  never touches another acquisition; frees the units also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
@@ -34,7 +33,6 @@ local removed, length
 if wants == '1' then
   removed, length = release_one_unit(acquisition, now_ms)
   if length == 0 then
-    redis.pcall('HDEL', KEYS[2], acquisition)
     return {1, 0}
   end
 end
@@ -62,16 +60,12 @@ else
 end
 
 -- The units are free by now; what goes wrong from here must not make that an error.
-local is_queue = KEYS[3] ~= KEYS[1] and has_queue(length or redis.pcall('ZCARD', KEYS[3]))
+local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 if units > 0 and entries and not entries[3] and not is_queue then
-  redis.pcall('HDEL', KEYS[2], acquisition)
   return {1, 0}
 end
 
 -- include serve
-if units == 0 and KEYS[3] == KEYS[1] then
-  return queue_unknown()
-end
 local queued = units == 0 and is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
   and redis.call('ZSCORE', KEYS[3], member)
 if queued then
@@ -82,7 +76,6 @@ if queued then
   is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
 end
 local more = serve_after_release(0, now_us, limit, is_queue, keep_ms, prefix)
-redis.pcall('HDEL', KEYS[2], acquisition)
 if units > 0 then
   return {1, more}
 end
