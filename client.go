@@ -242,8 +242,13 @@ func (c *Client) Close(ctx context.Context) error {
 	defer close(c.closed)
 	ctx, cancel := session.WithoutOwnCancel(ctx, c.session) // it may be that of a hold, which Close ends
 	defer cancel()
-	held := append(c.registry.Held(), c.semaphores.Held()...) // the session closes: nothing new comes
+	held := c.held() // the session closes: nothing new comes
 	return oneline.Errors(acquisition.CloseAll(ctx, held), c.session.FinishClose(ctx))
+}
+
+// held returns all locks and permits that the client has.
+func (c *Client) held() []*acquisition.Acquisition {
+	return append(c.registry.Held(), c.semaphores.Held()...)
 }
 
 // awaitClosed waits for the first Close. If that has already ended, it returns nil even if ctx has

@@ -349,6 +349,16 @@ func (a *Acquisition) expire(reason string) {
 	a.endIfUnused() // every hold may have been dropped: then no Unlock will come
 }
 
+// LoseNow ends an acquisition that the server no longer has. It does what the watchdog does after a
+// renewal that was answered so, and returns when the holds are notified. It is for redlatchtest, whose
+// tests do not wait for a renewal. If a release has begun, LoseNow leaves the rest to the release.
+func (a *Acquisition) LoseNow() {
+	if a.IsLive() {
+		a.lease.MarkGone()
+		a.expire(goneReason)
+	}
+}
+
 // markGone is called when the server has answered a command that the lock is not this
 // acquisition's. It returns the error for holders.
 func (a *Acquisition) markGone() error {

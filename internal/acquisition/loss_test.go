@@ -46,12 +46,47 @@ func TestALossSaysWhatEndedTheLease(t *testing.T) {
 	}
 }
 
+// The same loss, before any renewal.
+func TestALossNowIsTheLossOfTheNextRenewal(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		s.settings.RenewInterval = time.Hour
+		before := time.Now()
+		requireLossBy(s, "redis no longer has it: it expired, was removed or was taken over", func(a *acquisition.Acquisition) {
+			a.LoseNow()
+			require.False(t, a.IsLive(), "already")
+			a.LoseNow()
+		})
+		require.True(t, time.Now().Equal(before))
+	})
+}
+
+func TestALossNowLeavesAReleaseAlone(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		h, b := s.start()
+		b.answer = after(time.Second, nil)
+		released := begin(func() error { return h.Unlock(context.Background()) })
+		until := h.A.TrustedUntil()
+		h.A.LoseNow()
+		require.True(t, h.A.TrustedUntil().Equal(until), "for which the release tries again")
+		require.NoError(t, <-released)
+		h.A.LoseNow()
+		require.False(t, isClosed(h.Lost()))
+		b.notified(0, 1)
+	})
+}
+
 func requireLoss(s *scene, reason string) {
+	s.t.Helper()
+	requireLossBy(s, reason, func(*acquisition.Acquisition) {})
+}
+
+func requireLossBy(s *scene, reason string, lose func(*acquisition.Acquisition)) {
 	one, b := s.start()
 	two, three := s.reenter(one.A), s.reenter(one.A)
 	s.unlock(three)
 	before := len(b.commands)
 	ctx := one.Derive(context.Background())
+	lose(one.A)
 	<-one.Lost()
 	synctest.Wait()
 	require.True(s.t, isClosed(two.Lost()), "asked for after the loss")

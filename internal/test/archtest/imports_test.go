@@ -29,7 +29,8 @@ var may = map[string][]string{
 	"reentrant":          {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
 	"fair":               {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
 	"semaphore":          {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
-	".":                  {"lockerr", "internal/oneline", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	"internal/testhook":  {"internal/acquisition", "internal/session"},
+	".":                  {"lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/check":    {"internal/test/history"},

@@ -1,0 +1,18 @@
+// Package testhook lets the module redlatchtest do to a client what no exported method does. No
+// other package uses it.
+package testhook
+
+import (
+	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/session"
+)
+
+// Client is what redlatchtest needs of a *redlatch.Client.
+type Client struct {
+	Session *session.Session
+	Held    func() []*acquisition.Acquisition // all locks and permits that the client has
+}
+
+// Of returns what redlatchtest needs of a *redlatch.Client that redlatch.New made. The package redlatch
+// sets it, because nobody else sees the fields of a client.
+var Of func(client any) Client
