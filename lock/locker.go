@@ -7,7 +7,7 @@ import "context"
 // long they block, their errors and their cost.
 //
 // A fake may call the function in Do and TryDo. It cannot make a hold that is held. For tests of code that
-// calls Lock, use a client of this module on an embedded server, as the examples do.
+// calls Lock, use the module redlatchtest, which has a real client on an embedded server.
 //
 // Because programs implement Locker, it gets no further methods. A lock that can do more has an
 // interface of its own.

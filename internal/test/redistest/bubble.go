@@ -36,6 +36,8 @@ func (v *Virtual) DenyPublish(denied bool) (refused int64) {
 // and FastForward of Server simulate faults of its clock. For an outage, use Down, because a closed
 // miniredis starts again by itself when a client dials it.
 //
+// Outside of a bubble, the server works in real time. That is how redlatchtest uses it.
+//
 // The rules of bubbles hold for the code under test: nothing made outside, no package-level timers
 // or pools, no I/O or sleep under a mutex, no t.Run. Close everything that uses a client before the
 // test ends. Clients close by themselves.

@@ -1,6 +1,6 @@
 // Package redistest gives tests servers to use. They are a real server as a child process, and an
 // embedded one. A proxy makes either of them fail in a chosen way at a chosen command. Only tests
-// import the package.
+// import the package, and the module redlatchtest, which gives a part of it to users.
 //
 //	Start, Shared   a real redis-server or valkey-server
 //	Embedded        miniredis on TCP, with a clock that runs

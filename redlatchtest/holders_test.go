@@ -1,0 +1,255 @@
+package redlatchtest_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/redlatchtest"
+)
+
+func TestALockThatIsHeldElsewhere(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		release := k.elsewhere(s)
+		_, err := k.try(t.Context(), s.Client)
+		var busy *redlatch.NotAcquiredError
+		require.ErrorAs(t, err, &busy)
+		if busy.Limit == 0 { // a semaphore has several holders
+			require.Equal(t, "another process", busy.Description)
+		}
+		release()
+		release()
+		k.requireFree(t, s.Client)
+	})
+}
+
+func TestAReleaseElsewhereWakesAWaiter(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		release := k.elsewhere(s)
+		got := waitFor(t, k, s.Client)
+		release()
+		require.NoError(t, <-got)
+	})
+}
+
+// waitFor starts to wait, and returns what the wait and the release of the lock result in. In a bubble,
+// the waiter waits when waitFor returns.
+func waitFor(t *testing.T, k kind, c *redlatch.Client) <-chan error {
+	t.Helper()
+	got := make(chan error, 1)
+	ctx := soon(t)
+	go func() {
+		h, err := k.lock(ctx, c)
+		if err == nil {
+			err = h.release(context.WithoutCancel(ctx))
+		}
+		got <- err
+	}()
+	if strings.HasSuffix(t.Name(), "/bubble") {
+		synctest.Wait()
+	}
+	return got
+}
+
+func TestAHolderElsewhereLivesUntilItsRelease(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		synctest.Test(t, func(t *testing.T) {
+			s := redlatchtest.New(t)
+			k.elsewhere(s)
+			runtime.GC() // nothing but the server refers to the hold
+			runtime.GC()
+			time.Sleep(time.Hour)
+			k.requireTaken(t, s.Client)
+		})
+	}
+}
+
+func TestALostLockIsLostWhenLoseReturns(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		other := s.NewClient()
+		for _, c := range []*redlatch.Client{s.Client, other} {
+			h := k.mustLock(t, c)
+			s.Lose("door")
+			requireLost(t, h)
+			k.requireFree(t, other)
+		}
+	})
+}
+
+func TestALostLockGoesToAWaiter(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		for _, waiter := range []*redlatch.Client{s.Client, s.NewClient()} {
+			h := k.mustLock(t, s.Client)
+			got := waitFor(t, k, waiter)
+			s.Lose("door")
+			requireLost(t, h)
+			require.NoError(t, <-got)
+		}
+	})
+}
+
+func TestAllPermitsAndTheMutexOfANameAreLost(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T) {
+		s := redlatchtest.New(t)
+		mutex, semaphore := kinds[0], kinds[2]
+		a := mutex.mustLock(t, s.Client)
+		permits := s.Client.Semaphore("door", 3)
+		var all []held
+		for range 3 {
+			p, err := permits.Acquire(t.Context(), 1)
+			require.NoError(t, err)
+			all = append(all, held{p.Lost(), p.Context(), p.Release, p.Trusted})
+		}
+		_, err := s.Client.Mutex("other").Lock(t.Context())
+		require.NoError(t, err)
+		s.Lose("door")
+		requireLost(t, a)
+		for _, h := range all {
+			requireLost(t, h)
+		}
+		semaphore.requireFree(t, s.Client)
+		_, err = s.Client.Mutex("other").TryLock(t.Context())
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "another name is not lost")
+	})
+}
+
+func TestALossElsewhereFreesTheLock(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		release := k.elsewhere(s)
+		s.Lose("door")
+		k.requireFree(t, s.Client)
+		h := k.mustLock(t, s.Client)
+		release() // has nothing to release any more
+		requireHeld(t, h)
+	})
+}
+
+// A holder cannot learn of a loss while it cannot reach the server.
+func TestALossDuringAnOutageIsNoticedAfterIt(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		for name, lose := range map[string]func(s *redlatchtest.Server){
+			"lose":    func(s *redlatchtest.Server) { s.Lose("door") },
+			"advance": func(s *redlatchtest.Server) { s.Advance(lease) },
+		} {
+			t.Run(k.name+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := redlatchtest.New(t)
+					h := k.mustLock(t, s.Client)
+					s.Down()
+					lose(s)
+					synctest.Wait()
+					require.NoError(t, h.ctx.Err())
+					s.Up()
+					time.Sleep(lease / 2)
+					requireLost(t, h)
+				})
+			})
+		}
+	}
+}
+
+func TestAdvanceEndsTheLeaseElsewhere(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		k.elsewhere(s)
+		s.Advance(lease - 10*time.Second)
+		k.requireTaken(t, s.Client)
+		s.Advance(lease + time.Second) // a renewal may have come in between
+		k.requireFree(t, s.Client)
+	})
+}
+
+func TestAdvanceWakesWaiters(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		k.elsewhere(s)
+		got := waitFor(t, k, s.Client)
+		s.Advance(2 * lease)
+		require.NoError(t, <-got)
+	})
+}
+
+// In a bubble, waiters get the lock without any time for the program.
+func TestAdvanceTakesTheProgramNoTime(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := redlatchtest.New(t)
+				k.elsewhere(s)
+				start := time.Now()
+				got := waitFor(t, k, s.Client)
+				synctest.Wait()
+				s.Advance(2 * lease)
+				require.NoError(t, <-got)
+				require.Less(t, time.Since(start), 100*time.Millisecond)
+			})
+		})
+	}
+}
+
+func TestAHolderIsLostWhenAdvanceReturns(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		s := redlatchtest.New(t)
+		for range 2 {
+			h := k.mustLock(t, s.Client)
+			s.Advance(lease)
+			requireLost(t, h)
+			k.requireFree(t, s.NewClient())
+		}
+	})
+}
+
+// The watchdog renews a lease that Advance has left, before the next Advance takes the rest.
+func TestAdvanceRenewsWhatItDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		synctest.Test(t, func(t *testing.T) {
+			s := redlatchtest.New(t)
+			h := k.mustLock(t, s.Client)
+			for range 5 {
+				s.Advance(lease - time.Second)
+				synctest.Wait()
+			}
+			requireHeld(t, h)
+		})
+	}
+}
+
+func TestFencesGrowAcrossAdvance(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T) {
+		s := redlatchtest.New(t)
+		fence := int64(0)
+		for range 3 {
+			hold, err := s.Client.Mutex("door").Lock(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, hold.Fence(), fence)
+			fence = hold.Fence()
+			s.Advance(2 * lease)
+			require.ErrorIs(t, hold.Unlock(t.Context()), redlatch.ErrLost)
+		}
+	})
+}
