@@ -32,6 +32,7 @@ type Client struct {
 	semaphores       *semaphore.Manager
 	defaults         settings.Lock // an interval that was not set follows the lease of each lock
 	completeDefaults *settings.Lock
+	servers          servers
 	prefix           string
 	closed           chan struct{}
 }
@@ -76,11 +77,13 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		}
 		option.applyClient(&cfg)
 	}
+	known := knownServers(rdb)
+	known.check(&cfg.lock)
 	complete, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
+	conf := session.Config{Redis: rdb, Master: known.master, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient
@@ -91,21 +94,20 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		opt := c.Options()
 		conf.Direct = opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 // below 0: it sets no deadlines
 	}
-	cluster := find[redis.ClusterClient](rdb)
-	if cluster != nil {
+	if known.cluster != nil {
 		// Unlike ReloadState, this ends with ctx, and another one may run beside one that hangs.
 		conf.ReloadTopology = func(ctx context.Context) {
-			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+			_ = known.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 		}
 	}
 	s := session.New(conf)
-	if cluster != nil {
+	if known.cluster != nil {
 		s.FoundCluster()
 	}
 	book := mutex.NewRegistry(s)
 	return &Client{
 		session: s, registry: book, mutexes: reentrant.NewManager(book), fair: fair.NewManager(book), semaphores: semaphore.NewManager(s),
-		defaults: cfg.lock, completeDefaults: complete, prefix: cfg.prefix, closed: make(chan struct{}),
+		defaults: cfg.lock, completeDefaults: complete, servers: known, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
 
@@ -213,6 +215,7 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 		}
 		option.applyLock(&set)
 	}
+	c.servers.check(&set)
 	return &set
 }
 

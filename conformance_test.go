@@ -34,7 +34,7 @@ func TestMutexInACluster(t *testing.T)          { inACluster(t, mutexOn) }
 func TestFairMutexInACluster(t *testing.T)      { inACluster(t, fairOn) }
 func TestSemaphoreOfOneInACluster(t *testing.T) { inACluster(t, semaphoreOfOneOn) }
 
-func inACluster(t *testing.T, subject func(dial func(t testing.TB) redis.UniversalClient) locktest.Subject) {
+func inACluster(t *testing.T, subject func(dial func(t testing.TB) redis.UniversalClient, more ...redlatch.Option) locktest.Subject) {
 	t.Parallel()
 	dial := clusterOfOne(t)
 	locktest.Run(t, subject(func(testing.TB) redis.UniversalClient { return dial() }))
@@ -61,10 +61,10 @@ func TestFairMutex(t *testing.T) {
 	})
 }
 
-func fairOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
+func fairOn(dial func(t testing.TB) redis.UniversalClient, more ...redlatch.Option) locktest.Subject {
 	s := mutexOn(dial)
 	s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
-		return fairMutexes{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
+		return fairMutexes{newMutexes(t, rdb, o, append(more, redlatch.WithHeartbeat(3*o.Poll))...).(mutexes).Client}
 	}
 	s.Inspect = func(ctx context.Context, c locktest.Client, name string) (lock.Info, error) {
 		return c.(fairMutexes).FairMutex(name).Inspect(ctx)
@@ -100,10 +100,10 @@ func TestSemaphoreOfOne(t *testing.T) {
 	})
 }
 
-func semaphoreOfOneOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
-	s := fairOn(dial)
+func semaphoreOfOneOn(dial func(t testing.TB) redis.UniversalClient, more ...redlatch.Option) locktest.Subject {
+	s := fairOn(dial, more...)
 	s.New = func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
-		return semaphoresOfOne{newMutexes(t, rdb, o, redlatch.WithHeartbeat(3*o.Poll)).(mutexes).Client}
+		return semaphoresOfOne{newMutexes(t, rdb, o, append(more, redlatch.WithHeartbeat(3*o.Poll))...).(mutexes).Client}
 	}
 	// The limit stays, and so does the description of a permit that has ended, until the next
 	// command.
@@ -174,11 +174,11 @@ func asPermit(p *semaphore.Permit, err error) (locktest.Hold, error) {
 func (p permit) Fence() int64                     { return 0 }
 func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
-func mutexOn(dial func(t testing.TB) redis.UniversalClient) locktest.Subject {
+func mutexOn(dial func(t testing.TB) redis.UniversalClient, more ...redlatch.Option) locktest.Subject {
 	return locktest.Subject{
 		Dial: dial,
 		New: func(t testing.TB, rdb redis.UniversalClient, o locktest.Options) locktest.Client {
-			return newMutexes(t, rdb, o)
+			return newMutexes(t, rdb, o, more...)
 		},
 		Stays:          func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") },
 		Asks:           2, // one that is refused, and one when the subscription exists

@@ -5,6 +5,7 @@ import "github.com/redlatch/redlatch/lockerr"
 // These are the errors of redlatch, for errors.Is. Package lockerr says what each means.
 var (
 	ErrNotAcquired   = lockerr.ErrNotAcquired
+	ErrNotReplicated = lockerr.ErrNotReplicated
 	ErrRemoved       = lockerr.ErrRemoved
 	ErrLost          = lockerr.ErrLost
 	ErrNotHeld       = lockerr.ErrNotHeld
@@ -19,6 +20,8 @@ var (
 type (
 	// NotAcquiredError says who has the lock.
 	NotAcquiredError = lockerr.NotAcquiredError
+	// NotReplicatedError says how many replicas acknowledged a grant.
+	NotReplicatedError = lockerr.NotReplicatedError
 	// LostError says which hold was lost, and how.
 	LostError = lockerr.LostError
 	// OpError says which operation failed, on which lock.

@@ -56,7 +56,7 @@ func askers(c *redlatch.Client) map[string]func(ctx context.Context) error {
 }
 
 var allKinds = []error{
-	redlatch.ErrNotAcquired, redlatch.ErrLost, redlatch.ErrNotHeld, redlatch.ErrIndeterminate, redlatch.ErrUnavailable,
+	redlatch.ErrNotAcquired, redlatch.ErrNotReplicated, redlatch.ErrLost, redlatch.ErrNotHeld, redlatch.ErrIndeterminate, redlatch.ErrUnavailable,
 	redlatch.ErrRefused, redlatch.ErrClosed, redlatch.ErrConfig,
 }
 

@@ -21,7 +21,7 @@ import (
 
 // sentinels are all sentinels. Every error matches exactly one of them.
 var sentinels = map[string]error{
-	"ErrNotAcquired": redlatch.ErrNotAcquired, "ErrLost": redlatch.ErrLost, "ErrNotHeld": redlatch.ErrNotHeld,
+	"ErrNotAcquired": redlatch.ErrNotAcquired, "ErrNotReplicated": redlatch.ErrNotReplicated, "ErrLost": redlatch.ErrLost, "ErrNotHeld": redlatch.ErrNotHeld,
 	"ErrIndeterminate": redlatch.ErrIndeterminate, "ErrUnavailable": redlatch.ErrUnavailable,
 	"ErrRefused": redlatch.ErrRefused, "ErrClosed": redlatch.ErrClosed, "ErrConfig": redlatch.ErrConfig,
 }
@@ -212,6 +212,12 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		{with(redlatch.WithLocalHandoffTime(-1)), "local handoff time", time.Duration(-1)},
 		{with(redlatch.WithMaxHold(-1)), "maximum hold time", time.Duration(-1)},
 		{with(redlatch.WithSelfDeadlockWarning(-1)), "self-deadlock warning", time.Duration(-1)},
+		{with(redlatch.WithReplicas(-1, time.Second)), "number of replicas", -1},
+		{with(redlatch.WithReplicas(1, 0)), "replica timeout", time.Duration(0)}, // which Redis takes for no limit
+		{with(redlatch.WithReplicas(1, 100)), "replica timeout", time.Duration(100)},
+		{with(redlatch.WithReplicas(1, time.Second+time.Microsecond)), "replica timeout", time.Second + time.Microsecond},
+		{with(redlatch.WithReplicas(1, time.Second), redlatch.WithLease(time.Second)), "replica timeout", time.Second},
+		{with(redlatch.WithReplicas(1, 5*time.Second)), "replica timeout", 5 * time.Second}, // go-redis would not read the answer
 	} {
 		var forClient []redlatch.Option
 		for _, o := range c.options {
@@ -242,6 +248,8 @@ func TestSettingsAtTheirBoundsAreAccepted(t *testing.T) {
 		{redlatch.WithSelfDeadlockWarning(10 * time.Millisecond), redlatch.WithLocalHandoffTime(0), redlatch.WithMaxHold(0), redlatch.WithSelfDeadlockWarning(0)},
 		{redlatch.WithDescription(""), redlatch.WithFenceRetention(0), redlatch.WithPrefix("")},
 		{redlatch.WithFenceRetention(time.Second)},
+		{redlatch.WithReplicas(0, -time.Second)}, {redlatch.WithReplicas(math.MaxInt, time.Millisecond)},
+		{redlatch.WithLease(time.Second), redlatch.WithReplicas(1, 500*time.Millisecond)},
 		{redlatch.WithDescription(strings.Repeat("x", 256))},
 		{redlatch.WithDescription("Büro 3, 日本語 🔒"), redlatch.WithPrefix("Büro 🔒:")},
 		{redlatch.WithPrefix(strings.Repeat("x", 511))}, {redlatch.WithPrefix("{svc}:")}, {redlatch.WithPrefix("redlatch:")},

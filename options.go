@@ -144,6 +144,32 @@ func WithSelfDeadlockWarning(after time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.SelfDeadlockAfter = after })
 }
 
+// WithReplicas makes a lock count only when n replicas of its master have it. After Redis has granted the
+// lock, Redis waits until n replicas have acknowledged that (WAIT), for the timeout at most. Until then no
+// call returns the hold or its fence. The grant may come from Redis, from a queue, or from another goroutine
+// of the client. A re-entry needs no replicas.
+//
+// If fewer replicas acknowledge the lock in time, the client releases it as Unlock does, and Lock returns a
+// *lockerr.NotReplicatedError. It does not try again. If Redis does not answer, Lock returns
+// lockerr.ErrIndeterminate after the timeout and the time of one command, and the background releases the
+// lock. lockerr.ErrLost says that Redis lost the lock meanwhile, for instance by a failover. If ctx ends, Lock
+// returns at once. Redis waits no longer than until the deadline of ctx.
+//
+// A failover is then less likely to forget a lock. It still can, because it may promote a replica that lacks
+// the lock. Renewals and releases reach replicas later, as without the option.
+//
+// A grant costs one more round trip, and the time that replicas need. The call occupies a connection of the
+// go-redis client meanwhile, for the rest of the timeout also if ctx was cancelled. If many goroutines lock at
+// once, PoolSize must leave connections for renewals. WAIT needs a permission (docs/security.md). With a
+// cluster client, hooks see these commands only if they belong to the client of the node.
+//
+// 0 for n turns it off. The timeout is whole milliseconds, at least one, at most half the lease, and below
+// the ReadTimeout of the go-redis client. That must be a *redis.Client or a *redis.ClusterClient, or a struct
+// in which New finds one. Defaults to 0.
+func WithReplicas(n int, timeout time.Duration) LockOption {
+	return lockOption(func(s *settings.Lock) { s.Replicas, s.ReplicaTimeout = n, timeout })
+}
+
 // WithHeartbeat sets how long a waiter in a queue counts as alive after its last
 // heartbeat. Crashed waiters delay the others by at most this time in total. A waiter
 // sends a heartbeat every third of it, or of its lease if that is shorter. With a longer

@@ -165,6 +165,37 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 	}
 }
 
+// The server has no replicas, so no lock is acknowledged. Without the permission, the error says so.
+func TestTheDocumentedACLOfReplicasIsEnoughAndNeeded(t *testing.T) {
+	t.Parallel()
+	aclStage(t, func(s *stage, rule []string) {
+		rule = append(rule, fairACL(t)...)
+		rule = append(rule, furtherACL(t, "And semaphores, besides the first rule:")...)
+		s.setUser(rule)
+		a := s.actorOf(rule)
+		replicas := redlatch.WithReplicas(1, 10*time.Millisecond)
+		lock := func() map[string]error {
+			_, mutex := a.Mutex("door", replicas).Lock(a.ctx)
+			_, fair := a.FairMutex("door", replicas).Lock(a.ctx)
+			_, permit := a.Semaphore("door", 1, replicas).Acquire(a.ctx, 1)
+			return map[string]error{"mutex": mutex, "fair": fair, "permit": permit}
+		}
+		for kind, err := range lock() {
+			requireOnly(t, redlatch.ErrRefused, err, kind)
+			require.ErrorContains(t, err, "wait", kind)
+		}
+		require.Contains(t, fmt.Sprint(denials(s)), "wait")
+		require.NoError(t, s.admin.Do(a.ctx, "ACL", "LOG", "RESET").Err())
+		s.setUser(append(rule, furtherACL(t, "With `WithReplicas`, a user needs besides:")...))
+		for _, err := range lock() {
+			requireNotReplicated(t, err, "svc:door", 0, 1)
+		}
+		require.Empty(t, denials(s))
+		require.Empty(t, complaints(a))
+		require.Empty(t, s.admin.Exists(a.ctx, "svc:door").Val())
+	})
+}
+
 // One of the three kinds uses each pattern of the rule for tagged names.
 func TestTheDocumentedACLOfTaggedNamesIsEnough(t *testing.T) {
 	t.Parallel()

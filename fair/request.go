@@ -135,7 +135,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	k := &backend{request: w}
 	h := w.StartAcquisition(k, g.ID, g.Fence, g.Sent, g.InFlight)
-	w.State.AddHeld(h.A)
+	w.AddHeld(h)
 	return h
 }
 

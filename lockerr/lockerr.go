@@ -57,6 +57,10 @@ var (
 	// permission, a key of another type, or a server out of memory.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
+	// ErrNotReplicated says that too few replicas acknowledged a grant in time, so the client released
+	// it. Only locks with redlatch.WithReplicas return it.
+	ErrNotReplicated = errors.New("redlatch: not replicated")
+
 	// ErrClosed says that the client was closed. With redis.ErrClosed beside it, the go-redis
 	// client under it was closed.
 	ErrClosed = errors.New("redlatch: client is closed")
@@ -120,6 +124,20 @@ func (e *NotAcquiredError) Error() string {
 
 // Unwrap makes errors.Is find ErrNotAcquired and the end of the context.
 func (e *NotAcquiredError) Unwrap() []error { return withCause(ErrNotAcquired, e.Err) }
+
+// NotReplicatedError is the [ErrNotReplicated] of one grant.
+type NotReplicatedError struct {
+	Name         string // the lock
+	Needed       int    // the replicas that had to acknowledge the grant
+	Acknowledged int    // those that did in time
+}
+
+func (e *NotReplicatedError) Error() string {
+	return fmt.Sprintf("redlatch: lock %q not replicated: %d of %d replicas acknowledged it in time", e.Name, e.Acknowledged, e.Needed)
+}
+
+// Unwrap makes errors.Is find ErrNotReplicated.
+func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
 
 // LostError is the [ErrLost] of one hold, and the cause with which its context ends.
 type LostError struct {

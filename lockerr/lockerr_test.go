@@ -56,6 +56,7 @@ func TestErrorsMatchTheirKindAndTheirCause(t *testing.T) {
 	}{
 		{&lockerr.NotAcquiredError{}, []error{lockerr.ErrNotAcquired}},
 		{&lockerr.NotAcquiredError{Err: context.Canceled}, []error{lockerr.ErrNotAcquired, context.Canceled}},
+		{&lockerr.NotReplicatedError{}, []error{lockerr.ErrNotReplicated}},
 		{&lockerr.LostError{}, []error{lockerr.ErrLost}},
 		{&lockerr.OpError{}, nil},
 		{&lockerr.OpError{Kind: lockerr.ErrRefused}, []error{lockerr.ErrRefused}},
@@ -71,6 +72,11 @@ func TestErrorsMatchTheirKindAndTheirCause(t *testing.T) {
 			require.Len(t, several.Unwrap(), len(c.matches), "no nil is among them")
 		}
 	}
+}
+
+func TestAGrantWithTooFewReplicasSaysHowManyHaveIt(t *testing.T) {
+	require.EqualError(t, &lockerr.NotReplicatedError{Name: "door", Needed: 2, Acknowledged: 1},
+		`redlatch: lock "door" not replicated: 1 of 2 replicas acknowledged it in time`)
 }
 
 func TestALossSaysWhichGrantItWas(t *testing.T) {

@@ -53,6 +53,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 //   - only the error of ctx, if it had ended before, or ended when this call was to ask Redis next.
 //   - lockerr.ErrLost if the hold of ctx was lost. Lock does not acquire the lock anew before the
 //     lost holds are unlocked, because the work under them would not know.
+//   - lockerr.ErrNotReplicated, a *lockerr.NotReplicatedError, immediately if too few replicas
+//     acknowledged the grant in time. Only redlatch.WithReplicas makes them do so.
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed, ErrConfig.
 //
 // A free lock costs one round trip, and so does each re-entry. Each costs one more if the server

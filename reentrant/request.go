@@ -43,6 +43,6 @@ func (w *request) startHold(id string, fence int64, sent time.Time, inFlight ses
 	k.request, k.fromRedis = w, fromRedis
 	k.hasLocalLock.Store(localLock)
 	h := w.StartAcquisition(k, id, fence, sent, inFlight)
-	w.State.AddHeld(h.A)
+	w.AddHeld(h)
 	return h
 }

@@ -158,9 +158,13 @@ func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	return h
 }
 
-// newHandle makes the user's handle, unless the client closes. In that case closing may have looked
-// for held permits before this one was there.
+// newHandle makes the user's handle, after replicas have acknowledged the grant if they must. If the client
+// closes, newHandle releases the permit instead, because closing may have looked for held permits before
+// this one was there.
 func (w *request) newHandle(ctx context.Context, h *acquisition.Hold, err error) (*Permit, error) {
+	if err == nil && !h.A.IsAcknowledged() {
+		err = h.Acknowledge(ctx)
+	}
 	switch {
 	case err != nil:
 		return nil, err

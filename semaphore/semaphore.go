@@ -78,6 +78,8 @@ func (s *Semaphore) Name() string {
 //   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
 //     does not end, Acquire waits for Redis as it does for units.
 //   - only the error of ctx, if it had ended before.
+//   - lockerr.ErrNotReplicated, a *lockerr.NotReplicatedError, immediately if too few replicas
+//     acknowledged the grant in time. Only redlatch.WithReplicas makes them do so.
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed.
 //
 // If enough units are free, Acquire costs one round trip. A waiter sends one more command, if no

@@ -88,6 +88,7 @@ type Acquisition struct {
 	inCommand       bool     // a command is in flight, and nobody ever waited for one
 	backendNotified bool     // Backend.OnEnded was called
 	releaseRetried  bool     // a release failed and is retried; it may have taken effect
+	unacknowledged  bool     // replicas have to acknowledge it, before anybody may know it; not guarded
 	holds           int      // the count that decides; the number in Redis may be old
 	open            []*Hold  // not released, oldest first
 	firstOpen       [1]*Hold // the memory of open, until there are more
@@ -101,7 +102,7 @@ type Acquisition struct {
 // Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may share a
 // call. The acquisition keeps site.
 func Start(s *session.Session, k Backend, g Grant, kind session.LeaseKind, site *CallSite) *Hold {
-	a := &Acquisition{Grant: g, session: s, backend: k}
+	a := &Acquisition{Grant: g, session: s, backend: k, unacknowledged: g.Settings.Replicas > 0}
 	h := a.newHold(site)
 	a.holds = 1
 	st := g.Settings

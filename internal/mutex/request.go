@@ -66,9 +66,15 @@ func (w *Request) Close() {
 	w.Session.EndRequest()
 }
 
-// NewHandle makes the user's handle of a hold. If the client closes, NewHandle releases the hold
-// instead, because closing may have listed the held locks before this hold was there.
+// NewHandle makes the user's handle of a hold, after replicas have acknowledged its grant if they must.
+// If the client closes, NewHandle releases the hold instead, because closing may have listed the held
+// locks before this hold was there.
 func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
+	if err == nil && !h.A.IsAcknowledged() {
+		if err = h.Acknowledge(ctx); err == nil {
+			w.State.AddHeld(h.A)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -219,6 +225,14 @@ func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64
 		ID:   id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings,
 	}, session.Holds, &w.CallSite)
+}
+
+// AddHeld makes a fresh grant known to the other calls of the client, which may re-enter it. If replicas
+// must acknowledge the grant, NewHandle does so after that.
+func (w *Request) AddHeld(h *acquisition.Hold) {
+	if h.A.IsAcknowledged() {
+		w.State.AddHeld(h.A)
+	}
 }
 
 // RemoveAcquisition ends what StartAcquisition began.

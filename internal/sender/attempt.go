@@ -17,6 +17,11 @@ type Attempt struct {
 	stop   <-chan struct{}
 	direct bool // the caller sends; else a worker does
 
+	// Wait goes with each command; nil: none does. An attempt with a Wait must not be direct.
+	Wait *Wait
+
+	acknowledged int32 // the last answer to Wait
+
 	unsent    bool
 	abandoned *AbandonedCommand
 
@@ -68,7 +73,7 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	if c.cmd != nil {
 		c = &command{}
 	}
-	c.Context, c.cmd, c.end, c.leaveAt = ctx, cmd, a.end, a.end
+	c.Context, c.cmd, c.wait, c.end, c.leaveAt = ctx, cmd, a.Wait, a.end, a.end
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(c.end) {
 		c.end = deadline
 	}
@@ -105,7 +110,7 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 		a.abandoned, a.unsent = &c.outcome, !wasWritten(cmd)
 		return ErrUnanswered
 	}
-	a.unsent = c.err != nil && !wasWritten(cmd)
+	a.unsent, a.acknowledged = c.err != nil && !wasWritten(cmd), c.acknowledged
 	return c.err
 }
 

@@ -15,13 +15,15 @@ import (
 type command struct {
 	context.Context
 	cmd     redis.Cmder
+	wait    *Wait     // goes with cmd; nil for most
 	end     time.Time // the deadline that go-redis gets
 	leaveAt time.Time // when the sender makes the caller leave
 
-	state   atomic.Int32
-	settled chan struct{} // capacity 1: the sender has answered the command, or made the caller leave; nil: the caller sends
-	err     error         // of go-redis; the caller reads it after settled
-	outcome AbandonedCommand
+	state        atomic.Int32
+	acknowledged int32         // the answer to wait; as err
+	settled      chan struct{} // capacity 1: the sender has answered the command, or made the caller leave; nil: the caller sends
+	err          error         // of go-redis; the caller reads it after settled
+	outcome      AbandonedCommand
 
 	mu   sync.Mutex
 	done chan struct{} // closed when the command is answered or left behind; made by Done

@@ -21,12 +21,18 @@ type Config struct {
 	Direct bool
 	// Pipeline makes a pipeline. If it is nil, each command is sent alone.
 	Pipeline Pipeline
+	// Master returns the client of the server of a key. If it is nil, no Attempt may have a Wait.
+	Master Master
 	// Panicked returns an error for a panic in go-redis or in one of its hooks.
 	Panicked func(p any) error
 }
 
 // Pipeline makes a pipeline. The method of a go-redis client is one.
 type Pipeline = func() redis.Pipeliner
+
+// Master returns the client of the server that has a key and takes writes. It may have to ask servers
+// which one that is.
+type Master = func(ctx context.Context, key string) (*redis.Client, error)
 
 const (
 	// sendingAtOnce is how many workers may send pipelines at the same time. More pipelines would
@@ -208,7 +214,7 @@ func (s *Sender) take(w *worker, called bool) bool {
 	if called {
 		s.workerComing = false
 	}
-	if w.index != notBusy {
+	if w.index != notBusy && !w.waits() {
 		s.direct.measure(time.Since(w.since))
 	}
 	s.removeBusy(w)
@@ -233,12 +239,21 @@ func (s *Sender) take(w *worker, called bool) bool {
 }
 
 // next moves up to most commands from the front of the queue to batch, and returns batch. It skips
-// commands for which dropUnsent returns true.
+// commands for which dropUnsent returns true. A command with a Wait goes alone, because others would
+// wait for the replicas too.
 func (s *Sender) next(batch []*command, most int) []*command {
 	taken := 0
 	for ; len(batch) < most && taken < len(s.queue); taken++ {
-		if c := s.queue[taken]; !c.dropUnsent() {
-			batch = append(batch, c)
+		c := s.queue[taken]
+		if c.wait != nil && len(batch) > 0 {
+			break
+		}
+		if c.dropUnsent() {
+			continue
+		}
+		batch = append(batch, c)
+		if c.wait != nil {
+			most = 1
 		}
 	}
 	const kept = 8 * largestBatch
@@ -249,9 +264,11 @@ func (s *Sender) next(batch []*command, most int) []*command {
 }
 
 func (s *Sender) addBusy(w *worker) {
-	w.index, w.slow = len(s.busy), false
+	w.index, w.slow = len(s.busy), w.waits() // for replicas, which is no reason for others to wait
 	s.busy = append(s.busy, w)
-	s.prompt++
+	if !w.slow {
+		s.prompt++
+	}
 }
 
 func (s *Sender) removeBusy(w *worker) {
@@ -285,6 +302,9 @@ var ErrGoexit = errors.New("the command did not return")
 // sendOne sends one command, and blocks until go-redis returns. It returns a panic as an error.
 func (s *Sender) sendOne(c *command) (err error) {
 	defer s.recovered(&err)
+	if c.wait != nil {
+		return s.sendAndWait(c)
+	}
 	return s.cfg.Redis.Process(c, c.cmd)
 }
 

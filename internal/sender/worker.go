@@ -21,6 +21,9 @@ type worker struct {
 
 const notBusy = -1
 
+// waits reports whether the worker waits for replicas. It needs Sender.mu, as batch does.
+func (w *worker) waits() bool { return len(w.batch) > 0 && w.batch[0].wait != nil }
+
 func (w *worker) work() {
 	defer w.exited()
 	for called := true; called; _, called = <-w.wake {

@@ -97,7 +97,7 @@ func (f *foreignCause) Is(target error) bool {
 
 func (f *foreignCause) As(target any) bool {
 	switch target.(type) {
-	case **lockerr.OpError, **lockerr.NotAcquiredError, **lockerr.LostError, **lockerr.LimitError, **lockerr.ConfigError, *failedEarlier:
+	case **lockerr.OpError, **lockerr.NotAcquiredError, **lockerr.NotReplicatedError, **lockerr.LostError, **lockerr.LimitError, **lockerr.ConfigError, *failedEarlier:
 		return false
 	}
 	return errors.As(f.cause, target)
@@ -105,7 +105,7 @@ func (f *foreignCause) As(target any) bool {
 
 // operationErrors are the errors that describe the result of one call.
 var operationErrors = []error{
-	lockerr.ErrNotAcquired, lockerr.ErrRemoved, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
+	lockerr.ErrNotAcquired, lockerr.ErrNotReplicated, lockerr.ErrRemoved, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
 	lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig, ErrWindowExpired,
 }
 

@@ -172,6 +172,7 @@ func TestACauseOfAnotherCallIsShownOnly(t *testing.T) {
 	for cause, target := range map[error]any{
 		&lockerr.OpError{Kind: lockerr.ErrRefused}:    new(*lockerr.OpError),
 		&lockerr.NotAcquiredError{Name: "x"}:          new(*lockerr.NotAcquiredError),
+		&lockerr.NotReplicatedError{Name: "x"}:        new(*lockerr.NotReplicatedError),
 		&lockerr.LostError{Name: "x"}:                 new(*lockerr.LostError),
 		&lockerr.LimitError{Name: "x"}:                new(*lockerr.LimitError),
 		&lockerr.ConfigError{Setting: "x", Value: 1}:  new(*lockerr.ConfigError),

@@ -38,6 +38,8 @@ type Operation struct {
 	Adaptive *AdaptiveTimeout
 	// MaybeApplied says that an earlier operation of the same request may have taken effect.
 	MaybeApplied bool
+	// Wait goes with each command. Only Acknowledge sets it.
+	Wait *sender.Wait
 }
 
 // AttemptObserver learns how the last attempt of an operation failed, or that it did not: nil.
@@ -58,6 +60,8 @@ type Answer[T any] struct {
 	Value    T
 	Sent     time.Time // before the last attempt was sent
 	InFlight InFlight  // its unanswered attempts
+
+	Acknowledged int // how many replicas have what the last attempt wrote; only with Operation.Wait
 }
 
 // Do calls send until Redis answers an attempt. It gives up if ctx ends, if the window is over, or
@@ -103,12 +107,13 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
 		a := s.attempt(ctx, limit)
+		a.Wait = c.Wait
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
 		voidAfter := s.Now().Add(valid)
 		v, how, err := runAttempt(ctx, s, a, voidAfter, send)
-		out.Value = v
+		out.Value, out.Acknowledged = v, a.Acknowledged()
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the reply has set the clock
 		}

@@ -24,6 +24,7 @@ type Config struct {
 	Redis          lua.Redis
 	Pipeline       sender.Pipeline // nil if commands may go to several servers
 	Direct         bool            // see sender.Config
+	Master         sender.Master   // nil: Acknowledge must not be called
 	PubSub         pubsub.Redis
 	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
 	ClusterSlots   func(ctx context.Context) ([]SlotRange, error)
@@ -77,7 +78,7 @@ func New(cfg Config) *Session {
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
-	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Panicked: s.panicked})
+	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Server: s.topology.nodes.of, Logger: s.Log})
 	return s

@@ -29,6 +29,7 @@ func TestSettingsHaveBounds(t *testing.T) {
 	poll := func(s *Lock, d time.Duration) { s.PollInterval = d }
 	heartbeat := func(s *Lock, d time.Duration) { s.Heartbeat = d }
 	warning := func(s *Lock, d time.Duration) { s.SelfDeadlockAfter = d }
+	replicas := func(s *Lock, d time.Duration) { s.Replicas, s.ReplicaTimeout = 1, d }
 	for _, c := range []struct {
 		what string
 		set  func(*Lock, time.Duration)
@@ -65,6 +66,11 @@ func TestSettingsHaveBounds(t *testing.T) {
 			[]time.Duration{0, 10 * time.Millisecond, time.Hour},
 			[]time.Duration{-1, 1, 10*time.Millisecond - 1},
 		},
+		{
+			"replica timeout", replicas,
+			[]time.Duration{time.Millisecond, 2 * time.Millisecond, 15 * time.Second},
+			[]time.Duration{-time.Second, 0, 1, time.Millisecond + 1, 15*time.Second + time.Millisecond},
+		},
 	} {
 		for _, value := range c.good {
 			s := Default
@@ -82,6 +88,11 @@ func TestSettingsHaveBounds(t *testing.T) {
 	require.NoError(t, s.Complete())
 	s.LocalHandoffTime = -1
 	refused(t, s, "local handoff time", time.Duration(-1))
+	s = Default
+	s.ReplicaTimeout = -1
+	require.NoError(t, s.Complete(), "it means nothing without replicas")
+	s.Replicas = -1
+	refused(t, s, "number of replicas", -1)
 }
 
 func refused(t *testing.T, s Lock, what string, value any) {

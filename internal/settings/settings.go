@@ -28,6 +28,9 @@ type Lock struct {
 	LocalHandoffTime  time.Duration // the goroutines of one client hand the lock on for so long
 	SelfDeadlockAfter time.Duration // a wait of this length logs the self-deadlock warning; 0: never
 
+	Replicas       int           // so many must acknowledge a grant
+	ReplicaTimeout time.Duration // for so long the server waits for them; unused without Replicas
+
 	Err error // an error from before there were settings; Complete returns it
 
 	// Of queues.
@@ -99,6 +102,13 @@ func (s *Lock) Complete() error {
 		return bad("heartbeat", s.Heartbeat, "must not be longer than "+maxHeartbeat.String())
 	case s.SelfDeadlockAfter != 0 && s.SelfDeadlockAfter < minInterval:
 		return bad("self-deadlock warning", s.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
+	case s.Replicas < 0:
+		return bad("number of replicas", s.Replicas, "must not be negative")
+	case s.Replicas == 0: // the timeout means nothing
+	case s.ReplicaTimeout < time.Millisecond || s.ReplicaTimeout%time.Millisecond != 0:
+		return bad("replica timeout", s.ReplicaTimeout, "must be whole milliseconds, the unit of Redis, and at least one")
+	case s.ReplicaTimeout > s.Lease/2:
+		return bad("replica timeout", s.ReplicaTimeout, "must be at most half the lease of "+s.Lease.String()+", so that the lease outlasts it")
 	}
 	return nil
 }

@@ -259,7 +259,7 @@ func (c *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 func kinds(err error) []error {
 	var found []error
 	for _, kind := range []error{
-		lockerr.ErrNotAcquired, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
+		lockerr.ErrNotAcquired, lockerr.ErrNotReplicated, lockerr.ErrLost, lockerr.ErrNotHeld, lockerr.ErrIndeterminate,
 		lockerr.ErrUnavailable, lockerr.ErrRefused, lockerr.ErrClosed, lockerr.ErrConfig,
 	} {
 		if errors.Is(err, kind) {

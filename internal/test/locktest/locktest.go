@@ -30,6 +30,8 @@ type Subject struct {
 	Asks int
 	// AsksBehind is the number behind another waiter of the same client.
 	AsksBehind int
+	// FurtherScripts is how many more scripts than one a grant takes.
+	FurtherScripts int
 	// Inspect reads who has the lock. It is nil if the lock cannot say.
 	Inspect func(ctx context.Context, c Client, name string) (lock.Info, error)
 

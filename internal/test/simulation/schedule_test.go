@@ -37,7 +37,17 @@ type client struct {
 	goroutines []goroutine
 	endless    bool // calls without a time limit have contexts that cannot end
 	direct     bool // go-redis obeys deadlines, so calls send by themselves
+	replicas   replicas
 }
+
+// replicas says what replicas do if a client asks them to acknowledge its grants.
+type replicas int
+
+const (
+	notAsked replicas = iota
+	allReplicas
+	someReplicas // too few have each third grant
+)
 
 // settings are the options in which clients may differ.
 type settings struct {
@@ -120,6 +130,7 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		}
 		with.endless = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "endless")
 		with.direct = rapid.Bool().Draw(t, "direct")
+		with.replicas = rapid.SampledFrom([]replicas{notAsked, notAsked, notAsked, allReplicas, someReplicas}).Draw(t, "replicas")
 		if len(p.kinds) > 0 {
 			with.kind = p.kinds[c%len(p.kinds)]
 			if c > 1 {
@@ -389,18 +400,18 @@ func runs(script string) func(cmd []string) bool {
 	return func(cmd []string) bool { return lua.ScriptName(cmd) == script }
 }
 
-// eachThird matches every third script.
-func eachThird() func(cmd []string) bool {
+// eachThird matches every third of the commands that match.
+func eachThird(match func(cmd []string) bool) func(cmd []string) bool {
 	var n atomic.Int64
-	return func(cmd []string) bool { return scripts(cmd) && n.Add(1)%3 == 0 }
+	return func(cmd []string) bool { return match(cmd) && n.Add(1)%3 == 0 }
 }
 
-var scripts = redistest.Command("EVAL", "EVALSHA")
+var scripts, waits = redistest.Command("EVAL", "EVALSHA"), redistest.Command("WAIT")
 
 // kindsOfCommands are the commands that faults are drawn for. Their order is stable, as a seed
 // requires.
 func (p primitive) kindsOfCommands() []string {
-	return append(slices.Sorted(maps.Keys(p.commands)), "subscribe", "script")
+	return append(slices.Sorted(maps.Keys(p.commands)), "subscribe", "script", "wait")
 }
 
 func (p primitive) match(kind string) func(cmd []string) bool {
@@ -409,6 +420,8 @@ func (p primitive) match(kind string) func(cmd []string) bool {
 		return redistest.Command("SUBSCRIBE")
 	case "script":
 		return scripts
+	case "wait":
+		return waits
 	}
 	return p.commands[kind]
 }

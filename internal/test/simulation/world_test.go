@@ -102,7 +102,7 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 	}
 	for c, m := range w.machines {
 		if s.jitter {
-			m.link.Inject(redistest.Rule{Match: eachThird(), Action: redistest.DelayReply(30 * time.Millisecond)})
+			m.link.Inject(redistest.Rule{Match: eachThird(scripts), Action: redistest.DelayReply(30 * time.Millisecond)})
 		}
 		if m.plan.delay > 0 {
 			w.delays = append(w.delays, m.link.Inject(m.plan.delayed()))
@@ -111,6 +111,12 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 			delay := 200*time.Microsecond + time.Duration(c)*37*time.Microsecond
 			m.link.Inject(redistest.Rule{Match: scripts, Action: redistest.DelayRequest(delay)})
 		}
+	}
+	for _, m := range w.machines {
+		if m.plan.replicas == someReplicas {
+			m.link.Inject(redistest.Rule{Match: eachThird(waits), Action: redistest.FailAfter(":0")})
+		}
+		m.link.Inject(redistest.Rule{Match: waits, Action: redistest.FailAfter(":1")}) // miniredis has no replicas
 	}
 	var loaded []string
 	if s.warm {
@@ -135,7 +141,11 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 	if slices.ContainsFunc(w.s.events, func(e event) bool { return e.what == "clock back" }) {
 		about = m.String()
 	}
-	made, err := redlatch.New(rdb, plan.options(w.s.handoffs, about)...)
+	options := plan.options(w.s.handoffs, about)
+	if plan.replicas != notAsked {
+		options = append(options, redlatch.WithReplicas(1, min(plan.lease/2, 500*time.Millisecond)))
+	}
+	made, err := redlatch.New(rdb, options...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
