@@ -57,7 +57,11 @@ type Client struct {
 //
 // With a redis.ClusterClient, a command that gets no answer has go-redis learn the nodes of the cluster
 // anew, at most twice a second. So the locks of a master that died are served again soon after its
-// replica has taken over. If a wrapper has several cluster clients, this is done for the first only.
+// replica has taken over, whatever ClusterStateReloadInterval is. If a wrapper has several cluster
+// clients, this is done for the first only.
+//
+// After its first renewal, the client asks each server once whether it may evict locks (INFO memory), and
+// logs a warning if so. It does so in the background, and says nothing if it may not ask.
 //
 // New looks for a redis.ClusterClient and a redis.Ring inside of structs that wrap one. A wrapper
 // that hides a cluster client altogether works too. The client recognises the cluster when it first
@@ -83,7 +87,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
+	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient

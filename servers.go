@@ -2,6 +2,8 @@ package redlatch
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +17,7 @@ import (
 // connection, and a cluster client would send it to any node. So it needs the client of one server.
 type servers struct {
 	cluster     *redis.ClusterClient // nil: no cluster, or a wrapper hides it
+	one         *redis.Client        // nil: a cluster, or a wrapper hides it
 	master      sender.Master        // nil: not known, because a wrapper hides it
 	readTimeout time.Duration        // of a pipeline; 0 or less: none
 }
@@ -25,7 +28,7 @@ func knownServers(rdb redis.UniversalClient) servers {
 	}
 	if one := find[redis.Client](rdb); one != nil {
 		master := func(context.Context, string) (*redis.Client, error) { return one, nil }
-		return servers{master: master, readTimeout: one.Options().ReadTimeout}
+		return servers{one: one, master: master, readTimeout: one.Options().ReadTimeout}
 	}
 	return servers{}
 }
@@ -40,3 +43,51 @@ func (s servers) check(l *settings.Lock) {
 		l.Err = &lockerr.ConfigError{Setting: "replica timeout", Value: l.ReplicaTimeout, Reason: "must be below the ReadTimeout of the redis client, which is " + s.readTimeout.String()}
 	}
 }
+
+// findEviction looks for a server that drops keys with a TTL, such as locks, when its memory is full. It
+// returns its address and its maxmemory-policy. They are empty if it finds none. That includes servers that
+// do not say, or do not let the client ask. In a cluster it asks each master.
+func (s servers) findEviction(ctx context.Context) (addr, policy string) {
+	if s.one != nil {
+		return evictionOf(ctx, s.one)
+	}
+	if s.cluster == nil {
+		return "", ""
+	}
+	var mu sync.Mutex
+	_ = s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		if a, p := evictionOf(ctx, node); p != "" {
+			mu.Lock()
+			defer mu.Unlock()
+			addr, policy = a, p
+		}
+		return nil
+	})
+	return addr, policy
+}
+
+func evictionOf(ctx context.Context, server *redis.Client) (addr, policy string) {
+	info := &infoCommand{redis.NewStringCmd(ctx, "info", "memory")}
+	if server.Process(ctx, info) != nil {
+		return "", ""
+	}
+	limited := false
+	for line := range strings.Lines(info.Val()) {
+		switch key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key {
+		case "maxmemory":
+			limited = value != "0"
+		case "maxmemory_policy":
+			policy = value
+		}
+	}
+	if !limited || policy == "noeviction" {
+		return "", ""
+	}
+	return server.Options().Addr, policy
+}
+
+// infoCommand is an INFO that go-redis does not send again by itself, so that it ends soon after Close.
+type infoCommand struct{ *redis.StringCmd }
+
+// NoRetry is how go-redis asks.
+func (infoCommand) NoRetry() bool { return true }

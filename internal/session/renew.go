@@ -59,6 +59,9 @@ func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watch
 	send := s.renewers[group.Kind]
 	answers, err := send(ctx, s.Redis, batch)
 	s.topology.onFailure(ctx, err)
+	if err == nil {
+		s.checkEviction()
+	}
 	_, code := lua.Classify(err)
 	if code == "NOSCRIPT" { // and ctx has ended; the watchdog hears answers that come late
 		answers, err = send(context.WithoutCancel(ctx), lua.WithEval(s.Redis), batch)

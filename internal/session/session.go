@@ -28,6 +28,9 @@ type Config struct {
 	PubSub         pubsub.Redis
 	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
 	ClusterSlots   func(ctx context.Context) ([]SlotRange, error)
+	// FindEviction returns the address of a server that may evict locks, and its policy, or nothing if none is
+	// known. nil: nobody looks.
+	FindEviction   func(ctx context.Context) (addr, policy string)
 	Log            *slog.Logger  // New makes it one that does not block; see logLines
 	Description    string        // the description of this client's holders and waiters
 	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
@@ -60,6 +63,8 @@ type Session struct {
 	renewers          [leaseKindCount]Renewer
 
 	topology topology
+
+	evictionChecked atomic.Bool
 
 	publishDenied atomic.Bool
 	panicLogged   atomic.Bool
