@@ -87,7 +87,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention}
+	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
@@ -29,6 +31,7 @@ type config struct {
 	log            *slog.Logger
 	description    string
 	fenceRetention time.Duration
+	observers      []event.Observer
 }
 
 func defaultConfig() config {
@@ -62,6 +65,8 @@ func (c *config) complete() (*settings.Lock, error) {
 		return nil, err
 	}
 	switch {
+	case slices.Contains(c.observers, nil):
+		return nil, &lockerr.ConfigError{Setting: "observer", Value: nil, Reason: "must not be nil"}
 	case c.log == nil:
 		return nil, &lockerr.ConfigError{Setting: "logger", Value: c.log, Reason: "must not be nil"}
 	case c.fenceRetention != 0 && c.fenceRetention < minRetention || c.fenceRetention%time.Millisecond != 0:
@@ -215,6 +220,14 @@ func WithPrefix(prefix string) Option {
 // further lines. Defaults to slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) { c.log = log })
+}
+
+// WithObserver adds an observer, which is notified of waits, holds, renewals and losses, for metrics,
+// traces and logs. Package event has the events, and says in which goroutines an observer runs. It must
+// not block. Given several times, each observer is notified of all events. Without an observer, events
+// cost nothing. Defaults to none.
+func WithObserver(o event.Observer) Option {
+	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
 // WithDescription sets the description of this client's holders and waiters. Inspect,

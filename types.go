@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/fair"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/reentrant"
@@ -26,6 +27,10 @@ type (
 	Locker = lock.Locker
 	// Waiting is what [WithWaitCallback] says of a wait.
 	Waiting = lock.Waiting
+	// Observer is what [WithObserver] adds.
+	Observer = event.Observer
+	// Event is what an observer is notified of.
+	Event = event.Event
 )
 
 // HoldFromContext returns the hold that ctx descends from, for instance for its fence inside of Do.

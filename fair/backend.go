@@ -18,7 +18,7 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 	answer, err := k.releaseOrLeave(ctx, a.ID)
 	if err != nil {
 		if !session.IsSingleAttempt(ctx) {
-			k.CleanUp(a.ID, session.InFlight{})
+			k.retryRelease(a.ID)
 		}
 		return err
 	}

@@ -75,7 +75,7 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // The waiter then asks Redis. So it takes two round trips from an Unlock to the work of the next
 // holder.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	w := &request{}
+	w := newRequest(false)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
 // than five seconds, and no longer than a lease after a command that Redis may have run.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	w := &request{}
+	w := newRequest(true)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
@@ -24,6 +25,10 @@ type request struct {
 	queueState   lua.QueueState
 	queueStateAt lua.Time // when the client last learned of the place
 	timeout      session.AdaptiveTimeout
+}
+
+func newRequest(try bool) *request {
+	return &request{Request: mutex.Request{Primitive: event.FairMutex, Try: try}}
 }
 
 func (w *request) waiter(id string) lua.Waiter {
@@ -126,6 +131,15 @@ func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.An
 // id.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	w.CleanUpPlace(inFlight, func(ctx context.Context) error {
+		answer, err := w.releaseOrLeave(ctx, id)
+		w.NoteCleanUp(id, answer.Value.Status)
+		return err
+	})
+}
+
+// retryRelease goes on in the background with a release that failed.
+func (w *request) retryRelease(id string) {
+	w.CleanUpPlace(session.InFlight{}, func(ctx context.Context) error {
 		_, err := w.releaseOrLeave(ctx, id)
 		return err
 	})

@@ -30,7 +30,7 @@ type keepAlive struct {
 
 // Value returns the hold for holdKey, unless it is that of a permit.
 func (k keepAlive) Value(key any) any {
-	if key == (holdKey{}) && !k.hold.inner.A.Permit {
+	if key == (holdKey{}) && !k.hold.inner.A.IsPermit() {
 		return k.hold
 	}
 	return k.Context.Value(key)

@@ -152,7 +152,7 @@ func (s *Server) notifyLost(ctx context.Context) {
 // isHeld reports whether the server still has what a client acquired.
 func (s *Server) isHeld(ctx context.Context, a *acquisition.Acquisition) bool {
 	s.t.Helper()
-	if !a.Permit {
+	if !a.IsPermit() {
 		info, err := s.operator.Mutex(a.Name).Inspect(ctx)
 		if err != nil {
 			s.t.Fatalf("redlatchtest: %v", err)

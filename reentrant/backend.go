@@ -82,7 +82,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		k.hasLocalLock.Store(false) // it goes with the lock
 		h := w.request.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, k.fromRedis)
 		if !k.queue.deliver(w, handoff{hold: h}) {
-			k.request.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+			k.unlockLate(h)
 		}
 		return nil
 	}
@@ -95,7 +95,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	// Either may have it, or may yet get it: both are given back, and w asks again.
 	k.CleanUp(id, answer.InFlight)
-	k.CleanUp(from.ID, answer.InFlight)
+	k.retryRelease(from.ID, answer.InFlight)
 	return err
 }
 
@@ -115,7 +115,7 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.request.Release(ctx, a.ID, 0)
 	if err != nil {
 		if !session.IsSingleAttempt(ctx) {
-			k.CleanUp(a.ID, session.InFlight{})
+			k.retryRelease(a.ID, session.InFlight{})
 		}
 		return err
 	}

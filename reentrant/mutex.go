@@ -63,7 +63,7 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // them asks Redis. It asks soon after it is notified of a release, when clients that have waited longer
 // had their chance, and at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
-	w := new(request)
+	w := newRequest(false)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 // keeps trying until ctx ends, but no longer than a few seconds. From its first attempt on it also
 // tries no longer than the lease, if that is shorter.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
-	w := new(request)
+	w := newRequest(true)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/session"
@@ -92,20 +93,30 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 		p.lastHolder = refused.Holder
 		return p.awaitSubscribed(ctx, refused)
 	}
-	end := time.Now().Add(p.sleepTime(refused.Remaining))
+	d, cause := p.sleepTime(refused.Remaining), event.Poll
+	if d == refused.Remaining+time.Millisecond {
+		cause = event.LeaseEnd
+	}
+	end := time.Now().Add(d)
 	if gap := p.throttlePause(refused.Holder); gap > 0 {
 		if err := p.sleep(ctx, min(gap, time.Until(end)), nil, refused); err != nil {
 			return err
 		}
 	}
-	for d := time.Until(end); ; d = min(d, time.Until(end)) {
-		if err := p.sleep(ctx, d, p.wakes.C(), refused); err != nil || !p.woken {
+	for d = time.Until(end); ; d = min(d, time.Until(end)) {
+		if err := p.sleep(ctx, d, p.wakes.C(), refused); err != nil {
 			return err
 		}
+		if !p.woken {
+			break
+		}
+		cause = event.Message
 		if d, _ = p.request.queue.noteWake(); d == 0 {
-			return nil
+			break
 		}
 	}
+	p.request.NoteWake(cause)
+	return nil
 }
 
 // awaitSubscribed waits until the subscription is in place, or is known not to be for now. In the

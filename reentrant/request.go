@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // request is the request of one Lock or TryLock.
@@ -18,18 +20,38 @@ type request struct {
 	first   backend // most requests start one hold, whose backend then needs no memory of its own
 }
 
+func newRequest(try bool) *request {
+	return &request{Request: mutex.Request{Primitive: event.Mutex, Try: try}}
+}
+
 // finish ends what [Mutex.join] began.
 func (w *request) finish() {
 	w.manager.releaseRef(w.queue)
 	w.Close()
 }
 
-// CleanUp releases in the background what may have been, or may yet be, granted under an id.
+// CleanUp releases in the background what may have been, or may yet be, granted under an id, for a
+// caller that has left.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
+	w.CleanUpGrant(inFlight, func(ctx context.Context) error {
+		answer, err := w.Release(ctx, id, 0)
+		w.NoteCleanUp(id, answer.Value.Status)
+		return err
+	})
+}
+
+// retryRelease goes on in the background with a release that failed.
+func (w *request) retryRelease(id string, inFlight session.InFlight) {
 	w.CleanUpGrant(inFlight, func(ctx context.Context) error {
 		_, err := w.Release(ctx, id, 0)
 		return err
 	})
+}
+
+// unlockLate unlocks in the background a hold that came when its caller had left.
+func (w *request) unlockLate(h *acquisition.Hold) {
+	w.NoteCleanUp(h.A.ID, lua.Freed)
+	w.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at

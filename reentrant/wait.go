@@ -3,6 +3,7 @@ package reentrant
 import (
 	"context"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
@@ -30,7 +31,9 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 		}
 		select {
 		case g := <-wait.handoff:
-			got = true
+			if got = true; g.hold != nil {
+				w.Source = event.Handoff
+			}
 			return g, nil
 		case <-own:
 			continue
@@ -48,7 +51,7 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 func (w *request) returnHandoff(g handoff) {
 	switch {
 	case g.hold != nil:
-		w.Session.Background(func(ctx context.Context) { _ = g.hold.Unlock(ctx) })
+		w.unlockLate(g.hold)
 	case g.localLock:
 		w.queue.passLocalLock()
 	}

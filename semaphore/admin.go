@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -246,6 +247,6 @@ func runOperation[T any](ctx context.Context, s *Semaphore, call session.Operati
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	call.Name, call.AttemptTimeout, call.StopOnClose = s.keys.Name, settings.DefaultAttemptTimeout, true
+	call.Name, call.Primitive, call.AttemptTimeout, call.StopOnClose = s.keys.Name, event.Semaphore, settings.DefaultAttemptTimeout, true
 	return session.Do(ctx, s.manager.session, call, send)
 }

@@ -29,7 +29,7 @@ func (k *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acqu
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.ID)
 	if err != nil && !session.IsSingleAttempt(ctx) || answer.Value.More {
-		k.CleanUp(a.ID, session.InFlight{})
+		k.releaseInBackground(a.ID, session.InFlight{}, func(lua.Status) {})
 	}
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/owner"
@@ -30,6 +31,8 @@ type request struct {
 	units    int
 	owner    *owner.Owner // of the chain that asks, which goes on under the permit; may be nil
 	callSite acquisition.CallSite
+	isTry    bool      // it does not wait
+	began    time.Time // zero if nobody observes it, or the observers know of its end
 
 	ticket       int64 // 0 until it has one
 	queueState   lua.QueueState
@@ -54,7 +57,7 @@ func (w *request) heartbeat(id string) lua.PermitHeartbeat {
 // to show within a heartbeat that it is alive, after the server stood still.
 func (w *request) waitOperation() session.Operation {
 	return session.Operation{
-		Op: opAcquire, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
+		Op: opAcquire, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
 		MaxBackoff: w.settings.Heartbeat / 3, Observer: w, MaybeApplied: w.maybeApplied,
 		Adaptive: &w.timeout,
 	}
@@ -122,7 +125,7 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Hear
 // before the lease ends. release is one command. If there is more to hand on, CleanUp does the
 // rest.
 func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
-	call := session.Operation{Op: opRelease, Name: w.keys.Name, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
+	call := session.Operation{Op: opRelease, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
 	return session.Do(ctx, w.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
@@ -135,11 +138,23 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
+	w.releaseInBackground(id, inFlight, func(status lua.Status) {
+		if status == lua.Freed {
+			e := w.Event(event.LateGrant)
+			e.ID = id
+			w.session.ObserveLater(e)
+		}
+	})
+}
+
+// releaseInBackground is CleanUp, also of a release that failed. It calls note with each answer.
+func (w *request) releaseInBackground(id string, inFlight session.InFlight, note func(lua.Status)) {
 	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.session.AttemptTime(w.settings.AttemptTimeout()))
 		defer cancel()
 		for {
 			answer, err := w.releaseOrLeave(ctx, id)
+			note(answer.Value.Status)
 			if err != nil || !answer.Value.More {
 				return err
 			}
@@ -151,7 +166,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	w.manager.addPermit(g.ID, heldPermit{units: w.units})
 	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
-		Name: w.keys.Name, Permit: true,
+		Name: w.keys.Name, Primitive: event.Semaphore, Units: int32(w.units),
 		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: w.settings,
 	}, session.Permits, &w.callSite)
 	w.manager.addPermit(g.ID, heldPermit{h.A, w.units})
@@ -165,12 +180,13 @@ func (w *request) newHandle(ctx context.Context, h *acquisition.Hold, err error)
 	if err == nil && !h.A.IsAcknowledged() {
 		err = h.Acknowledge(ctx)
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case w.session.IsClosing():
+	if err == nil && w.session.IsClosing() {
 		w.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
-		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: w.keys.Name}
+		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: w.keys.Name}
+	}
+	w.observeEnd(ctx, h, err)
+	if err != nil {
+		return nil, err
 	}
 	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
 }

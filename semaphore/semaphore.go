@@ -86,11 +86,11 @@ func (s *Semaphore) Name() string {
 // other goroutine of the client was waiting before. After that it sends its heartbeats, a hundred
 // waiters in one command. When a message says that its turn has come, it sends one command.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
-	w, err := s.newRequest(ctx, n)
+	w, err := s.newRequest(ctx, n, false)
 	if err != nil {
 		return nil, err
 	}
-	defer w.session.EndRequest()
+	defer w.close()
 	h, err := w.contend(ctx)
 	return w.newHandle(ctx, h, err)
 }
@@ -103,11 +103,11 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 // hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
 // than five seconds, and no longer than a lease after a command that Redis may have run.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
-	w, err := s.newRequest(ctx, n)
+	w, err := s.newRequest(ctx, n, true)
 	if err != nil {
 		return nil, err
 	}
-	defer w.session.EndRequest()
+	defer w.close()
 	bounded, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	h, err := w.try(bounded)
@@ -157,9 +157,9 @@ func (s *Semaphore) check(ctx context.Context) error {
 }
 
 // newRequest checks what can be checked before the client asks Redis. The result counts as a call
-// of the client until Session.EndRequest. The method that the user calls must call newRequest
+// of the client until close. The method that the user calls must call newRequest
 // directly, because newRequest notes the caller of that method.
-func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
+func (s *Semaphore) newRequest(ctx context.Context, n int, try bool) (*request, error) {
 	err := s.check(ctx)
 	if err == nil {
 		err = checkUnits("number of units", n)
@@ -179,5 +179,13 @@ func (s *Semaphore) newRequest(ctx context.Context, n int) (*request, error) {
 		ss.EndRequest()
 		return nil, &lockerr.OpError{Op: opAcquire, Name: s.keys.Name, Err: session.Cause(ctx)}
 	}
-	return &request{Semaphore: s, session: ss, units: n, owner: by, callSite: acquisition.CallerSite()}, nil
+	w := &request{Semaphore: s, session: ss, units: n, owner: by, callSite: acquisition.CallerSite(), isTry: try}
+	w.observeBegin(ctx)
+	return w, nil
+}
+
+// close ends what newRequest began.
+func (w *request) close() {
+	w.observeEnd(context.Background(), nil, acquisition.ErrAborted)
+	w.session.EndRequest()
 }

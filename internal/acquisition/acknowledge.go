@@ -46,7 +46,7 @@ func (h *Hold) Acknowledge(ctx context.Context) error {
 func (a *Acquisition) acknowledge(ctx context.Context) (session.Answer[watchdog.Result], error) {
 	st := a.Settings
 	kind, op := session.Holds, "lock"
-	if a.Permit {
+	if a.IsPermit() {
 		kind, op = session.Permits, "acquire"
 	}
 	answer, err := a.session.Acknowledge(ctx, session.Acknowledgement{

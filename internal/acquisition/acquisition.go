@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -53,14 +54,19 @@ type Grant struct {
 	Fence    int64
 	Sent     time.Time        // the instant before the granted command was sent
 	InFlight session.InFlight // its attempts in flight, which may still be granted
-	Owner    *owner.Owner
-	Permit   bool // Owner is that of the locks around it, because a permit has no owner
+	Owner    *owner.Owner     // of a permit, which has no owner: that of the locks around it
 	Settings *settings.Lock
+
+	Primitive event.Primitive
+	Units     int32
 }
+
+// IsPermit reports whether it is the grant of a permit.
+func (g *Grant) IsPermit() bool { return g.Primitive == event.Semaphore }
 
 // releaseOp is how errors call the release.
 func (g *Grant) releaseOp() string {
-	if g.Permit {
+	if g.IsPermit() {
 		return "release"
 	}
 	return "unlock"
@@ -85,10 +91,13 @@ type Acquisition struct {
 
 	mu              sync.Mutex
 	state           state
-	inCommand       bool     // a command is in flight, and nobody ever waited for one
-	backendNotified bool     // Backend.OnEnded was called
-	releaseRetried  bool     // a release failed and is retried; it may have taken effect
-	unacknowledged  bool     // replicas have to acknowledge it, before anybody may know it; not guarded
+	inCommand       bool // a command is in flight, and nobody ever waited for one
+	backendNotified bool // Backend.OnEnded was called
+	releaseRetried  bool // a release failed and is retried; it may have taken effect
+	unacknowledged  bool // replicas have to acknowledge it, before anybody may know it; not guarded
+	isObserved      bool // the observers know of the grant
+	endObserved     bool // the observers know of its end
+	lossResult      event.Result
 	holds           int      // the count that decides; the number in Redis may be old
 	open            []*Hold  // not released, oldest first
 	firstOpen       [1]*Hold // the memory of open, until there are more
@@ -116,26 +125,33 @@ func Start(s *session.Session, k Backend, g Grant, kind session.LeaseKind, site 
 }
 
 // OnLost implements watchdog.LossHandler.
-func (a *Acquisition) OnLost(r watchdog.Reason) { a.expire(a.lossReason(r)) }
+func (a *Acquisition) OnLost(r watchdog.Reason) { a.expire(r) }
 
-// lossReason says, for users, why the watchdog ended the lease.
-func (a *Acquisition) lossReason(r watchdog.Reason) string {
+// lossOf returns why the watchdog ended the lease. The caller holds a.mu.
+func (a *Acquisition) lossOf(r watchdog.Reason) event.Result {
 	switch {
 	case r == watchdog.GoneOnServer:
-		return goneReason
+		return event.Gone
 	case r == watchdog.MaxHoldReached:
-		return "its maximum hold time is over"
-	case !a.Settings.Renew:
-		return "its lease is over, and was not to be renewed"
+		return event.MaxHold
+	case !a.Settings.Renew, len(a.open) == 0: // every handle became garbage
+		return event.NotRenewed
 	}
-	return "its lease could not be confirmed in time"
+	return event.Unconfirmed
 }
 
-const goneReason = "redis no longer has it: it expired, was removed or was taken over"
+// lossReasons say, for users, why a hold was lost.
+var lossReasons = map[event.Result]string{
+	event.Gone:        "redis no longer has it: it expired, was removed or was taken over",
+	event.MaxHold:     "its maximum hold time is over",
+	event.NotRenewed:  "its lease is over, and was not to be renewed",
+	event.Unconfirmed: "its lease could not be confirmed in time",
+}
 
 // Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
 // ErrAlreadyReleased if the acquisition was released meanwhile, and a *LostError if it was lost.
 func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error) {
+	defer a.observeEnd(ctx, nil)
 	if err := a.lockCommands(ctx, "lock"); err != nil {
 		return nil, err
 	}
@@ -338,13 +354,14 @@ func (a *Acquisition) usableLocked() error {
 
 // expire is called by the watchdog when the lease has ended. An unlock in flight finds that out by
 // itself, and its result counts.
-func (a *Acquisition) expire(reason string) {
+func (a *Acquisition) expire(r watchdog.Reason) {
+	defer a.observeEnd(context.Background(), nil)
 	a.mu.Lock()
 	if a.state != live {
 		a.mu.Unlock()
 		return
 	}
-	a.markLost(reason)
+	a.markLost(a.lossOf(r))
 	a.mu.Unlock()
 	a.backend.OnLost(a)
 	a.endIfUnused() // every hold may have been dropped: then no Unlock will come
@@ -356,7 +373,7 @@ func (a *Acquisition) expire(reason string) {
 func (a *Acquisition) LoseNow() {
 	if a.IsLive() {
 		a.lease.MarkGone()
-		a.expire(goneReason)
+		a.expire(watchdog.GoneOnServer)
 	}
 }
 
@@ -370,7 +387,7 @@ func (a *Acquisition) markGone() error {
 	}
 	fresh := a.state != lost
 	if fresh {
-		a.markLost(goneReason)
+		a.markLost(event.Gone)
 		a.lease.MarkGone()
 	}
 	err := a.lostErr
@@ -383,10 +400,10 @@ func (a *Acquisition) markGone() error {
 }
 
 // markLost marks the acquisition as lost and ends all holds. The caller holds a.mu.
-func (a *Acquisition) markLost(reason string) {
-	a.state = lost
+func (a *Acquisition) markLost(why event.Result) {
+	a.state, a.lossResult = lost, why
 	a.lostErr = &lockerr.LostError{
-		Name: a.Name, ID: a.ID, Reason: reason, Lease: a.Settings.Lease, Age: time.Since(a.Sent),
+		Name: a.Name, ID: a.ID, Reason: lossReasons[why], Lease: a.Settings.Lease, Age: time.Since(a.Sent),
 	}
 	a.notifyHolds(a.lostErr)
 	if a.cancelCommand != nil {

@@ -34,6 +34,7 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 		c.a.notifyBackend()
 		errs = append(errs, c.err)
 	}
+	observeAllEnds(held)
 	return oneline.Errors(errs...)
 }
 

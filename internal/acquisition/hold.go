@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
@@ -57,7 +58,7 @@ func (h *Hold) contextCause() error {
 		return h.cause
 	}
 	by := &releasedError{id: h.A.ID}
-	if !h.A.Permit {
+	if !h.A.IsPermit() {
 		by.owner = h.A.Owner
 	}
 	return by
@@ -71,7 +72,7 @@ func (a *Acquisition) IsOwnEnd(cause error) bool {
 	if !ok || by.id == a.ID {
 		return ok
 	}
-	isOuter := a.Permit || by.owner != a.Owner // two locks of one WithOwner are not nested
+	isOuter := a.IsPermit() || by.owner != a.Owner // two locks of one WithOwner are not nested
 	return by.owner != nil && isOuter && a.Owner.Includes(by.owner)
 }
 
@@ -156,13 +157,18 @@ func (h *Hold) Lost() <-chan struct{} {
 }
 
 // Unlock releases the hold, and with the last hold the lock.
-func (h *Hold) Unlock(ctx context.Context) error {
+func (h *Hold) Unlock(ctx context.Context) (err error) {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
 	bounded := h.A.unlockContext(ctx)
 	defer bounded.Release()
-	ctx = bounded
+	defer func() { h.A.observeEnd(bounded, err) }() // last of all: no other command waits for it
+	return h.unlockWithin(bounded)
+}
+
+// unlockWithin does what Unlock does, until ctx ends.
+func (h *Hold) unlockWithin(ctx context.Context) error {
 	if err := h.A.lockCommands(ctx, h.A.releaseOp()); err != nil {
 		h.unlockInBackground()
 		return h.A.lossOr(err)
@@ -203,10 +209,12 @@ func (h *Hold) unlockInBackground() {
 		if h.A.lockCommands(ctx, h.A.releaseOp()) != nil {
 			return // the client has closed, and the acquisition with it
 		}
+		var err error
+		defer func() { h.A.observeEnd(ctx, err) }()
 		defer h.A.unlockCommands()
 		bounded := h.A.unlockContext(ctx)
 		defer bounded.Release()
-		_ = h.unlock(bounded)
+		err = h.unlock(bounded)
 	})
 }
 
@@ -348,7 +356,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 		a.markReleased(h)
 		a.notifyHolds(nil) // holds that were dropped: they end without an Unlock of theirs
 	case errors.Is(err, ErrGone):
-		a.markLost(goneReason)
+		a.markLost(event.Gone)
 		a.markReleased(h)
 		err = a.lostErr
 	default:
@@ -408,6 +416,7 @@ func (h *Hold) HandleCollected() {
 	if !lastOne {
 		becomes = "other holds keep its lock"
 	}
+	a.session.ObserveLater(a.event(event.Leaked))
 	a.session.ReportLeak(becomes,
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/watchdog"
 )
 
 // Nobody has to wait for a free turn, so it does not matter that the context has ended.
@@ -75,8 +77,8 @@ func TestTheContextOfACommandAfterTheLossHasEnded(t *testing.T) {
 // the lock.
 func TestTheEndOfTheLeaseDuringAReleaseIsNoLoss(t *testing.T) {
 	for _, s := range []state{releasing, released} {
-		a := &Acquisition{state: s}
-		a.expire("its lease could not be confirmed in time")
+		a := &Acquisition{state: s, session: new(session.Session)}
+		a.expire(watchdog.TrustEnded)
 		require.False(t, a.IsLive())
 		require.Equal(t, s, a.state)
 		require.Nil(t, a.lostErr)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/owner"
@@ -32,9 +33,12 @@ type Request struct {
 	Owner    *owner.Owner
 	CallSite acquisition.CallSite
 
-	began        Instant
-	maybeApplied bool        // a request under an id that was given up may have taken effect; only the goroutine that waits uses it
-	maybeFreed   atomic.Bool // a release may have freed the lock, and the queue may not have been served
+	began        Instant         // 0 when the observers know of the end
+	Primitive    event.Primitive // set before Begin
+	Try          bool            // it does not wait; set before Begin
+	Source       event.Source    // of the hold that it gets
+	maybeApplied bool            // a request under an id that was given up may have taken effect; only the goroutine that waits uses it
+	maybeFreed   atomic.Bool     // a release may have freed the lock, and the queue may not have been served
 }
 
 // Begin begins the request w. It checks everything that can be checked before Redis is asked. It counts
@@ -56,12 +60,14 @@ func (n *Core) Begin(ctx context.Context, w *Request) error {
 	w.Registry, w.State, w.Session = n.Registry, n.Registry.AcquireRef(n.Keys.Lock), s
 	w.Name, w.Settings = n.Keys.Lock, n.Settings
 	w.Owner, w.CallSite, w.began = by, acquisition.CallerSite(), Now()
+	w.observeBegin(ctx)
 	return nil
 }
 
 // Close ends what Begin began. If the call leaves work, the background must have got it
 // before, so that closing waits for one of the two.
 func (w *Request) Close() {
+	w.observeEnd(context.Background(), nil, acquisition.ErrAborted)
 	w.Registry.ReleaseRef(w.Name, w.State)
 	w.Session.EndRequest()
 }
@@ -75,12 +81,13 @@ func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error)
 			w.State.AddHeld(h.A)
 		}
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case w.Session.IsClosing():
+	if err == nil && w.Session.IsClosing() {
 		w.Session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
-		return nil, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
+		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
+	}
+	w.observeEnd(ctx, h, err)
+	if err != nil {
+		return nil, err
 	}
 	return lock.New(ctx, h), nil
 }
@@ -90,9 +97,11 @@ func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error)
 // the client closes, the error is ErrClosed, because closing releases locks without their chains.
 func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has bool, err error) {
 	a := w.State.HeldBy(w.Owner)
+	w.Source = event.Redis
 	if a == nil {
 		return nil, false, nil
 	}
+	w.Source = event.Reentry
 	h, err = a.Reenter(ctx, w.CallSite)
 	switch {
 	case !errors.Is(err, acquisition.ErrAlreadyReleased):
@@ -100,6 +109,7 @@ func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 	case w.Session.IsClosing():
 		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
+	w.Source = event.Redis
 	return nil, false, nil
 }
 
@@ -114,7 +124,7 @@ func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID(
 // beside the Lock that waits: those that release in the background, and one that hands the lock on.
 func (w *Request) NewOperation(op string, insist bool) session.Operation {
 	return session.Operation{
-		Op: op, Name: w.Name, AttemptTimeout: w.Settings.AttemptTimeout(),
+		Op: op, Name: w.Name, Primitive: w.Primitive, AttemptTimeout: w.Settings.AttemptTimeout(),
 		StopOnClose: op == "lock", RetryRefused: insist, Observer: w.State,
 	}
 }
@@ -223,7 +233,7 @@ func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64
 	return acquisition.Start(w.Session, k, acquisition.Grant{
 		Name: w.Name,
 		ID:   id, Fence: fence, Sent: sent, InFlight: inFlight,
-		Owner: w.Owner, Settings: w.Settings,
+		Owner: w.Owner, Settings: w.Settings, Primitive: w.Primitive, Units: 1,
 	}, session.Holds, &w.CallSite)
 }
 

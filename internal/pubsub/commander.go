@@ -113,10 +113,14 @@ func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 // disconnected records the end of a connection, after its reader has ended. It reports whether the
 // connection had been a good one.
 func (h *Hub) disconnected(err error) (good bool) {
+	closed := false
 	h.update(func(r *hubState, now time.Time) bool {
-		good = r.onDisconnect(err, now)
+		good, closed = r.onDisconnect(err, now), r.closed
 		return false
 	})
+	if !closed {
+		h.cfg.OnDisconnect(err)
+	}
 	return good
 }
 

@@ -24,6 +24,10 @@ type Config struct {
 	// therefore not wait for Close. Defaults to no log.
 	Log *slog.Logger
 
+	// OnDisconnect is called when a connection ended, or could not be made, unless the hub closes. It
+	// must not block. nil: nobody is notified.
+	OnDisconnect func(err error)
+
 	// Ping is how long the connection may be silent before the hub probes it. It is also how long
 	// the silence may then go on before the hub ends the connection. So the hub notices a dead
 	// connection within twice Ping. A lower value notices sooner and costs more PINGs. Defaults to
@@ -55,6 +59,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.OnDisconnect == nil {
+		c.OnDisconnect = func(error) {}
 	}
 	c.Ping = cmp.Or(c.Ping, 3*time.Second)
 	c.Linger = cmp.Or(c.Linger, time.Second)

@@ -151,12 +151,12 @@ func TestABlockedLogKeepsABoundedNumberOfLines(t *testing.T) {
 		s := New(Config{Log: slog.New(h)})
 		s.Write(slog.LevelWarn, "the first")
 		synctest.Wait()
-		for range 3 * maxLogLines {
+		for range 3 * maxQueuedCalls {
 			s.Write(slog.LevelWarn, "another")
 		}
 		close(blocked)
 		synctest.Wait()
-		require.EqualValues(t, 1+maxLogLines, h.lines.Load())
+		require.EqualValues(t, 1+maxQueuedCalls, h.lines.Load())
 	})
 }
 

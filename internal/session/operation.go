@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
@@ -18,6 +19,7 @@ import (
 // Operation describes one command with its retries, see [Do].
 type Operation struct {
 	Op, Name       string          // for errors: "lock", "orders:42"
+	Primitive      event.Primitive // for observers; 0: any mutex
 	AttemptTimeout time.Duration   // how long an attempt usually may go unanswered, see timeoutFor
 	StopOnClose    bool            // Do gives up when the client begins to close, and else when closing gives up
 	RetryRefused   bool            // retry even if Redis refuses, as releases do
@@ -120,8 +122,8 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		if c.Observer != nil && ctx.Err() == nil {
 			c.Observer.SetLastFailure(err)
 		}
+		took := time.Since(out.Sent)
 		if err == nil {
-			took := time.Since(out.Sent)
 			c.Adaptive.onAnswer(took)
 			s.onPromptAnswer(took)
 			return out, nil
@@ -138,6 +140,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			}
 			return out, c.opError(ctx, s, failed.kind(), err)
 		}
+		s.ObserveLater(event.Event{Kind: event.Retried, Primitive: c.Primitive, Name: c.Name, Err: err, Duration: took})
 	}
 }
 

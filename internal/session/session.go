@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
@@ -31,9 +32,10 @@ type Config struct {
 	// FindEviction returns the address of a server that may evict locks, and its policy, or nothing if none is
 	// known. nil: nobody looks.
 	FindEviction   func(ctx context.Context) (addr, policy string)
-	Log            *slog.Logger  // New makes it one that does not block; see logLines
+	Log            *slog.Logger  // New makes it one that does not block; see callQueue
 	Description    string        // the description of this client's holders and waiters
 	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
+	Observers      []event.Observer
 }
 
 // Session is shared by all locks of one client. Its methods may be called concurrently.
@@ -52,7 +54,8 @@ type Session struct {
 	closeCause error // the cause with which the contexts of this client's holds end
 	tasks      tasks
 
-	logLines logLines
+	logLines  callQueue
+	observers observers
 
 	sender            *sender.Sender
 	abandonedAttempts tasks // each ends when go-redis returns
@@ -72,20 +75,22 @@ type Session struct {
 
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
-	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}}
+	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}, observers: observers{all: cfg.Observers}}
 	next := slog.DiscardHandler
 	if cfg.Log != nil {
 		next = cfg.Log.Handler()
 	}
 	s.Log = slog.New(logHandler{next, &s.logLines})
-	s.Wakes = pubsub.New(pubsub.Config{Redis: cfg.PubSub, Log: s.Log})
+	s.Wakes = pubsub.New(pubsub.Config{Redis: cfg.PubSub, Log: s.Log, OnDisconnect: func(err error) {
+		s.ObserveLater(event.Event{Kind: event.Disconnected, Err: err})
+	}})
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
 	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
 	s.SetRenewer(Holds, s.renewHolds)
-	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renew, Server: s.topology.nodes.of, Logger: s.Log})
+	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renewObserved, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
 }
 
@@ -196,6 +201,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	defer cancel()
 	_ = s.abandonedAttempts.wait(bounded)
 	s.leaks.flush(s.Log)
+	s.observers.queue.flush()
 	s.logLines.flush()
 	return err
 }

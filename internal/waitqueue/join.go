@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -24,6 +25,8 @@ type Request[B any] interface {
 	// heartbeats, it extends a grant of the id to the whole lease. It repeats an attempt without an
 	// answer while the grant certainly lasts.
 	Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error)
+	// Event returns an event of the request, with what the observers must know of it.
+	Event(kind event.Kind) event.Event
 	// TrustExpired reports whether trust has ended in a grant whose command was sent at sent.
 	TrustExpired(sent time.Time) bool
 	// CleanUp releases, in the background, what the id has or may still get: the grant, or a place
@@ -128,7 +131,11 @@ func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 	place := o.OnChange
 	o.OnChange = func(p lua.QueueState, again bool) {
 		left := answer.InFlight
-		if !d.session.RunCallback(func() { place(p, again) }, func() { c.CleanUp(id, left) }) {
+		changed := func() {
+			d.observePlace(ctx, c, p)
+			place(p, again)
+		}
+		if !d.session.RunCallback(changed, func() { c.CleanUp(id, left) }) {
 			has, answer.InFlight = false, session.InFlight{}
 		}
 	}

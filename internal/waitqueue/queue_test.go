@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
@@ -56,6 +57,7 @@ func (c *fakeRequest) Claim(context.Context, string) (answer session.Answer[lua.
 	return answer, nil
 }
 
+func (c *fakeRequest) Event(kind event.Kind) event.Event     { return event.Event{Kind: kind} }
 func (c *fakeRequest) TrustExpired(sent time.Time) bool      { return time.Since(sent) >= trust }
 func (c *fakeRequest) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 

@@ -78,6 +78,9 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 		default:
 			ask, err = w.sleep(ctx, now, o)
 		}
+		if ask {
+			w.noteWake(now)
+		}
 	}
 	return Grant{}, err
 }

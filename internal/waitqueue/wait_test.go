@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
@@ -97,6 +98,7 @@ func (c *visitor) Claim(context.Context, string) (session.Answer[lua.HeartbeatRe
 	return session.Answer[lua.HeartbeatReply]{Value: r, Sent: time.Now()}, err
 }
 
+func (c *visitor) Event(kind event.Kind) event.Event     { return event.Event{Kind: kind} }
 func (c *visitor) TrustExpired(sent time.Time) bool      { return time.Since(sent) >= trust }
 func (c *visitor) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 

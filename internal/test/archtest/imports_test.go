@@ -11,6 +11,7 @@ import (
 // may lists the packages of this module that a package may import, without its tests. A package
 // that is not listed may import none.
 var may = map[string][]string{
+	"event":                {},
 	"lockerr":              {"internal/oneline"},
 	"watchdog":             {},
 	"lua":                  {},
@@ -20,17 +21,17 @@ var may = map[string][]string{
 	"internal/sender":      {},
 	"internal/key":         {"lockerr", "internal/oneline"},
 	"internal/settings":    {"lockerr"},
-	"internal/session":     {"lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
-	"internal/acquisition": {"lockerr", "internal/oneline", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
+	"internal/session":     {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
+	"internal/acquisition": {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
 	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition"},
-	"internal/mutex":       {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
+	"internal/mutex":       {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// Waiting in a queue, for the fair mutex and the semaphore.
-	"internal/waitqueue": {"lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
-	"reentrant":          {"lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
-	"fair":               {"lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
-	"semaphore":          {"lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
+	"internal/waitqueue": {"event", "lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
+	"reentrant":          {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
+	"fair":               {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
+	"semaphore":          {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
 	"internal/testhook":  {"internal/acquisition", "internal/session"},
-	".":                  {"lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	".":                  {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/check":    {"internal/test/history"},

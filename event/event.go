@@ -1,0 +1,22 @@
+package event
+
+import "time"
+
+// Event is one fact about a wait, a hold or the connection of a client. The kind says which fields
+// are set. The others are zero.
+type Event struct {
+	Kind      Kind
+	Primitive Primitive     // what the lock is; 0 for an event of several locks, or of none
+	Try       bool          // the wait is that of TryLock, TryAcquire or TryDo
+	Result    Result        // one word that says how it went, for a label
+	Source    Source        // of a wait that ended with Acquired
+	Name      string        // the lock or semaphore; there may be too many for a label
+	ID        string        // the acquisition, <client id>:<n>
+	Fence     int64         // of the grant; 0 for a semaphore
+	Units     int           // of a semaphore; 1 for a mutex
+	Duration  time.Duration // how long it took
+	Position  int           // in the queue, where 1 is next
+	Length    int           // of the queue
+	Count     int           // of leases
+	Err       error         // why it failed
+}

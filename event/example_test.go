@@ -1,0 +1,52 @@
+package event_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+)
+
+// counter counts waits by their results. A real one uses counters that are safe for several
+// goroutines.
+type counter map[string]int
+
+func (c counter) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.WaitEnded {
+		c[e.Primitive.String()+" "+e.Result.String()]++
+	}
+}
+
+func Example() {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	waits := counter{}
+	locks, err := redlatch.New(rdb, redlatch.WithObserver(waits))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	hold, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Unlock(ctx)
+	if _, err := locks.Mutex("orders:42").TryLock(ctx); err == nil {
+		log.Fatal("two holders")
+	}
+	fmt.Println(waits)
+	// Output: map[mutex acquired:1 mutex busy:1]
+}

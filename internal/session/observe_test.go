@@ -1,0 +1,89 @@
+package session
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
+)
+
+// A command renews several leases, and each result has an event with their number. Heartbeats of
+// waiters are no renewals.
+func TestRenewalsHaveAnEventForEachResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []event.Event
+		s := New(Config{Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) { seen = append(seen, e) })}})
+		var answers []watchdog.Result
+		var failure error
+		for kind := range leaseKindCount {
+			s.SetRenewer(kind, func(context.Context, lua.Redis, []watchdog.Renewal) ([]watchdog.Result, error) {
+				time.Sleep(time.Second)
+				return answers, failure
+			})
+		}
+		renew := func(kind LeaseKind, leases int) []event.Event {
+			seen = nil
+			got, err := s.renewObserved(t.Context(), s.Group(kind, "door"), make([]watchdog.Renewal, leases))
+			require.Equal(t, answers, got)
+			require.Equal(t, failure, err)
+			synctest.Wait()
+			return seen
+		}
+		of := func(p event.Primitive, r event.Result, n int, err error) event.Event {
+			return event.Event{Kind: event.Renewed, Primitive: p, Result: r, Count: n, Duration: time.Second, Err: err}
+		}
+		answers = []watchdog.Result{watchdog.Renewed, watchdog.Gone, watchdog.Renewed, watchdog.Held, watchdog.Unknown}
+		require.ElementsMatch(t, []event.Event{
+			of(0, event.Extended, 2, nil), of(0, event.Gone, 1, nil), of(0, event.Checked, 1, nil), of(0, event.Failed, 1, nil),
+		}, renew(Holds, 5))
+		answers = answers[:1]
+		require.Equal(t, []event.Event{of(event.Semaphore, event.Extended, 1, nil)}, renew(Permits, 1))
+		require.Empty(t, renew(FairWaiters, 1))
+		require.Empty(t, renew(PermitWaiters, 1))
+		answers, failure = nil, io.EOF
+		require.Equal(t, []event.Event{of(0, event.Failed, 5, io.EOF)}, renew(Holds, 5))
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+	})
+}
+
+// Close waits for events that are on their way, but not for an observer that blocks.
+func TestEventsAreObservedWhenCloseReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		blocked := make(chan struct{})
+		s := New(Config{Observers: []event.Observer{event.Func(func(context.Context, event.Event) {
+			if n.Add(1) == 100 {
+				<-blocked
+			}
+		})}})
+		for range 100 {
+			s.ObserveLater(event.Event{Kind: event.Retried})
+		}
+		began := time.Now()
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		require.EqualValues(t, 100, n.Load())
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+		close(blocked)
+	})
+}
+
+// Without observers, the library allocates nothing for an event.
+func TestEventsOfNobodyCostNoMemory(t *testing.T) {
+	s := New(Config{})
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		s.ObserveLater(event.Event{Kind: event.Retried, Err: io.EOF})
+		if s.Observed() {
+			s.Observe(context.Background(), event.Event{Kind: event.WaitBegan})
+		}
+	}))
+}

@@ -1,0 +1,31 @@
+package waitqueue
+
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// observePlace notifies the observers of the place of a waiter.
+func (d *WaiterSet[B]) observePlace(ctx context.Context, c Request[B], p lua.QueueState) {
+	if d.session.Observed() {
+		e := c.Event(event.Queued)
+		e.Position, e.Length = p.Position, p.Length
+		d.session.Observe(ctx, e)
+	}
+}
+
+// noteWake notifies the observers that the waiter is about to ask Redis. now is its state before.
+func (w *waiter[B]) noteWake(now snapshot) {
+	e := w.request.Event(event.Woken)
+	switch {
+	case now.heartbeatEnded:
+		e.Result = event.Poll
+	case w.snapshot().hinted:
+		e.Result = event.Message
+	default:
+		e.Result = event.LeaseEnd
+	}
+	w.desk.session.ObserveLater(e)
+}
