@@ -118,6 +118,16 @@ func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.MaxHold = d })
 }
 
+// WithProgressTimeout makes the client renew a hold only while its work reports progress. If the work
+// calls ReportProgress of the hold or the permit less often than every d, the watchdog stops renewing it.
+// The hold is then lost at most one lease later, unless the work reports before that. It bounds work that
+// hangs in a live process, without a bound for work that goes on. The time of the grant counts as
+// progress, and a re-entry does not. WithMaxHold applies too. At least 100 ms. Defaults to 0, which
+// means that nothing has to be reported.
+func WithProgressTimeout(d time.Duration) LockOption {
+	return lockOption(func(s *settings.Lock) { s.ProgressTimeout = d })
+}
+
 // WithPollInterval sets the longest time that a waiter of a plain mutex goes without asking
 // Redis. Normally a message wakes the waiter. Polling is for lost messages, and for
 // servers that do not allow pub/sub. With a shorter poll, a waiter finds a missed release

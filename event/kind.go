@@ -32,7 +32,7 @@ const (
 	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
 	Released
 	// Lost says that a grant ended without its holder asking. The Result is one of [Unconfirmed],
-	// [Gone], [MaxHold] and [NotRenewed].
+	// [Gone], [MaxHold], [NoProgress] and [NotRenewed].
 	//
 	// Primitive, Name, ID, Fence, Units, Result, and Duration, from the grant to the loss.
 	Lost

@@ -38,6 +38,8 @@ const (
 	Gone
 	// MaxHold says that the maximum hold time is over.
 	MaxHold
+	// NoProgress says that the work reported no progress in time.
+	NoProgress
 	// NotRenewed says that the lease is over, and was not to be renewed.
 	NotRenewed
 
@@ -66,7 +68,7 @@ func (r Result) String() string { return word(results, r) }
 var results = []string{
 	Acquired: "acquired", Busy: "busy", Cancelled: "cancelled", Unavailable: "unavailable", Refused: "refused",
 	AfterLoss: "after_loss", Closed: "closed", Aborted: "aborted", NotReplicated: "not_replicated",
-	Unconfirmed: "unconfirmed", Gone: "gone", MaxHold: "max_hold", NotRenewed: "not_renewed",
+	Unconfirmed: "unconfirmed", Gone: "gone", MaxHold: "max_hold", NoProgress: "no_progress", NotRenewed: "not_renewed",
 	Extended: "extended", Checked: "checked", Failed: "failed",
 	Message: "message", Poll: "poll", LeaseEnd: "lease_end",
 }

@@ -20,8 +20,9 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	}
 	defer func() {
 		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, Unlock
-		// returns that loss, which fn may have returned too.
-		if unlockErr := h.Unlock(ctx); unlockErr != nil && !errors.Is(err, unlockErr) {
+		// returns that loss, which fn may have returned too. fn may have ended the hold itself.
+		unlockErr := h.Unlock(ctx)
+		if unlockErr != nil && !errors.Is(err, unlockErr) && !errors.Is(unlockErr, lockerr.ErrNotHeld) {
 			err = oneline.Errors(err, unlockErr)
 		}
 	}()

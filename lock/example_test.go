@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -120,4 +121,46 @@ func ExampleLocker() {
 	// under daily
 	// under weekly
 	// under a fake
+}
+
+// All replicas want to run a job at about the same time. One does, and the others find the lock kept.
+func ExampleHold_UnlockAfter() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	run := func(ctx context.Context) error {
+		fmt.Println("runs the job")
+		hold, _ := lock.FromContext(ctx)
+		return hold.UnlockAfter(ctx, 5*time.Minute) // Do does not unlock then
+	}
+	for range 2 {
+		err := locks.Mutex("nightly").TryDo(context.Background(), run)
+		fmt.Println("somebody else did it:", errors.Is(err, redlatch.ErrNotAcquired))
+	}
+	// Output:
+	// runs the job
+	// somebody else did it: false
+	// somebody else did it: true
+}
+
+// importPart stands for a part of long work, which may hang.
+func importPart(context.Context, int) error { return nil }
+
+func ExampleHold_ReportProgress() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	mu := locks.Mutex("import", redlatch.WithProgressTimeout(time.Minute))
+	err := mu.Do(context.Background(), func(ctx context.Context) error {
+		hold, _ := lock.FromContext(ctx)
+		for part := range 3 {
+			if err := importPart(ctx, part); err != nil {
+				return err
+			}
+			hold.ReportProgress() // if a part takes more than a minute, the lock is lost
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output: <nil>
 }

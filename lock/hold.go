@@ -141,6 +141,17 @@ func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context
 // derivedContext is the context that the acquisition ends.
 type derivedContext struct{ context.Context }
 
+// ReportProgress says that the work under the lock goes on. With redlatch.WithProgressTimeout, the
+// client renews the lock only while the work says so in time. If it was late and the lock is not
+// lost yet, ReportProgress makes the client renew it now. Any hold of the lock may report. Without
+// WithProgressTimeout, and after the end of the hold, it does nothing. It asks nobody, and costs no
+// command unless it was late.
+func (h *Hold) ReportProgress() {
+	if h.isValid() {
+		h.inner.ReportProgress()
+	}
+}
+
 // Unlock releases the hold. With the last hold of its owner, it releases the lock.
 //
 // Unlock waits until Redis has answered, ctx ends, or trust in the lease ends, whichever is first.
@@ -168,9 +179,36 @@ func (h *Hold) Unlock(ctx context.Context) error {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}
 	}
 	defer runtime.KeepAlive(h)
-	err := h.inner.Unlock(ctx)
+	return h.unlocked(h.inner.Unlock(ctx))
+}
+
+// unlocked returns the error of an unlock. If the hold has ended, nobody waits for its handle to become
+// garbage any more.
+func (h *Hold) unlocked(err error) error {
 	if err == nil || errors.Is(err, lockerr.ErrLost) {
 		h.cleanup.Stop()
 	}
 	return err
+}
+
+// UnlockAfter releases the hold, but Redis keeps the lock for d from now on, as if somebody held it.
+// Nobody renews it. So a job that is done is not done again too soon, by any process, even if this
+// one ends. The lease does not matter for d, so it may stay short for the case that the holder
+// crashes.
+//
+// If other holds of the owner remain, the lock is kept for d when the last of them is released. Of
+// several times, the longest counts. The waiters notice the end of d like the end of a lease, and
+// Inspect shows this acquisition as the holder until then. ForceRelease ends it. Inside of Do, the
+// function calls UnlockAfter on its hold, and Do then does not unlock.
+//
+// UnlockAfter waits as Unlock does, costs one round trip, and returns the errors of Unlock. It also
+// returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole milliseconds.
+// If Redis did not confirm it, nothing goes on in the background: the lock ends after d, or with its
+// lease.
+func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
+	if !h.isValid() {
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}
+	}
+	defer runtime.KeepAlive(h)
+	return h.unlocked(h.inner.UnlockAfter(ctx, d))
 }

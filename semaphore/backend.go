@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
 )
 
 // backend is the acquisition.Backend of one permit. A permit has one hold, because no owner could
@@ -21,6 +23,23 @@ func (k *backend) Reenter(context.Context, *acquisition.Acquisition, int, func()
 // SetHolds is never called.
 func (k *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.HoldsUpdate, error) {
 	panic("semaphore: a permit has one hold")
+}
+
+// Keep sends Redis for how long to keep the units.
+func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, d time.Duration) error {
+	call := session.Operation{
+		Op: opRelease, Name: a.Name, Primitive: event.Semaphore, AttemptTimeout: k.settings.AttemptTimeout(), RetryRefused: true,
+	}
+	answer, err := session.Do(ctx, k.session, call,
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) ([]watchdog.Result, error) {
+			return k.manager.send(ctx, rdb, []lua.PermitRenewal{{
+				Permits: k.keys.Permits, Holders: k.keys.Holders, Acquisition: a.ID, Units: k.units, Lease: d,
+			}})
+		})
+	if err == nil && answer.Value[0] == watchdog.Gone {
+		err = acquisition.ErrGone
+	}
+	return err
 }
 
 // Release gives the units to the next waiters that fit, or frees them. The first answer says what

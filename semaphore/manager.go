@@ -97,6 +97,11 @@ func (f *Manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.
 		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
 	}
 	f.mu.Unlock()
+	return f.send(ctx, rdb, batch)
+}
+
+// send extends permits once.
+func (f *Manager) send(ctx context.Context, rdb lua.Redis, batch []lua.PermitRenewal) ([]watchdog.Result, error) {
 	result, err := lua.RenewPermits(ctx, rdb, f.session.FenceRetention, batch)
 	if err != nil {
 		return nil, err

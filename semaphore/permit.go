@@ -80,6 +80,12 @@ func (p *Permit) Bind(parent context.Context) (ctx context.Context, cancel conte
 	return p.holdOrNil().Bind(parent)
 }
 
+// ReportProgress says that the work under the permit goes on. With redlatch.WithProgressTimeout, the
+// client renews the permit only while the work says so in time. If it was late and the permit is not
+// lost yet, ReportProgress makes the client renew it now. Without WithProgressTimeout, and after the
+// end of the permit, it does nothing. It asks nobody, and costs no command unless it was late.
+func (p *Permit) ReportProgress() { p.holdOrNil().ReportProgress() }
+
 // Release gives all units of the permit back. They go to the first waiters that now fit.
 //
 // Release waits until Redis has answered, ctx ends, or trust in the lease ends, whichever is first.
@@ -106,4 +112,20 @@ func (p *Permit) Release(ctx context.Context) error {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}
 	}
 	return p.hold.Unlock(ctx)
+}
+
+// ReleaseAfter releases the permit, but Redis keeps its units for d from now on, as if somebody had
+// them. Nobody renews them. So no work of any process begins with them too soon, even if this process
+// ends. The waiters notice the end of d like the end of a lease. ForceRelease ends it. Inside of Do,
+// there is no permit to call it on.
+//
+// ReleaseAfter waits as Release does, costs one round trip, and returns the errors of Release. It
+// also returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole
+// milliseconds. If Redis did not confirm it, nothing goes on in the background: the units become free
+// after d, or with the lease.
+func (p *Permit) ReleaseAfter(ctx context.Context, d time.Duration) error {
+	if p.holdOrNil() == nil {
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}
+	}
+	return p.hold.UnlockAfter(ctx, d)
 }

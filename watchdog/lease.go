@@ -90,10 +90,10 @@ type Lease struct {
 	// Fixed by Watch.
 	key, id string
 	margin  time.Duration
-	maxHold int64 // instant it is over, or never
 	onLost  LossHandler
 
 	// Guarded by w.mu.
+	maxHold   int64 // instant it is over, or never
 	lease     time.Duration
 	trust     clockReading
 	next      int64         // when it is to be asked for
@@ -241,6 +241,32 @@ func (l *Lease) ResumeRenewing() {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()
 	l.abandoned = false
+}
+
+// RenewUntil sets the time until which the watchdog extends the lease, in place of Spec.MaxHold. If
+// the former time was over, the watchdog renews the lease now. A lease that is over stays so.
+// RenewUntil does not block.
+func (l *Lease) RenewUntil(t time.Time) {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if !l.state.watched() {
+		return
+	}
+	now, until := l.w.now().mono, int64(t.Sub(l.w.base))
+	overdue := now >= l.maxHold && now < until
+	l.maxHold = until
+	if overdue {
+		l.next, l.again = min(l.next, now), l.state == inCall
+		l.w.replace(l)
+		l.w.wakeLoop(l.bucket.leases.first())
+	}
+}
+
+// MaxHoldOver reports whether the time is over until which the watchdog extends the lease.
+func (l *Lease) MaxHoldOver() bool {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return l.w.now().mono >= l.maxHold
 }
 
 // TrustedUntil returns when trust ends by what is known now. If the server said that the lease is

@@ -33,6 +33,9 @@ type Backend interface {
 	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
 	// Release releases the lock. The error is ErrGone if it was not ours.
 	Release(ctx context.Context, a *Acquisition) error
+	// Keep has Redis keep the lock for d from now on, without a holder that renews it. The error is
+	// ErrGone if the lock was not ours. A copy of the command that arrives late counts d anew.
+	Keep(ctx context.Context, a *Acquisition, d time.Duration) error
 	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or
 	// unlock, and then gets the loss.
 	OnLost(a *Acquisition)
@@ -98,10 +101,11 @@ type Acquisition struct {
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
 	lossResult      event.Result
-	holds           int      // the count that decides; the number in Redis may be old
-	open            []*Hold  // not released, oldest first
-	firstOpen       [1]*Hold // the memory of open, until there are more
-	first           Hold     // the memory of the first hold
+	keepFor         time.Duration // how long Redis keeps the lock after the last hold; 0: it is freed
+	holds           int           // the count that decides; the number in Redis may be old
+	open            []*Hold       // not released, oldest first
+	firstOpen       [1]*Hold      // the memory of open, until there are more
+	first           Hold          // the memory of the first hold
 	lostErr         *lockerr.LostError
 	commandLock     chan struct{}           // capacity 1: one command at a time; nil until somebody waits
 	orphaned        []chan struct{}         // the Lost channels of holds whose handles became garbage
@@ -117,7 +121,7 @@ func Start(s *session.Session, k Backend, g Grant, kind session.LeaseKind, site 
 	st := g.Settings
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
 		Key: g.Name, ID: g.ID, Group: s.Group(kind, g.Name),
-		Lease: st.Lease, Margin: st.Margin(), Interval: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxHold,
+		Lease: st.Lease, Margin: st.Margin(), Interval: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxExtension(),
 		Sent:   g.Sent,
 		OnLost: a,
 	})
@@ -132,8 +136,10 @@ func (a *Acquisition) lossOf(r watchdog.Reason) event.Result {
 	switch {
 	case r == watchdog.GoneOnServer:
 		return event.Gone
-	case r == watchdog.MaxHoldReached:
+	case r == watchdog.MaxHoldReached && a.Settings.MaxHold > 0 && time.Since(a.Sent) >= a.Settings.MaxHold:
 		return event.MaxHold
+	case r == watchdog.MaxHoldReached:
+		return event.NoProgress
 	case !a.Settings.Renew, len(a.open) == 0: // every handle became garbage
 		return event.NotRenewed
 	}
@@ -144,6 +150,7 @@ func (a *Acquisition) lossOf(r watchdog.Reason) event.Result {
 var lossReasons = map[event.Result]string{
 	event.Gone:        "redis no longer has it: it expired, was removed or was taken over",
 	event.MaxHold:     "its maximum hold time is over",
+	event.NoProgress:  "its work reported no progress in time",
 	event.NotRenewed:  "its lease is over, and was not to be renewed",
 	event.Unconfirmed: "its lease could not be confirmed in time",
 }
@@ -194,13 +201,25 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 }
 
 // reentryLease returns the lease that a re-entry extends to. It is 0 if the lease must not be
-// extended any more: a re-entry must not be a way around the maximum hold time.
+// extended any more: a re-entry must not be a way around the maximum hold time, and is no progress.
 func (a *Acquisition) reentryLease() time.Duration {
-	st := a.Settings
-	if !st.Renew || st.MaxHold > 0 && time.Since(a.Sent) >= st.MaxHold {
+	if !a.Settings.Renew || a.lease.MaxHoldOver() {
 		return 0
 	}
-	return st.Lease
+	return a.Settings.Lease
+}
+
+// reportProgress lets the watchdog extend the lease for another progress timeout, but not beyond the
+// maximum hold time.
+func (a *Acquisition) reportProgress() {
+	st := a.Settings
+	until := time.Now().Add(st.ProgressTimeout)
+	if st.MaxHold > 0 {
+		if end := a.Sent.Add(st.MaxHold); end.Before(until) {
+			until = end
+		}
+	}
+	a.lease.RenewUntil(until)
 }
 
 // repairHoldCount corrects the number of holds in Redis. It is needed after a command that failed,

@@ -10,6 +10,7 @@ import (
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -165,6 +166,22 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }() // last of all: no other command waits for it
 	return h.unlockWithin(bounded)
+}
+
+// UnlockAfter is Unlock, but with the last hold of the acquisition, Redis keeps the lock for d.
+func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
+	if err := settings.CheckKeep(d); err != nil {
+		return err
+	}
+	if err := session.CheckContext(ctx); err != nil {
+		return err
+	}
+	h.A.mu.Lock()
+	if !h.released {
+		h.A.keepFor = max(h.A.keepFor, d)
+	}
+	h.A.mu.Unlock()
+	return h.Unlock(ctx)
 }
 
 // unlockWithin does what Unlock does, until ctx ends.
@@ -344,7 +361,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 			h.unlockInBackground()
 		}
 	}()
-	err := a.backend.Release(ctx, a)
+	err := a.freeOrKeep(ctx)
 	returned = true
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {
@@ -365,6 +382,18 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	a.mu.Unlock()
 	a.notifyBackend()
 	return err
+}
+
+// freeOrKeep frees the lock, or has Redis keep it for keepFor from now on. If the command that keeps it
+// fails, nothing goes on in the background: the lock then ends with its lease.
+func (a *Acquisition) freeOrKeep(ctx context.Context) error {
+	a.mu.Lock()
+	d := a.keepFor
+	a.mu.Unlock()
+	if d == 0 {
+		return a.backend.Release(ctx, a)
+	}
+	return a.backend.Keep(ctx, a, d)
 }
 
 // stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be
@@ -419,6 +448,13 @@ func (h *Hold) HandleCollected() {
 	a.session.ObserveLater(a.event(event.Leaked))
 	a.session.ReportLeak(becomes,
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
+}
+
+// ReportProgress says that the work under the hold goes on. Without a progress timeout it does nothing.
+func (h *Hold) ReportProgress() {
+	if h.A.Settings.ProgressTimeout > 0 && !h.isReleased() {
+		h.A.reportProgress()
+	}
 }
 
 // Trusted reports whether the hold may be relied on now.

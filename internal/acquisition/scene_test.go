@@ -147,6 +147,11 @@ func (b *backend) Release(ctx context.Context, _ *acquisition.Acquisition) error
 	return err
 }
 
+func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, d time.Duration) error {
+	_, err := b.send(ctx, fmt.Sprint("keep ", d))
+	return err
+}
+
 func (b *backend) OnLost(*acquisition.Acquisition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

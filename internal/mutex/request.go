@@ -16,6 +16,7 @@ import (
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
+	"github.com/redlatch/redlatch/watchdog"
 )
 
 // ErrOwnerHolds ends the wait of a Lock whose own chain has got the lock by another call meanwhile.
@@ -290,6 +291,22 @@ func (w *Request) Reenter(ctx context.Context, a *acquisition.Acquisition, holds
 func (w *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, holds int) (acquisition.HoldsUpdate, error) {
 	answer, err := w.Release(ctx, a.ID, holds)
 	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
+}
+
+// Keep sends Redis for how long to keep the lock.
+func (w *Request) Keep(ctx context.Context, a *acquisition.Acquisition, d time.Duration) error {
+	answer, err := session.Do(ctx, w.Session, w.NewOperation("unlock", true),
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) ([]watchdog.Result, error) {
+			answers, err := lua.Renew(ctx, rdb, []lua.Renewal{{LockKey: w.Name, Acquisition: a.ID, Lease: d}})
+			if err != nil {
+				return nil, err
+			}
+			return session.RenewAnswers(answers)
+		})
+	if err == nil && answer.Value[0] == watchdog.Gone {
+		err = acquisition.ErrGone
+	}
+	return err
 }
 
 func asErrGone(status lua.Status, err error) error {

@@ -24,6 +24,7 @@ type Lock struct {
 	DefaultInterval   bool          // Interval is a third of the lease, because it was not set
 	Renew             bool          // the watchdog extends the lease
 	MaxHold           time.Duration // the watchdog stops extending the lease after it; 0: never
+	ProgressTimeout   time.Duration // the watchdog stops extending the lease when it heard of no progress for so long; 0: never
 	PollInterval      time.Duration // a plain waiter asks again at least this often
 	LocalHandoffTime  time.Duration // the goroutines of one client hand the lock on for so long
 	SelfDeadlockAfter time.Duration // a wait of this length logs the self-deadlock warning; 0: never
@@ -90,6 +91,8 @@ func (s *Lock) Complete() error {
 		return bad("renewal interval", s.RenewInterval, "must be at most half the lease of "+s.Lease.String()+", so that one failed renewal can be made good")
 	case s.MaxHold != 0 && s.MaxHold < MinLease:
 		return bad("maximum hold time", s.MaxHold, "must be 0 or at least "+MinLease.String())
+	case s.ProgressTimeout != 0 && s.ProgressTimeout < MinLease:
+		return bad("progress timeout", s.ProgressTimeout, "must be 0 or at least "+MinLease.String())
 	case s.PollInterval < minInterval:
 		return bad("poll bound", s.PollInterval, "must be at least "+minInterval.String())
 	case s.LocalHandoffTime < 0:
@@ -111,6 +114,24 @@ func (s *Lock) Complete() error {
 		return bad("replica timeout", s.ReplicaTimeout, "must be at most half the lease of "+s.Lease.String()+", so that the lease outlasts it")
 	}
 	return nil
+}
+
+// CheckKeep checks for how long Redis is to keep a lock without a holder. The error is a
+// *lockerr.ConfigError.
+func CheckKeep(d time.Duration) error {
+	if d < time.Millisecond || d%time.Millisecond != 0 || d > maxLease {
+		return bad("time to keep the lock", d, "must be whole milliseconds, at least 1 ms and not longer than "+maxLease.String())
+	}
+	return nil
+}
+
+// MaxExtension returns for how long after the grant the watchdog extends the lease at first. 0 means
+// for ever.
+func (s *Lock) MaxExtension() time.Duration {
+	if s.MaxHold == 0 || s.ProgressTimeout == 0 {
+		return max(s.MaxHold, s.ProgressTimeout)
+	}
+	return min(s.MaxHold, s.ProgressTimeout)
 }
 
 func bad(setting string, value any, reason string) error {

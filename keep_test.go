@@ -1,0 +1,191 @@
+package redlatch_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+// The goal of this file: Redis keeps a lock for a time after its last hold, and nobody renews it.
+
+const cooldown = 90 * time.Second // three leases
+
+// keepers release one kind of primitive each, and keep it.
+var keepers = map[string]func(h held, ctx context.Context, d time.Duration) error{
+	"mutex": func(h held, ctx context.Context, d time.Duration) error { return h.(*lock.Hold).UnlockAfter(ctx, d) },
+	"fair":  func(h held, ctx context.Context, d time.Duration) error { return h.(*lock.Hold).UnlockAfter(ctx, d) },
+	"semaphore": func(h held, ctx context.Context, d time.Duration) error {
+		return h.(*semaphore.Permit).ReleaseAfter(ctx, d)
+	},
+}
+
+func TestALockIsKeptAfterItsLastHold(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				h, release, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				ctx := h.Context()
+				require.NoError(t, keep(h, ctx, cooldown), "its own end does not end it")
+				ended := time.Now()
+				require.Error(t, ctx.Err())
+				require.False(t, isClosed(h.Lost()), "not lost, but released")
+				require.ErrorIs(t, release(t.Context()), redlatch.ErrNotHeld)
+				require.NoError(t, s.take(t, event.Released).Err)
+
+				for _, c := range []*redlatch.Client{s.locks, s.other} { // the same client too
+					time.Sleep(cooldown/2 - 5*time.Second)
+					short, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, _, err = kinds[kind].take(c, short)
+					cancel()
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				}
+				require.NoError(t, s.locks.Close(t.Context()), "the process ends")
+				_, release, err = kinds[kind].take(s.other, t.Context())
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(ended), cooldown)
+				require.Less(t, time.Since(ended), cooldown+time.Second)
+				require.NoError(t, release(t.Context()))
+			})
+		})
+	}
+}
+
+// A time below the lease shortens it.
+func TestALockIsKeptForLessThanItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		h := s.lock(t.Context())
+		require.NoError(t, h.UnlockAfter(t.Context(), 1500*time.Millisecond))
+		began := time.Now()
+		next := s.lock(t.Context())
+		require.Greater(t, next.Fence(), h.Fence())
+		require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond)
+		require.Less(t, time.Since(began), 2*time.Second)
+		s.unlock(next)
+	})
+}
+
+// The hold of a re-entry asks for it, and an outer one ends last.
+func TestALockIsKeptWhenTheLastOfSeveralHoldsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		outer := s.lock(t.Context())
+		for _, d := range []time.Duration{cooldown, time.Second} { // the longest counts
+			require.NoError(t, s.lock(outer.Context()).UnlockAfter(t.Context(), d))
+		}
+		time.Sleep(time.Hour)
+		require.True(t, outer.Trusted(), "it is still held, and renewed")
+		s.unlock(outer)
+		left, err := s.direct.PTTL(t.Context(), s.name).Result()
+		require.NoError(t, err)
+		require.Equal(t, cooldown, left)
+		require.ErrorIs(t, outer.UnlockAfter(t.Context(), time.Hour), redlatch.ErrNotHeld)
+		left, err = s.direct.PTTL(t.Context(), s.name).Result()
+		require.NoError(t, err)
+		require.Equal(t, cooldown, left)
+	})
+}
+
+// The function of Do ends the hold itself. Do does not unlock, and reports nothing.
+func TestTheFunctionOfDoMayEndItsHold(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		for name, end := range map[string]func(h *lock.Hold, ctx context.Context) error{
+			"keep":   func(h *lock.Hold, ctx context.Context) error { return h.UnlockAfter(ctx, cooldown) },
+			"unlock": (*lock.Hold).Unlock,
+		} {
+			require.NoError(r, r.mutex(name).Do(r.Context(), func(ctx context.Context) error {
+				h, _ := redlatch.HoldFromContext(ctx)
+				return end(h, ctx)
+			}))
+			info, err := r.mutex(name).Inspect(r.Context())
+			require.NoError(r, err)
+			require.Equal(r, name == "keep", info.Held())
+		}
+	})
+}
+
+// Redis does not confirm it. The error says so, the lock is not renewed, and a later call repeats it.
+func TestALockThatCouldNotBeKeptEndsWithItsLease(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				h, _, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				s.proxy.Down()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, keep(h, ctx, cooldown), context.DeadlineExceeded)
+				s.proxy.Up()
+				time.Sleep(time.Second)
+				require.NoError(t, keep(h, t.Context(), cooldown))
+				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+				defer cancel()
+				_, _, err = kinds[kind].take(s.locks, short)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+}
+
+func TestALockThatWasLostIsNotKept(t *testing.T) {
+	for kind, keep := range keepers {
+		synctest.Test(t, func(t *testing.T) {
+			s := inBubble(t)
+			h, _, err := kinds[kind].take(s.locks, t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.direct.FlushAll(t.Context()).Err())
+			require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrLost)
+			_, release, err := kinds[kind].take(s.locks, t.Context())
+			require.NoError(t, err)
+			require.NoError(t, release(t.Context()))
+		})
+	}
+}
+
+// The reply is lost, and the client sends the command again.
+func TestALostReplyDoesNotShortenTheTimeOfALock(t *testing.T) {
+	for kind, script := range map[string]string{"mutex": "mutex/renew", "fair": "mutex/renew", "semaphore": "semaphore/renew"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := inBubble(t)
+			h, _, err := kinds[kind].take(s.locks, t.Context())
+			require.NoError(t, err)
+			lost := s.proxy.Inject(redistest.Rule{Match: runs(script), Times: 2, Action: redistest.CutReply()})
+			require.NoError(t, keepers[kind](h, t.Context(), cooldown))
+			require.Equal(t, 2, lost.Bites())
+			short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+			defer cancel()
+			_, _, err = kinds[kind].take(s.locks, short)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		})
+	}
+}
+
+func TestTimesThatAreNotUsableKeepNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		for kind, keep := range keepers {
+			h, release, err := kinds[kind].take(s.locks, t.Context())
+			require.NoError(t, err)
+			for _, d := range []time.Duration{0, -time.Second, time.Microsecond, time.Second + 1, 366 * 24 * time.Hour} {
+				requireBad(t, keep(h, t.Context(), d), "time to keep the lock", d)
+			}
+			require.NoError(t, h.Context().Err(), "it is still held")
+			require.NoError(t, release(t.Context()))
+			s.free()
+		}
+		require.ErrorIs(t, new(lock.Hold).UnlockAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
+		require.ErrorIs(t, (*semaphore.Permit)(nil).ReleaseAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
+	})
+}

@@ -1,0 +1,126 @@
+package redlatch_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+// The goal of this file: with a progress timeout, a hold stays while its work reports, and is lost when
+// it hangs.
+
+const (
+	progressLease = 6 * time.Second
+	progress      = 20 * time.Second
+)
+
+type reporter interface{ ReportProgress() }
+
+func TestAHoldStaysWhileItsWorkReportsProgress(t *testing.T) {
+	for kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				h, release, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				for range 10 {
+					time.Sleep(progress - time.Second)
+					require.False(t, isClosed(h.Lost()))
+					h.(reporter).ReportProgress()
+				}
+				last := time.Now()
+				<-h.Lost()
+				require.LessOrEqual(t, time.Since(last), progress+progressLease)
+				require.Greater(t, time.Since(last), progress)
+				require.ErrorContains(t, context.Cause(h.Context()), "no progress")
+				synctest.Wait()
+				require.Equal(t, event.NoProgress, s.of(event.Lost)[0].Result)
+				h.(reporter).ReportProgress() // too late
+				require.ErrorIs(t, release(t.Context()), redlatch.ErrLost)
+				_, release, err = kinds[kind].take(s.other, t.Context())
+				require.NoError(t, err, "it is free")
+				require.NoError(t, release(t.Context()))
+			}, redlatch.WithLease(progressLease), redlatch.WithProgressTimeout(progress))
+		})
+	}
+}
+
+// The report comes when the client has stopped renewing, and the lock is not lost yet.
+func TestALateReportKeepsTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(progressLease), redlatch.WithProgressTimeout(progress))
+		h := s.lock(t.Context())
+		for range 3 {
+			time.Sleep(progress)
+			for time.Until(h.TrustedUntil()) > 100*time.Millisecond {
+				time.Sleep(10 * time.Millisecond)
+			}
+			h.ReportProgress()
+			synctest.Wait()
+			require.Greater(t, time.Until(h.TrustedUntil()), progressLease-time.Second)
+		}
+		s.unlock(h)
+	})
+}
+
+// A re-entry is no progress, and its hold may report for the lock.
+func TestAReentryIsNoProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(progressLease), redlatch.WithProgressTimeout(progress))
+		h := s.lock(t.Context())
+		time.Sleep(progress + time.Second)
+		inner := s.lock(h.Context())
+		require.Less(t, time.Until(inner.TrustedUntil()), progressLease-2*time.Second)
+		inner.ReportProgress()
+		time.Sleep(progress - time.Second)
+		require.True(t, h.Trusted())
+		s.unlock(inner)
+		inner.ReportProgress() // it has ended, and says nothing any more
+		<-h.Lost()
+		require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+func TestTheMaximumHoldTimeCountsBesideProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 50 * time.Second
+		s := inBubble(t, redlatch.WithLease(progressLease), redlatch.WithProgressTimeout(progress), redlatch.WithMaxHold(most))
+		began := time.Now()
+		h := s.lock(t.Context())
+		for !isClosed(h.Lost()) {
+			h.ReportProgress()
+			time.Sleep(time.Second)
+		}
+		require.LessOrEqual(t, time.Since(began), most+progressLease)
+		require.Greater(t, time.Since(began), most)
+		require.ErrorContains(t, context.Cause(h.Context()), "maximum hold time")
+		require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+
+		h = s.lock(t.Context()) // and without a report, progress ends it earlier
+		<-h.Lost()
+		require.ErrorContains(t, context.Cause(h.Context()), "no progress")
+		require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+	})
+}
+
+func TestWithoutAProgressTimeoutNothingHasToBeReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(progressLease))
+		h := s.lock(t.Context())
+		h.ReportProgress()
+		time.Sleep(time.Hour)
+		require.True(t, h.Trusted())
+		s.unlock(h)
+		h.ReportProgress()
+		(*lock.Hold)(nil).ReportProgress()
+		new(lock.Hold).ReportProgress()
+		(*semaphore.Permit)(nil).ReportProgress()
+	})
+}
