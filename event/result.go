@@ -84,9 +84,11 @@ const (
 	Handoff
 	// Reentry says that the owner had the lock already.
 	Reentry
+	// Attached says that an exported lock was attached.
+	Attached
 )
 
 // String returns the source in one word.
 func (s Source) String() string { return word(sources, s) }
 
-var sources = []string{Redis: "redis", Handoff: "handoff", Reentry: "reentry"}
+var sources = []string{Redis: "redis", Handoff: "handoff", Reentry: "reentry", Attached: "attached"}

@@ -142,6 +142,36 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context) error) e
 	return lock.Do(ctx, m.TryLock, fn)
 }
 
+// Attach goes on with a lock that [lock.Hold.Export] has exported, here or in another process. text
+// is what Export returned, for this name and with this prefix. Attach does not wait for the lock. On
+// success, it is a hold like any other: the client renews it until Unlock, it has a fresh id and a
+// larger fence, and its context re-enters. The owner is that of ctx, as for Lock.
+//
+// On failure the caller holds nothing. Errors:
+//   - lockerr.ErrLost if the exported lock has ended, somebody has taken it over, or another Attach
+//     with this text came first.
+//   - lockerr.ErrConfig if text is not of an exported hold of this lock.
+//   - lockerr.ErrIndeterminate if nobody knows whether Redis has attached it. The client then frees
+//     the lock in the background.
+//   - lockerr.ErrUnavailable, ErrRefused, ErrClosed, or only the error of ctx: Redis has not attached
+//     it, and Attach may be called again while Redis keeps the lock.
+//
+// Attach costs one round trip, and one more if it is the first call of its client. It tries until ctx
+// ends, but no longer than five seconds. See Export for the price of a hand-over.
+func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
+	w := newRequest(true)
+	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	w.manager = m.manager
+	g, err := w.Attach(ctx, text, w.CleanUp)
+	if err != nil {
+		return w.NewHandle(ctx, nil, err)
+	}
+	return w.NewHandle(ctx, w.startHold(waitqueue.Grant(g)), nil)
+}
+
 // Inspect reads who holds the lock, for how long, and under which fence. It costs one round trip
 // and changes nothing. It is for people and dashboards: the result may be out of date when it is
 // read. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrClosed, ErrConfig.

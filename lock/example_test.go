@@ -143,6 +143,35 @@ func ExampleHold_UnlockAfter() {
 	// somebody else did it: true
 }
 
+// A web server takes the lock and starts a job in another process, which goes on with it.
+func ExampleHold_Export() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	hold, err := locks.Mutex("report:7").TryLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := hold.Export(ctx, time.Minute) // the job must start within a minute
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// In the job, which got the text:
+	job, err := locks.Mutex("report:7").Attach(ctx, text)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer job.Unlock(ctx)
+	fmt.Println("a larger fence:", job.Fence() > hold.Fence())
+	_, err = locks.Mutex("report:7").Attach(ctx, text)
+	fmt.Println("only once:", errors.Is(err, redlatch.ErrLost))
+	// Output:
+	// a larger fence: true
+	// only once: true
+}
+
 // importPart stands for a part of long work, which may hang.
 func importPart(context.Context, int) error { return nil }
 

@@ -149,6 +149,9 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
+	if e.Lease == 0 { // an exported hold of somebody else
+		return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s)", e.Name, e.Reason, e.ID)
+	}
 	return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s, lease %v, age %v)",
 		e.Name, e.Reason, e.ID, e.Lease, e.Age.Round(time.Millisecond))
 }

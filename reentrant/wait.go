@@ -94,6 +94,18 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 	}
 }
 
+// attach goes on with an exported lock.
+func (w *request) attach(ctx context.Context, text string, localLock bool) (*acquisition.Hold, error) {
+	has := false
+	defer w.passLocalLockUnless(&has, localLock)
+	g, err := w.Attach(ctx, text, w.CleanUp)
+	if err != nil {
+		return nil, err
+	}
+	has = true
+	return w.startHold(g.ID, g.Fence, g.Sent, g.InFlight, localLock, mutex.Now()), nil
+}
+
 // passLocalLockUnless passes the local lock on, if the caller has it and it did not go with the
 // lock. It also does so if a context or a logger of the user panics.
 func (w *request) passLocalLockUnless(has *bool, localLock bool) {

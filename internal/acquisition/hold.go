@@ -24,6 +24,7 @@ type Hold struct {
 	released      bool
 	unlockPending bool          // an Unlock gave up, and the background finishes it
 	notified      bool          // it ended without an Unlock
+	exportFor     time.Duration // its release is an Export, and Redis keeps the lock so long; 0: it is none
 	cause         error         // why its contexts ended; nil while it is held
 	lost          chan struct{} // closed when notified becomes true; made by Lost
 	contexts      *heldContext  // the first of those that end with the hold
@@ -41,14 +42,26 @@ var errUnlockedInBackground = errors.New("released in the background")
 // errReleased matches the cause with which the contexts of released holds end.
 var errReleased = errors.New("redlatch: released")
 
+// errExported says in errors that the lock goes on elsewhere.
+var errExported = errors.New("exported; attach its text to go on with the lock")
+
+// errOtherHolds is the error of an Export, whose text would end the other holds.
+var errOtherHolds = &lockerr.ConfigError{Setting: "hold", Value: "exported", Reason: "must be the only hold of its lock"}
+
 // releasedError is the cause with which the contexts of a released hold end. It says whose
 // release it was.
 type releasedError struct {
-	id    string       // of the acquisition
-	owner *owner.Owner // of a lock; a permit has none
+	id         string       // of the acquisition
+	owner      *owner.Owner // of a lock; a permit has none
+	isExported bool
 }
 
-func (*releasedError) Error() string { return errReleased.Error() }
+func (e *releasedError) Error() string {
+	if e.isExported {
+		return "redlatch: " + errExported.Error()
+	}
+	return errReleased.Error()
+}
 func (*releasedError) Unwrap() error { return errReleased }
 
 // contextCause returns the cause with which contexts of the hold end. If the hold was released, that is
@@ -58,7 +71,7 @@ func (h *Hold) contextCause() error {
 	if h.cause != errReleased { //nolint:errorlint // this very value
 		return h.cause
 	}
-	by := &releasedError{id: h.A.ID}
+	by := &releasedError{id: h.A.ID, isExported: h.exportFor != 0}
 	if !h.A.IsPermit() {
 		by.owner = h.A.Owner
 	}
@@ -162,6 +175,16 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
+	h.A.mu.Lock()
+	if !h.released {
+		h.exportFor = 0 // an Export failed
+	}
+	h.A.mu.Unlock()
+	return h.release(ctx)
+}
+
+// release is Unlock, after the checks.
+func (h *Hold) release(ctx context.Context) (err error) {
 	bounded := h.A.unlockContext(ctx)
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }() // last of all: no other command waits for it
@@ -178,10 +201,35 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	}
 	h.A.mu.Lock()
 	if !h.released {
-		h.A.keepFor = max(h.A.keepFor, d)
+		h.A.keepFor, h.exportFor = max(h.A.keepFor, d), 0
 	}
 	h.A.mu.Unlock()
-	return h.Unlock(ctx)
+	return h.release(ctx)
+}
+
+// Export is UnlockAfter for a lock that goes on elsewhere. It is refused if there are other holds. An
+// Export that fails frees the lock if the background finishes it, because its caller has no text.
+func (h *Hold) Export(ctx context.Context, within time.Duration) error {
+	if err := settings.CheckKeep(within); err != nil {
+		return err
+	}
+	if err := session.CheckContext(ctx); err != nil {
+		return err
+	}
+	h.A.mu.Lock()
+	if !h.released {
+		h.exportFor = within
+	}
+	h.A.mu.Unlock()
+	if err := h.release(ctx); err != nil {
+		return err
+	}
+	h.A.mu.Lock()
+	defer h.A.mu.Unlock()
+	if h.exportFor == 0 { // the background has finished an Export that had failed
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export", Name: h.A.Name}
+	}
+	return nil
 }
 
 // unlockWithin does what Unlock does, until ctx ends.
@@ -218,6 +266,9 @@ func (h *Hold) unlockInBackground() {
 	h.A.mu.Lock()
 	first := !h.unlockPending
 	h.unlockPending = true
+	if !h.released {
+		h.exportFor = 0
+	}
 	h.A.mu.Unlock()
 	if !first {
 		return
@@ -285,8 +336,13 @@ func (h *Hold) beginUnlock() (left int, err error) {
 	case h.released && h.unlockPending:
 		h.unlockPending = false
 		return 0, errUnlockedInBackground
+	case h.released && h.exportFor != 0:
+		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name, Err: errExported}
 	case h.released:
 		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name}
+	case h.exportFor != 0 && a.holds > 1:
+		h.exportFor = 0
+		return 0, errOtherHolds
 	case a.holds == 1:
 		a.state = releasing
 		h.cancelContexts(errReleased)
@@ -361,7 +417,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 			h.unlockInBackground()
 		}
 	}()
-	err := a.freeOrKeep(ctx)
+	err := a.freeOrKeep(ctx, h)
 	returned = true
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {
@@ -384,11 +440,14 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	return err
 }
 
-// freeOrKeep frees the lock, or has Redis keep it for keepFor from now on. If the command that keeps it
-// fails, nothing goes on in the background: the lock then ends with its lease.
-func (a *Acquisition) freeOrKeep(ctx context.Context) error {
+// freeOrKeep frees the lock, or has Redis keep it from now on. If the command that keeps it fails,
+// nothing goes on in the background: the lock then ends with its lease.
+func (a *Acquisition) freeOrKeep(ctx context.Context, h *Hold) error {
 	a.mu.Lock()
 	d := a.keepFor
+	if h.exportFor != 0 {
+		d = h.exportFor
+	}
 	a.mu.Unlock()
 	if d == 0 {
 		return a.backend.Release(ctx, a)

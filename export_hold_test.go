@@ -1,0 +1,366 @@
+package redlatch_test
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: a hold goes on in another process, under a fresh grant. At no time do two
+// processes trust it.
+
+// attacher is a mutex of either kind.
+type attacher interface {
+	redlatch.Locker
+	Attach(ctx context.Context, text string) (*lock.Hold, error)
+}
+
+var attachers = map[string]func(c *redlatch.Client) attacher{
+	"mutex": func(c *redlatch.Client) attacher { return c.Mutex("orders") },
+	"fair":  func(c *redlatch.Client) attacher { return c.FairMutex("orders") },
+}
+
+// onAttachers runs f with each kind of mutex, for two clients of one server.
+func onAttachers(t *testing.T, f func(t *testing.T, s *observed, mine, theirs attacher)) {
+	t.Helper()
+	for kind, mutex := range attachers {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) { f(t, s, mutex(s.locks), mutex(s.other)) })
+		})
+	}
+}
+
+const handover = 20 * time.Second
+
+func export(t *testing.T, m redlatch.Locker) (h *lock.Hold, text string) {
+	t.Helper()
+	h, err := m.Lock(t.Context())
+	require.NoError(t, err)
+	text, err = h.Export(t.Context(), handover)
+	require.NoError(t, err)
+	return h, text
+}
+
+// warmUp has the client learn the clock of the server, and the server the script of Attach.
+func warmUp(t *testing.T, locks *redlatch.Client) {
+	t.Helper()
+	m := locks.Mutex("warm up")
+	_, text := export(t, m)
+	h, err := m.Attach(t.Context(), text)
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock(t.Context()))
+}
+
+func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		old, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		ctx := old.Context()
+		text, err := old.Export(ctx, handover)
+		require.NoError(t, err, "its own end does not end it")
+		require.Contains(t, text, old.ID())
+		require.False(t, old.Trusted())
+		require.True(t, old.TrustedUntil().IsZero())
+		require.ErrorContains(t, context.Cause(ctx), "exported")
+		err = old.Unlock(t.Context())
+		require.ErrorIs(t, err, redlatch.ErrNotHeld)
+		require.ErrorContains(t, err, "exported")
+		_, err = old.Export(t.Context(), handover)
+		require.ErrorIs(t, err, redlatch.ErrNotHeld)
+		require.NoError(t, s.take(t, event.Released).Err)
+		require.NoError(t, s.locks.Close(t.Context()), "the process ends")
+
+		time.Sleep(handover - time.Second)
+		h, err := theirs.Attach(t.Context(), text)
+		require.NoError(t, err)
+		require.True(t, h.Trusted())
+		require.Greater(t, h.Fence(), old.Fence(), "late writes of the old holder are rejected")
+		require.NotEqual(t, old.ID(), h.ID())
+		inner, err := theirs.Lock(h.Context())
+		require.NoError(t, err)
+		require.NoError(t, inner.Unlock(t.Context()))
+		time.Sleep(time.Hour)
+		require.True(t, h.Trusted(), "it is renewed")
+		require.NoError(t, h.Unlock(t.Context()))
+		info, err := theirs.Inspect(t.Context())
+		require.NoError(t, err)
+		require.False(t, info.Held())
+	})
+}
+
+// Two processes have the text. Redis decides which of them has the lock.
+func TestOneOfSeveralAttachesSucceeds(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		_, text := export(t, theirs)
+		s.forget()
+		h, err := mine.Attach(t.Context(), text)
+		require.NoError(t, err)
+		e := s.take(t, event.WaitEnded)
+		require.Equal(t, event.Attached, e.Source)
+		require.Equal(t, h.ID(), e.ID)
+		for _, m := range []attacher{mine, theirs} {
+			again, err := m.Attach(t.Context(), text)
+			require.Nil(t, again)
+			requireOnly(t, redlatch.ErrLost, err)
+			require.ErrorContains(t, err, "attached before")
+			requireShowable(t, err)
+		}
+		require.True(t, h.Trusted())
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+func TestAnAttachThatComesTooLateFindsTheLockLost(t *testing.T) {
+	onAttachers(t, func(t *testing.T, _ *observed, mine, theirs attacher) {
+		_, text := export(t, mine)
+		next, err := theirs.Lock(t.Context()) // waits until Redis no longer keeps it
+		require.NoError(t, err)
+		_, err = mine.Attach(t.Context(), text)
+		requireOnly(t, redlatch.ErrLost, err)
+		require.True(t, next.Trusted())
+		require.NoError(t, next.Unlock(t.Context()))
+		_, err = mine.Attach(t.Context(), text)
+		requireOnly(t, redlatch.ErrLost, err)
+	})
+}
+
+// Waiters of all kinds wait behind an exported lock, and behind the one who attaches it.
+func TestWaitersWaitThroughAHandover(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		_, text := export(t, mine)
+		got := make(chan *lock.Hold)
+		for _, m := range []redlatch.Locker{s.locks.Mutex("orders"), s.locks.FairMutex("orders"), s.other.Mutex("orders"), s.other.FairMutex("orders")} {
+			go func() {
+				h, err := m.Lock(context.Background())
+				require.NoError(t, err)
+				got <- h
+			}()
+		}
+		time.Sleep(handover / 2)
+		h, err := theirs.Attach(t.Context(), text)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.Empty(t, got)
+		require.True(t, h.Trusted())
+		fence := h.Fence()
+		require.NoError(t, h.Unlock(t.Context()))
+		for range 4 {
+			next := <-got
+			require.Greater(t, next.Fence(), fence)
+			fence = next.Fence()
+			require.NoError(t, next.Unlock(t.Context()))
+		}
+	})
+}
+
+// The owner has other holds. They must not lose their lock, and one of them may still be at work.
+func TestAnExportNeedsTheOnlyHold(t *testing.T) {
+	onAttachers(t, func(t *testing.T, _ *observed, mine, theirs attacher) {
+		outer, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		inner, err := mine.Lock(outer.Context())
+		require.NoError(t, err)
+		for _, h := range []*lock.Hold{outer, inner} {
+			_, err := h.Export(t.Context(), handover)
+			requireOnly(t, redlatch.ErrConfig, err)
+			require.NoError(t, h.Context().Err(), "it is still held")
+			require.True(t, h.Trusted())
+		}
+		require.NoError(t, inner.Unlock(t.Context()))
+		require.NoError(t, outer.Unlock(t.Context()))
+		outer, err = theirs.TryLock(t.Context())
+		require.NoError(t, err, "no refused export keeps the lock")
+		_, err = outer.Export(t.Context(), handover)
+		require.NoError(t, err)
+	})
+}
+
+func TestTextsThatAreNotOfThisLockAttachNothing(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, _ attacher) {
+		h, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		_, other := export(t, s.locks.Mutex("other"))
+		for _, text := range []string{"", "redlatch", other} {
+			_, err := mine.Attach(t.Context(), text)
+			requireBad(t, err, "exported hold", text)
+		}
+		_, err = h.Export(t.Context(), 0)
+		requireBad(t, err, "time to keep the lock", time.Duration(0))
+		require.NoError(t, h.Unlock(t.Context()))
+		_, err = new(lock.Hold).Export(t.Context(), handover)
+		requireOnly(t, redlatch.ErrNotHeld, err)
+	})
+}
+
+// The reply to Attach is lost. The client sends the command again, and has one grant.
+func TestALostReplyOfAnAttachDoesNoHarm(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		warmUp(t, s.locks)
+		_, text := export(t, theirs)
+		cut := s.proxy.Inject(redistest.Rule{Match: runs("mutex/transfer"), Times: 2, Action: redistest.CutReply()})
+		h, err := mine.Attach(t.Context(), text)
+		require.NoError(t, err)
+		require.Equal(t, 2, cut.Bites())
+		time.Sleep(time.Minute)
+		require.True(t, h.Trusted())
+		require.NoError(t, h.Unlock(t.Context()))
+		_, err = theirs.TryLock(t.Context())
+		require.NoError(t, err)
+	})
+}
+
+// The caller leaves before the answer. Nobody has the lock then, and the client frees it.
+func TestAnAttachOfUnknownOutcomeFreesTheLock(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		warmUp(t, s.locks)
+		_, text := export(t, theirs)
+		s.proxy.Inject(redistest.Rule{Match: runs("mutex/transfer"), Times: 1, Action: redistest.DelayReply(time.Second)})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := mine.Attach(ctx, text)
+		requireOnly(t, redlatch.ErrIndeterminate, err)
+		time.Sleep(2 * time.Second)
+		h, err := theirs.TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+// A hook of go-redis ends the goroutine of an Attach after Redis has attached the lock. The caller sends
+// the command itself, so the call does not return.
+func TestAnAttachWhoseGoroutineEndsFreesTheLock(t *testing.T) {
+	for kind, mutex := range attachers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+				mine, theirs := mutex(s.locks), mutex(locksOn(t, s.direct))
+				warmUp(t, s.locks)
+				_, text := export(t, theirs)
+				hook := &exits{script: "mutex/transfer"}
+				s.client.AddHook(hook)
+				hook.times.Store(1)
+				returned := false
+				inGoroutine(func() { _, _ = mine.Attach(context.Background(), text); returned = true })
+				require.False(t, returned)
+				time.Sleep(5 * time.Second)
+				h, err := theirs.TryLock(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, h.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// The command of an Export fails. The caller has no text, so nobody could go on with the lock.
+func TestAnExportThatFailsKeepsNothing(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T, h *lock.Hold){
+		"unlock": func(t *testing.T, h *lock.Hold) { require.NoError(t, h.Unlock(t.Context())) },
+		"export again": func(t *testing.T, h *lock.Hold) {
+			_, err := h.Export(t.Context(), time.Second)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+				h, err := mine.Lock(t.Context())
+				require.NoError(t, err)
+				refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/renew"), Action: redistest.Refuse("NOPERM")})
+				_, err = h.Export(t.Context(), time.Hour)
+				requireOnly(t, redlatch.ErrRefused, err)
+				refused.Disarm()
+				next(t, h)
+				time.Sleep(2 * time.Second)
+				free, err := theirs.TryLock(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, free.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// The context of an Export ends while another command of the lock hangs. The background frees the lock,
+// because the caller has no text.
+func TestAnExportThatGivesUpFreesTheLock(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		h, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		s.proxy.Inject(redistest.Rule{Match: runs("mutex/acquire"), Times: 1, Action: redistest.DelayReply(time.Second)})
+		inner := make(chan *lock.Hold)
+		go func() {
+			i, err := mine.Lock(h.Context())
+			require.NoError(t, err)
+			inner <- i
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = h.Export(ctx, time.Hour)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, (<-inner).Unlock(t.Context()))
+		time.Sleep(time.Second)
+		_, err = h.Export(t.Context(), time.Hour)
+		requireOnly(t, redlatch.ErrNotHeld, err)
+		free, err := theirs.TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, free.Unlock(t.Context()))
+	})
+}
+
+// The function of Do exports its hold, and another process goes on.
+func TestTheFunctionOfDoMayExportItsHold(t *testing.T) {
+	onAttachers(t, func(t *testing.T, _ *observed, mine, theirs attacher) {
+		text, err := redlatch.Call(t.Context(), mine, func(ctx context.Context) (string, error) {
+			h, _ := redlatch.HoldFromContext(ctx)
+			return h.Export(ctx, handover)
+		})
+		require.NoError(t, err)
+		h, err := theirs.Attach(t.Context(), text)
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+// An exported hold that becomes garbage is no leak, and its lock stays until it is attached.
+func TestAnExportedHoldMayBeForgotten(t *testing.T) {
+	t.Parallel()
+	g := newGarbage(t)
+	mu := g.locks.Mutex(redistest.Name(t))
+	text := func() string {
+		h := mustLock(t, t.Context(), mu)
+		text, err := h.Export(t.Context(), time.Minute)
+		require.NoError(t, err)
+		return text
+	}()
+	g.collector() // fails if the log reports the hold
+	runtime.GC()
+	h, err := g.other.Mutex(mu.Name()).Attach(t.Context(), text)
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock(t.Context()))
+}
+
+// A lock that was attached in the client that exported it goes on there.
+func TestAHoldMayComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		old, text := export(t, s.mu)
+		h, err := s.mu.Attach(t.Context(), text)
+		require.NoError(t, err)
+		require.Greater(t, h.Fence(), old.Fence())
+		waits := make(chan *lock.Hold)
+		go func() { waits <- s.lock(context.Background()) }()
+		synctest.Wait()
+		s.unlock(h)
+		s.unlock(<-waits)
+		s.nothingLeft()
+	})
+}

@@ -1,0 +1,78 @@
+package mutex
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// Attached is a grant that an exported acquisition was turned into.
+type Attached struct {
+	ID       string
+	Fence    int64
+	Sent     time.Time
+	InFlight session.InFlight
+}
+
+// errAttachedLate says why an attach that Redis has done failed.
+var errAttachedLate = errors.New("the answer came when the lease may have ended")
+
+// Attach turns an exported acquisition into a fresh grant, with the command of a local handoff. It tries
+// for a few seconds at most. If nobody knows whether it succeeded, cleanUp frees the lock.
+func (w *Request) Attach(ctx context.Context, text string, cleanUp func(id string, inFlight session.InFlight)) (Attached, error) {
+	w.Source = event.Attached
+	exported, err := key.ParseExported(text)
+	switch {
+	case err != nil:
+		return Attached{}, err
+	case exported.Name != w.Name:
+		return Attached{}, &lockerr.ConfigError{Setting: "exported hold", Value: text, Reason: "must be of this lock, and is of another one"}
+	}
+	ctx, cancel := session.WithDefaultTimeout(ctx)
+	defer cancel()
+	id, returned := w.NewAcquisitionID(), false
+	defer func() {
+		if !returned { // a hook has ended the goroutine
+			cleanUp(id, session.InFlight{})
+		}
+	}()
+	answer, err := w.transfer(ctx, exported.ID, id)
+	returned = true
+	granted := err == nil && answer.Value.Status == lua.Granted
+	if granted && !w.TrustExpired(answer.Sent) {
+		return Attached{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}, nil
+	}
+	if granted || answer.InFlight.Any() {
+		cleanUp(id, answer.InFlight)
+	}
+	switch {
+	case err != nil:
+		return Attached{}, err
+	case granted:
+		return Attached{}, &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "attach", Name: w.Name, Err: errAttachedLate}
+	}
+	return Attached{}, &lockerr.LostError{Name: w.Name, ID: exported.ID, Reason: "redis no longer has it: it ended, was taken over, or was attached before"}
+}
+
+func (w *Request) transfer(ctx context.Context, from, to string) (session.Answer[lua.TransferReply], error) {
+	call := w.NewOperation("attach", false)
+	call.StopOnClose, call.Window = true, w.Settings.Window()
+	keys := w.Keys().Args
+	return session.Do(ctx, w.Session, call,
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
+			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
+				LockKey: keys.Lock, FenceKey: keys.Fence, From: from, To: to,
+				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session.FenceRetention,
+			})
+			if err == nil {
+				err = w.Session.CheckReply(r.Status, r.Now)
+			}
+			return r, err
+		})
+}

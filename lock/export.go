@@ -1,0 +1,42 @@
+package lock
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// Export ends the hold here, and returns a text with which another goroutine or process goes on with
+// the lock: it passes the text to Attach of the mutex with the same name. Redis keeps the lock for
+// within from now on, so Attach must come by then. Nobody renews the lock until then.
+//
+// To use a hold in another goroutine of the same client, no Export is needed. Its methods may be
+// called anywhere.
+//
+// Attach takes a fresh grant, with a larger fence, in one step. So of several Attach calls with one text,
+// one succeeds, and a resource that checks fences rejects what this program still writes. The price:
+//   - If Attach comes too late, or never, the lock ends, and others may get it before that.
+//   - Anybody with the text, and with access to Redis, can take the lock. The text has the name of the lock,
+//     the id of this grant and its fence, and no other secret.
+//   - If nobody knows whether an Attach succeeded (lockerr.ErrIndeterminate), the lock is freed.
+//
+// After Export, this hold has ended as after Unlock: its contexts have ended, with a cause that says that
+// it was exported, Trusted is false, and Unlock returns lockerr.ErrNotHeld, which says so too. Inside of
+// Do, the function may export its hold, and Do then does not unlock.
+//
+// Export waits as Unlock does, and costs one round trip. Errors are those of UnlockAfter. It returns
+// lockerr.ErrConfig if the owner has other holds of the lock. With an error there is no text. Call
+// Export again, or Unlock.
+func (h *Hold) Export(ctx context.Context, within time.Duration) (text string, err error) {
+	if !h.isValid() {
+		return "", &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export"}
+	}
+	defer runtime.KeepAlive(h)
+	if err := h.unlocked(h.inner.Export(ctx, within)); err != nil {
+		return "", err
+	}
+	return key.Exported{Name: h.Name(), ID: h.ID(), Fence: h.Fence()}.String(), nil
+}
