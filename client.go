@@ -93,6 +93,8 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient
 			conf.Pipeline = c.Pipeline
 		}
+	case *redis.ClusterClient:
+		conf.ClusterPipeline = c.Pipeline
 	case *redis.Client:
 		conf.Pipeline = c.Pipeline
 		opt := c.Options()

@@ -3,6 +3,7 @@ package redlatch_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -222,9 +223,11 @@ type alone struct {
 func (a *alone) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (a *alone) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(context.Context, redis.Cmder) error {
-		a.sent.Add(1)
-		time.Sleep(100 * time.Millisecond)
+	return func(_ context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "cluster" {
+			a.sent.Add(1)
+			time.Sleep(100 * time.Millisecond)
+		}
 		return serverError("NOPERM none may")
 	}
 }
@@ -236,10 +239,10 @@ func (a *alone) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 	}
 }
 
-// The nodes of a cluster answer at different speeds, so the client sends each command by itself. It
-// also does so with a go-redis client in a wrapper, which may send commands to more than one
-// server.
-func TestCommandsToAClusterAreNotSentTogether(t *testing.T) {
+// The nodes of a cluster answer at different speeds. So the client sends each command by itself, as long
+// as it does not know the nodes. It also does so with a go-redis client in a wrapper, which may send
+// commands to more than one server.
+func TestCommandsToUnknownServersAreNotSentTogether(t *testing.T) {
 	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -259,5 +262,70 @@ func TestCommandsToAClusterAreNotSentTogether(t *testing.T) {
 			all.Wait()
 			require.EqualValues(t, 100, hook.sent.Load())
 		})
+	}
+}
+
+// pipelines notes which commands were sent together.
+type pipelines struct {
+	mu  sync.Mutex
+	all [][]redis.Cmder
+}
+
+func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (p *pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		p.mu.Lock()
+		p.all = append(p.all, slices.Clone(cmds))
+		p.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+// Commands that wait go together in a cluster too, but only to one master. One that hangs delays no command
+// to another.
+func TestCommandsToOneMasterAreSentTogether(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "60000")
+	rdb := c.Client(t)
+	hook := &pipelines{}
+	rdb.AddHook(hook)
+	locks := locksOn(t, rdb)
+	use := func(names []string) {
+		var all sync.WaitGroup
+		for _, name := range names {
+			all.Go(func() {
+				for range 50 {
+					h, err := locks.Mutex(name).Lock(t.Context())
+					if !assert.NoError(t, err) {
+						return
+					}
+					assert.NoError(t, h.Unlock(t.Context()))
+				}
+			})
+		}
+		all.Wait()
+	}
+	use(slices.Concat(namesOfShard(0, 20), namesOfShard(1, 20), namesOfShard(2, 20)))
+	c.Nodes[0].Pause()
+	defer c.Nodes[0].Resume()
+	hung := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); <-hung }()
+	go func() {
+		_, err := locks.Mutex(namesOfShard(0, 1)[0]).Lock(ctx)
+		hung <- err
+	}()
+	use(slices.Concat(namesOfShard(1, 20), namesOfShard(2, 20)))
+	hook.mu.Lock()
+	defer hook.mu.Unlock()
+	require.NotEmpty(t, hook.all)
+	for _, cmds := range hook.all {
+		shards := map[int]bool{}
+		for _, cmd := range cmds {
+			shards[key.Slot(cmd.Args()[3].(string))*3/16384] = true
+		}
+		require.Len(t, shards, 1)
 	}
 }

@@ -45,8 +45,8 @@ func (s *server) serve(ctx context.Context, cmds []redis.Cmder) error {
 		if s.does != nil {
 			s.does(cmd)
 		}
-		if errors.Is(cmd.Err(), errNoReply) {
-			cmd.SetErr(nil)
+		if c, is := cmd.(*tracked); is {
+			c.SetVal("reply")
 		}
 	}
 	return cmds[0].Err()

@@ -1,10 +1,13 @@
 package sender
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // worker is a goroutine that calls go-redis for callers.
@@ -60,7 +63,6 @@ func (w *worker) sendPipeline() {
 	defer cancel()
 	pipe := w.sender.cfg.Pipeline()
 	for _, c := range w.batch {
-		c.cmd.SetErr(errNoReply)
 		_ = pipe.Process(ctx, c.cmd)
 	}
 	err := func() (err error) {
@@ -70,11 +72,18 @@ func (w *worker) sendPipeline() {
 	}()
 	for _, c := range w.batch {
 		own := c.cmd.Err()
-		if errors.Is(own, errNoReply) && err != nil {
-			own = err
+		if own == nil && !hasReply(c.cmd) {
+			own = cmp.Or(err, errNoReply)
 		}
 		c.answer(own)
 	}
+}
+
+// hasReply reports whether go-redis read a reply to a command without an error. It did not if a hook of
+// the pipeline returned without sending it.
+func hasReply(cmd redis.Cmder) bool {
+	script, is := cmd.(interface{ Val() any })
+	return !is || script.Val() != nil // no script answers with nil
 }
 
 var errNoReply = errors.New("no reply")

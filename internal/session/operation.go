@@ -108,7 +108,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Adaptive.onExpired(c.Window)
 			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
 		}
-		a := s.attempt(ctx, limit)
+		a := s.attempt(ctx, c.Name, limit)
 		a.Wait = c.Wait
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
@@ -293,13 +293,13 @@ type unansweredAttempt struct {
 	abandoned *sender.AbandonedCommand // nil: the command was not left behind
 }
 
-// attempt begins an attempt. It ends when limit has passed, or if it is direct after
+// attempt begins an attempt for the keys of a name. It ends when limit has passed, or if it is direct after
 // sender.DirectFor.
 //
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
-func (s *Session) attempt(ctx context.Context, limit time.Duration) *sender.Attempt {
-	return s.sender.Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
+func (s *Session) attempt(ctx context.Context, name string, limit time.Duration) *sender.Attempt {
+	return s.senderFor(name).Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
 }
 
 type byWorkerKey struct{}

@@ -302,7 +302,7 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 // fresh makes a session, and ends its goroutines with the test.
 func fresh(t *testing.T, cfg Config) *Session {
 	s := New(cfg)
-	t.Cleanup(s.sender.Close)
+	t.Cleanup(s.senders.close)
 	return s
 }
 

@@ -55,7 +55,7 @@ func (s *Session) RenewNow(k LeaseKind) {
 // records that the server is a cluster. No lease is lost, because the watchdog soon sends the
 // leases again, by slot.
 func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watchdog.Renewal) ([]watchdog.Result, error) {
-	s.topology.onRenewal()
+	s.topology.keepFresh()
 	send := s.renewers[group.Kind]
 	answers, err := send(ctx, s.Redis, batch)
 	s.topology.onFailure(ctx, err)

@@ -22,13 +22,15 @@ import (
 
 // Config configures a session.
 type Config struct {
-	Redis          lua.Redis
-	Pipeline       sender.Pipeline // nil if commands may go to several servers
-	Direct         bool            // see sender.Config
-	Master         sender.Master   // nil: Acknowledge must not be called
-	PubSub         pubsub.Redis
-	ReloadTopology func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
-	ClusterSlots   func(ctx context.Context) ([]SlotRange, error)
+	Redis    lua.Redis
+	Pipeline sender.Pipeline // nil if commands may go to several servers
+	// ClusterPipeline makes pipelines of commands to one master of a cluster. nil: each command goes alone.
+	ClusterPipeline sender.Pipeline
+	Direct          bool          // see sender.Config
+	Master          sender.Master // nil: Acknowledge must not be called
+	PubSub          pubsub.Redis
+	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
+	ClusterSlots    func(ctx context.Context) ([]SlotRange, error)
 	// FindEviction returns the address of a server that may evict locks, and its policy, or nothing if none is
 	// known. nil: nobody looks.
 	FindEviction   func(ctx context.Context) (addr, policy string)
@@ -57,7 +59,7 @@ type Session struct {
 	logLines  callQueue
 	observers observers
 
-	sender            *sender.Sender
+	senders           senders
 	abandonedAttempts tasks // each ends when go-redis returns
 	latency           latency
 	needsEval         atomic.Bool // a server answered too late that it lacks a script
@@ -88,7 +90,8 @@ func New(cfg Config) *Session {
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
-	s.sender = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
+	s.senders.one = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
+	s.senders.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Master: cfg.Master, Panicked: s.panicked}
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renewObserved, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
@@ -188,7 +191,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
-		s.sender.Close()
+		s.senders.close()
 		s.Wakes.Close() // may have to wait for go-redis, which dials and ignores a cancel
 	}()
 	err := s.tasks.finish(ctx)

@@ -30,7 +30,7 @@ type topology struct {
 }
 
 const (
-	// reloadInterval is how old the topology is when the next renewal has it learned anew.
+	// reloadInterval is how old the topology is when the next command has it learned anew.
 	reloadInterval = time.Minute
 	// reloadPause is the time between two reloads after failures, so that many clients of a cluster in trouble do not keep
 	// its other nodes busy. A reload may come before a replica has taken over, so failures go on to cause
@@ -49,8 +49,8 @@ func (t *topology) onFailure(ctx context.Context, err error) {
 	}
 }
 
-// onRenewal is called before leases are renewed. It does not block.
-func (t *topology) onRenewal() {
+// keepFresh is called before commands and renewals are sent. It does not block.
+func (t *topology) keepFresh() {
 	if t.cluster.Load() {
 		t.reloadAfter(reloadInterval)
 	}

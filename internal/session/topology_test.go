@@ -114,7 +114,7 @@ func TestARenewalThatFailedReloadsTheTopology(t *testing.T) {
 		s := New(Config{ClusterSlots: noSlots, ReloadTopology: func(context.Context) { reloads.Add(1) }})
 		s.FoundCluster()
 		s.SetRenewer(Holds, func(context.Context, lua.Redis, []watchdog.Renewal) ([]watchdog.Result, error) { return nil, io.EOF })
-		s.topology.onRenewal() // so that the failure alone causes the next
+		s.topology.keepFresh() // so that the failure alone causes the next
 		synctest.Wait()
 		require.EqualValues(t, 1, reloads.Load())
 		time.Sleep(reloadPause)
