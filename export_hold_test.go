@@ -3,6 +3,7 @@ package redlatch_test
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,6 +262,97 @@ func TestAnAttachWhoseGoroutineEndsFreesTheLock(t *testing.T) {
 	}
 }
 
+// Attach ends by itself, although its context does not. Each attempt is swallowed, or none gets through.
+func TestAnAttachWithoutADeadlineEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		lease time.Duration
+		fault func(s *observed) *redistest.Fault
+		want  error
+		atEnd time.Duration
+	}{
+		"redis is down":        {time.Minute, func(s *observed) *redistest.Fault { s.proxy.Down(); return nil }, redlatch.ErrUnavailable, 5 * time.Second},
+		"replies do not come":  {time.Minute, swallowAttach, redlatch.ErrIndeterminate, 5 * time.Second},
+		"the lease is shorter": {2 * time.Second, swallowAttach, redlatch.ErrIndeterminate, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				_, text := export(t, s.other.Mutex("orders"))
+				c.fault(s)
+				began := time.Now()
+				_, err := s.locks.Mutex("orders").Attach(context.Background(), text)
+				requireOnly(t, c.want, err)
+				require.LessOrEqual(t, time.Since(began), c.atEnd)
+				s.proxy.Up()
+			}, redlatch.WithLease(c.lease))
+		})
+	}
+}
+
+func swallowAttach(s *observed) *redistest.Fault {
+	return s.proxy.Inject(redistest.Rule{Match: runs("mutex/transfer"), Action: redistest.Swallow()})
+}
+
+func TestCloseEndsAnAttach(t *testing.T) {
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		warmUp(t, s.locks)
+		_, text := export(t, s.other.Mutex("orders"))
+		swallowed := swallowAttach(s)
+		ended := make(chan error)
+		go func() {
+			_, err := s.locks.Mutex("orders").Attach(context.Background(), text)
+			ended <- err
+		}()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- s.locks.Close(context.Background()) }()
+		requireOnly(t, redlatch.ErrClosed, <-ended)
+		require.Equal(t, 1, swallowed.Bites(), "no attempt begins when the client closes")
+		require.NoError(t, <-closed)
+	})
+}
+
+// pausesAfter delays the return of the first call of a script, after its answer has come.
+type pausesAfter struct {
+	script string
+	delay  time.Duration
+	times  atomic.Int64
+}
+
+func (h *pausesAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *pausesAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return redistest.OneByOne(h, next)
+}
+func (h *pausesAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scriptOf(cmd) == h.script && h.times.Add(-1) >= 0 {
+			time.Sleep(h.delay)
+		}
+		return err
+	}
+}
+
+// The process stops between the answer and the return of Attach, for as long as the lease. Somebody else
+// may have the lock by then.
+func TestAnAttachWhoseLeaseMayHaveEndedFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 2 * time.Second
+		s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }, redlatch.WithLease(lease))
+		theirs := locksOn(t, s.direct).Mutex("orders")
+		mine := s.locks.Mutex("orders")
+		warmUp(t, s.locks)
+		_, text := export(t, theirs)
+		hook := &pausesAfter{script: "mutex/transfer", delay: lease}
+		s.client.AddHook(hook)
+		hook.times.Store(1)
+		_, err := mine.Attach(t.Context(), text)
+		requireOnly(t, redlatch.ErrIndeterminate, err)
+		h, err := theirs.Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
 // The command of an Export fails. The caller has no text, so nobody could go on with the lock.
 func TestAnExportThatFailsKeepsNothing(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, h *lock.Hold){
@@ -269,6 +361,7 @@ func TestAnExportThatFailsKeepsNothing(t *testing.T) {
 			_, err := h.Export(t.Context(), time.Second)
 			require.NoError(t, err)
 		},
+		"unlock after": func(t *testing.T, h *lock.Hold) { require.NoError(t, h.UnlockAfter(t.Context(), time.Second)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {

@@ -139,6 +139,29 @@ func TestALockThatCouldNotBeKeptEndsWithItsLease(t *testing.T) {
 	}
 }
 
+// After an UnlockAfter that failed, a plain Unlock or Release keeps the lock for as long. The work that
+// wanted the pause is done.
+func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				h, release, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				isRenewal := func(cmd []string) bool { return runs("mutex/renew")(cmd) || runs("semaphore/renew")(cmd) }
+				refused := s.proxy.Inject(redistest.Rule{Match: isRenewal, Action: redistest.Refuse("NOPERM")})
+				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrRefused)
+				refused.Disarm()
+				require.NoError(t, release(t.Context()))
+				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+				defer cancel()
+				_, _, err = kinds[kind].take(s.locks, short)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+}
+
 func TestALockThatWasLostIsNotKept(t *testing.T) {
 	for kind, keep := range keepers {
 		synctest.Test(t, func(t *testing.T) {

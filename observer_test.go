@@ -21,15 +21,16 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: an observer learns each fact once, with its numbers, and can count waits and
-// holds up and down. It harms nothing, whether it panics or blocks.
+// The goal of this file: an observer is notified of each fact once, with its numbers, and can count waits
+// and holds up and down. It harms nothing, whether it panics or blocks.
 
 // recorder is an observer that keeps the events.
 type recorder struct {
 	mutex  sync.Mutex
 	events []event.Event
-	values []any // of the contexts, for recorderKey
-	seen   int   // the test has looked at so many events
+	values []any  // of the contexts, for recorderKey
+	seen   int    // the test has looked at so many events
+	settle func() // returns when the observers have got all events; nil if the test waits for that itself
 }
 
 type recorderKey struct{}
@@ -37,12 +38,19 @@ type recorderKey struct{}
 func (r *recorder) Observe(ctx context.Context, e event.Event) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	if e.Time.IsZero() || e.Time.After(time.Now()) || ctx.Err() != nil {
+		panic(fmt.Sprint("an event without a time, or with a context that ended: ", e))
+	}
+	e.Time = time.Time{} // so that tests compare the rest
 	r.events, r.values = append(r.events, e), append(r.values, ctx.Value(recorderKey{}))
 }
 
 // of returns the events of these kinds since the last call of forget, or all of them if there are no
 // kinds.
 func (r *recorder) of(kinds ...event.Kind) (some []event.Event) {
+	if r.settle != nil {
+		r.settle()
+	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	for _, e := range r.events[r.seen:] {
@@ -54,6 +62,9 @@ func (r *recorder) of(kinds ...event.Kind) (some []event.Event) {
 }
 
 func (r *recorder) forget() {
+	if r.settle != nil {
+		r.settle()
+	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.seen = len(r.events)
@@ -72,18 +83,25 @@ func (r *recorder) take(t testing.TB, kind event.Kind) event.Event {
 func (r *recorder) balance() (waiting, held int) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	var counts [event.Semaphore + 1]struct{ waiting, held int }
 	for _, e := range r.events {
+		c := &counts[e.Primitive]
 		switch {
 		case e.Kind == event.WaitBegan:
-			waiting++
+			c.waiting++
 		case e.Kind == event.WaitEnded:
-			waiting--
+			c.waiting--
 			if e.Result == event.Acquired && e.Source != event.Reentry {
-				held++
+				c.held++
 			}
 		case e.Kind == event.Released, e.Kind == event.Lost:
-			held--
+			c.held--
+		case e.Kind == event.Dropped:
+			c.waiting, c.held = e.Waiting, e.Held
 		}
+	}
+	for _, c := range counts {
+		waiting, held = waiting+c.waiting, held+c.held
 	}
 	return waiting, held
 }
@@ -98,7 +116,7 @@ type observed struct {
 func inObservedBubble(t *testing.T, play func(t *testing.T, s *observed), options ...redlatch.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &recorder{}
+		r := &recorder{settle: synctest.Wait}
 		s := inBubble(t, append([]redlatch.Option{redlatch.WithObserver(r)}, options...)...)
 		play(t, &observed{s, r, locksOn(t, s.direct)})
 		require.NoError(t, s.locks.Close(t.Context()))
@@ -743,91 +761,98 @@ func TestAnObserverThatPanicsHarmsNothing(t *testing.T) {
 	})
 }
 
-// An observer blocks at each kind of event. The calls whose events it observes wait for it. Other
-// locks are renewed, and their calls go on, and so do losses.
-func TestAnObserverThatBlocksDelaysNothingElse(t *testing.T) {
+// An observer blocks for ever, from its first event of one kind on. No call waits for it, and no loss or
+// renewal does.
+func TestAnObserverThatBlocksDelaysNothing(t *testing.T) {
 	for kind := event.WaitBegan; kind <= event.Disconnected; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				blocked := make(chan struct{})
-				log := &logbook{}
-				s := inBubble(t, redlatch.WithLogger(slog.New(log)), redlatch.WithLease(3*time.Second),
+				defer close(blocked)
+				s := inBubble(t, redlatch.WithLease(3*time.Second),
 					redlatch.WithObserver(event.Func(func(_ context.Context, e event.Event) {
-						if e.Kind == kind && e.Name != "other" {
+						if e.Kind == kind {
 							<-blocked
 						}
 					})))
-				other, err := s.locks.Mutex("other").Lock(t.Context())
+				held := s.lock(t.Context())
+				busy, err := s.locks.FairMutex("queue").Lock(t.Context())
 				require.NoError(t, err)
-				busy, err := locksOn(t, s.direct).FairMutex("queue").Lock(t.Context())
-				require.NoError(t, err)
-				var calls sync.WaitGroup
-				for _, play := range []func(ctx context.Context){
-					func(ctx context.Context) { _, _ = s.locks.FairMutex("queue").Lock(ctx) },
-					func(ctx context.Context) {
-						if h, err := s.mu.Lock(ctx); err == nil {
-							_ = h.Unlock(ctx)
-						}
-					},
-					func(ctx context.Context) {
-						if h, err := s.mu.Lock(ctx); err == nil {
-							select {
-							case <-h.Lost():
-							case <-time.After(time.Minute):
-							}
-							_ = h.Unlock(ctx)
-						}
-					},
-				} {
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-						defer cancel()
-						play(ctx)
-					})
-					time.Sleep(time.Second)
-				}
-				require.NoError(t, s.direct.Del(t.Context(), s.name).Err())
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err = s.locks.FairMutex("queue").Lock(ctx)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				waits := make(chan *lock.Hold)
+				go func() { waits <- s.lock(context.Background()) }()
 				s.proxy.KillAll()
 				time.Sleep(30 * time.Second) // many leases
-				require.True(t, other.Trusted())
-				require.False(t, isClosed(other.Lost()))
-				inner, err := s.locks.Mutex("other").Lock(other.Context())
-				require.NoError(t, err)
-				require.NoError(t, inner.Unlock(t.Context()))
-				require.NoError(t, other.Unlock(t.Context()))
-				again, err := s.locks.Mutex("other").TryLock(t.Context())
-				require.NoError(t, err)
-				require.NoError(t, s.direct.Del(t.Context(), "other").Err())
-				<-again.Lost()
-				close(blocked)
-				calls.Wait()
+				require.True(t, held.Trusted())
+				began := time.Now()
+				s.unlock(held)
+				next := <-waits
+				require.Zero(t, time.Since(began), "the handoff waits for nobody")
+				require.NoError(t, s.direct.Del(t.Context(), s.name).Err())
+				<-next.Lost()
+				require.ErrorIs(t, next.Unlock(t.Context()), redlatch.ErrLost)
 				require.NoError(t, busy.Unlock(t.Context()))
+				for kind := range kinds {
+					began := time.Now()
+					_, release, err := kinds[kind].take(s.locks, t.Context())
+					require.NoError(t, err)
+					require.NoError(t, release(t.Context()))
+					require.Zero(t, time.Since(began), kind)
+				}
+				_ = s.lock(t.Context())
+				began = time.Now()
+				require.NoError(t, s.locks.Close(t.Context()))
+				require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 			})
 		})
 	}
 }
 
-// Events of no call wait in a queue that is bounded.
+// The observers are too slow, so that events are dropped. They are notified of how many, and of what they
+// would have counted. After that they get all events again.
 func TestEventsThatNobodyTakesAreDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		blocked, log, n := make(chan struct{}), &logbook{}, 0
-		s := inBubble(t, redlatch.WithLogger(slog.New(log)), redlatch.WithLease(100*time.Millisecond),
-			redlatch.WithObserver(event.Func(func(_ context.Context, e event.Event) {
-				if e.Kind == event.Renewed {
-					<-blocked
-					n++
-				}
-			})))
-		h := s.lock(t.Context())
-		time.Sleep(5 * time.Minute)
-		require.True(t, h.Trusted())
-		close(blocked)
+	var blocked chan struct{}
+	log := &logbook{}
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		blocked = make(chan struct{})
+		var holds []*lock.Hold
+		for i := range 600 {
+			h, err := s.locks.Mutex(fmt.Sprint(i)).Lock(t.Context())
+			require.NoError(t, err)
+			holds = append(holds, h)
+		}
+		permit, err := s.locks.Semaphore("pool", 1).Acquire(t.Context(), 1)
+		require.NoError(t, err)
+		waits := make(chan *lock.Hold)
+		go func() {
+			h, err := s.locks.Mutex("0").Lock(context.Background())
+			require.NoError(t, err)
+			waits <- h
+		}()
 		synctest.Wait()
-		require.Equal(t, 1001, n)
-		told := slices.DeleteFunc(log.lines(), func(line string) bool { return !strings.Contains(line, "an observer is too slow") })
-		require.Len(t, told, 1)
-		s.unlock(h)
-	})
+		for _, h := range holds[1:] {
+			require.NoError(t, h.Unlock(t.Context()))
+		}
+		require.Empty(t, s.of(event.Dropped))
+		close(blocked)
+		dropped := s.of(event.Dropped)
+		require.Len(t, dropped, 2)
+		require.Equal(t, event.Event{Kind: event.Dropped, Primitive: event.Semaphore, Count: 2, Held: 1}, dropped[1])
+		mutexes := dropped[0]
+		require.Equal(t, event.Event{Kind: event.Dropped, Primitive: event.Mutex, Count: mutexes.Count, Waiting: 1, Held: 1}, mutexes)
+		require.Equal(t, 600*2+1+599, mutexes.Count+len(s.of())-len(dropped), "each event is delivered or counted")
+		waiting, held := s.balance()
+		require.Equal(t, 1, waiting)
+		require.Equal(t, 2, held)
+		require.NoError(t, holds[0].Unlock(t.Context()))
+		require.NoError(t, (<-waits).Unlock(t.Context()))
+		require.NoError(t, permit.Release(t.Context()))
+		logged := slices.DeleteFunc(log.lines(), func(line string) bool { return !strings.Contains(line, "an observer is too slow") })
+		require.Len(t, logged, 1)
+	}, redlatch.WithLogger(slog.New(log)), redlatch.WithObserver(event.Func(func(context.Context, event.Event) { <-blocked })))
 }
 
 func TestANilObserverIsRefused(t *testing.T) {

@@ -233,9 +233,9 @@ func WithLogger(log *slog.Logger) Option {
 }
 
 // WithObserver adds an observer, which is notified of waits, holds, renewals and losses, for metrics,
-// traces and logs. Package event has the events, and says in which goroutines an observer runs. It must
-// not block. Given several times, each observer is notified of all events. Without an observer, events
-// cost nothing. Defaults to none.
+// traces and logs. Package event has the events. Observers run in a goroutine of their own, so no call
+// waits for them. Given several times, each observer is notified of all events. Without an observer, an
+// event costs one comparison, and no memory. Defaults to none.
 func WithObserver(o event.Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }

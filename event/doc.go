@@ -15,10 +15,12 @@
 //
 // # Where an observer runs
 //
-// An event of a wait or a hold is observed in the goroutine where it happens. That is usually the
-// one of the caller, whose Lock or Unlock returns after its observers. The events Woken, Renewed,
-// Retried, Leaked, LateGrant and Disconnected are observed one after the other in another goroutine.
-// So a slow observer delays the calls whose events it observes, and nothing else: the library has
-// none of its mutexes locked, and renews and wakes as always. If an observer blocks, up to 1,000
-// events of that other goroutine wait. The client drops further ones, and logs that once.
+// Each client observes its events one after the other, in a goroutine of its own. Nothing waits for an
+// observer, except Close for at most 100 ms. So an observer may get an event after the call has returned;
+// Time says when it happened. Observers get the values of the caller's context, for example a span, where an
+// event has a caller: WaitBegan, WaitEnded, Queued, Retried, Released, and Lost if a call found the loss. The
+// context never ends.
+//
+// If an observer blocks, up to 1,000 events wait for it. The client then drops events until the observers have
+// got all of those, logs that once, and says with [Dropped] how many events they missed.
 package event

@@ -6,6 +6,7 @@ import "time"
 // are set. The others are zero.
 type Event struct {
 	Kind      Kind
+	Time      time.Time     // when it happened; observers may get it later
 	Primitive Primitive     // what the lock is; 0 for an event of several locks, or of none
 	Try       bool          // the wait is that of TryLock, TryAcquire or TryDo
 	Result    Result        // one word that says how it went, for a label
@@ -17,6 +18,8 @@ type Event struct {
 	Duration  time.Duration // how long it took
 	Position  int           // in the queue, where 1 is next
 	Length    int           // of the queue
-	Count     int           // of leases
+	Count     int           // of leases, or of dropped events
+	Waiting   int           // waits that have not ended
+	Held      int           // grants that have not ended
 	Err       error         // why it failed
 }

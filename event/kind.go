@@ -3,7 +3,7 @@ package event
 // Kind is what happened.
 type Kind uint8
 
-// Kinds of events. Each comment lists the fields that are set beside Kind.
+// Kinds of events. Each comment lists the fields that are set beside Kind and Time.
 const (
 	// WaitBegan says that a call began to acquire a lock. A call that is refused before it asks
 	// anything has no events: its name is not usable, or its context has ended.
@@ -27,7 +27,8 @@ const (
 	// Primitive, Name, Result.
 	Woken
 	// Released says that the last hold of a grant was released, by Unlock or by closing the client.
-	// If Redis did not confirm the release, Err says why, and the client goes on trying.
+	// If Redis did not confirm the release, Err says why. The client goes on trying, except after
+	// UnlockAfter, ReleaseAfter and Export: then the lock ends with its lease.
 	//
 	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
 	Released
@@ -44,7 +45,7 @@ const (
 	// [Checked], [Gone] and [Failed]. If the leases have different results, there is an event for
 	// each result.
 	//
-	// Primitive for permits of semaphores, and 0 for mutexes. Result, Duration, which is the time
+	// Primitive is Semaphore for permits, and 0 for mutexes. Result, Duration, which is the time
 	// until the answer, and Count, the number of leases with that result. Err with Failed, if it is
 	// the same for all.
 	Renewed
@@ -62,6 +63,12 @@ const (
 	//
 	// Err.
 	Disconnected
+	// Dropped says that the observers were too slow, and have missed events of a primitive. They have got
+	// all events before this one, and the next events are again complete.
+	//
+	// Primitive, Count, the number of missed events, and Waiting and Held, which an observer that counts
+	// takes over.
+	Dropped
 )
 
 // String returns the kind in words that are joined by underscores.
@@ -70,6 +77,7 @@ func (k Kind) String() string { return word(kinds, k) }
 var kinds = []string{
 	WaitBegan: "wait_began", WaitEnded: "wait_ended", Queued: "queued", Woken: "woken", Released: "released", Lost: "lost",
 	Leaked: "leaked", Renewed: "renewed", Retried: "retried", LateGrant: "late_grant", Disconnected: "disconnected",
+	Dropped: "dropped",
 }
 
 // word returns the word of a value, or "unknown".

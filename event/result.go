@@ -9,8 +9,8 @@ const (
 
 	// Acquired says that the call returns a hold or a permit.
 	Acquired Result = iota + 1
-	// Busy says that somebody else has the lock, so that a try was refused, or that an operator
-	// removed the waiter from the queue.
+	// Busy says that a try was refused because somebody else has the lock or waits for it, or that an
+	// operator removed the waiter from the queue.
 	Busy
 	// Cancelled says that the context of the call ended while somebody else had the lock, or before
 	// Redis was asked.
@@ -19,7 +19,8 @@ const (
 	Unavailable
 	// Refused says that Redis refused the command, or that the limit of a semaphore does not fit.
 	Refused
-	// AfterLoss says that the context was that of a hold of the lock that was lost.
+	// AfterLoss says that the call returned ErrLost: the context was that of a hold of the lock that was
+	// lost, Redis lost the grant before replicas had it, or an exported lock had ended.
 	AfterLoss
 	// Closed says that the client was closed.
 	Closed
@@ -56,7 +57,7 @@ const (
 
 	// Message says that a message came, or that the connection for messages was lost.
 	Message
-	// Poll says that nothing was heard for long: for a plain mutex it is the poll bound.
+	// Poll says that no message came for a while. For a plain mutex, this is the poll bound.
 	Poll
 	// LeaseEnd says that the lease of the holder must have ended.
 	LeaseEnd

@@ -144,8 +144,8 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context) error) e
 
 // Attach goes on with a lock that [lock.Hold.Export] has exported, here or in another process. text
 // is what Export returned, for this name and with this prefix. Attach does not wait for the lock. On
-// success, it is a hold like any other: the client renews it until Unlock, it has a fresh id and a
-// larger fence, and its context re-enters. The owner is that of ctx, as for Lock.
+// success, the result is a hold like any other: the client renews it until Unlock, it has a fresh id and
+// a larger fence, and its context re-enters. The owner is that of ctx, as for Lock.
 //
 // On failure the caller holds nothing. Errors:
 //   - lockerr.ErrLost if the exported lock has ended, somebody has taken it over, or another Attach
@@ -153,11 +153,15 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context) error) e
 //   - lockerr.ErrConfig if text is not of an exported hold of this lock.
 //   - lockerr.ErrIndeterminate if nobody knows whether Redis has attached it. The client then frees
 //     the lock in the background.
-//   - lockerr.ErrUnavailable, ErrRefused, ErrClosed, or only the error of ctx: Redis has not attached
-//     it, and Attach may be called again while Redis keeps the lock.
+//   - lockerr.ErrNotReplicated, with WithReplicas: Redis has attached it, too few replicas acknowledged
+//     that, and the client has released the lock. No Attach with this text can succeed any more.
+//   - lockerr.ErrClosed: the client closes. If Redis has attached the lock, the client frees it.
+//   - lockerr.ErrUnavailable, ErrRefused, or only the error of ctx: Redis has not attached it, and Attach
+//     may be called again while Redis keeps the lock.
 //
 // Attach costs one round trip, and one more if it is the first call of its client. It tries until ctx
-// ends, but no longer than five seconds. See Export for the price of a hand-over.
+// ends, but no longer than five seconds, nor than about a lease after a command that Redis may have run.
+// [lock.Hold.Export] says what it costs in safety.
 func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 	w := newRequest(true)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {

@@ -203,8 +203,8 @@ func (h *Hold) unlocked(err error) error {
 //
 // UnlockAfter waits as Unlock does, costs one round trip, and returns the errors of Unlock. It also
 // returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole milliseconds.
-// If Redis did not confirm it, nothing goes on in the background: the lock ends after d, or with its
-// lease.
+// If Redis did not confirm it, the lock ends after d, or with its lease, unless a later Unlock or
+// UnlockAfter succeeds. That keeps the lock too, for the longest time asked for.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}

@@ -20,12 +20,14 @@ type Op string
 
 const (
 	// OpLock is a command that acquires: of Lock, TryLock, Do or TryDo of a mutex, or of Acquire,
-	// TryAcquire, Do or TryDo of a semaphore.
+	// TryAcquire, Do or TryDo of a semaphore. Attach sends the command of a handoff, which belongs to
+	// OpUnlock.
 	OpLock Op = "lock"
 	// OpUnlock is a command of Unlock or Release, including those that the client sends in the
 	// background after a call that failed.
 	OpUnlock Op = "unlock"
-	// OpRenew is a renewal of locks or permits by the watchdog.
+	// OpRenew is a renewal of locks or permits by the watchdog. UnlockAfter, ReleaseAfter and Export send
+	// the same command.
 	OpRenew Op = "renew"
 )
 

@@ -127,7 +127,7 @@ func (s *Server) Advance(d time.Duration) {
 	for _, c := range s.allClients() {
 		testhook.Of(c).Session.Watchdog.RenewNow(func(watchdog.Group) bool { return true })
 	}
-	// Those who wait without a queue do not renew anything. A message makes them ask.
+	// Waiters of a plain mutex renew nothing. A message makes them ask.
 	for _, channel := range s.program.Server.PubSubChannels("redisson_lock__channel:*") {
 		s.program.Server.Publish(channel, "0")
 	}

@@ -121,8 +121,8 @@ func (p *Permit) Release(ctx context.Context) error {
 //
 // ReleaseAfter waits as Release does, costs one round trip, and returns the errors of Release. It
 // also returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole
-// milliseconds. If Redis did not confirm it, nothing goes on in the background: the units become free
-// after d, or with the lease.
+// milliseconds. If Redis did not confirm it, the units become free after d, or with the lease, unless a
+// later Release or ReleaseAfter succeeds. That keeps the units too, for the longest time asked for.
 func (p *Permit) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	if p.holdOrNil() == nil {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}

@@ -142,7 +142,7 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 		if status == lua.Freed {
 			e := w.Event(event.LateGrant)
 			e.ID = id
-			w.session.ObserveLater(e)
+			w.session.Observe(context.Background(), e)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func (a *Acquisition) acknowledge(ctx context.Context) (session.Answer[watchdog.
 		kind, op = session.Permits, "acquire"
 	}
 	answer, err := a.session.Acknowledge(ctx, session.Acknowledgement{
-		Op: op, Kind: kind, Grant: watchdog.Renewal{Key: a.Name, ID: a.ID, Lease: st.Lease},
+		Op: op, Primitive: a.Primitive, Kind: kind, Grant: watchdog.Renewal{Key: a.Name, ID: a.ID, Lease: st.Lease},
 		Replicas: st.Replicas, Timeout: st.ReplicaTimeout, AttemptTimeout: st.AttemptTimeout(),
 	})
 	switch {

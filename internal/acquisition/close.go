@@ -34,7 +34,9 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 		c.a.notifyBackend()
 		errs = append(errs, c.err)
 	}
-	observeAllEnds(held)
+	for _, a := range held {
+		a.observeEnd(context.Background(), nil)
+	}
 	return oneline.Errors(errs...)
 }
 

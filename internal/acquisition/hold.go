@@ -187,7 +187,7 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 func (h *Hold) release(ctx context.Context) (err error) {
 	bounded := h.A.unlockContext(ctx)
 	defer bounded.Release()
-	defer func() { h.A.observeEnd(bounded, err) }() // last of all: no other command waits for it
+	defer func() { h.A.observeEnd(bounded, err) }()
 	return h.unlockWithin(bounded)
 }
 
@@ -341,7 +341,6 @@ func (h *Hold) beginUnlock() (left int, err error) {
 	case h.released:
 		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name}
 	case h.exportFor != 0 && a.holds > 1:
-		h.exportFor = 0
 		return 0, errOtherHolds
 	case a.holds == 1:
 		a.state = releasing
@@ -440,8 +439,8 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	return err
 }
 
-// freeOrKeep frees the lock, or has Redis keep it from now on. If the command that keeps it fails,
-// nothing goes on in the background: the lock then ends with its lease.
+// freeOrKeep frees the lock, or has Redis keep it from now on. If the command that keeps it fails, the
+// client does not send it again by itself: the lock then ends with its lease.
 func (a *Acquisition) freeOrKeep(ctx context.Context, h *Hold) error {
 	a.mu.Lock()
 	d := a.keepFor
@@ -504,7 +503,7 @@ func (h *Hold) HandleCollected() {
 	if !lastOne {
 		becomes = "other holds keep its lock"
 	}
-	a.session.ObserveLater(a.event(event.Leaked))
+	a.session.Observe(context.Background(), a.event(event.Leaked))
 	a.session.ReportLeak(becomes,
 		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
 }

@@ -60,9 +60,8 @@ func waitResult(err error) event.Result {
 	return event.Cancelled
 }
 
-// observeEnd notifies the observers of the end of the acquisition, once. The methods with which an
-// acquisition may end call it last, when nobody waits for them any more. err is the error of a
-// release.
+// observeEnd notifies the observers of the end of the acquisition, once, if it has ended. err is the error
+// of a release.
 func (a *Acquisition) observeEnd(ctx context.Context, err error) {
 	if !a.session.Observed() {
 		return
@@ -80,19 +79,6 @@ func (a *Acquisition) observeEnd(ctx context.Context, err error) {
 	}
 	e.Duration = time.Since(a.Sent)
 	a.session.Observe(ctx, e)
-}
-
-// observeAllEnds is observeEnd for a client that closes. The client waits for it as for other work in
-// the background.
-func observeAllEnds(all []*Acquisition) {
-	if len(all) == 0 || !all[0].session.Observed() {
-		return
-	}
-	all[0].session.Background(func(ctx context.Context) {
-		for _, a := range all {
-			a.observeEnd(ctx, nil)
-		}
-	})
 }
 
 // event returns an event of the acquisition.

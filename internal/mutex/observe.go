@@ -18,7 +18,7 @@ func (w *Request) NoteCleanUp(id string, status lua.Status) {
 	if status == lua.Freed {
 		e := w.Event(event.LateGrant)
 		e.ID = id
-		w.Session.ObserveLater(e)
+		w.Session.Observe(context.Background(), e)
 	}
 }
 
@@ -26,7 +26,7 @@ func (w *Request) NoteCleanUp(id string, status lua.Status) {
 func (w *Request) NoteWake(cause event.Result) {
 	e := w.Event(event.Woken)
 	e.Result = cause
-	w.Session.ObserveLater(e)
+	w.Session.Observe(context.Background(), e)
 }
 
 // observeBegin notifies the observers that the request begins.

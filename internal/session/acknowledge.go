@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -14,6 +15,7 @@ import (
 // Acknowledgement says what replicas are to acknowledge.
 type Acknowledgement struct {
 	Op             string // for errors
+	Primitive      event.Primitive
 	Kind           LeaseKind
 	Grant          watchdog.Renewal
 	Replicas       int           // how many of them, at least 1
@@ -32,7 +34,7 @@ type Acknowledgement struct {
 // ErrIndeterminate.
 func (s *Session) Acknowledge(ctx context.Context, k Acknowledgement) (Answer[watchdog.Result], error) {
 	call := Operation{
-		Op: k.Op, Name: k.Grant.Key, AttemptTimeout: k.Timeout + k.AttemptTimeout, StopOnClose: true,
+		Op: k.Op, Primitive: k.Primitive, Name: k.Grant.Key, AttemptTimeout: k.Timeout + k.AttemptTimeout, StopOnClose: true,
 		Wait: &sender.Wait{Key: k.Grant.Key, Replicas: k.Replicas, Timeout: k.Timeout},
 	}
 	within := s.AttemptTime(call.AttemptTimeout)

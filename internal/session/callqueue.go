@@ -37,6 +37,13 @@ func (l *callQueue) add(call func()) bool {
 	return true
 }
 
+// isEmpty reports whether no call waits. One may be running.
+func (l *callQueue) isEmpty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue) == 0
+}
+
 func (l *callQueue) run() {
 	finished := false
 	defer func() {

@@ -14,8 +14,8 @@ type SlotRange struct {
 }
 
 // nodes knows which master of a cluster serves which slots. The watchdog has calls of its own for each
-// master. What nodes knows may be out of date. The leases of such a slot are renewed all the same, but
-// another master that hangs may delay them.
+// master, and each master has a sender. The answer may be out of date. The commands for such a slot reach
+// the right master all the same, but another master that hangs may delay them.
 type nodes struct {
 	ask    func(ctx context.Context) ([]SlotRange, error)
 	ranges atomic.Pointer[[]SlotRange] // in the order of the slots; nil: not known yet

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,36 +13,102 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// observers notifies the observers of a client.
+// observers notifies the observers of a client, in a goroutine of its own, one event after the other.
 type observers struct {
 	all         []event.Observer
-	queue       callQueue // of events that Later takes
+	queue       callQueue
 	panicLogged atomic.Bool
 	dropLogged  atomic.Bool
+
+	mu       sync.Mutex
+	counts   [event.Semaphore + 1]counts // by primitive
+	dropping bool                        // the queue was full; events are dropped until it is empty
+}
+
+// counts are what the observers of one primitive should have counted.
+type counts struct {
+	waiting, held int
+	dropped       int // events that the observers have not got, and do not know of
+}
+
+func (c *counts) add(e event.Event) {
+	switch {
+	case e.Kind == event.WaitBegan:
+		c.waiting++
+	case e.Kind == event.WaitEnded:
+		c.waiting--
+		if e.Result == event.Acquired && e.Source != event.Reentry {
+			c.held++
+		}
+	case e.Kind == event.Released, e.Kind == event.Lost:
+		c.held--
+	}
 }
 
 // Observed reports whether the client has observers. The caller makes an event only if so: without
 // observers, an event costs this check.
 func (s *Session) Observed() bool { return len(s.observers.all) > 0 }
 
-// Observe notifies the observers in the goroutine of the caller, which waits for them. The caller must
-// not have a mutex locked, nor do work that others wait for. It is for events of waits and holds,
-// which observers count up and down.
+// Observe notifies the observers, soon and elsewhere. It does not block, so the caller may be anywhere.
+// Observers get the values of ctx. If they are too slow, they get the number of the events that they
+// missed, and what they would have counted.
 func (s *Session) Observe(ctx context.Context, e event.Event) {
+	if s.Observed() {
+		s.enqueueEvent(context.WithoutCancel(ctx), e)
+	}
+}
+
+func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
+	e.Time = time.Now()
+	o := &s.observers
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := &o.counts[e.Primitive]
+	c.add(e)
+	if o.dropping || !o.queue.add(func() { s.notifyObservers(ctx, e) }) {
+		o.dropping = true
+		c.dropped++
+		if o.dropLogged.CompareAndSwap(false, true) {
+			s.Write(slog.LevelWarn, "redlatch: an observer is too slow; events are dropped")
+		}
+	}
+}
+
+// notifyObservers is in the queue for each event.
+func (s *Session) notifyObservers(ctx context.Context, e event.Event) {
+	defer s.reportDropped()
 	for _, o := range s.observers.all {
 		s.observe(ctx, o, e)
 	}
 }
 
-// ObserveLater notifies the observers in a goroutine for all such events, one after the other. It does not
-// block, so the caller may be anywhere. If the observers are too slow, the event is dropped.
-func (s *Session) ObserveLater(e event.Event) {
-	if s.Observed() && !s.observers.queue.add(func() { s.Observe(context.Background(), e) }) && s.observers.dropLogged.CompareAndSwap(false, true) {
-		s.Write(slog.LevelWarn, "redlatch: an observer is too slow; events are dropped")
+// reportDropped notifies the observers of dropped events when they have got all that were not dropped.
+// So the counts are those of this moment.
+func (s *Session) reportDropped() {
+	var reports []event.Event
+	o := &s.observers
+	o.mu.Lock()
+	if o.dropping && o.queue.isEmpty() {
+		o.dropping = false
+		for p := range o.counts {
+			if c := &o.counts[p]; c.dropped > 0 {
+				reports = append(reports, event.Event{
+					Kind: event.Dropped, Time: time.Now(), Primitive: event.Primitive(p), //nolint:gosec // an index of the array
+					Count: c.dropped, Waiting: c.waiting, Held: c.held,
+				})
+				c.dropped = 0
+			}
+		}
+	}
+	o.mu.Unlock()
+	for _, e := range reports {
+		for _, to := range o.all {
+			s.observe(context.Background(), to, e)
+		}
 	}
 }
 
-// observe notifies one observer. A panic must not reach the caller, which has a hold to return.
+// observe notifies one observer. A panic of it harms nobody.
 func (s *Session) observe(ctx context.Context, o event.Observer, e event.Event) {
 	defer func() {
 		if p := recover(); p != nil && s.observers.panicLogged.CompareAndSwap(false, true) {
@@ -57,13 +124,13 @@ func (s *Session) renewObserved(ctx context.Context, group watchdog.Group, batch
 	began := time.Now()
 	answers, err := s.renew(ctx, group, batch)
 	if kind := LeaseKind(group.Kind); s.Observed() && (kind == Holds || kind == Permits) {
-		s.observeRenewals(kind, len(batch), answers, err, time.Since(began))
+		s.observeRenewals(ctx, kind, len(batch), answers, err, time.Since(began))
 	}
 	return answers, err
 }
 
 // observeRenewals counts the leases by their results.
-func (s *Session) observeRenewals(kind LeaseKind, leases int, answers []watchdog.Result, err error, took time.Duration) {
+func (s *Session) observeRenewals(ctx context.Context, kind LeaseKind, leases int, answers []watchdog.Result, err error, took time.Duration) {
 	counts := map[event.Result]int{event.Failed: leases - len(answers)}
 	for _, a := range answers {
 		counts[renewalResults[a]]++
@@ -77,7 +144,7 @@ func (s *Session) observeRenewals(kind LeaseKind, leases int, answers []watchdog
 			e.Err = err
 		}
 		if n > 0 {
-			s.ObserveLater(e)
+			s.Observe(ctx, e)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			}
 			return out, c.opError(ctx, s, failed.kind(), err)
 		}
-		s.ObserveLater(event.Event{Kind: event.Retried, Primitive: c.Primitive, Name: c.Name, Err: err, Duration: took})
+		s.Observe(ctx, event.Event{Kind: event.Retried, Primitive: c.Primitive, Name: c.Name, Err: err, Duration: took})
 	}
 }
 

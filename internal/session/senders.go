@@ -15,7 +15,6 @@ type senders struct {
 
 	mu       sync.Mutex
 	byMaster map[string]*sender.Sender
-	closed   bool
 }
 
 // of returns the sender of a master.
@@ -25,9 +24,6 @@ func (s *senders) of(master string) *sender.Sender {
 	to := s.byMaster[master]
 	if to == nil {
 		to = sender.New(s.config)
-		if s.closed {
-			to.Close()
-		}
 		if s.byMaster == nil {
 			s.byMaster = make(map[string]*sender.Sender)
 		}
@@ -36,12 +32,12 @@ func (s *senders) of(master string) *sender.Sender {
 	return to
 }
 
-// close ends the workers that wait for commands. It does not block; see sender.Sender.Close.
+// close ends the workers that wait for commands. It does not block; see sender.Sender.Close. A sender that
+// a command after it makes ends its workers by itself when they had no command for a while.
 func (s *senders) close() {
 	s.one.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
 	for _, to := range s.byMaster {
 		to.Close()
 	}

@@ -84,7 +84,7 @@ func New(cfg Config) *Session {
 	}
 	s.Log = slog.New(logHandler{next, &s.logLines})
 	s.Wakes = pubsub.New(pubsub.Config{Redis: cfg.PubSub, Log: s.Log, OnDisconnect: func(err error) {
-		s.ObserveLater(event.Event{Kind: event.Disconnected, Err: err})
+		s.Observe(context.Background(), event.Event{Kind: event.Disconnected, Err: err})
 	}})
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.topology.within = s.closing

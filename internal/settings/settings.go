@@ -24,7 +24,7 @@ type Lock struct {
 	DefaultInterval   bool          // Interval is a third of the lease, because it was not set
 	Renew             bool          // the watchdog extends the lease
 	MaxHold           time.Duration // the watchdog stops extending the lease after it; 0: never
-	ProgressTimeout   time.Duration // the watchdog stops extending the lease when it heard of no progress for so long; 0: never
+	ProgressTimeout   time.Duration // the watchdog stops extending the lease when the work has reported no progress for so long; 0: never
 	PollInterval      time.Duration // a plain waiter asks again at least this often
 	LocalHandoffTime  time.Duration // the goroutines of one client hand the lock on for so long
 	SelfDeadlockAfter time.Duration // a wait of this length logs the self-deadlock warning; 0: never

@@ -1,5 +1,5 @@
-// Package testhook lets the module redlatchtest do to a client what no exported method does. No
-// other package uses it.
+// Package testhook lets the module redlatchtest do to a client what no exported method does. Package
+// redlatch sets the function, and only redlatchtest calls it.
 package testhook
 
 import (
