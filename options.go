@@ -66,11 +66,11 @@ func (c *config) complete() (*settings.Lock, error) {
 	}
 	switch {
 	case slices.Contains(c.observers, nil):
-		return nil, &lockerr.ConfigError{Setting: "observer", Value: nil, Reason: "must not be nil"}
+		return nil, &lockerr.ConfigError{Setting: "observer", Option: "WithObserver", Value: nil, Reason: "must not be nil"}
 	case c.log == nil:
-		return nil, &lockerr.ConfigError{Setting: "logger", Value: c.log, Reason: "must not be nil"}
+		return nil, &lockerr.ConfigError{Setting: "logger", Option: "WithLogger", Value: c.log, Reason: "must not be nil"}
 	case c.fenceRetention != 0 && c.fenceRetention < minRetention || c.fenceRetention%time.Millisecond != 0:
-		return nil, &lockerr.ConfigError{Setting: "fence retention", Value: c.fenceRetention, Reason: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
+		return nil, &lockerr.ConfigError{Setting: "fence retention", Option: "WithFenceRetention", Value: c.fenceRetention, Reason: "must be whole milliseconds, and 0 (for ever) or at least " + minRetention.String()}
 	}
 	set := c.lock
 	return &set, set.Complete()

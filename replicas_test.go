@@ -145,14 +145,19 @@ func TestTheReplicasOfTheMasterOfALockAcknowledgeIt(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	rdb := c.Client(t, func(o *redis.ClusterOptions) { o.Addrs = append(o.Addrs, c.Nodes[1].Addr()) })
-	clients := map[string]*redlatch.Client{}
-	options := []redlatch.Option{redlatch.WithLease(time.Minute), redlatch.WithReplicas(1, 200*time.Millisecond)}
+	// Those that wait for a replica that stands still wait only briefly.
+	patient, brief := map[string]*redlatch.Client{}, map[string]*redlatch.Client{}
 	for way, client := range map[string]redis.UniversalClient{"cluster": rdb, "wrapped": embedding{rdb}} {
-		clients[way] = locksOn(t, client, options...)
+		patient[way] = locksOn(t, client, redlatch.WithLease(time.Minute), redlatch.WithReplicas(1, 2*time.Second))
+		brief[way] = locksOn(t, client, redlatch.WithLease(time.Minute), redlatch.WithReplicas(1, 200*time.Millisecond))
 	}
 	mine, others := namesOfShard(0, 1)[0], append(namesOfShard(1, 2), namesOfShard(2, 2)...)
 	check := func(name string, acknowledged int) {
 		t.Helper()
+		clients := patient
+		if acknowledged == 0 {
+			clients = brief
+		}
 		for kind, take := range namedKinds {
 			for way, locks := range clients {
 				_, release, err := take(locks, t.Context(), name+kind)
@@ -174,7 +179,7 @@ func TestTheReplicasOfTheMasterOfALockAcknowledgeIt(t *testing.T) {
 	}
 	c.Nodes[3].Resume()
 	require.Eventually(t, func() bool {
-		_, release, err := namedKinds["mutex"](clients["cluster"], t.Context(), mine)
+		_, release, err := namedKinds["mutex"](brief["cluster"], t.Context(), mine)
 		if errors.Is(err, redlatch.ErrNotReplicated) {
 			return false
 		}

@@ -38,9 +38,9 @@ func (s servers) check(l *settings.Lock) {
 	switch {
 	case l.Err != nil, l.Replicas <= 0:
 	case s.master == nil:
-		l.Err = &lockerr.ConfigError{Setting: "number of replicas", Value: l.Replicas, Reason: "needs a *redis.Client or a *redis.ClusterClient, or a struct that contains one"}
+		l.Err = &lockerr.ConfigError{Setting: "number of replicas", Option: "WithReplicas", Value: l.Replicas, Reason: "needs a *redis.Client or a *redis.ClusterClient, or a struct that contains one"}
 	case s.readTimeout > 0 && l.ReplicaTimeout >= s.readTimeout:
-		l.Err = &lockerr.ConfigError{Setting: "replica timeout", Value: l.ReplicaTimeout, Reason: "must be below the ReadTimeout of the redis client, which is " + s.readTimeout.String()}
+		l.Err = &lockerr.ConfigError{Setting: "replica timeout", Option: "WithReplicas", Value: l.ReplicaTimeout, Reason: "must be below the ReadTimeout of the redis client, which is " + s.readTimeout.String()}
 	}
 }
 

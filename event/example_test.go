@@ -12,8 +12,7 @@ import (
 	"github.com/redlatch/redlatch/event"
 )
 
-// counter counts waits by their results. A real one uses counters that are safe for several
-// goroutines.
+// counter counts waits by their results. A real one uses counters that other goroutines may read.
 type counter map[string]int
 
 func (c counter) Observe(_ context.Context, e event.Event) {
@@ -37,15 +36,18 @@ func Example() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	defer locks.Close(ctx)
-
 	hold, err := locks.Mutex("orders:42").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer hold.Unlock(ctx)
 	if _, err := locks.Mutex("orders:42").TryLock(ctx); err == nil {
 		log.Fatal("two holders")
+	}
+	if err := hold.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if err := locks.Close(ctx); err != nil { // the observer has got all events then
+		log.Fatal(err)
 	}
 	fmt.Println(waits)
 	// Output: map[mutex acquired:1 mutex busy:1]

@@ -102,7 +102,7 @@ func (e *NotAcquiredError) Error() string {
 		case e.Remaining < 0:
 			msg += " without an end"
 		case e.Remaining > 0:
-			msg += fmt.Sprintf(" for %v more unless renewed", e.Remaining)
+			msg += fmt.Sprintf(" for %v more unless renewed", rounded(e.Remaining))
 		}
 	}
 	switch {
@@ -117,7 +117,7 @@ func (e *NotAcquiredError) Error() string {
 		msg += fmt.Sprintf("; %d wait", e.Length)
 	}
 	if e.Err != nil {
-		msg += ": " + oneline.OneLine(e.Err.Error())
+		msg += ": " + inner(e.Err)
 	}
 	return msg
 }
@@ -128,12 +128,13 @@ func (e *NotAcquiredError) Unwrap() []error { return withCause(ErrNotAcquired, e
 // NotReplicatedError is the [ErrNotReplicated] of one grant.
 type NotReplicatedError struct {
 	Name         string // the lock
+	IsPermit     bool   // Name is a semaphore
 	Needed       int    // the replicas that had to acknowledge the grant
 	Acknowledged int    // those that did in time
 }
 
 func (e *NotReplicatedError) Error() string {
-	return fmt.Sprintf("redlatch: lock %q not replicated: %d of %d replicas acknowledged it in time", e.Name, e.Acknowledged, e.Needed)
+	return fmt.Sprintf("redlatch: %s %q not replicated: %d of %d replicas acknowledged it in time", lockOrPermit(e.IsPermit), e.Name, e.Acknowledged, e.Needed)
 }
 
 // Unwrap makes errors.Is find ErrNotReplicated.
@@ -141,19 +142,20 @@ func (e *NotReplicatedError) Unwrap() error { return ErrNotReplicated }
 
 // LostError is the [ErrLost] of one hold, and the cause with which its context ends.
 type LostError struct {
-	Name   string        // the lock
-	ID     string        // which grant of it
-	Reason string        // what is known about how it ended
-	Lease  time.Duration // the lease it was kept alive with
-	Age    time.Duration // from the grant to the moment the loss was noticed
+	Name     string        // the lock
+	IsPermit bool          // Name is a semaphore
+	ID       string        // which grant of it
+	Reason   string        // what is known about how it ended
+	Lease    time.Duration // the lease it was kept alive with
+	Age      time.Duration // from the grant to the moment the loss was noticed
 }
 
 func (e *LostError) Error() string {
 	if e.Lease == 0 { // an exported hold of somebody else
 		return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s)", e.Name, e.Reason, e.ID)
 	}
-	return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s, lease %v, age %v)",
-		e.Name, e.Reason, e.ID, e.Lease, e.Age.Round(time.Millisecond))
+	return fmt.Sprintf("redlatch: %s %q lost: %s (acquisition %s, lease %v, age %v)",
+		lockOrPermit(e.IsPermit), e.Name, e.Reason, e.ID, rounded(e.Lease), rounded(e.Age))
 }
 
 // Unwrap makes errors.Is find ErrLost.
@@ -167,17 +169,18 @@ type OpError struct {
 	Op   string // the operation: "lock", "unlock", ...
 	Name string // the lock
 	Err  error  // what Redis, the network or the context said; may be nil
+
+	Attempts int           // how often the client sent the command, or tried to
+	Elapsed  time.Duration // how long these attempts took, with the pauses between them
 }
 
 func (e *OpError) Error() string {
-	msg := fmt.Sprintf("%s %q", e.Op, e.Name)
-	if e.Kind != nil {
-		msg = fmt.Sprintf("%v: %s", e.Kind, msg)
-	} else {
-		msg = "redlatch: " + msg
+	msg := fmt.Sprintf("redlatch: %s %q", e.Op, e.Name)
+	for _, err := range withCause(e.Kind, e.Err) {
+		msg += ": " + inner(err)
 	}
-	if e.Err != nil {
-		msg += ": " + oneline.OneLine(e.Err.Error())
+	if e.Attempts > 1 {
+		msg += fmt.Sprintf(" (%d attempts in %v)", e.Attempts, rounded(e.Elapsed))
 	}
 	return msg
 }
@@ -188,12 +191,17 @@ func (e *OpError) Unwrap() []error { return withCause(e.Kind, e.Err) }
 // ConfigError is the [ErrConfig] of one value.
 type ConfigError struct {
 	Setting string // the name of the setting
+	Option  string // the function that sets it; empty if it is an argument
 	Value   any    // the value that was refused
 	Reason  string // what it has to be
 }
 
 func (e *ConfigError) Error() string {
-	return fmt.Sprintf("redlatch: %s is %s: %s", e.Setting, printable(e.Value), e.Reason)
+	setting := e.Setting
+	if e.Option != "" {
+		setting += " (" + e.Option + ")"
+	}
+	return fmt.Sprintf("redlatch: %s is %s: %s", setting, printable(e.Value), e.Reason)
 }
 
 // Unwrap makes errors.Is find ErrConfig.
@@ -223,6 +231,27 @@ func (e *LimitError) Error() string {
 
 // Unwrap makes errors.Is find ErrConfig.
 func (e *LimitError) Unwrap() error { return ErrConfig }
+
+// inner returns the text of an error inside of another one.
+func inner(err error) string { return oneline.OneLine(strings.TrimPrefix(err.Error(), "redlatch: ")) }
+
+// rounded leaves out digits that nobody reads.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond)
+	}
+	return d
+}
+
+func lockOrPermit(isPermit bool) string {
+	if isPermit {
+		return "permit of semaphore"
+	}
+	return "lock"
+}
 
 func withCause(kind, cause error) []error {
 	return slices.DeleteFunc([]error{kind, cause}, func(err error) bool { return err == nil })

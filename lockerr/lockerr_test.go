@@ -77,19 +77,26 @@ func TestErrorsMatchTheirKindAndTheirCause(t *testing.T) {
 func TestAGrantWithTooFewReplicasSaysHowManyHaveIt(t *testing.T) {
 	require.EqualError(t, &lockerr.NotReplicatedError{Name: "door", Needed: 2, Acknowledged: 1},
 		`redlatch: lock "door" not replicated: 1 of 2 replicas acknowledged it in time`)
+	require.EqualError(t, &lockerr.NotReplicatedError{Name: "pool", IsPermit: true, Needed: 2},
+		`redlatch: permit of semaphore "pool" not replicated: 0 of 2 replicas acknowledged it in time`)
 }
 
 func TestALossSaysWhichGrantItWas(t *testing.T) {
 	require.EqualError(t, &lockerr.LostError{Name: "door", ID: "a:1", Reason: "it expired", Lease: time.Second, Age: 1500600 * time.Microsecond},
-		`redlatch: lock "door" lost: it expired (acquisition a:1, lease 1s, age 1.501s)`)
+		`redlatch: lock "door" lost: it expired (acquisition a:1, lease 1s, age 1.5s)`)
+	require.EqualError(t, &lockerr.LostError{Name: "pool", IsPermit: true, ID: "a:1", Reason: "it expired", Lease: 1500 * time.Microsecond, Age: 29_960 * time.Millisecond},
+		`redlatch: permit of semaphore "pool" lost: it expired (acquisition a:1, lease 2ms, age 30s)`)
 }
 
 func TestAFailedOperationSaysWhy(t *testing.T) {
 	for text, e := range map[string]lockerr.OpError{
 		`redlatch: lock "door"`:                         {},
-		`redlatch: lock "door": EOF`:                    {Err: io.EOF},
-		`redlatch: refused by redis: lock "door"`:       {Kind: lockerr.ErrRefused},
-		`redlatch: refused by redis: lock "door": a\nb`: {Kind: lockerr.ErrRefused, Err: errors.New("a\nb")},
+		`redlatch: lock "door": EOF`:                    {Err: io.EOF, Attempts: 1, Elapsed: time.Second},
+		`redlatch: lock "door": refused by redis`:       {Kind: lockerr.ErrRefused},
+		`redlatch: lock "door": refused by redis: a\nb`: {Kind: lockerr.ErrRefused, Err: errors.New("a\nb")},
+		`redlatch: lock "door": removed (3 attempts in 250µs)`: {
+			Err: errors.New("redlatch: removed"), Attempts: 3, Elapsed: 250 * time.Microsecond,
+		},
 	} {
 		e.Op, e.Name = "lock", "door"
 		require.EqualError(t, &e, text)
@@ -125,6 +132,7 @@ func TestABadValueIsShownQuotedAndCut(t *testing.T) {
 	} {
 		require.EqualError(t, &lockerr.ConfigError{Setting: "name", Value: c.value, Reason: "must be good"}, "redlatch: name is "+c.shown+": must be good")
 	}
+	require.EqualError(t, &lockerr.ConfigError{Setting: "lease", Option: "WithLease", Value: 0, Reason: "must be good"}, "redlatch: lease (WithLease) is 0: must be good")
 }
 
 // Anybody with access to Redis can write there what an error shows as the holder.

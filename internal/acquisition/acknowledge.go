@@ -60,7 +60,7 @@ func (a *Acquisition) acknowledge(ctx context.Context) (session.Answer[watchdog.
 			err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
 		}
 	case answer.Acknowledged < st.Replicas:
-		err = &lockerr.NotReplicatedError{Name: a.Name, Needed: st.Replicas, Acknowledged: answer.Acknowledged}
+		err = &lockerr.NotReplicatedError{Name: a.Name, IsPermit: a.IsPermit(), Needed: st.Replicas, Acknowledged: answer.Acknowledged}
 	default:
 		a.lease.MarkRenewed(answer.Sent, st.Lease)
 	}

@@ -422,7 +422,7 @@ func (a *Acquisition) markGone() error {
 func (a *Acquisition) markLost(why event.Result) {
 	a.state, a.lossResult = lost, why
 	a.lostErr = &lockerr.LostError{
-		Name: a.Name, ID: a.ID, Reason: lossReasons[why], Lease: a.Settings.Lease, Age: time.Since(a.Sent),
+		Name: a.Name, IsPermit: a.IsPermit(), ID: a.ID, Reason: lossReasons[why], Lease: a.Settings.Lease, Age: time.Since(a.Sent),
 	}
 	a.notifyHolds(a.lostErr)
 	if a.cancelCommand != nil {

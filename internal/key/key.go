@@ -115,11 +115,13 @@ func ownKey(kind, name string) string {
 // and a log. Spaces, colons and visible letters of every script are fine; textProblem says what is
 // not. Braces must form exactly one non-empty tag, because otherwise derived keys would fall into
 // other slots than the lock. The error is a *lockerr.ConfigError.
-func CheckName(name string) error { return check("lock name", name, nameProblem(name)) }
+func CheckName(name string) error { return check("lock name", "", name, nameProblem(name)) }
 
 // CheckPrefix accepts a prefix of names. Its braces, if any, must form a complete tag. If names
 // could close a brace that the prefix opens, one service could share fences with another.
-func CheckPrefix(prefix string) error { return check("prefix", prefix, nameProblem(prefix+"x")) }
+func CheckPrefix(prefix string) error {
+	return check("prefix", "WithPrefix", prefix, nameProblem(prefix+"x"))
+}
 
 // CheckDescription accepts text that can be shown in a terminal and a log.
 func CheckDescription(text string) error {
@@ -127,14 +129,14 @@ func CheckDescription(text string) error {
 	if len(text) > MaxDescriptionLen {
 		why = "must not be longer than 256 bytes"
 	}
-	return check("description", text, why)
+	return check("description", "WithDescription", text, why)
 }
 
-func check(what, value, why string) error {
+func check(what, option, value, why string) error {
 	if why == "" {
 		return nil
 	}
-	return &lockerr.ConfigError{Setting: what, Value: value, Reason: why}
+	return &lockerr.ConfigError{Setting: what, Option: option, Value: value, Reason: why}
 }
 
 // textProblem says what is wrong with text that would not be shown as it is stored: bytes that are

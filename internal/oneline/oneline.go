@@ -3,6 +3,7 @@
 package oneline
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,7 +36,7 @@ func IsInvisible(r rune) bool {
 const brailleBlank = '\u2800'
 
 // Errors joins the errors that are not nil. It returns nil if there is none, and a single error as
-// it is.
+// it is. The text of the result does not repeat that of an error.
 func Errors(errs ...error) error {
 	var all []error
 	for _, err := range errs {
@@ -58,18 +59,23 @@ type joinedError struct{ errs []error }
 // release very many locks.
 func (l *joinedError) Error() string {
 	const most = 5
-	var b strings.Builder
-	for i, err := range l.errs {
-		switch {
-		case i == most && len(l.errs) > most+1:
-			b.WriteString("; and " + strconv.Itoa(len(l.errs)-most) + " more")
-			return b.String()
-		case i > 0:
-			b.WriteString("; ")
-		}
-		b.WriteString(OneLine(err.Error()))
+	texts := l.texts(nil)
+	if more := len(texts) - most; more > 1 {
+		texts = append(texts[:most], "and "+strconv.Itoa(more)+" more")
 	}
-	return b.String()
+	return strings.Join(texts, "; ")
+}
+
+// texts appends the texts of the errors that are not there yet.
+func (l *joinedError) texts(to []string) []string {
+	for _, err := range l.errs {
+		if inner, ok := err.(*joinedError); ok { //nolint:errorlint // a wrapped one has a text of its own
+			to = inner.texts(to)
+		} else if text := OneLine(err.Error()); !slices.Contains(to, text) {
+			to = append(to, text)
+		}
+	}
+	return to
 }
 
 // Unwrap lets errors.Is and errors.As find all of the errors.

@@ -22,6 +22,14 @@ func TestErrorsAreOnOneLine(t *testing.T) {
 	require.ErrorIs(t, fmt.Errorf("wrapped: %w", both), both, "it is comparable")
 }
 
+// The text shows each reason once, in the order in which they came.
+func TestReasonsAreNotRepeated(t *testing.T) {
+	dial, late := errors.New("dial: refused"), errors.New("no connection in time")
+	err := oneline.Errors(oneline.Errors(dial, late), oneline.Errors(io.EOF, late), dial)
+	require.EqualError(t, err, "dial: refused; no connection in time; EOF")
+	require.ErrorIs(t, err, io.EOF)
+}
+
 func TestForeignTextIsOneLine(t *testing.T) {
 	for text, line := range map[string]string{
 		"": "", `plain "quoted" \ text, 日本語 🔒 �`: `plain "quoted" \ text, 日本語 🔒 ` + "\uFFFD",

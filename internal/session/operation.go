@@ -106,7 +106,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		valid := c.validFor(since, limit)
 		if valid <= 0 {
 			c.Adaptive.onExpired(c.Window)
-			return out, c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired))
+			return out, failed.count(c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired)))
 		}
 		a := s.attempt(ctx, c.Name, limit)
 		a.Wait = c.Wait
@@ -129,7 +129,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, nil
 		}
 		failed.beforeEnd = failed.beforeEnd || ctx.Err() == nil
-		if failed.add(err, how.unsent) {
+		if failed.add(err, how.unsent, out.Sent) {
 			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.abandoned))
 		}
 		if failed.isFinal(c) || !s.backoff(ctx, c, tries) {
@@ -138,7 +138,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			if failed.beforeEnd || c.MaybeApplied {
 				err = failedEarlier{err}
 			}
-			return out, c.opError(ctx, s, failed.kind(), err)
+			return out, failed.count(c.opError(ctx, s, failed.kind(), err))
 		}
 		s.Observe(ctx, event.Event{Kind: event.Retried, Primitive: c.Primitive, Name: c.Name, Err: err, Duration: took})
 	}
@@ -198,9 +198,11 @@ type failure struct {
 	refused      error // the last answer of the server, if it was a refusal
 	unclear      bool  // the last error leaves the outcome open, and a retry would end the same way
 	closed       bool  // the go-redis client was closed
-	beforeEnd    bool  // an attempt failed before the context of the operation ended
-	last         error // the last error
-	specific     error // the last error that says more than that time ran out
+	attempts     int
+	began        time.Time // of the first attempt
+	beforeEnd    bool      // an attempt failed before the context of the operation ended
+	last         error     // the last error
+	specific     error     // the last error that says more than that time ran out
 	// These fields say which of the errors are the same one. The errors of hooks may have types
 	// that Go cannot compare.
 	lastIsSpecific, lastIsRefusal, specificIsRefusal bool
@@ -208,7 +210,10 @@ type failure struct {
 
 // add records how an attempt failed, and reports whether the attempt may still take effect. An
 // attempt that timed out leaves an earlier refusal as it is. A connection error clears it.
-func (v *failure) add(err error, unsent bool) bool {
+func (v *failure) add(err error, unsent bool, sent time.Time) bool {
+	if v.attempts++; v.attempts == 1 {
+		v.began = sent
+	}
 	fault, code := lua.Classify(err)
 	v.last, v.lastIsSpecific, v.lastIsRefusal = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
 	defer func() {
@@ -237,6 +242,14 @@ func (v *failure) add(err error, unsent bool) bool {
 		return true
 	}
 	return false
+}
+
+// count adds to the error how many attempts failed, and in what time.
+func (v *failure) count(err *lockerr.OpError) *lockerr.OpError {
+	if v.attempts > 0 {
+		err.Attempts, err.Elapsed = v.attempts, time.Since(v.began)
+	}
+	return err
 }
 
 // isFinal reports whether another attempt makes no sense.
@@ -397,7 +410,7 @@ func (s *Session) backoff(ctx context.Context, c Operation, tries int) bool {
 }
 
 // opError returns the error of an operation that failed.
-func (c Operation) opError(ctx context.Context, s *Session, kind, err error) error {
+func (c Operation) opError(ctx context.Context, s *Session, kind, err error) *lockerr.OpError {
 	if s.mustStop(c) {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
 	}

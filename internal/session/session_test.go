@@ -573,7 +573,7 @@ func TestWhatFailuresAmountTo(t *testing.T) {
 			var v failure
 			var effect bool
 			for _, a := range c.attempts {
-				effect = v.add(a.err, a.unsent)
+				effect = v.add(a.err, a.unsent, time.Now())
 			}
 			require.Equal(t, c.kind, v.kind())
 			require.Equal(t, c.effect, effect)

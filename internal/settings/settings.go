@@ -80,38 +80,38 @@ func (s *Lock) Complete() error {
 	}
 	switch {
 	case s.Lease < MinLease:
-		return bad("lease", s.Lease, "must be at least "+MinLease.String())
+		return bad("lease", "WithLease", s.Lease, "must be at least "+MinLease.String())
 	case s.Lease%time.Millisecond != 0:
-		return bad("lease", s.Lease, "must be whole milliseconds, the unit of Redis")
+		return bad("lease", "WithLease", s.Lease, "must be whole milliseconds, the unit of Redis")
 	case s.Lease > maxLease:
-		return bad("lease", s.Lease, "must not be longer than "+maxLease.String())
+		return bad("lease", "WithLease", s.Lease, "must not be longer than "+maxLease.String())
 	case s.RenewInterval < minInterval:
-		return bad("renewal interval", s.RenewInterval, "must be at least "+minInterval.String())
+		return bad("renewal interval", "WithRenewInterval", s.RenewInterval, "must be at least "+minInterval.String())
 	case s.RenewInterval > s.Lease/2:
-		return bad("renewal interval", s.RenewInterval, "must be at most half the lease of "+s.Lease.String()+", so that one failed renewal can be made good")
+		return bad("renewal interval", "WithRenewInterval", s.RenewInterval, "must be at most half the lease of "+s.Lease.String()+", so that one failed renewal can be made good")
 	case s.MaxHold != 0 && s.MaxHold < MinLease:
-		return bad("maximum hold time", s.MaxHold, "must be 0 or at least "+MinLease.String())
+		return bad("maximum hold time", "WithMaxHold", s.MaxHold, "must be 0 or at least "+MinLease.String())
 	case s.ProgressTimeout != 0 && s.ProgressTimeout < MinLease:
-		return bad("progress timeout", s.ProgressTimeout, "must be 0 or at least "+MinLease.String())
+		return bad("progress timeout", "WithProgressTimeout", s.ProgressTimeout, "must be 0 or at least "+MinLease.String())
 	case s.PollInterval < minInterval:
-		return bad("poll bound", s.PollInterval, "must be at least "+minInterval.String())
+		return bad("poll bound", "WithPollInterval", s.PollInterval, "must be at least "+minInterval.String())
 	case s.LocalHandoffTime < 0:
-		return bad("local handoff time", s.LocalHandoffTime, "must not be negative")
+		return bad("local handoff time", "WithLocalHandoffTime", s.LocalHandoffTime, "must not be negative")
 	case s.Heartbeat < MinLease:
-		return bad("heartbeat", s.Heartbeat, "must be at least "+MinLease.String())
+		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must be at least "+MinLease.String())
 	case s.Heartbeat%time.Millisecond != 0:
-		return bad("heartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis")
+		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis")
 	case s.Heartbeat > maxHeartbeat:
-		return bad("heartbeat", s.Heartbeat, "must not be longer than "+maxHeartbeat.String())
+		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must not be longer than "+maxHeartbeat.String())
 	case s.SelfDeadlockAfter != 0 && s.SelfDeadlockAfter < minInterval:
-		return bad("self-deadlock warning", s.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
+		return bad("self-deadlock warning", "WithSelfDeadlockWarning", s.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
 	case s.Replicas < 0:
-		return bad("number of replicas", s.Replicas, "must not be negative")
+		return bad("number of replicas", "WithReplicas", s.Replicas, "must not be negative")
 	case s.Replicas == 0: // the timeout means nothing
 	case s.ReplicaTimeout < time.Millisecond || s.ReplicaTimeout%time.Millisecond != 0:
-		return bad("replica timeout", s.ReplicaTimeout, "must be whole milliseconds, the unit of Redis, and at least one")
+		return bad("replica timeout", "WithReplicas", s.ReplicaTimeout, "must be whole milliseconds, the unit of Redis, and at least one")
 	case s.ReplicaTimeout > s.Lease/2:
-		return bad("replica timeout", s.ReplicaTimeout, "must be at most half the lease of "+s.Lease.String()+", so that the lease outlasts it")
+		return bad("replica timeout", "WithReplicas", s.ReplicaTimeout, "must be at most half the lease of "+s.Lease.String()+", so that the lease outlasts it")
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (s *Lock) Complete() error {
 // *lockerr.ConfigError.
 func CheckKeep(d time.Duration) error {
 	if d < time.Millisecond || d%time.Millisecond != 0 || d > maxLease {
-		return bad("time to keep the lock", d, "must be whole milliseconds, at least 1 ms and not longer than "+maxLease.String())
+		return bad("time to keep the lock", "", d, "must be whole milliseconds, at least 1 ms and not longer than "+maxLease.String())
 	}
 	return nil
 }
@@ -134,8 +134,8 @@ func (s *Lock) MaxExtension() time.Duration {
 	return min(s.MaxHold, s.ProgressTimeout)
 }
 
-func bad(setting string, value any, reason string) error {
-	return &lockerr.ConfigError{Setting: setting, Value: value, Reason: reason}
+func bad(setting, option string, value any, reason string) error {
+	return &lockerr.ConfigError{Setting: setting, Option: option, Value: value, Reason: reason}
 }
 
 // maxLease catches mistaken units, such as nanoseconds taken for milliseconds, which would make a
