@@ -557,9 +557,9 @@ func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 	require.True(t, got)
 	m.bite.hit("remove true")
 	q.unqueue(o.who)
-	q.forgetKeys()
 	now, note := at.clockMS(), 3*hourMS
 	q.alive[o.who] = span{lo: -now.hi - note, hi: -now.lo - note}
+	q.forgetKeys()
 	q.endsOfThem = q.endsOfThem.extended(at.leases(), 3*hour)
 }
 

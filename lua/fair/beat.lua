@@ -72,7 +72,7 @@ local function judge(at)
   local more = drop_expired(at, now_ms, lock.grace_ms) or lock.more
   if free and not more then
     local grant
-    grant, lock.refused = grant_first(at, now_us, lock.grace_ms, keep_ms, prefix)
+    grant, lock.refused = grant_first(at, now_us, lock.grace_ms, keep_ms, prefix, {})
     if grant then
       lock.holder, lock.description, lock.fence = grant.acquisition, grant.description, grant.fence
     end

@@ -41,12 +41,12 @@ end
 if holder and expected ~= '' and holder ~= expected then
   return writes_refused(0) or {-1, holder}
 end
-refused = holder and refusal(redis.pcall('DEL', KEYS[1]))
+local length, unreadable = queue_length(0)
+local is_queue, _, more = not unreadable and length > 0, nil, nil
+_, more, refused = hand_on(0, fields, is_queue, channel, in_cluster, keep_ms, prefix)
 if refused then
   return refused
 end
-local length, unreadable = queue_length(0)
-local _, more = grant_or_notify(0, holder, not unreadable and length > 0, channel, in_cluster, keep_ms, prefix)
 if holder then
   return {1, holder, more}
 end

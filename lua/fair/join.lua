@@ -96,7 +96,7 @@ if not holder then
   if first == member or not first and not more then
     fence, refused = take_fence(0, now_us, keep_ms)
     if first and not refused then
-      refused = grant_waiter(0, member, acquisition, description, lease_ms)
+      refused = grant_waiter(0, member, acquisition, description, lease_ms, {})
     else
       refused = refused or write_grant(0, acquisition, description, lease_ms)
     end
@@ -104,7 +104,7 @@ if not holder then
   end
   local grant = false
   if not more then
-    grant, refused = grant_first(0, now_us, grace_ms, keep_ms, prefix)
+    grant, refused = grant_first(0, now_us, grace_ms, keep_ms, prefix, {})
   end
   if refused then
     return refused

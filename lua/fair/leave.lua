@@ -34,12 +34,12 @@ local in_cluster = tonumber(ARGV[5])
 
 -- Most often nobody stands in the queue.
 local acquisition = string.match(member, '^(%S+) %d+ %d+ %d+')
-local receivers, mine, deleted, length = release_alone(acquisition, 3, channel, in_cluster)
+local receivers, mine, length, deleted = release_alone(acquisition, 3, channel, in_cluster)
 if receivers then
   return {1, receivers, 0}
 end
 
--- include errors queue queue_grant
+-- include errors notify queue queue_grant
 if is_other_type(mine) then
   mine = 0
 end
@@ -48,11 +48,19 @@ if refused then
   return refused
 end
 
--- If the lock was its own, it is free by now. So the call returns no error from here on.
+if deleted then
+  receivers = notify_free(channel, in_cluster)
+  return {1, receivers, 0}
+end
 local more
 local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
+if mine == 1 then
+  receivers, more, refused = hand_on(0, redis.pcall('HGETALL', KEYS[1]), is_queue, channel, in_cluster, keep_ms, prefix)
+  return refused or {1, receivers, more}
+end
+
 is_queue = is_queue and not refusal(redis.pcall('ZCARD', KEYS[4]))
-local queued = mine == 0 and is_queue and redis.call('ZSCORE', KEYS[3], member)
+local queued = is_queue and redis.call('ZSCORE', KEYS[3], member)
 if queued then
   refused = remove_waiters(0, {member})
   if refused then
@@ -60,11 +68,8 @@ if queued then
   end
 end
 receivers, more = 0, 0
-if mine == 1 or redis.pcall('EXISTS', KEYS[1]) == 0 then
-  receivers, more = grant_or_notify(0, mine == 1, is_queue, channel, in_cluster, keep_ms, prefix)
-end
-if mine == 1 then
-  return {1, receivers, more}
+if redis.pcall('EXISTS', KEYS[1]) == 0 then
+  receivers, more = hand_on(0, {}, is_queue, channel, in_cluster, keep_ms, prefix)
 end
 if queued then
   return {2, receivers, more}

@@ -21,7 +21,7 @@
 local member, prefix = ARGV[1], ARGV[2]
 local now_ms = math.floor(server_time_us() / 1000)
 
-local _, refused = queue_length(-2)
+local length, refused = queue_length(-2)
 if refused then
   return refused
 end
@@ -32,15 +32,21 @@ if not redis.call('ZSCORE', KEYS[1], member) then
   end
   return writes_refused(0) or {0}
 end
-refused = remove_waiters(-2, {member})
+refused = refusal(redis.pcall('ZREM', KEYS[1], member))
 if refused then
   return refused
 end
 -- The note: its end, made negative, so that it is nobody's heartbeat. Operators write
--- few; one takes some hundred bytes.
+-- few; one takes some hundred bytes. It takes the place of the heartbeat, so that the key never
+-- vanishes: a node that gives the slot away would refuse to write it again.
 local acquisition, _, heartbeat_ms = parse_waiter(member)
 local note_ms = 2 * heartbeat_ms + 3600000
-redis.pcall('ZADD', KEYS[2], -now_ms - note_ms, member)
+if refusal(redis.pcall('ZADD', KEYS[2], -now_ms - note_ms, member)) then
+  redis.pcall('ZREM', KEYS[2], member)
+end
+if length == 1 then
+  redis.pcall('ZREM', KEYS[2], 'grace')
+end
 local left_ms = redis.pcall('PTTL', KEYS[2])
 if not refusal(left_ms) and left_ms < note_ms then
   redis.pcall('PEXPIRE', KEYS[2], note_ms)

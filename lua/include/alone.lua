@@ -34,14 +34,14 @@ end
 
 -- Frees the lock of an acquisition if its queue, whose key has that number, is empty, and notifies those
 -- who wait without a queue. Returns how many clients received the message, -1 if the user may not publish.
--- If there is more to do, it returns nil and the replies so far: of HEXISTS, of DEL and of ZCARD, false if
+-- If there is more to do, it returns nil and the replies so far: of HEXISTS, of ZCARD and of DEL, false if
 -- it did not send that command.
 local function release_alone(acquisition, queue, channel, in_cluster)
   local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
-  local deleted = mine == 1 and redis.pcall('DEL', KEYS[1])
-  local length = deleted == 1 and redis.pcall('ZCARD', KEYS[queue])
-  if length ~= 0 or in_cluster ~= 0 then
-    return nil, mine, deleted, length
+  local length = mine == 1 and redis.pcall('ZCARD', KEYS[queue])
+  local deleted = length == 0 and redis.pcall('DEL', KEYS[1])
+  if deleted ~= 1 or in_cluster ~= 0 then
+    return nil, mine, length, deleted
   end
   local receivers = redis.pcall('PUBLISH', channel, '0')
   return type(receivers) == 'number' and receivers or -1

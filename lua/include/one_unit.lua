@@ -44,7 +44,8 @@ local function grant_one_unit(acquisition, description, lease_ms, now_us, reques
 end
 
 -- Removes the unit of an acquisition. Returns whether it did so, and the reply of ZCARD of the queue. If
--- the member before the last one is reserved, the last one is the only entry.
+-- the queue is not empty, the description is left for forget_holder. If the member before the last one is
+-- reserved, the last one is the only entry.
 local function release_one_unit(acquisition, now_ms)
   local last = redis.pcall('ZRANGE', KEYS[1], '-2', '-1', 'WITHSCORES')
   local ends = tonumber(last[4])
@@ -54,6 +55,9 @@ local function release_one_unit(acquisition, now_ms)
     or redis.pcall('ZREM', KEYS[1], string.format('%s#1', acquisition)) ~= 1 then
     return false
   end
-  redis.pcall('HDEL', KEYS[2], acquisition)
-  return true, redis.pcall('ZCARD', KEYS[3])
+  local length = redis.pcall('ZCARD', KEYS[3])
+  if length == 0 then
+    redis.pcall('HDEL', KEYS[2], acquisition)
+  end
+  return true, length
 end

@@ -40,8 +40,9 @@ local function permit_entries(acquisition, units, end_ms)
 end
 
 -- Removes the permit of an acquisition, ended or not: of that many units, or of all if units is
--- nil. A caller of read_lowest passes the lowest entries. Returns how many units had not ended,
--- and the refusal if there is one. Then nothing has changed: it reads all entries before it writes.
+-- nil. Its description stays for forget_holder. A caller of read_lowest passes the lowest entries.
+-- Returns how many units had not ended, and the refusal if there is one. Then nothing has changed: it
+-- reads all entries before it writes.
 local function drop_permit(at, acquisition, units, now_ms, lowest)
   local left, weight, found, live = units or 2 ^ 31 - 1, 1, {}, 0
   for level = 0, 30 do
@@ -62,8 +63,19 @@ local function drop_permit(at, acquisition, units, now_ms, lowest)
   if refused then
     return 0, refused
   end
-  redis.pcall('HDEL', KEYS[at + 2], acquisition)
   return live
+end
+
+-- The acquisitions to which this call has given units.
+local new_holders = {}
+
+-- Deletes the description of an acquisition that has no permit any more. Scripts call it after they have
+-- given the units to others, so that the key of the descriptions does not vanish in between. The
+-- acquisition may be one of those others: an id that an operator ends may still wait.
+local function forget_holder(at, acquisition)
+  if not new_holders[acquisition] then
+    redis.pcall('HDEL', KEYS[at + 2], acquisition)
+  end
 end
 
 -- Takes the units from an acquisition that this call has given them to, because Redis refused what
@@ -95,6 +107,7 @@ local function write_permit(at, acquisition, units, description, now_us, lease_m
   if refused then
     return refused
   end
+  new_holders[acquisition] = true
   local requested = table.concat({string.format('%.0f %d ', now_us, units), description})
   redis.pcall('HSET', KEYS[at + 2], acquisition, requested)
   return keep_new_permit(at, acquisition, units, lease_ms, keep_ms)

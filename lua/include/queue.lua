@@ -50,14 +50,21 @@ local function queue_page(at, skip, behind, show)
   return page
 end
 
+-- The queues that this call has emptied, by their key. Scripts must not read them again: a node of a
+-- cluster that gives the slot away refuses to read a key that has vanished.
+local emptied = {}
+
 -- Removes waiters from the queue, and returns the refusal if there is one. With the last waiter it
 -- removes the grace, so that nothing is left.
 local function remove_waiters(at, members)
-  local refused = refusal(redis.pcall('ZREM', KEYS[at + 3], unpack(members)))
+  local length = redis.pcall('ZCARD', KEYS[at + 3])
+  local removed = redis.pcall('ZREM', KEYS[at + 3], unpack(members))
+  local refused = refusal(removed)
   if refused then
     return refused
   end
-  if redis.pcall('ZCARD', KEYS[at + 3]) == 0 then
+  if removed == length then
+    emptied[KEYS[at + 3]] = true
     members[#members + 1] = 'grace'
   end
   return refusal(redis.pcall('ZREM', KEYS[at + 4], unpack(members)))

@@ -26,9 +26,9 @@ local acquisition, holds_left = ARGV[1], tonumber(ARGV[2])
 local channel, in_cluster = ARGV[3], tonumber(ARGV[4])
 
 -- Most often this is the last hold, and nobody stands in the queue.
-local receivers, mine, deleted, length
+local receivers, mine, length, deleted
 if holds_left == 0 then
-  receivers, mine, deleted, length = release_alone(acquisition, 2, channel, in_cluster)
+  receivers, mine, length, deleted = release_alone(acquisition, 2, channel, in_cluster)
   if receivers then
     return {1, receivers, 0}
   end
@@ -56,11 +56,11 @@ if holds_left > 0 then
   return {2}
 end
 
-refused = refusal(deleted)
+refused = refusal(deleted or redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
-if has_queue(length or redis.pcall('ZCARD', KEYS[2])) then
+if has_queue(length) then
   return {1, 0, 1}
 end
 receivers = notify_free(channel, in_cluster)

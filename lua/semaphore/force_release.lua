@@ -34,6 +34,7 @@ if refused then
 end
 local is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
 local more = serve_after_release(0, now_us, limit, is_queue, keep_ms, prefix)
+forget_holder(0, acquisition)
 if units > 0 then
   return {1, units, more}
 end

@@ -62,6 +62,7 @@ end
 -- The units are free by now; what goes wrong from here must not make that an error.
 local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 if units > 0 and entries and not entries[3] and not is_queue then
+  redis.pcall('HDEL', KEYS[2], acquisition)
   return {1, 0}
 end
 
@@ -76,6 +77,7 @@ if queued then
   is_queue = has_queue(redis.pcall('ZCARD', KEYS[3]))
 end
 local more = serve_after_release(0, now_us, limit, is_queue, keep_ms, prefix)
+forget_holder(0, acquisition)
 if units > 0 then
   return {1, more}
 end
