@@ -42,7 +42,7 @@ if holder and expected ~= '' and holder ~= expected then
   return writes_refused(0) or {-1, holder}
 end
 local length, unreadable = queue_length(0)
-local is_queue, _, more = not unreadable and length > 0, nil, nil
+local is_queue, _, more = not unreadable and length > 0
 _, more, refused = hand_on(0, fields, is_queue, channel, in_cluster, keep_ms, prefix)
 if refused then
   return refused

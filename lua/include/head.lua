@@ -31,7 +31,7 @@ end
 -- again. Also returns whether there are more of them than the budget allows. Then it does not know
 -- the first.
 local function first_waiter(at, now_ms, grace_ms)
-  if emptied[KEYS[at + 3]] then
+  if is_emptied(at) then
     return nil, nil, false
   end
   local lost = {}
@@ -50,5 +50,5 @@ local function first_waiter(at, now_ms, grace_ms)
   end
   budget.left = 0
   remove_waiters(at, lost)
-  return nil, nil, not emptied[KEYS[at + 3]] and redis.call('ZCARD', KEYS[at + 3]) > 0
+  return nil, nil, not is_emptied(at) and redis.call('ZCARD', KEYS[at + 3]) > 0
 end

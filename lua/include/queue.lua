@@ -50,9 +50,14 @@ local function queue_page(at, skip, behind, show)
   return page
 end
 
--- The queues that this call has emptied, by their key. Scripts must not read them again: a node of a
--- cluster that gives the slot away refuses to read a key that has vanished.
+-- The queues that this call has emptied, by their key.
 local emptied = {}
+
+-- Whether this call has emptied the queue. Then a script must not read it again: a node of a cluster that
+-- gives the slot away refuses to read a key that has vanished.
+local function is_emptied(at)
+  return emptied[KEYS[at + 3]]
+end
 
 -- Removes waiters from the queue, and returns the refusal if there is one. With the last waiter it
 -- removes the grace, so that nothing is left.

@@ -76,7 +76,8 @@ end
 -- then the old grant could not be removed. With it, the lock can also be freed without DEL.
 local function hand_on(at, holders, is_queue, channel, in_cluster, keep_ms, prefix)
   local held, more = refusal(holders) or #holders > 0, false
-  local may_delete = is_queue and not refusal(holders) and not refusal(redis.pcall('HDEL', KEYS[at + 1], 'redlatch:about'))
+  local may_delete = is_queue and not refusal(holders)
+    and not refusal(redis.pcall('HDEL', KEYS[at + 1], 'redlatch:about'))
   if may_delete then
     local done, grant
     done, grant, more = pcall(grant_next, at, keep_ms, prefix, holders)

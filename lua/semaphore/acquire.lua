@@ -126,7 +126,7 @@ local function grant_or_queue()
       _, next_ms = count_units(0, now_ms, 0)
     end
     next_ms = next_attempt_ms(next_ms, more, head_ms)
-    length = emptied[KEYS[3]] and 0 or redis.call('ZCARD', KEYS[3])
+    length = is_emptied(0) and 0 or redis.call('ZCARD', KEYS[3])
   end
   if length == 0 and not more and units <= free then
     refused = write_permit(0, acquisition, units, description, now_us, lease_ms, keep_ms)

@@ -90,7 +90,7 @@ local function place(at, member)
   end
   local rank, length = known.ranks[member], known.length
   if known.changed then
-    rank = not emptied[KEYS[at + 3]] and redis.call('ZRANK', KEYS[at + 3], member)
+    rank = not is_emptied(at) and redis.call('ZRANK', KEYS[at + 3], member)
     length = rank and redis.call('ZCARD', KEYS[at + 3])
   end
   if not rank or known.denied == member then
