@@ -38,6 +38,7 @@ func TestFairScriptsBehaveLikeTheModel(t *testing.T) {
 			"leave freed", "leave left", "leave gone", "force fair freed", "force fair nobody", "force fair busy",
 			"remove true", "remove false", "remove found the note", "granted to the next", "granted by another's call", "a grace", "a dead waiter buried",
 			"a plain lock beside a queue", "a transfer beside a queue", "a release beside a queue", "copy",
+			"leave of one that waits itself", "force fair of one that waits itself",
 		}
 		if !raceDetector { // which the few runs then may not come to
 			want = append(want, "a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back",
@@ -131,6 +132,7 @@ func (m *fairMachine) run(t *rapid.T) {
 	actions["remove waiter"] = func(t *rapid.T) { m.do(t, m.drawWaiter(t, "remove waiter")) }
 	actions["remove waiter 2"] = actions["remove waiter"]
 	actions["crowd"] = m.crowd
+	actions["to a waiter"] = m.toAWaiter
 	actions[""] = m.compare
 	t.Repeat(actions)
 }
@@ -564,6 +566,24 @@ func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 }
 
 // What happens to the queue besides.
+
+// toAWaiter transfers a lock to the first that waits for it, which then ends it. Its place gets it the lock again.
+func (m *fairMachine) toAWaiter(t *rapid.T) {
+	lock := m.drawBusy(t)
+	l, q := m.held[lock], m.queues[lock]
+	if l == nil || len(q.waiters) == 0 || q.waiters[0].id == l.holder {
+		t.Skip("nobody has it, or nobody else waits")
+	}
+	first := q.waiters[0].id
+	m.do(t, op{verb: "transfer", lock: lock, who: l.holder, to: first, end: never, lease: leaseOf(first), keep: m.drawKeep(t)})
+	m.compare(t)
+	o := op{verb: rapid.SampledFrom([]string{"leave", "force fair"}).Draw(t, "then"), lock: lock, who: first, keep: m.drawKeep(t)}
+	waits := q.place(first) == 0
+	m.do(t, o)
+	if again := m.held[lock]; waits && again != nil && again.holder == first {
+		m.bite.hit(o.verb + " of one that waits itself")
+	}
+}
 
 // crowd has very many waiters die: more than one call drops. Somebody lives, so that
 // nobody gets a grace; a free lock goes to the first that lives, by the second beat.

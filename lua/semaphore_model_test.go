@@ -42,7 +42,7 @@ func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
 			"a waiter told of the limit", "the limit was raised again in time", "over the limit after a resize",
 			"an expired permit found", "a key expired", "a key kept for an entry", "the clock was set back",
 			"the clock was set back in a grace", "a permit mended", "a grant for a lease shorter than the heartbeat",
-			"more dead than one call drops",
+			"more dead than one call drops", "the one to end waited, and was served",
 		} {
 			if all[what] == 0 && !explicitChecks() {
 				t.Errorf("never happened: %s", what)
@@ -89,6 +89,7 @@ type permitModel struct {
 	limit, declared int // 0: none known
 	stamp           int // of the last resize; 0: there was none
 	permits         map[string]storedPermit
+	described       map[string]int // the units that the description of an acquisition says
 	queue           []storedWaiter // by ticket
 	alive           map[string]int
 	grace           int
@@ -120,6 +121,7 @@ func withReserve(halves int) int { return halves + min(halves, 2) }
 func (m *permitModel) begin(o permitOp) {
 	if m.limit == 0 {
 		m.limit, m.declared, m.stamp, m.keyEnd = o.limit, o.limit, 0, 0
+		clear(m.described)
 		if o.keep > 0 {
 			m.keyEnd = m.now + withReserve(o.keep)
 		}
@@ -168,7 +170,21 @@ func (m *permitModel) extend(o permitOp, lease int) bool {
 }
 
 func (m *permitModel) prune() {
-	maps.DeleteFunc(m.permits, func(_ string, p storedPermit) bool { return p.end <= m.now })
+	for id, p := range maps.Clone(m.permits) {
+		if p.end <= m.now {
+			m.drop(id)
+		}
+	}
+}
+
+func (m *permitModel) drop(id string) {
+	delete(m.permits, id)
+	delete(m.described, id)
+}
+
+func (m *permitModel) grant(id string, units, end int) {
+	m.permits[id] = storedPermit{units: units, end: end}
+	m.described[id] = units
 }
 
 func (m *permitModel) place(id string) int {
@@ -237,7 +253,7 @@ func (m *permitModel) serve(o permitOp, asking string) {
 		if w.told {
 			m.bite.hit("the limit was raised again in time")
 		}
-		m.permits[w.id] = storedPermit{units: w.units, end: m.now + lease}
+		m.grant(w.id, w.units, m.now+lease)
 		m.keep(o, lease)
 		m.unqueue(w.id)
 		if served++; served > 1 {
@@ -306,7 +322,7 @@ func (m *permitModel) acquire(o permitOp) string {
 	behind := len(m.queue) > 0
 	switch {
 	case !behind && o.units <= m.free():
-		m.permits[o.id] = storedPermit{o.units, m.now + permitLease(o.id)}
+		m.grant(o.id, o.units, m.now+permitLease(o.id))
 		m.keep(o, permitLease(o.id))
 		return "granted"
 	case o.try:
@@ -342,7 +358,7 @@ func (m *permitModel) beat(o permitOp) string {
 
 func (m *permitModel) release(o permitOp) string {
 	p, has := m.permits[o.id]
-	delete(m.permits, o.id)
+	m.drop(o.id)
 	answer := "gone"
 	switch {
 	case has && p.end > m.now:
@@ -390,12 +406,15 @@ func (m *permitModel) resize(o permitOp) string {
 
 func (m *permitModel) force(o permitOp) string {
 	p, has := m.permits[o.id]
-	delete(m.permits, o.id)
+	m.drop(o.id)
 	units := 0
 	if has && p.end > m.now {
 		units = p.units
 	}
 	m.pass(o)
+	if _, served := m.permits[o.id]; served {
+		m.bite.hit("the one to end waited, and was served")
+	}
 	return fmt.Sprintf("units %d", units)
 }
 
@@ -406,8 +425,11 @@ func (m *permitModel) content() string {
 		p := m.permits[id]
 		lines = append(lines, fmt.Sprintf("permit %s x%d ends %+d", id, p.units, p.end-m.now))
 	}
-	if m.limit > 0 {
+	if m.limit > 0 { // else the next limit deletes the descriptions
 		lines = append(lines, fmt.Sprintf("limit %d declared %d resized %d", m.limit, m.declared, m.stamp))
+		for _, id := range slices.Sorted(maps.Keys(m.described)) {
+			lines = append(lines, fmt.Sprintf("description %s x%d", id, m.described[id]))
+		}
 	}
 	for _, w := range m.queue {
 		lines = append(lines, fmt.Sprintf("queued %s x%d", w.id, w.units))
@@ -451,7 +473,9 @@ type permitMachine struct {
 
 func newPermitMachine(t *rapid.T, b *backend, bite *bites) *permitMachine {
 	keeps := rapid.SampledFrom([][]int{{0}, {1, 2}, {1, 3, 30}, {2, 30, 0}}).Draw(t, "retentions")
-	m := &permitMachine{b: b, keeps: keeps, permitModel: permitModel{now: 1000, permits: map[string]storedPermit{}, alive: map[string]int{}, bite: bite}}
+	m := &permitMachine{b: b, keeps: keeps, permitModel: permitModel{
+		now: 1000, permits: map[string]storedPermit{}, described: map[string]int{}, alive: map[string]int{}, bite: bite,
+	}}
 	require.NoError(t, b.rdb.FlushAll(context.Background()).Err())
 	if b.mini != nil {
 		m.clock = time.UnixMicro(1_800_000_000_000_000)
@@ -539,6 +563,7 @@ func (m *permitMachine) passTime(t *rapid.T, halves int) {
 			require.LessOrEqual(t, p.end, m.now, "the key ended before %s", id)
 		}
 		clear(m.permits)
+		clear(m.described)
 		m.limit, m.declared, m.stamp = 0, 0, 0
 	}
 }
@@ -649,6 +674,7 @@ func (m *permitMachine) lose(t *rapid.T) {
 		m.limit, m.declared, m.stamp = 0, 0, 0
 	case "holders":
 		require.NoError(t, m.b.rdb.Del(ctx, permitNames.Holders).Err())
+		clear(m.described)
 	case "queue":
 		require.NoError(t, m.b.rdb.Del(ctx, permitNames.Queue, permitNames.Alive).Err())
 		m.queue, m.grace = nil, 0
@@ -659,7 +685,10 @@ func (m *permitMachine) lose(t *rapid.T) {
 		clear(m.alive)
 	case "all":
 		require.NoError(t, m.b.rdb.FlushAll(ctx).Err())
-		m.permitModel = permitModel{now: m.now, tickets: m.tickets, permits: map[string]storedPermit{}, alive: map[string]int{}, bite: m.bite}
+		m.permitModel = permitModel{
+			now: m.now, tickets: m.tickets, bite: m.bite,
+			permits: map[string]storedPermit{}, described: map[string]int{}, alive: map[string]int{},
+		}
 	}
 }
 
@@ -756,7 +785,7 @@ func (m *permitMachine) stored(t *rapid.T) string {
 	pipe := rdb.Pipeline()
 	keys, permits := pipe.Keys(ctx, "*"), pipe.ZRangeWithScores(ctx, permitNames.Permits, 0, -1)
 	queue, alive := pipe.ZRange(ctx, permitNames.Queue, 0, -1), pipe.ZRangeWithScores(ctx, permitNames.Alive, 0, -1)
-	now := pipe.Time(ctx)
+	holders, now := pipe.HGetAll(ctx, permitNames.Holders), pipe.Time(ctx)
 	_, err := pipe.Exec(ctx)
 	require.NoError(t, err)
 	for _, k := range keys.Val() {
@@ -787,7 +816,15 @@ func (m *permitMachine) stored(t *rapid.T) string {
 			found[id] = storedPermit{found[id].units + units, inHalves(z.Score - float64(level<<42))}
 		}
 	}
-	got := permitModel{permits: found, limit: limit, declared: declared, stamp: stamp, alive: map[string]int{}}
+	got := permitModel{permits: found, limit: limit, declared: declared, stamp: stamp, described: map[string]int{}, alive: map[string]int{}}
+	for id, description := range holders.Val() {
+		var since, units int
+		var text string
+		_, err := fmt.Sscan(description, &since, &units, &text)
+		require.NoError(t, err)
+		require.Equal(t, "me", text)
+		got.described[id] = units
+	}
 	for _, member := range queue.Val() {
 		var w storedWaiter
 		_, err := fmt.Sscanf(member, "%s %d", &w.id, &w.units)
