@@ -82,9 +82,10 @@ func classifyAnswer(text string) (ErrorClass, string) {
 		return Refused, "NOAUTH"
 	case strings.HasPrefix(text, "unknown command"):
 		return Refused, code
-	case slices.ContainsFunc(clusterDownInScript, func(begin string) bool { return strings.HasPrefix(text, begin) }) &&
-		strings.Contains(text, " while the cluster is down"):
+	case hasAnyPrefix(text, clusterDownInScript) && strings.Contains(text, " while the cluster is down"):
 		return NotRun, "CLUSTERDOWN"
+	case hasAnyPrefix(text, nonLocalInScript):
+		return NotRun, "TRYAGAIN"
 	// Denied inside a script: Redis, and Redis 7.2 and Valkey.
 	case strings.HasPrefix(text, "The user executing the script"),
 		strings.HasPrefix(text, "ACL failure in script"):
@@ -103,6 +104,20 @@ var clusterDownInScript = []string{
 	"Lua script attempted to execute a command",
 	"Can not execute a write command",
 	"Can not execute a command",
+}
+
+// nonLocalInScript is how Redis 7, Redis 6.2 and Valkey refuse a key inside a script that the node does not
+// have, while it gives the slot away. The node had all keys when the script began, or it would have sent the
+// client elsewhere. So the script has removed this one, or it has expired at that moment. The scripts look at
+// such a key only where they have given the caller nothing yet, and have taken nothing from it.
+var nonLocalInScript = []string{
+	"Script attempted to access a non local key",
+	"Lua script attempted to access a non local key",
+	"Attempted to access a non local key",
+}
+
+func hasAnyPrefix(text string, all []string) bool {
+	return slices.ContainsFunc(all, func(begin string) bool { return strings.HasPrefix(text, begin) })
 }
 
 const unauthenticated = "Protocol error: unauthenticated"

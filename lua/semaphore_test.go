@@ -529,6 +529,22 @@ func TestWithoutMemoryNoPermitIsGrantedAndAllAreReleased(t *testing.T) {
 	require.Equal(t, 3, inspectPermits(t, b).InUse)
 }
 
+// An operator ends an id that has no units any more, and waits, while units are free. It gets them in the
+// same call, with its description.
+func TestAWaiterThatIsEndedKeepsWhatItGets(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		mustTake(t, b, "a:1", permitCall{units: 8})
+		require.Equal(t, lua.Queued, mustTake(t, b, "b:1", permitCall{about: "me"}))
+		require.NoError(t, b.rdb.ZRem(t.Context(), permitNames.Permits, "a:1#8").Err())
+		units, _, err := lua.ForceReleasePermits(t.Context(), b.rdb, semaphoreKeys, "b:1", 0, "c")
+		require.NoError(t, err)
+		require.Zero(t, units)
+		held := inspectPermits(t, b).Held
+		require.Len(t, held, 1)
+		require.Equal(t, "b:1 me", held[0].Acquisition+" "+held[0].Description)
+	})
+}
+
 // Without memory a request changes nothing of a semaphore, whoever waits, and whether or not its
 // limit is known.
 func TestWithoutMemoryARequestChangesNothingOfASemaphore(t *testing.T) {

@@ -122,7 +122,7 @@ if ticket >= 0 then
   end
   rank, length = 0, 1
 end
-if not alone then
+if not alone and (joined or not is_emptied(0)) then
   rank, length = redis.pcall('ZRANK', KEYS[3], member), redis.pcall('ZCARD', KEYS[3])
   refused = refusal(rank) or refusal(length)
   if refused then
