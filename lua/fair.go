@@ -225,8 +225,17 @@ type ReleaseFairReply struct {
 
 // ReleaseFair releases the lock, which goes to the next waiter, or the place in the
 // queue. One round trip.
+//
+// If no node has all keys, because the slot migrates, ReleaseFair only frees a lock, without the queue. The
+// waiters learn of it by their next heartbeats.
 func ReleaseFair(ctx context.Context, rdb Redis, p ReleaseFairParams) (ReleaseFairReply, error) {
 	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.FenceRetention.Milliseconds(), p.ClientChannels, boolArg(p.Cluster))
+	if isSplit(ctx, err) {
+		freed, freeErr := releaseScript.run(ctx, rdb, []any{p.Keys.Lock}, p.Waiter.Acquisition, 0, p.Channel, boolArg(p.Cluster))
+		if reply := readReply(releaseScript, freed, freeErr); reply.int(0) == 1 || isUnclear(freeErr) {
+			v, err = freed, freeErr
+		}
+	}
 	r := readReply(leaveScript, v, err)
 	out := ReleaseFairReply{Receivers: r.int(1), More: r.int(2) == 1}
 	switch r.int(0) {

@@ -3,6 +3,7 @@ package lua_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ type migrating struct {
 	ids            [2]string // of source and target
 	port           string    // of each for MIGRATE
 	backPort       string
-	sent           []string // the keys of the last script
+	keys           []string // of the first command of a call
+	commands       int
 }
 
 func startMigrating(t *testing.T) *migrating {
@@ -90,9 +92,11 @@ func (m *migrating) end() {
 
 // Process sends a command as a client of a cluster does.
 func (m *migrating) Process(ctx context.Context, cmd redis.Cmder) error {
-	m.sent = nil
+	m.commands++
 	for _, k := range cmd.Args()[3 : 3+cmd.Args()[2].(int)] {
-		m.sent = append(m.sent, fmt.Sprint(k))
+		if m.commands == 1 {
+			m.keys = append(m.keys, fmt.Sprint(k))
+		}
 	}
 	err := m.source.Process(ctx, cmd)
 	if !redis.HasErrorPrefix(err, "ASK ") {
@@ -247,7 +251,8 @@ func migrations() []denial {
 
 // While a slot migrates, a script runs where all of its keys are, and nowhere if they are on both nodes or if
 // one is not there. It does what it does at other times, also if it removes a key on the node that gives the
-// slot away: that node then answers no command for the key. If it does not run, it has changed nothing.
+// slot away: that node then answers no command for the key. If it does not run, it has changed nothing. A
+// release never waits: it needs the one key that says who has the lock or the units.
 func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	m := startMigrating(t)
@@ -255,7 +260,7 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 		prepare(t, m.source, "FLUSHALL")
 		d.given(t, m.source)
 	}
-	ran, waits := map[string]int{}, map[string]int{}
+	ran, waits, freed := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, d := range migrations() {
 		prepared(d)
 		before := standingOf(t, m.source)
@@ -274,11 +279,29 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 			what := fmt.Sprintf("%s (%s) with %v on the other node", d.script, d.name, moved)
 			prepared(d)
 			m.begin(moved)
+			m.keys, m.commands = nil, 0
 			reply, err := d.call(t.Context(), m)
 			m.end()
-			together := !slices.ContainsFunc(m.sent, func(k string) bool {
-				return !slices.Contains(keys, k) || slices.Contains(moved, k) != slices.Contains(moved, m.sent[0])
+			together := !slices.ContainsFunc(m.keys, func(k string) bool {
+				return !slices.Contains(keys, k) || slices.Contains(moved, k) != slices.Contains(moved, m.keys[0])
 			})
+			had := strings.Contains(before.ids[d.id], "holds") || strings.Contains(before.ids[d.id], "units")
+			if err == nil && !together && m.commands > 1 {
+				after := standingOf(t, m.source)
+				is := after.ids[d.id]
+				switch {
+				case had && strings.HasPrefix(reply, "freed") && !strings.Contains(is, "holds") && !strings.Contains(is, "units"):
+				case (!had || !d.frees) && reply == wantReply && d.script == "mutex/release":
+				default:
+					t.Errorf("%s: %s was %q and is %q, and it answers %q", what, d.id, before.ids[d.id], is, reply)
+				}
+				after.ids[d.id] = before.ids[d.id]
+				if changed := halfDone(d.id, before, after); changed != "" || after.fence != before.fence {
+					t.Errorf("%s: it freed the lock alone, and %s", what, changed)
+				}
+				freed[d.script]++
+				continue
+			}
 			if err == nil {
 				if got := dump(t, m.source); reply != wantReply || !slices.Equal(want, got) {
 					t.Errorf("%s: it answers %q and leaves\n%s\nnot %q and\n%s", what, reply, strings.Join(got, "\n"), wantReply, strings.Join(want, "\n"))
@@ -287,6 +310,9 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 				continue
 			}
 			waits[d.script]++
+			if had && (strings.HasSuffix(d.script, "/release") || d.script == "fair/leave") {
+				t.Errorf("%s: it is not released: %v", what, err)
+			}
 			if together && !strings.HasSuffix(d.name, "may wait") {
 				t.Errorf("%s: the node has all keys, and it answers %v", what, err)
 			}
@@ -307,5 +333,86 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, ran, len(files), "%v", ran)
 	require.NotContains(t, waits, "mutex/renew", "it has one key")
-	require.Len(t, waits, len(files)-1, "%v", waits)
+	require.NotContains(t, waits, "mutex/release", "one key does")
+	require.Len(t, waits, len(files)-2, "%v", waits)
+	require.Len(t, freed, 3, "releases of holders: %v", freed)
+}
+
+// split answers as a cluster of which no node has all keys of a command.
+type split struct {
+	lua.Redis
+	keys []int // how many each command had
+	lost error // in place of the answer to a command with one key
+}
+
+func (s *split) Process(ctx context.Context, cmd redis.Cmder) error {
+	n := cmd.Args()[2].(int)
+	s.keys = append(s.keys, n)
+	if n > 1 {
+		cmd.SetErr(redisError("TRYAGAIN Multiple keys request during rehashing of slot"))
+		return cmd.Err()
+	}
+	err := s.Redis.Process(ctx, cmd)
+	if s.lost != nil {
+		cmd.SetErr(s.lost)
+		return s.lost
+	}
+	return err
+}
+
+// A release needs one key only. What it does with the others, the waiters do.
+func TestAReleaseNeedsOneKey(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		waiting := func() {
+			prepare(t, b.rdb, "FLUSHALL")
+			prepare(t, b.rdb, with(heldFair, bcQueued)...)
+			require.Equal(t, lua.Granted, mustTake(t, b, "a:1", permitCall{units: 7}))
+			require.Equal(t, lua.Queued, mustTake(t, b, "b:1", permitCall{units: 7}))
+		}
+		for _, text := range lua.ScriptSources() {
+			require.NoError(t, b.rdb.ScriptLoad(t.Context(), text).Err())
+		}
+		seven := permitCall{units: 7}
+		for name, c := range map[string]struct {
+			call        func(context.Context, lua.Redis) (string, error)
+			reply       string
+			id, becomes string
+			commands    int
+		}{
+			"a plain mutex":        {release("a:1", 0), "freed, heard by 0", "a:1", "units:7", 2},
+			"an inner hold":        {release("a:1", 2), "kept", "a:1", "holds:2 units:7", 2},
+			"another's":            {release("c:1", 0), "gone", "c:1", "alive queued", 2},
+			"a fair mutex":         {leave("a:1"), "freed, heard by 0", "a:1", "units:7", 2},
+			"a place":              {leave("b:1"), "TRYAGAIN", "b:1", "alive alive queued queued", 2},
+			"units":                {releasePermits("a:1", seven), "freed", "a:1", "holds:1", 2},
+			"one unit of seven":    {releasePermits("a:1", permitCall{units: 1}), "freed", "a:1", "holds:1 units:6", 2},
+			"a place for units":    {releasePermits("b:1", seven), "TRYAGAIN", "b:1", "alive alive queued queued", 2},
+			"the lock of somebody": {forceFair("a:1"), "TRYAGAIN", "a:1", "holds:1 units:7", 1},
+		} {
+			waiting()
+			rdb := &split{Redis: b.rdb}
+			got, err := c.call(t.Context(), rdb)
+			if err != nil {
+				_, got = lua.Classify(err)
+			}
+			require.Equal(t, c.reply, got, name)
+			require.Len(t, rdb.keys, c.commands, name)
+			after := standingOf(t, b.rdb)
+			require.Equal(t, c.becomes, after.ids[c.id], name)
+			require.EqualValues(t, 5000000000000000, after.fence, name)
+		}
+		for name, call := range map[string]func(context.Context, lua.Redis) (string, error){
+			"a plain mutex": release("a:1", 0), "a fair mutex": leave("a:1"), "units": releasePermits("a:1", seven),
+		} {
+			waiting()
+			_, err := call(t.Context(), &split{Redis: b.rdb, lost: io.EOF})
+			require.ErrorIs(t, err, io.EOF, "%s: it may have been freed", name)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			rdb := &split{Redis: b.rdb}
+			_, err = call(ended, rdb)
+			require.Error(t, err)
+			require.Len(t, rdb.keys, 1, "%s: the caller has left", name)
+		}
+	})
 }

@@ -106,8 +106,15 @@ type ReleaseReply struct {
 }
 
 // Release releases one hold, or the lock with the last one. One round trip.
+//
+// If no node has both keys, because the slot migrates, Release sends again without the queue. Then those who
+// wait there learn by their next heartbeats that the lock is free.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
-	v, err := releaseScript.run(ctx, rdb, []any{p.LockKey, p.QueueKey}, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
+	keys := []any{p.LockKey, p.QueueKey}
+	v, err := releaseScript.run(ctx, rdb, keys, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
+	if isSplit(ctx, err) {
+		v, err = releaseScript.run(ctx, rdb, keys[:1], p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
+	}
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {

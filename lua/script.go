@@ -55,6 +55,21 @@ func (s *script) run(ctx context.Context, rdb Redis, keys []any, args ...any) (a
 	return v, err
 }
 
+// isSplit says that no node has all keys of a command, because the slot migrates, and that nothing was changed.
+func isSplit(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	_, code := Classify(err)
+	return code == "TRYAGAIN"
+}
+
+// isUnclear says that a command may have changed something, although there is an error.
+func isUnclear(err error) bool {
+	class, _ := Classify(err)
+	return err != nil && (class == Unanswered || class == Failed)
+}
+
 // WithEval has scripts sent with their text, for a server that lacks them and is far away.
 func WithEval(rdb Redis) Redis { return withText{rdb} }
 

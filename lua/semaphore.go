@@ -122,8 +122,17 @@ type ReleasePermitsReply struct {
 
 // ReleasePermits releases a permit, whose units go to the next waiters, or the
 // place in the queue. One round trip.
+//
+// If no node has all keys, because the slot migrates, ReleasePermits only frees units, without the queue.
+// The waiters learn of it by their next heartbeats. The description stays.
 func ReleasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
 	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
+	if isSplit(ctx, err) {
+		freed, freeErr := releasePermitsScript.run(ctx, rdb, p.Keys.all()[:1], p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
+		if reply := readReply(releasePermitsScript, freed, freeErr); reply.int(0) == 1 || isUnclear(freeErr) {
+			v, err = freed, freeErr
+		}
+	}
 	r := readReply(releasePermitsScript, v, err)
 	out := ReleasePermitsReply{More: r.int(1) == 1}
 	switch r.int(0) {

@@ -54,6 +54,8 @@ func (s *Session) RenewNow(k LeaseKind) {
 // type. A server of a cluster then refuses the first batch with keys of several slots. renew
 // records that the server is a cluster. No lease is lost, because the watchdog soon sends the
 // leases again, by slot.
+//
+// While a slot migrates, no node may have all keys of a batch. Then renew sends those of each name alone.
 func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 	s.topology.keepFresh()
 	send := s.renewers[group.Kind]
@@ -70,7 +72,45 @@ func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watch
 		s.FoundCluster()
 		return make([]watchdog.Result, len(batch)), nil
 	}
+	if code == "TRYAGAIN" {
+		if names := namesOf(batch); len(names) > 1 {
+			return renewEach(ctx, s.Redis, send, batch, names)
+		}
+	}
 	return answers, err
+}
+
+// namesOf returns where each key stands in a batch.
+func namesOf(batch []watchdog.Renewal) map[string][]int {
+	names := map[string][]int{}
+	for i, r := range batch {
+		names[r.Key] = append(names[r.Key], i)
+	}
+	return names
+}
+
+// renewEach renews the leases of each name by a command of its own, until ctx ends. Other leases stay
+// unknown, and the last error says why.
+func renewEach(ctx context.Context, rdb lua.Redis, send Renewer, batch []watchdog.Renewal, names map[string][]int) ([]watchdog.Result, error) {
+	answers := make([]watchdog.Result, len(batch))
+	var failed error
+	for _, places := range names {
+		some := make([]watchdog.Renewal, len(places))
+		for i, place := range places {
+			some[i] = batch[place]
+		}
+		results, err := send(ctx, rdb, some)
+		if err != nil {
+			failed = err
+		}
+		for i, r := range results[:min(len(results), len(places))] {
+			answers[places[i]] = r
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return answers, failed
 }
 
 func isMixed(batch []watchdog.Renewal) bool {

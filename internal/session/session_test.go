@@ -296,6 +296,51 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 	})
 }
 
+// While a slot migrates, its names may be on different nodes. Those that one node has are renewed there.
+func TestLeasesOfAMigratingSlotAreRenewedByName(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Session) {
+		tryAgain := answer("TRYAGAIN Multiple keys request during rehashing of slot")
+		var sent []string
+		s.SetRenewer(Holds, func(_ context.Context, _ lua.Redis, batch []watchdog.Renewal) (got []watchdog.Result, err error) {
+			var line string
+			for _, r := range batch {
+				line += r.ID
+				if r.Key != batch[0].Key || r.Key == "split" {
+					err = tryAgain
+				}
+				got = append(got, map[string]watchdog.Result{"a": watchdog.Renewed, "b": watchdog.Gone}[r.Key])
+			}
+			sent = append(sent, line)
+			if err != nil {
+				return nil, err
+			}
+			return got, nil
+		})
+		group := s.Group(Holds, "a")
+		got, err := s.renew(t.Context(), group, []watchdog.Renewal{{Key: "a", ID: "1"}, {Key: "b", ID: "2"}, {Key: "split", ID: "3"}, {Key: "a", ID: "4"}})
+		require.ErrorIs(t, err, tryAgain, "why not all were renewed")
+		require.Equal(t, []watchdog.Result{watchdog.Renewed, watchdog.Gone, watchdog.Unknown, watchdog.Renewed}, got)
+		require.Equal(t, "1234", sent[0])
+		require.ElementsMatch(t, []string{"14", "2", "3"}, sent[1:])
+
+		sent = nil
+		got, err = s.renew(t.Context(), group, []watchdog.Renewal{{Key: "a", ID: "1"}, {Key: "b", ID: "2"}})
+		require.NoError(t, err)
+		require.Equal(t, []watchdog.Result{watchdog.Renewed, watchdog.Gone}, got)
+		sent = nil
+		_, err = s.renew(t.Context(), group, []watchdog.Renewal{{Key: "split", ID: "1"}, {Key: "split", ID: "2"}})
+		require.ErrorIs(t, err, tryAgain)
+		require.Equal(t, []string{"12"}, sent, "another command for one name would end the same way")
+
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		sent = nil
+		_, _ = s.renew(ended, group, []watchdog.Renewal{{Key: "a", ID: "1"}, {Key: "b", ID: "2"}})
+		require.Len(t, sent, 2, "the watchdog does not wait for more")
+		finish(t, s)
+	})
+}
+
 // In a cluster, commands for keys of several slots cannot share a call.
 func TestLeasesShareCallsBySlotInACluster(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {

@@ -34,11 +34,11 @@ end
 
 -- Frees the lock of an acquisition if its queue, whose key has that number, is empty, and notifies those
 -- who wait without a queue. Returns how many clients received the message, -1 if the user may not publish.
--- If there is more to do, it returns nil and the replies so far: of HEXISTS, of ZCARD and of DEL, false if
--- it did not send that command.
+-- If there is more to do, or if the key of the queue was left out, it returns nil and the replies so far: of
+-- HEXISTS, of ZCARD and of DEL, false or nil if it did not send that command.
 local function release_alone(acquisition, queue, channel, in_cluster)
   local mine = redis.pcall('HEXISTS', KEYS[1], acquisition)
-  local length = mine == 1 and redis.pcall('ZCARD', KEYS[queue])
+  local length = mine == 1 and KEYS[queue] and redis.pcall('ZCARD', KEYS[queue])
   local deleted = length == 0 and redis.pcall('DEL', KEYS[1])
   if deleted ~= 1 or in_cluster ~= 0 then
     return nil, mine, length, deleted

@@ -55,7 +55,7 @@ local function release_one_unit(acquisition, now_ms)
     or redis.pcall('ZREM', KEYS[1], string.format('%s#1', acquisition)) ~= 1 then
     return false
   end
-  local length = redis.pcall('ZCARD', KEYS[3])
+  local length = KEYS[3] and redis.pcall('ZCARD', KEYS[3])
   if length == 0 then
     redis.pcall('HDEL', KEYS[2], acquisition)
   end

@@ -17,7 +17,8 @@
 --   {0}                  not this acquisition's: nothing changed
 --
 -- Guarantees  never touches another acquisition; works when Redis is out of memory; only a
---             server that takes writes says that the lock is not this acquisition's.
+--             server that takes writes says that the lock is not this acquisition's; works
+--             without KEYS[2], and then leaves a queue to the heartbeats of its waiters.
 -- Twice       a copy sets the same number, or finds nothing.
 -- Cost        one round trip, O(1).
 -- include alone
@@ -60,7 +61,7 @@ refused = refusal(deleted or redis.pcall('DEL', KEYS[1]))
 if refused then
   return refused
 end
-if has_queue(length) then
+if length and has_queue(length) then
   return {1, 0, 1}
 end
 receivers = notify_free(channel, in_cluster)

@@ -18,7 +18,8 @@
 -- Guarantees  never touches another acquisition; frees the units also when Redis is out of
 --             memory, when the queue is of another type, and when the next cannot be granted;
 --             once the units are free or the place given up, the call returns no error;
---             only a server that takes writes says that it had neither.
+--             only a server that takes writes says that it had neither; works with KEYS[1]
+--             alone, and then leaves the queue to the heartbeats of its waiters.
 -- Twice       a copy finds nothing of its own; the copy hands on what is free.
 -- Cost        one round trip, O(log n).
 -- include clock one_unit
@@ -60,6 +61,12 @@ else
 end
 
 -- The units are free by now; what goes wrong from here must not make that an error.
+if not KEYS[3] and units > 0 then
+  return {1, 0}
+end
+if not KEYS[3] then
+  return writes_refused(0) or {0, 0}
+end
 local is_queue = has_queue(length or redis.pcall('ZCARD', KEYS[3]))
 if units > 0 and entries and not entries[3] and not is_queue then
   redis.pcall('HDEL', KEYS[2], acquisition)
