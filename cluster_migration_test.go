@@ -1,0 +1,303 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+// migration is a slot that moves from one node of a cluster to another.
+type migration struct {
+	t              *testing.T
+	slot           int
+	source, target *redistest.Server
+}
+
+func beginMigration(t *testing.T, c *redistest.Cluster, slot int) *migration {
+	t.Helper()
+	m := &migration{t, slot, c.Nodes[0], c.Nodes[1]}
+	m.setSlot(m.target, "IMPORTING", nodeID(t, m.source))
+	m.setSlot(m.source, "MIGRATING", nodeID(t, m.target))
+	return m
+}
+
+func nodeID(t *testing.T, s *redistest.Server) string {
+	t.Helper()
+	id, err := s.Control().Do(t.Context(), "CLUSTER", "MYID").Text()
+	require.NoError(t, err)
+	return id
+}
+
+func (m *migration) setSlot(node *redistest.Server, words ...any) {
+	m.t.Helper()
+	require.NoError(m.t, node.Control().Do(m.t.Context(), append([]any{"CLUSTER", "SETSLOT", m.slot}, words...)...).Err())
+}
+
+// move moves a key, if it is there.
+func (m *migration) move(k string) {
+	m.t.Helper()
+	host, port, _ := strings.Cut(m.target.Addr(), ":")
+	require.NoError(m.t, m.source.Control().Do(m.t.Context(), "MIGRATE", host, port, k, 0, 10_000).Err())
+}
+
+// moveOne moves some key. It reports whether there was one.
+func (m *migration) moveOne() bool {
+	m.t.Helper()
+	keys, err := m.source.Control().ClusterGetKeysInSlot(m.t.Context(), m.slot, 1).Result()
+	require.NoError(m.t, err)
+	if len(keys) > 0 {
+		m.move(keys[0])
+	}
+	return len(keys) > 0
+}
+
+// end moves what is left, and gives the slot to the target.
+func (m *migration) end() {
+	m.t.Helper()
+	for m.moveOne() {
+	}
+	m.setSlot(m.target, "NODE", nodeID(m.t, m.target))
+	m.setSlot(m.source, "NODE", nodeID(m.t, m.target))
+}
+
+// namesOfOneSlot returns n names that share a slot of the first of two masters.
+func namesOfOneSlot(t *testing.T, n int) (names []string, slot int) {
+	t.Helper()
+	bySlot := map[int][]string{}
+	for i := 0; ; i++ {
+		name := fmt.Sprint("door", i)
+		slot := key.Slot(name)
+		if slot >= 8192 {
+			continue
+		}
+		bySlot[slot] = append(bySlot[slot], name)
+		if len(bySlot[slot]) == n {
+			return bySlot[slot], slot
+		}
+	}
+}
+
+// retries counts the commands that no node could run because of a migration.
+type retries struct{ n atomic.Int64 }
+
+func (r *retries) Observe(_ context.Context, e event.Event) {
+	if e.Kind == event.Retried && e.Err != nil && strings.Contains(e.Err.Error(), "TRYAGAIN") {
+		r.n.Add(1)
+	}
+}
+
+// await waits until so many commands more were answered so.
+func (r *retries) await(t *testing.T, more int64) {
+	t.Helper()
+	from := r.n.Load()
+	require.Eventually(t, func() bool { return r.n.Load() >= from+more }, guard, time.Millisecond, "commands that are sent again")
+}
+
+// waitFor returns the result of a call that waits, nil if it fails.
+func waitFor[T any](call func() (*T, error)) <-chan *T {
+	got := make(chan *T, 1)
+	go func() {
+		v, err := call()
+		if err != nil {
+			v = nil
+		}
+		got <- v
+	}()
+	return got
+}
+
+// The migration of a slot gets stuck for a while. Locks are released and renewed all the same. They are handed
+// on where one node has all keys. Those who wait go on when the slot has moved, in their order.
+func TestLocksOutlastAStuckMigration(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	names, slot := namesOfOneSlot(t, 5)
+	plain, fair, render, near, far := names[0], names[1], names[2], names[3], names[4]
+	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	defer cancel()
+	sentAgain := &retries{}
+	a := locksOn(t, c.Client(t), redlatch.WithLease(6*time.Second))
+	b := locksOn(t, c.Client(t), redlatch.WithObserver(sentAgain))
+
+	plainHeld, err := a.Mutex(plain).Lock(ctx)
+	require.NoError(t, err)
+	fairHeld, err := a.FairMutex(fair).Lock(ctx)
+	require.NoError(t, err)
+	units, err := a.Semaphore(render, 1).Acquire(ctx, 1)
+	require.NoError(t, err)
+	nearHeld, err := a.Mutex(near).Lock(ctx)
+	require.NoError(t, err)
+	farHeld, err := a.Mutex(far).Lock(ctx)
+	require.NoError(t, err)
+
+	plainWaiter := waitFor(func() (*lock.Hold, error) { return b.Mutex(plain).Lock(ctx) })
+	var fairWaiters [3]<-chan *lock.Hold
+	var unitWaiters [3]<-chan *semaphore.Permit
+	for i := range 3 {
+		fairWaiters[i] = waitFor(func() (*lock.Hold, error) { return b.FairMutex(fair).Lock(ctx) })
+		unitWaiters[i] = waitFor(func() (*semaphore.Permit, error) { return b.Semaphore(render, 1).Acquire(ctx, 1) })
+		require.Eventually(t, func() bool {
+			_, n, err := a.FairMutex(fair).Queue(ctx, 0, 1)
+			info, infoErr := a.Semaphore(render, 1).Inspect(ctx)
+			return err == nil && infoErr == nil && n == i+1 && info.Waiting == i+1
+		}, guard, time.Millisecond)
+	}
+
+	m := beginMigration(t, c, slot)
+	require.NoError(t, fairHeld.Unlock(ctx))
+	first := within(t, fairWaiters[0], "the lock is handed on while its slot migrates")
+	require.Greater(t, first.Fence(), fairHeld.Fence())
+	require.NoError(t, units.Release(ctx))
+	firstUnits := within(t, unitWaiters[0], "the unit is handed on while its slot migrates")
+
+	m.move(key.ForMutex(fair).Fence)
+	m.move(key.ForSemaphore(render).Holders)
+	m.move(key.ForMutex(far).Lock)
+	require.NoError(t, plainHeld.Unlock(ctx))
+	require.NoError(t, first.Unlock(ctx))
+	require.NoError(t, firstUnits.Release(ctx))
+	for _, h := range []*lock.Hold{nearHeld, farHeld} {
+		awaitRenewal(t, h)
+		awaitRenewal(t, h)
+	}
+	sentAgain.await(t, 5)
+	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancelShort()
+	_, err = b.Mutex(near).TryLock(short)
+	requireOnly(t, redlatch.ErrUnavailable, err, "no node has all keys")
+	for _, waits := range []<-chan *lock.Hold{plainWaiter, fairWaiters[1], fairWaiters[2]} {
+		require.Empty(t, waits)
+	}
+	require.Empty(t, unitWaiters[1])
+
+	m.end()
+	h := within(t, plainWaiter, "the waiter of the plain mutex goes on")
+	require.NotNil(t, h)
+	require.NoError(t, h.Unlock(ctx))
+	second := within(t, fairWaiters[1], "the second waiter goes on")
+	require.Greater(t, second.Fence(), first.Fence())
+	require.Empty(t, fairWaiters[2], "it is behind the second")
+	require.NoError(t, second.Unlock(ctx))
+	third := within(t, fairWaiters[2], "the third waiter goes on")
+	require.Greater(t, third.Fence(), second.Fence())
+	require.NoError(t, third.Unlock(ctx))
+	for _, waits := range unitWaiters[1:] {
+		p := within(t, waits, "those who wait for the unit go on")
+		require.NotNil(t, p)
+		require.NoError(t, p.Release(ctx))
+	}
+	require.True(t, nearHeld.Trusted())
+	require.NoError(t, nearHeld.Unlock(ctx))
+	require.NoError(t, farHeld.Unlock(ctx))
+}
+
+// Many use the locks of a slot while it migrates, key by key. No call gives a false answer, and all end well
+// when the slot has moved.
+func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
+	t.Parallel()
+	const limit, each = 2, 5
+	c := redistest.StartCluster(t, 2, 0)
+	names, slot := namesOfOneSlot(t, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	defer cancel()
+	sentAgain := &retries{}
+	var stop atomic.Bool
+	var workers sync.WaitGroup
+	var counts []*atomic.Int64
+	var inside [3]atomic.Int64
+	var fences [3]atomic.Int64
+	use := func(kind int, acquire func(context.Context) (release func(context.Context) error, fence int64, err error)) {
+		count := &atomic.Int64{}
+		counts = append(counts, count)
+		workers.Go(func() {
+			for !stop.Load() {
+				release, fence, err := acquire(ctx)
+				if !assert.NoError(t, err) {
+					return
+				}
+				n := inside[kind].Add(1)
+				if kind < 2 {
+					assert.EqualValues(t, 1, n, "holders at once")
+					assert.Greater(t, fence, fences[kind].Swap(fence))
+				}
+				assert.LessOrEqual(t, n, int64(limit))
+				inside[kind].Add(-1)
+				if !assert.NoError(t, release(ctx)) {
+					return
+				}
+				count.Add(1)
+			}
+		})
+	}
+	for range 2 {
+		locks := locksOn(t, c.Client(t), redlatch.WithObserver(sentAgain))
+		for range 3 {
+			for kind, mutex := range []interface {
+				Lock(context.Context) (*lock.Hold, error)
+			}{locks.Mutex(names[0]), locks.FairMutex(names[1])} {
+				use(kind, func(ctx context.Context) (func(context.Context) error, int64, error) {
+					h, err := mutex.Lock(ctx)
+					if err != nil {
+						return nil, 0, err
+					}
+					return h.Unlock, h.Fence(), nil
+				})
+			}
+			use(2, func(ctx context.Context) (func(context.Context) error, int64, error) {
+				p, err := locks.Semaphore(names[2], limit).Acquire(ctx, 1)
+				if err != nil {
+					return nil, 0, err
+				}
+				return p.Release, 0, nil
+			})
+		}
+		workers.Go(func() { // some do not wait
+			for !stop.Load() {
+				short, cancel := context.WithTimeout(ctx, 5*time.Second)
+				h, err := locks.FairMutex(names[1]).TryLock(short)
+				cancel()
+				if err == nil {
+					assert.NoError(t, h.Unlock(ctx))
+				} else if !errors.Is(err, redlatch.ErrNotAcquired) {
+					assert.ErrorIs(t, err, redlatch.ErrUnavailable)
+				}
+			}
+		})
+	}
+	defer func() { stop.Store(true); cancel(); workers.Wait() }()
+	awaitAll := func(what string) {
+		t.Helper()
+		var goals []int64
+		for _, c := range counts {
+			goals = append(goals, c.Load()+each)
+		}
+		for i, c := range counts {
+			require.Eventually(t, func() bool { return c.Load() >= goals[i] || t.Failed() }, guard, time.Millisecond, what)
+		}
+	}
+	awaitAll("all use the locks")
+	m := beginMigration(t, c, slot)
+	for range 10 {
+		m.moveOne()
+		sentAgain.await(t, 5)
+	}
+	m.end()
+	awaitAll("all use the locks again")
+	stop.Store(true)
+	workers.Wait()
+}
