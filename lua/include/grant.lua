@@ -3,7 +3,7 @@
 
 -- Takes the lock from an acquisition that this call has given it to, because Redis refused what
 -- follows the grant. A user that may not expire a key may not delete it either, if the whole
--- category was denied.
+-- category was denied. If the user may use neither DEL nor HDEL, the grant stays.
 local function undo_grant(at, acquisition)
   if refusal(redis.pcall('DEL', KEYS[at + 1])) then
     redis.pcall('HDEL', KEYS[at + 1], acquisition, 'redlatch:about')
