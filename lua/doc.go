@@ -6,6 +6,9 @@
 // whether to try again: every script may run twice, but only the caller knows
 // whether it still wants to. [Classify] says what an error leaves open.
 //
+// A script never uses a key that it may have removed before. While a slot of a cluster migrates, the node
+// that gives the slot away refuses that, in the middle of the script.
+//
 // The scripts trust no client clock. Grants carry an end in server time, learned
 // from earlier replies; past it they change nothing, so a command that was
 // delayed on its way cannot take a lock that nobody waits for any more.
