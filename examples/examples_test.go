@@ -2,10 +2,16 @@
 package examples
 
 import (
+	"bufio"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 func run(t *testing.T, dir string) string {
@@ -47,4 +53,52 @@ func TestWorkersNeverUseMoreThanTheirPlaces(t *testing.T) {
 	require.NotContains(t, out, "####")
 	require.Contains(t, out, "[###]")
 	require.Contains(t, out, "Done: ")
+}
+
+// docs/getting-started.md has the whole program, letter for letter.
+func TestThePageHasTheProgram(t *testing.T) {
+	program, err := os.ReadFile(filepath.Join("gettingstarted", "main.go"))
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "getting-started.md"))
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, blocks, 1)
+	require.Equal(t, string(program), blocks[0][1])
+}
+
+// Two processes run as the page says: the second waits, and has the lock after the first.
+func TestGettingStarted(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "first")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./gettingstarted").CombinedOutput()
+	require.NoError(t, err, string(out))
+	server := redistest.Embedded(t)
+	start := func() (lines *bufio.Scanner, cmd *exec.Cmd) {
+		cmd = exec.CommandContext(t.Context(), program)
+		cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr())
+		cmd.Stderr = os.Stderr
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		return bufio.NewScanner(stdout), cmd
+	}
+	next := func(lines *bufio.Scanner, want string) (fence string) {
+		require.True(t, lines.Scan(), want)
+		found := regexp.MustCompile("^" + want + "$").FindStringSubmatch(lines.Text())
+		require.NotNil(t, found, lines.Text())
+		return found[len(found)-1]
+	}
+
+	first, firstProcess := start()
+	next(first, "waits for the lock of order 42")
+	fence := next(first, `has the lock, with fence (\d+)`)
+	second, secondProcess := start()
+	next(second, "waits for the lock of order 42")
+	require.Equal(t, fence, next(first, `saves the order, with fence (\d+)`), "one grant")
+	require.NoError(t, firstProcess.Wait())
+
+	require.Greater(t, next(second, `has the lock, with fence (\d+)`), fence)
+	require.NoError(t, secondProcess.Process.Signal(os.Interrupt))
+	require.False(t, second.Scan(), "it stops before it saves")
+	require.Error(t, secondProcess.Wait())
+	require.Equal(t, []string{"redisson_lock_token:{orders:42}"}, server.Keys(), "it has released the lock")
 }

@@ -19,12 +19,20 @@ func URL() (url string, stop func(), err error) {
 		fmt.Printf("Using the Redis of REDIS_URL.\n")
 		return url, func() {}, answers(url)
 	}
+	url, stop, err = Listen("127.0.0.1:0")
+	if err == nil {
+		fmt.Printf("Using an embedded server (set REDIS_URL for a real one).\n")
+	}
+	return url, stop, err
+}
+
+// Listen starts an embedded server.
+func Listen(addr string) (url string, stop func(), err error) {
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true) // leases end by the real clock
-	if err := embedded.Start(); err != nil {
+	if err := embedded.StartAddr(addr); err != nil {
 		return "", nil, err
 	}
-	fmt.Printf("Using an embedded server (set REDIS_URL for a real one).\n")
 	return "redis://" + embedded.Addr(), embedded.Close, nil
 }
 
