@@ -3,14 +3,18 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
 	"log"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -226,4 +230,145 @@ func ExampleClient_Close() {
 	<-hold.Lost()
 	fmt.Println(context.Cause(hold.Context()))
 	// Output: redlatch: client is closed
+}
+
+// nightly runs the job on one of the replicas, once a night.
+func nightly(ctx context.Context, locks *redlatch.Client) error {
+	err := locks.Mutex("nightly").TryDo(ctx, func(ctx context.Context) error {
+		if err := runNightly(ctx); err != nil {
+			return err // another replica may still try
+		}
+		hold, _ := redlatch.HoldFromContext(ctx)
+		return hold.UnlockAfter(ctx, 10*time.Minute) // nobody repeats it because of a late clock
+	})
+	if errors.Is(err, redlatch.ErrNotAcquired) {
+		return nil // another replica does it, or has done it
+	}
+	return err
+}
+
+func Example_cron() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(nightly(ctx, locks)) // this replica runs it
+	fmt.Println(nightly(ctx, locks)) // this one does not
+	info, err := locks.Mutex("nightly").Inspect(ctx)
+	fmt.Println("kept:", info.Remaining > 9*time.Minute, err)
+	// Output:
+	// <nil>
+	// <nil>
+	// kept: true <nil>
+}
+
+// transfer locks two accounts, in the order of their names.
+func transfer(ctx context.Context, locks *redlatch.Client, from, to string) error {
+	names := []string{"accounts:" + from, "accounts:" + to}
+	slices.Sort(names)
+	return locks.Mutex(names[0]).Do(ctx, func(ctx context.Context) error {
+		return locks.Mutex(names[1]).Do(ctx, func(ctx context.Context) error {
+			return move(ctx, from, to)
+		})
+	})
+}
+
+func move(_ context.Context, from, to string) error {
+	fmt.Println("moves from", from, "to", to)
+	return nil
+}
+
+func Example_severalNames() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(transfer(ctx, locks, "ann", "bob"))
+	fmt.Println(transfer(ctx, locks, "bob", "ann"))
+	fmt.Println(transfer(ctx, locks, "ann", "ann")) // the second lock re-enters the first
+	// Output:
+	// moves from ann to bob
+	// <nil>
+	// moves from bob to ann
+	// <nil>
+	// moves from ann to ann
+	// <nil>
+}
+
+func readPrices(context.Context) error   { return nil }
+func changePrices(context.Context) error { return nil }
+
+func Example_readersAndWriters() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	const most = 50 // readers at a time
+	prices := locks.Semaphore("prices", most)
+	if err := prices.Do(ctx, 1, readPrices); err != nil { // beside other readers
+		log.Fatal(err)
+	}
+	if err := prices.Do(ctx, most, changePrices); err != nil { // alone
+		log.Fatal(err)
+	}
+
+	reader, err := prices.Acquire(ctx, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reader.Release(ctx)
+	fmt.Println("another reader:", prices.TryDo(ctx, 1, readPrices))
+	fmt.Println("a writer waits:", errors.Is(prices.TryDo(ctx, most, changePrices), redlatch.ErrNotAcquired))
+	// Output:
+	// another reader: <nil>
+	// a writer waits: true
+}
+
+// counter counts events, for instance as "lost_gone" and "wait_ended_acquired".
+type counter struct{ expvar.Map }
+
+func (c *counter) Observe(_ context.Context, e event.Event) {
+	name := e.Kind.String()
+	if e.Result != 0 {
+		name += "_" + e.Result.String()
+	}
+	c.Add(name, 1)
+	if e.Kind == event.Lost {
+		slog.Error("lock lost", "name", e.Name, "id", e.ID, "fence", e.Fence, "why", e.Result, "age", e.Duration)
+	}
+}
+
+// openLocks makes the client that the program uses as long as it runs. stop releases its locks.
+func openLocks(options *redis.Options, events redlatch.Observer) (locks *redlatch.Client, stop func(), err error) {
+	options.ContextTimeoutEnabled = true
+	rdb := redis.NewClient(options)
+	locks, err = redlatch.New(rdb, redlatch.WithPrefix("svc:"), redlatch.WithObserver(events))
+	if err != nil {
+		rdb.Close()
+		return nil, nil, err
+	}
+	return locks, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			slog.Error("locks are left to their leases", "error", err)
+		}
+		rdb.Close()
+	}, nil
+}
+
+func Example_production() {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+
+	events := new(counter)
+	locks, stop, err := openLocks(&redis.Options{Addr: server.Addr()}, events)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = locks.Mutex("orders:42").Do(context.Background(), chargeCard)
+	stop()
+	fmt.Println(events, err)
+	// Output: {"released": 1, "wait_began": 1, "wait_ended_acquired": 1} <nil>
 }

@@ -9,13 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// documentation returns the README and the page for users.
-func documentation(t *testing.T) string {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	usage, err := os.ReadFile("docs/usage.md")
-	require.NoError(t, err)
-	return string(readme) + string(usage)
+// readAll returns the text of files of this repository.
+func readAll(t *testing.T, names ...string) string {
+	var all strings.Builder
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		all.Write(text)
+	}
+	return all.String()
 }
 
 // Strangers read the first screen only.
@@ -25,11 +27,12 @@ func TestTheReadmeIsShort(t *testing.T) {
 	require.Less(t, strings.Count(string(readme), "\n"), 120)
 }
 
-// Every Go block of the README and of the page for users is in the compiled examples, letter for letter.
+// Every Go block of the README and of these pages is in the compiled examples, letter for letter.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
 	examples, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(documentation(t), -1)
+	text := readAll(t, "README.md", "docs/usage.md", "docs/choosing.md", "docs/production.md")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1)
 	require.GreaterOrEqual(t, len(blocks), 4)
 	for _, block := range blocks {
 		require.Contains(t, string(examples), block[1])
@@ -38,7 +41,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 
 // Every option has its row in the table of defaults.
 func TestTheTableOfDefaultsNamesEveryOption(t *testing.T) {
-	text := documentation(t)
+	text := readAll(t, "README.md", "docs/usage.md")
 	source, err := os.ReadFile("options.go")
 	require.NoError(t, err)
 	options := regexp.MustCompile(`(?m)^func (With\w+)`).FindAllStringSubmatch(string(source), -1)
