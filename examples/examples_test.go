@@ -44,13 +44,15 @@ func TestLongjobIsTakenOverInOrder(t *testing.T) {
 	require.Contains(t, out, "Cid  waits: 2 of 2; Ann has it since ")
 	require.Contains(t, out, "Ann  is killed with -9")
 	require.Contains(t, out, "Bob  was next in the queue, and took over ")
-	require.Contains(t, out, "Done, in order of arrival: Ann, Bob, Cid.")
+	require.Contains(t, out, "Done. They began in order of arrival: Ann, Bob, Cid. Ann was killed half-way, and the others did the job.")
 }
 
 func TestWorkersNeverUseMoreThanTheirPlaces(t *testing.T) {
 	out := run(t, "workers")
 	require.Contains(t, out, "is killed with -9")
 	require.NotContains(t, out, "####")
+	require.Contains(t, out, "# is in use, . is free")
+	require.Contains(t, out, "begins job 4, with two places")
 	require.Contains(t, out, "[###]")
 	require.Contains(t, out, "Done: ")
 }

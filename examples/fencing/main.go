@@ -70,12 +70,15 @@ func hold(url, path string) error {
 	} else {
 		fmt.Println("writes: accepted")
 	}
-	err = h.Unlock(ctx)
-	fmt.Println("unlocks:", err)
-	if errors.Is(err, redlatch.ErrLost) {
-		return nil
+	switch err := h.Unlock(ctx); {
+	case errors.Is(err, redlatch.ErrLost):
+		fmt.Println("unlocks: too late:", err)
+	case err != nil:
+		return err
+	default:
+		fmt.Println("unlocks: released")
 	}
-	return err
+	return nil
 }
 
 // holder is the handle of a holder's process.
@@ -111,6 +114,7 @@ func tell() error {
 }
 
 func story(ctx context.Context, db *store, url, path string) error {
+	fmt.Println("Two processes write to one table, under one lock. The first is paused before it writes.")
 	first, err := start("1", url, path)
 	if err != nil {
 		return err

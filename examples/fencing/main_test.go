@@ -17,7 +17,9 @@ func TestThePausedHolderIsRejected(t *testing.T) {
 	}
 	for _, want := range []string{
 		"process 2  writes: accepted",
+		"process 2  unlocks: released",
 		"process 1  writes: rejected: a later holder of the lock has written",
+		"process 1  unlocks: too late: ",
 		`the table has "written by process 2"`,
 	} {
 		if !strings.Contains(string(out), want) {

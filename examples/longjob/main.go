@@ -92,6 +92,7 @@ func tell() error {
 		return err
 	}
 	defer stop()
+	fmt.Println("Ann, Bob and Cid want to do a job, one after the other. The queue is in Redis.")
 	s := &story{start: time.Now(), procs: map[string]*exec.Cmd{}}
 	var lines sync.WaitGroup
 	for _, name := range []string{"Ann", "Bob", "Cid"} {
@@ -180,6 +181,6 @@ func (s *story) end() error {
 	if s.killed == "" || order != "Ann, Bob, Cid" {
 		return fmt.Errorf("the story went wrong: killed %q, order %q", s.killed, order)
 	}
-	fmt.Printf("Done, in order of arrival: %s.\n", order)
+	fmt.Printf("Done. They began in order of arrival: %s. %s was killed half-way, and the others did the job.\n", order, s.killed)
 	return nil
 }

@@ -40,6 +40,7 @@ func run() error {
 	}
 	defer locks.Close(context.Background())
 
+	fmt.Println("One call chain locks one name three times. Each lock is another hold of the same grant.")
 	shop := &shop{locks: locks}
 	return shop.checkout(context.Background(), 42)
 }

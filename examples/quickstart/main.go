@@ -89,6 +89,7 @@ func tell() error {
 	}
 	defer stop()
 
+	fmt.Println("Three workers take turns under one lock. One of them is killed while it has it.")
 	s := &story{start: time.Now(), procs: map[string]*exec.Cmd{}}
 	var lines sync.WaitGroup
 	for _, name := range []string{"A", "B", "C"} {
@@ -170,6 +171,6 @@ func (s *story) end() error {
 	if s.killed == "" || !s.at.IsZero() {
 		return fmt.Errorf("the story went wrong: killed %q, grants %d", s.killed, s.grants)
 	}
-	fmt.Printf("Done: %d turns, never two at once.\n", s.grants)
+	fmt.Printf("Done: %d turns, one after the other. Worker %s was killed in one of them.\n", s.grants, s.killed)
 	return nil
 }

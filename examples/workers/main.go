@@ -106,6 +106,8 @@ func tell() error {
 		return err
 	}
 	defer locks.Close(context.Background())
+	fmt.Printf("Each line shows the pool of %d places: # is in use, . is free. Then come the jobs that wait.\n", places)
+	fmt.Printf("Job %d of each process takes two places, and every other job takes one.\n", jobs)
 	s := &story{start: time.Now(), render: locks.Semaphore(pool, places), procs: map[string]*exec.Cmd{}, busy: map[string]int{}}
 	for _, name := range []string{"A", "B", "C"} {
 		if err := s.launch(name, url); err != nil {
@@ -177,7 +179,11 @@ func (s *story) heard(name, line string) {
 	if _, err := fmt.Sscan(line, &verb, &job, &size, &at); err != nil || name == s.killed {
 		return // output from before it was killed
 	}
-	s.say("%s %s job %d", name, verb, job)
+	large := ""
+	if verb == "begins" && size == 2 {
+		large = ", with two places"
+	}
+	s.say("%s %s job %d%s", name, verb, job, large)
 	if verb == "ends" {
 		size = -size
 		s.done++
@@ -199,7 +205,7 @@ func (s *story) say(format string, args ...any) {
 		log.Fatal(err)
 	}
 	bar := strings.Repeat("#", info.InUse) + strings.Repeat(".", max(places-info.InUse, 0))
-	fmt.Printf("%5.2fs  [%s] %2d wait  %s\n", time.Since(s.start).Seconds(), bar, info.Waiting, fmt.Sprintf(format, args...))
+	fmt.Printf("%5.2fs  [%s] %2d waiting  %s\n", time.Since(s.start).Seconds(), bar, info.Waiting, fmt.Sprintf(format, args...))
 }
 
 func (s *story) end() error {
