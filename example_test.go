@@ -61,6 +61,54 @@ func Example() {
 	// Output: <nil>
 }
 
+func ExampleNew() {
+	server := miniredis.NewMiniRedis() // stands for your Redis
+	if err := server.Start(); err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	defer rdb.Close()
+
+	locks, err := redlatch.New(rdb,
+		redlatch.WithPrefix("svc:"),
+		redlatch.WithDescription("api-7"),
+		redlatch.WithLease(10*time.Second),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	hold, err := locks.Mutex("orders:42", redlatch.WithLease(time.Minute)).Lock(ctx) // overrides that of the client
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Unlock(ctx)
+	info, err := locks.Mutex("orders:42").Inspect(ctx)
+	fmt.Println(info.Name, "held by", info.Description, "for more than 10 s:", info.Remaining > 10*time.Second, err)
+	// Output: svc:orders:42 held by api-7 for more than 10 s: true <nil>
+}
+
+// A lock that one replica of the master must have too. It needs a server with replicas.
+func ExampleWithReplicas() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+	defer rdb.Close()
+	locks, err := redlatch.New(rdb, redlatch.WithReplicas(1, time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	err = locks.Mutex("orders:42").Do(ctx, chargeCard)
+	var few *redlatch.NotReplicatedError
+	if errors.As(err, &few) { // nobody has the lock now
+		log.Printf("%d of %d replicas acknowledged the lock", few.Acknowledged, few.Needed)
+	}
+}
+
 func Example_hold() {
 	locks, stop := exampleClient()
 	defer stop()

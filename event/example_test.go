@@ -2,6 +2,7 @@ package event_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
@@ -51,4 +52,37 @@ func Example() {
 	}
 	fmt.Println(waits)
 	// Output: map[mutex acquired:1 mutex busy:1]
+}
+
+// An alert for each lock that is lost.
+func ExampleFunc() {
+	server, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer rdb.Close()
+
+	alerts := event.Func(func(_ context.Context, e event.Event) {
+		if e.Kind == event.Lost {
+			fmt.Println(e.Primitive, e.Name, "lost:", e.Result)
+		}
+	})
+	locks, err := redlatch.New(rdb, redlatch.WithObserver(alerts))
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	defer locks.Close(ctx)
+
+	hold, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	server.FlushAll()
+	fmt.Println(errors.Is(hold.Unlock(ctx), redlatch.ErrLost))
+	// Output:
+	// mutex orders:42 lost: gone
+	// true
 }

@@ -193,3 +193,61 @@ func ExampleHold_ReportProgress() {
 	fmt.Println(err)
 	// Output: <nil>
 }
+
+// table stands for a database whose rows remember the largest fence that has written to them.
+type table struct{ fence int64 }
+
+func (t *table) write(fence int64) bool {
+	if fence < t.fence {
+		return false // a later holder has written
+	}
+	t.fence = fence
+	return true
+}
+
+// A holder that comes late is rejected by its fence.
+func ExampleHold_Fence() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	orders := new(table)
+
+	late, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := late.Unlock(ctx); err != nil { // stands for a pause in which its lease ends
+		log.Fatal(err)
+	}
+	next, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer next.Unlock(ctx)
+	fmt.Println("next:", orders.write(next.Fence()))
+	fmt.Println("late:", orders.write(late.Fence()))
+	// Output:
+	// next: true
+	// late: false
+}
+
+// The context of a hold ends when the lock is lost, and its cause says why.
+func ExampleHold_Context() {
+	locks, stop := exampleClient()
+	defer stop()
+	mu := locks.Mutex("orders:42", redlatch.WithRenewInterval(20*time.Millisecond)) // to notice it soon
+	hold, err := mu.Lock(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if _, err := mu.ForceRelease(context.Background(), hold.ID()); err != nil { // by an operator
+		log.Fatal(err)
+	}
+	<-hold.Context().Done() // at the next renewal
+	fmt.Println("lost:", errors.Is(context.Cause(hold.Context()), redlatch.ErrLost))
+	fmt.Println("trusted:", hold.Trusted())
+	// Output:
+	// lost: true
+	// trusted: false
+}

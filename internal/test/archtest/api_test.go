@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/printer"
 	"go/token"
@@ -47,6 +48,22 @@ func TestEveryPackageIsPublicOrInternal(t *testing.T) {
 		if top != "internal" && !slices.Contains(commands, top) {
 			require.Contains(t, public, short(p.ImportPath))
 		}
+	}
+}
+
+// A stranger looks for an example first. The output shows that it runs.
+func TestEveryPublicPackageHasAnExampleThatRuns(t *testing.T) {
+	for _, dir := range public {
+		names, err := filepath.Glob(filepath.Join("..", "..", "..", dir, "*_test.go"))
+		require.NoError(t, err)
+		var files []*ast.File
+		for _, name := range names {
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+		runs := slices.ContainsFunc(doc.Examples(files...), func(e *doc.Example) bool { return e.Output != "" })
+		require.True(t, runs, "package %s has no example with an output", dir)
 	}
 }
 
