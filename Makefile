@@ -106,7 +106,7 @@ lint: ## run gofmt, go vet, staticcheck and luacheck on every module, and vale o
 		(cd $$module && go vet ./... && go run $(STATICCHECK) ./...); \
 	done
 	@scripts/lint-lua.sh
-	@echo "== vale, prose"; scripts/need.sh gcc 'gcc libc6-dev'; go run $(VALE) --output=line README.md CONTRIBUTING.md CHANGELOG.md docs
+	@echo "== vale, prose"; scripts/need.sh gcc 'gcc libc6-dev'; go run $(VALE) --output=line README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md CODE_OF_CONDUCT.md docs
 
 .PHONY: cover
 cover: ## measure the coverage of all packages by all tests, write coverage.out, and print the total
@@ -153,3 +153,8 @@ recipes: ## show what goes wrong with the locks of tutorials, and does not go wr
 rivals: ## run redsync, redislock, rueidislock and redlatch under the same faults, and print one table; takes ten minutes
 	scripts/servers.sh >/dev/null
 	cd verify/rivals && REDLATCH_REQUIRE_SERVER=1 go test -count=1 -timeout 40m -v -run '^TestRivals$$' . -full | grep -v -e '^ *---' -e '^==='
+
+VERSION := v0.1.0
+.PHONY: rehearse-release
+rehearse-release: ## tag a copy of the last commit as VERSION=v0.1.0, and use it as a new program would; publishes nothing
+	scripts/rehearse-release.sh $(VERSION)

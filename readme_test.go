@@ -2,6 +2,7 @@ package redlatch_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,4 +50,56 @@ func TestTheTableOfDefaultsNamesEveryOption(t *testing.T) {
 	for _, option := range options {
 		require.True(t, strings.Contains(text, "| `"+option[1]+"` |"), option[1])
 	}
+}
+
+// Every link between files of this repository leads somewhere, also to a heading. Every page in docs has its
+// line in an index.
+func TestTheLinksOfTheDocumentation(t *testing.T) {
+	files, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	for _, dir := range []string{"docs", "docs/adr", "verify", "verify/*", "benchmarks", "redlatchtest"} {
+		more, err := filepath.Glob(filepath.Join(dir, "*.md"))
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
+	linked := map[string]bool{}
+	for _, file := range files {
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(prose(t, file), -1) {
+			path, heading, _ := strings.Cut(link[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			target := file
+			if path != "" {
+				target = filepath.Join(filepath.Dir(file), path)
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s: %s", file, link[1])
+			if heading != "" {
+				require.Contains(t, headings(t, target), heading, "%s: %s", file, link[1])
+			}
+			if filepath.Base(file) == "README.md" && strings.HasPrefix(file, "docs") {
+				linked[target] = true
+			}
+		}
+	}
+	for _, file := range files {
+		if filepath.Dir(file) == "docs" || filepath.Dir(file) == "docs/adr" {
+			require.True(t, linked[file] || file == "docs/README.md", "no index lists %s", file)
+		}
+	}
+}
+
+// prose returns a page without its blocks of code.
+func prose(t *testing.T, file string) string {
+	return regexp.MustCompile("(?ms)^ *```.*?^ *```").ReplaceAllString(readAll(t, file), "")
+}
+
+// headings returns the names under which links find the headings of a page.
+func headings(t *testing.T, file string) (names []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(prose(t, file), -1) {
+		text := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(text, " ", "-"))
+	}
+	return names
 }
