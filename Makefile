@@ -154,6 +154,10 @@ rivals: ## run redsync, redislock, rueidislock and redlatch under the same fault
 	scripts/servers.sh >/dev/null
 	cd verify/rivals && REDLATCH_REQUIRE_SERVER=1 go test -count=1 -timeout 40m -v -run '^TestRivals$$' . -full | grep -v -e '^ *---' -e '^==='
 
+.PHONY: cast
+cast: ## record examples/longjob again, into the picture of the README
+	go run ./examples/internal/cast -o examples/longjob/longjob.svg go run ./examples/longjob
+
 VERSION := v0.1.0
 .PHONY: rehearse-release
 rehearse-release: ## tag a copy of the last commit as VERSION=v0.1.0, and use it as a new program would; publishes nothing

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +46,13 @@ func TestLongjobIsTakenOverInOrder(t *testing.T) {
 	require.Contains(t, out, "Ann  is killed with -9")
 	require.Contains(t, out, "Bob  was next in the queue, and took over ")
 	require.Contains(t, out, "Done. They began in order of arrival: Ann, Bob, Cid. Ann was killed half-way, and the others did the job.")
+
+	picture, err := os.ReadFile(filepath.Join("longjob", "longjob.svg"))
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	for _, line := range []string{lines[1], lines[len(lines)-1]} {
+		require.Contains(t, string(picture), ">"+line+"</text>", "the recording is old: run make cast")
+	}
 }
 
 func TestWorkersNeverUseMoreThanTheirPlaces(t *testing.T) {
