@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/event"
 )
 
 // readAll returns the text of files of this repository.
@@ -49,6 +51,22 @@ func TestTheTableOfDefaultsNamesEveryOption(t *testing.T) {
 	require.NotEmpty(t, options)
 	for _, option := range options {
 		require.True(t, strings.Contains(text, "| `"+option[1]+"` |"), option[1])
+	}
+}
+
+// Alerts are about events that exist.
+func TestTheAlertsNameEvents(t *testing.T) {
+	events := map[string]bool{}
+	for v := range uint8(255) {
+		events[event.Kind(v).String()], events[event.Result(v).String()] = true, true
+	}
+	table := regexp.MustCompile(`(?m)^\| event \| alert .*\n(?:\|.*\n)+`).FindString(readAll(t, "docs/production.md"))
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	require.Greater(t, len(rows), 10)
+	for _, row := range rows[2:] {
+		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			require.True(t, events[name[1]], row)
+		}
 	}
 }
 
