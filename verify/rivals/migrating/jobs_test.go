@@ -47,9 +47,15 @@ var errBusy = errors.New("somebody else charges the order")
 
 var charges atomic.Int32
 
+// whileCharging is called once while the card is charged.
+var whileCharging atomic.Pointer[func()]
+
 // chargeCard is the work under the lock.
 func chargeCard(ctx context.Context) error {
 	charges.Add(1)
+	if call := whileCharging.Swap(nil); call != nil {
+		(*call)()
+	}
 	return ctx.Err()
 }
 

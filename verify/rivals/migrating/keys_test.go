@@ -46,6 +46,31 @@ func TestTheKeysOfOtherLibrariesExclude(t *testing.T) {
 	}
 }
 
+// Releases that follow each other share a lock. The first and the last do not, and so may not run at once.
+func TestReleasesThatFollowEachOtherExclude(t *testing.T) {
+	c := open(t)
+	locks, err := redlatch.New(c.rdb, redlatch.WithPrefix("locks:"))
+	require.NoError(t, err)
+	defer locks.Close(t.Context())
+	other, err := redlatch.New(c.rdb, redlatch.WithPrefix("locks:")) // another process
+	require.NoError(t, err)
+	defer other.Close(t.Context())
+
+	check := func() {
+		require.ErrorIs(t, tryRedsync(t.Context(), c.rs), errBusy, "the release before")
+		require.ErrorIs(t, tryRedlatch(t.Context(), other), errBusy, "the release after")
+	}
+	whileCharging.Store(&check)
+	charges.Store(0)
+	require.NoError(t, rollOver(t.Context(), locks, c.rs))
+	require.EqualValues(t, 1, charges.Load())
+	require.Nil(t, whileCharging.Load(), "it was checked")
+
+	release := c.redsyncHolds(t)
+	defer release()
+	require.NoError(t, tryRedlatch(t.Context(), other), "nothing that they share")
+}
+
 // The table of the page says what a release does with a context that has ended.
 func TestReleaseWithAnEndedContext(t *testing.T) {
 	c := open(t)
