@@ -64,12 +64,12 @@ func ExampleFunc() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 
-	alerts := event.Func(func(_ context.Context, e event.Event) {
+	alerts := make(chan string, 10) // an observer must not block
+	locks, err := redlatch.New(rdb, redlatch.WithObserver(event.Func(func(_ context.Context, e event.Event) {
 		if e.Kind == event.Lost {
-			fmt.Println(e.Primitive, e.Name, "lost:", e.Result)
+			alerts <- fmt.Sprint(e.Primitive, " ", e.Name, " lost: ", e.Result)
 		}
-	})
-	locks, err := redlatch.New(rdb, redlatch.WithObserver(alerts))
+	})))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -82,7 +82,8 @@ func ExampleFunc() {
 	}
 	server.FlushAll()
 	fmt.Println(errors.Is(hold.Unlock(ctx), redlatch.ErrLost))
+	fmt.Println(<-alerts)
 	// Output:
-	// mutex orders:42 lost: gone
 	// true
+	// mutex orders:42 lost: gone
 }
