@@ -372,6 +372,7 @@ func TestTooFewReplicasEndAWait(t *testing.T) {
 				s.onReplicas(0, 0, replicas(0))
 				_, _, err := kinds[kind].take(s.locks, t.Context())
 				require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+				require.Equal(t, primitive == event.Semaphore, strings.Contains(err.Error(), "semaphore"), err)
 				e := s.take(t, event.WaitEnded)
 				require.Equal(t, event.NotReplicated, e.Result)
 				require.Equal(t, primitive, e.Primitive)

@@ -54,7 +54,7 @@ func requireNotReplicated(t testing.TB, err error, name string, acknowledged, ne
 	requireOnly(t, redlatch.ErrNotReplicated, err)
 	var few *redlatch.NotReplicatedError
 	require.ErrorAs(t, err, &few)
-	require.Equal(t, &redlatch.NotReplicatedError{Name: name, Acknowledged: acknowledged, Needed: needed}, few)
+	require.Equal(t, &redlatch.NotReplicatedError{Name: name, Acknowledged: acknowledged, Needed: needed, IsPermit: few.IsPermit}, few)
 	requireShowable(t, err)
 }
 
