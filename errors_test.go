@@ -187,7 +187,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 }
 
 func TestWhatWasSetIsShown(t *testing.T) {
-	for d, shown := range map[time.Duration]string{0: "renewal interval is 0s", -1: "renewal interval is -1ns"} {
+	for d, shown := range map[time.Duration]string{0: "renewal interval (WithRenewInterval) is 0s", -1: "renewal interval (WithRenewInterval) is -1ns"} {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		_, err := redlatch.New(rdb, redlatch.WithRenewInterval(d))
 		require.NoError(t, rdb.Close())

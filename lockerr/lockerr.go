@@ -54,7 +54,8 @@ var (
 	ErrUnavailable = errors.New("redlatch: redis is not available")
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
-	// permission, a key of another type, or a server out of memory.
+	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. With
+	// redlatch.WithReplicas, somebody may have seen the lock held until the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
 	// ErrNotReplicated says that too few replicas acknowledged a grant in time, so the client released

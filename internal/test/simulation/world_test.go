@@ -21,6 +21,7 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/workload"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -174,10 +175,22 @@ func (s settings) options(handoffs time.Duration, about string) []redlatch.Optio
 
 func (m *machine) String() string { return fmt.Sprintf("machine %d", m.number) }
 
+// released reads the errors of locks that replicas acknowledge. If Redis refuses that, the lock was held
+// until the client released it, and others may have seen that.
+func released(kind history.Kind, err error) (outcome history.Outcome, over bool) {
+	if kind != history.Release && errors.Is(err, lockerr.ErrRefused) {
+		return history.Unknown, false
+	}
+	return workload.Redlatch(kind, err)
+}
+
 // actor makes an actor for a goroutine, and its siblings.
 func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	name, given := m.plan.named(g.name)
 	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills(), Mortal: w.s.exits()}
+	if m.plan.replicas != notAsked {
+		a.Meaning = released
+	}
 	m.actors = append(m.actors, a)
 	if w.checked[name] == nil {
 		w.checked[name], w.unchecked[name] = check.NewMemory(true), check.NewMemory(false)
