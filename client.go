@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -87,7 +88,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
+	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb), Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient
@@ -101,10 +102,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		conf.Direct = opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 // below 0: it sets no deadlines
 	}
 	if known.cluster != nil {
-		// Unlike ReloadState, this ends with ctx, and another one may run beside one that hangs.
-		conf.ReloadTopology = func(ctx context.Context) {
-			_ = known.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
-		}
+		conf.ReloadTopology = reloadTopology(known.cluster)
 	}
 	s := session.New(conf)
 	if known.cluster != nil {
@@ -143,6 +141,19 @@ func find[T any](rdb redis.UniversalClient) *T {
 		return nil
 	}
 	return look(reflect.ValueOf(rdb), 0)
+}
+
+// reloadTopology returns a func that has go-redis learn the nodes of a cluster anew. go-redis asks any
+// node that it knows. If that one has left the cluster, it knows no masters, and another one is asked.
+func reloadTopology(cluster *redis.ClusterClient) func(ctx context.Context) {
+	const asks = 8
+	return func(ctx context.Context) {
+		var masters atomic.Bool
+		for n := 0; n < asks && !masters.Load() && ctx.Err() == nil; n++ {
+			// Unlike ReloadState, this ends with ctx, and another one may run beside one that hangs.
+			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { masters.Store(true); return nil })
+		}
+	}
 }
 
 // clusterSlots returns a func that asks a node of a cluster which master serves which slots.

@@ -58,8 +58,9 @@ const (
 	//
 	// Primitive, Name, ID.
 	LateGrant
-	// Disconnected says that the connection for messages ended, or could not be made. The client
-	// makes a new one, and waiters poll until then.
+	// Disconnected says that the connection for messages ended, or could not be made. That includes a
+	// connection that answered and got no messages, which the client ended. The client makes a new
+	// one, and waiters poll until then. No event says that it is there.
 	//
 	// Err.
 	Disconnected

@@ -541,3 +541,19 @@ func TestAReleaseInAClusterIsPublishedInTheShardToo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0", m.Payload)
 }
+
+func TestAnEchoReachesItsChannelAndChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		sub := b.rdb.Subscribe(t.Context(), "echoes")
+		defer sub.Close()
+		_, err := sub.Receive(t.Context())
+		require.NoError(t, err)
+		receivers, err := lua.Echo(t.Context(), b.rdb, "k", "echoes", "text")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, receivers)
+		m, err := sub.ReceiveMessage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "text", m.Payload)
+		require.Empty(t, keyspace(t, b.rdb))
+	})
+}

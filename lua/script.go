@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed mutex/*.lua fair/*.lua semaphore/*.lua include/*.lua
+//go:embed mutex/*.lua fair/*.lua semaphore/*.lua pubsub/*.lua include/*.lua
 var sources embed.FS
 
 // script is one Lua file with the functions of its includes, as it is sent.
@@ -107,7 +107,7 @@ func ScriptSources() (texts []string) {
 // scriptNames has every script by its text and by its hash.
 var scriptNames = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
-	for _, dir := range []string{"mutex", "fair", "semaphore"} {
+	for _, dir := range []string{"mutex", "fair", "semaphore", "pubsub"} {
 		files, err := sources.ReadDir(dir)
 		if err != nil {
 			panic(err) // part of the binary

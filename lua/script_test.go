@@ -80,6 +80,9 @@ func story() []row {
 			})
 			return statusNames[r.Status], err
 		}), reply: "freed"},
+		{name: "echo", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			return lua.Echo(ctx, rdb, "echo", "echoes", "1")
+		}), reply: "0"},
 	}
 }
 

@@ -92,6 +92,11 @@ func ForMutex(name string) Mutex {
 	return k
 }
 
+// ForEcho builds the names for the echoes of a client, with which it checks that messages reach it.
+// They are those of a mutex that nobody locks, so a user who may lock names with the prefix needs no
+// further permission.
+func ForEcho(prefix, client string) Mutex { return ForMutex(prefix + "redlatch-echo:" + client) }
+
 // redissonKey follows Redisson's rule: it adds braces around a name that has none, so that the
 // derived key shares the slot of the name. The names x and {x} therefore share their fence and
 // their channel. docs/keyspace.md says why that is harmless.

@@ -22,31 +22,35 @@ func (r *hubState) onFrame(now time.Time) {
 }
 
 // onMessage wakes the waiters of the channel. It returns those that want the text of the message.
-func (r *hubState) onMessage(name string) (listeners []*Subscription) {
-	c := r.channels[name]
-	if c == nil {
-		return nil
+func (r *hubState) onMessage(m *redis.Message, now time.Time) (listeners []*Subscription, look bool) {
+	c := r.find(m.Channel)
+	switch {
+	case c == nil:
+		return nil, false
+	case c == r.echo.channel:
+		return nil, r.onEcho(m.Payload, now)
 	}
 	c.wake()
-	return c.listeners()
+	return c.listeners(), false
 }
 
-func (r *hubState) onPong(nonce string) (look bool) {
-	if r.inFlight == nil || r.inFlight.verb != ping || r.inFlight.nonce != nonce {
-		return false
+func (r *hubState) onPong(nonce string, now time.Time) (look bool, err error) {
+	cmd := r.inFlight
+	if cmd == nil || cmd.verb != ping || cmd.nonce != nonce {
+		return false, nil
 	}
 	r.inFlight = nil
-	return true
+	return true, r.onPinged(cmd, now)
 }
 
 // onConfirmation handles a confirmation. It returns the listeners that may have missed messages
 // before.
 func (r *hubState) onConfirmation(kind, name string, now time.Time) (missed []*Subscription, look bool) {
-	c := r.channels[name]
+	c := r.find(name)
 	switch {
 	case c == nil:
 	case kind == "subscribe":
-		if look = r.onSubscribed(c); c.known {
+		if look = r.onSubscribed(c, now); c.known {
 			missed = c.listeners()
 		}
 		c.known = true
@@ -58,7 +62,7 @@ func (r *hubState) onConfirmation(kind, name string, now time.Time) (missed []*S
 
 // onSubscribed makes c live and wakes its waiters, even if the hub asked for no confirmation. Such
 // a confirmation means that go-redis has changed the connection, and lost the messages in between.
-func (r *hubState) onSubscribed(c *channel) (look bool) {
+func (r *hubState) onSubscribed(c *channel, now time.Time) (look bool) {
 	was := c.state
 	if was == unsubscribing {
 		return false
@@ -66,6 +70,9 @@ func (r *hubState) onSubscribed(c *channel) (look bool) {
 	delete(r.unsent, c)
 	delete(r.denied, c)
 	c.state = subscribed
+	if c != r.echo.channel {
+		r.startEchoes(now)
+	}
 	c.wakeAndSettle()
 	if c.refused {
 		c.refused = false
@@ -85,9 +92,12 @@ func (r *hubState) onUnsubscribed(c *channel, now time.Time) (look bool) {
 	if was != unsubscribing && was != subscribed {
 		return false
 	}
-	if len(c.subs) == 0 {
+	switch {
+	case c == r.echo.channel:
+		c.state = unsent
+	case len(c.subs) == 0:
 		r.forget(c, now)
-	} else {
+	default:
 		r.markUnsent(c)
 		c.wake()
 		look = true
@@ -122,6 +132,8 @@ func (r *hubState) onErrorReply(reply redis.Error, now time.Time) error {
 		r.onSubscribeRefused(cmd, reply, now)
 	case unsubscribe:
 		r.onUnsubscribeRefused(cmd, reply, now)
+	case ping: // the refusal proves as much as an answer
+		return r.onPinged(cmd, now)
 	}
 	return nil
 }
@@ -131,6 +143,11 @@ func (r *hubState) onErrorReply(reply redis.Error, now time.Time) error {
 // halves, down to single channels. One denied channel of 1,000 then costs about twenty round trips.
 // One by one, it would cost 1,000. An error of another kind is not about names, and refuses all.
 func (r *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.Time) {
+	if cmd.channels[0] == r.echo.channel { // waiters do not depend on it, so nobody has to know
+		r.echo.channel.state = denied
+		r.echo.putOff(now.Add(r.cfg.Recheck))
+		return
+	}
 	rest := slices.DeleteFunc(cmd.channels, func(c *channel) bool { return c.state != subscribing })
 	if redis.IsPermissionError(reply) && len(rest) > 1 {
 		half := len(rest) / 2
@@ -150,6 +167,8 @@ func (r *hubState) onUnsubscribeRefused(cmd *command, reply redis.Error, now tim
 	for _, c := range cmd.channels {
 		switch {
 		case c.state != unsubscribing:
+		case c == r.echo.channel:
+			c.state = unsent
 		case len(c.subs) == 0:
 			r.forget(c, now)
 		default:

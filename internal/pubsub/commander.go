@@ -10,6 +10,7 @@ var (
 	errUnanswered = errors.New("redlatch: pub/sub command stays unanswered")
 	errUnasked    = errors.New("redlatch: pub/sub error that answers no command")
 	errExited     = errors.New("redlatch: a hook or a dialer ended the goroutine of the pub/sub connection")
+	errDeaf       = errors.New("redlatch: pub/sub connection gets no messages")
 	errIdle       = errors.New("redlatch: nobody waits")
 )
 
@@ -37,6 +38,9 @@ func (h *Hub) runWith(pause *backoff) {
 			pause.reset()
 		}
 		h.writeLog()
+		if errors.Is(err, errDeaf) {
+			h.cfg.OnDeaf(h.ctx)
+		}
 		h.sleep(pause.next())
 	}
 	h.writeLog()
@@ -103,6 +107,9 @@ func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 	now := time.Now()
 	if err := h.state.connectionError(now); err != nil {
 		return nil, 0, err
+	}
+	if round, text, ok := h.state.takeEcho(now); ok {
+		h.done.Go(func() { h.sendEcho(round, text) })
 	}
 	if cmd := h.state.next(now); cmd != nil {
 		return cmd, 0, nil

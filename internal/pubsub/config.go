@@ -28,6 +28,24 @@ type Config struct {
 	// must not block. nil: nobody is notified.
 	OnDisconnect func(err error)
 
+	// Echo sends a text to EchoChannel, in the way in which messages for waiters are sent. It
+	// returns when Redis has answered, and soon after ctx ends. Only this hub may use the channel. If
+	// the text does not come back, the hub makes another connection; see echo. nil: the hub sends
+	// none.
+	Echo        func(ctx context.Context, text string) error
+	EchoChannel string
+
+	// EchoInterval is the time between two echoes, at most, while somebody waits. A lower value
+	// notices sooner and costs more messages. Defaults to 1.5 s.
+	EchoInterval time.Duration
+
+	// EchoTimeout is how long an echo may take, if none took longer before. Defaults to 2 s.
+	EchoTimeout time.Duration
+
+	// OnDeaf is called after a connection that got no messages, and before the next one is made. It
+	// may block for a moment, but not after the end of ctx. nil: nobody is notified.
+	OnDeaf func(ctx context.Context)
+
 	// Ping is how long the connection may be silent before the hub probes it. It is also how long
 	// the silence may then go on before the hub ends the connection. So the hub notices a dead
 	// connection within twice Ping. A lower value notices sooner and costs more PINGs. Defaults to
@@ -63,6 +81,11 @@ func (c Config) withDefaults() Config {
 	if c.OnDisconnect == nil {
 		c.OnDisconnect = func(error) {}
 	}
+	if c.OnDeaf == nil {
+		c.OnDeaf = func(context.Context) {}
+	}
+	c.EchoInterval = cmp.Or(c.EchoInterval, 1500*time.Millisecond)
+	c.EchoTimeout = cmp.Or(c.EchoTimeout, 2*time.Second)
 	c.Ping = cmp.Or(c.Ping, 3*time.Second)
 	c.Linger = cmp.Or(c.Linger, time.Second)
 	c.Idle = cmp.Or(c.Idle, 30*time.Second)

@@ -125,9 +125,9 @@ func (h *Hub) handleFrame(frame any) (err error) {
 		r.onFrame(now)
 		switch f := frame.(type) {
 		case *redis.Message:
-			listeners = r.onMessage(f.Channel)
+			listeners, look = r.onMessage(f, now)
 		case *redis.Pong:
-			look = r.onPong(f.Payload)
+			look, err = r.onPong(f.Payload, now)
 		case *redis.Subscription:
 			missed, look = r.onConfirmation(f.Kind, f.Channel, now)
 		case redis.Error:

@@ -40,6 +40,6 @@
 //
 // The health check of go-redis writes PING and never checks for the answer, so a half-open
 // connection stays silent for ever. The hub probes a silent connection, and ends it if no answer
-// comes. A channel counts as subscribed when the server has confirmed it by name, and never because
+// comes. A connection may also answer and get no messages; see echo. A channel counts as subscribed when the server has confirmed it by name, and never because
 // a write succeeded.
 package pubsub

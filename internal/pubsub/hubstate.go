@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -21,6 +22,8 @@ type hubState struct {
 	started, closed bool
 	down            bool // the last connection ended badly, and no frame has come since
 
+	echo echo
+
 	// About the present connection.
 	connected  bool // there is one, or one is being made
 	inFlight   *command
@@ -36,14 +39,27 @@ type hubState struct {
 }
 
 func newHubState(cfg Config, log *troubleLog) hubState {
-	return hubState{
+	r := hubState{
 		cfg:      cfg,
 		log:      log,
 		channels: map[string]*channel{},
 		unsent:   map[*channel]struct{}{},
 		denied:   map[*channel]struct{}{},
 		unused:   map[*channel]struct{}{},
+		echo:     echo{start: time.Now(), timeout: cfg.EchoTimeout},
 	}
+	if cfg.Echo != nil {
+		r.echo.channel = &channel{name: cfg.EchoChannel}
+	}
+	return r
+}
+
+// find returns the channel of a name, or nil.
+func (r *hubState) find(name string) *channel {
+	if c := r.echo.channel; c != nil && c.name == name {
+		return c
+	}
+	return r.channels[name]
 }
 
 func (r *hubState) add(name string, s *Subscription) (look bool) {
@@ -94,6 +110,9 @@ func (r *hubState) forget(c *channel, now time.Time) {
 	delete(r.denied, c)
 	delete(r.unused, c)
 	r.emptySince = now
+	if len(r.channels) == 0 {
+		r.echo.stop()
+	}
 }
 
 func (r *hubState) isSettled(c *channel) bool {
@@ -121,6 +140,10 @@ func (r *hubState) onConnecting() {
 	r.connected = true
 	r.pings = 0
 	r.firstFrame, r.lastFrame = time.Time{}, time.Time{}
+	r.echo.stop()
+	if r.echo.channel != nil {
+		r.echo.channel.state = unsent
+	}
 }
 
 // onDisconnect is called after a connection has ended. Nothing is subscribed any more. Every waiter
@@ -141,7 +164,11 @@ func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
 		}
 		c.wakeAndSettle()
 	}
-	if !r.closed {
+	switch {
+	case r.closed:
+	case errors.Is(err, errDeaf):
+		r.log.trouble(deaf)
+	default:
 		r.log.trouble(unreachable, slog.Any("error", err))
 	}
 	return r.lastFrame.Sub(r.firstFrame) >= r.cfg.Ping

@@ -65,7 +65,9 @@ func (r *hubState) next(now time.Time) *command {
 		cmd.verb, cmd.channels = unsubscribe, old
 	} else if batch := r.batch(); len(batch) > 0 {
 		cmd.verb, cmd.channels = subscribe, batch
-	} else if now.Sub(r.lastFrame) >= r.cfg.Ping {
+	} else if echo := r.nextEcho(now); echo != nil {
+		cmd = echo
+	} else if now.Sub(r.lastFrame) >= r.cfg.Ping || due(r.overdueAt(), now) {
 		r.pings++
 		cmd.verb, cmd.nonce = ping, "redlatch-"+strconv.Itoa(r.pings)
 	} else {
@@ -85,7 +87,7 @@ func (r *hubState) untilNext(now time.Time) time.Duration {
 		return min(r.quietSince().Add(r.cfg.Ping).Sub(now), r.inFlight.sent.Add(answerPings*r.cfg.Ping).Sub(now))
 	}
 	wait := r.lastFrame.Add(r.cfg.Ping).Sub(now)
-	for _, at := range []time.Time{r.sweepAt, r.recheckAt} {
+	for _, at := range []time.Time{r.sweepAt, r.recheckAt, r.echo.at, r.overdueAt()} {
 		if !at.IsZero() {
 			wait = min(wait, at.Sub(now))
 		}

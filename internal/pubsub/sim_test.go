@@ -231,8 +231,11 @@ type pipe struct {
 	gone chan struct{}
 
 	deaf, mute atomic.Bool
-	lag        atomic.Int64 // how late a reader learns of the end
+	lag        atomic.Int64              // how late a reader learns of the end
+	held       atomic.Pointer[time.Time] // a reader gets nothing before
 }
+
+func (p *pipe) hold(until time.Time) { p.held.Store(&until) }
 
 func (p *pipe) swallow()    { p.deaf.Store(true) }
 func (p *pipe) failWrites() { p.mute.Store(true) }
@@ -240,6 +243,9 @@ func (p *pipe) failWrites() { p.mute.Store(true) }
 func (p *pipe) Read(b []byte) (int, error) {
 	for {
 		n, err := p.Conn.Read(b)
+		if until := p.held.Load(); until != nil {
+			time.Sleep(time.Until(*until))
+		}
 		if err != nil {
 			time.Sleep(time.Duration(p.lag.Load()))
 		}

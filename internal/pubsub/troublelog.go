@@ -11,6 +11,7 @@ type cause string
 const (
 	unreachable cause = "no pub/sub connection; waiters poll"
 	refused     cause = "pub/sub refused; waiters of the channel poll"
+	deaf        cause = "the pub/sub connection gets no messages, although it answers; another one takes its place"
 )
 
 type entry struct {
@@ -41,7 +42,7 @@ func (j *troubleLog) trouble(c cause, attrs ...slog.Attr) {
 }
 
 func (j *troubleLog) recovered(c cause, attrs ...slog.Attr) {
-	if j.over[c] {
+	if j.over[c] || !j.begun[c] {
 		return
 	}
 	j.over[c] = true

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
@@ -35,6 +36,7 @@ type Config struct {
 	// known. nil: nobody looks.
 	FindEviction   func(ctx context.Context) (addr, policy string)
 	Log            *slog.Logger  // New makes it one that does not block; see callQueue
+	Prefix         string        // of names of locks
 	Description    string        // the description of this client's holders and waiters
 	FenceRetention time.Duration // how long Redis keeps an unused fence; 0: always
 	Observers      []event.Observer
@@ -48,6 +50,7 @@ type Session struct {
 	Watchdog *watchdog.Watchdog
 	Wakes    *pubsub.Hub
 
+	echo       key.Mutex // of the echoes; nobody locks it
 	clock      serverClock
 	lastNumber atomic.Int64
 	closing    context.Context // ends when the client begins to close
@@ -83,9 +86,11 @@ func New(cfg Config) *Session {
 		next = cfg.Log.Handler()
 	}
 	s.Log = slog.New(logHandler{next, &s.logLines})
-	s.Wakes = pubsub.New(pubsub.Config{Redis: cfg.PubSub, Log: s.Log, OnDisconnect: func(err error) {
-		s.Observe(context.Background(), event.Event{Kind: event.Disconnected, Err: err})
-	}})
+	s.echo = key.ForEcho(cfg.Prefix, s.ID)
+	s.Wakes = pubsub.New(pubsub.Config{
+		Redis: cfg.PubSub, Log: s.Log, Echo: s.sendEcho, EchoChannel: s.echo.Channel, OnDeaf: s.topology.refresh,
+		OnDisconnect: func(err error) { s.Observe(context.Background(), event.Event{Kind: event.Disconnected, Err: err}) },
+	})
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}

@@ -25,7 +25,8 @@ type topology struct {
 	nodes   nodes
 
 	mu      sync.Mutex
-	last    time.Time // when the last reload began
+	last    time.Time     // when the last reload began
+	ended   chan struct{} // closed when it has ended
 	running int
 }
 
@@ -63,11 +64,31 @@ func (t *topology) reloadAfter(pause time.Duration) {
 	if time.Since(t.last) >= pause && t.running < reloadsAtOnce {
 		t.last = time.Now()
 		t.running++
-		go t.reloadOnce()
+		t.ended = make(chan struct{})
+		go t.reloadOnce(t.ended)
 	}
 }
 
-func (t *topology) reloadOnce() {
+// refresh has the topology learned anew, and blocks until that has happened, ctx ends, or
+// reloadTimeout is over. A reload that has just begun counts.
+func (t *topology) refresh(ctx context.Context) {
+	if !t.cluster.Load() {
+		return
+	}
+	t.reloadAfter(reloadPause)
+	t.mu.Lock()
+	ended := t.ended
+	t.mu.Unlock()
+	bounded, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	select {
+	case <-ended:
+	case <-bounded.Done():
+	}
+}
+
+func (t *topology) reloadOnce(ended chan<- struct{}) {
+	defer close(ended)
 	defer func() {
 		_ = recover() // of a hook of go-redis, which the next command meets too
 		t.mu.Lock()

@@ -86,3 +86,41 @@ func (c *Cluster) Client(t testing.TB, mods ...func(*redis.ClusterOptions)) *red
 	t.Cleanup(func() { _ = rdb.Close() })
 	return rdb
 }
+
+// Remove takes a master that has no replica out of the cluster, as an operator does. It loses its
+// data, and another master gets its slots. The server goes on running, alone.
+func (c *Cluster) Remove(t testing.TB, gone *Server) {
+	t.Helper()
+	ctx := context.Background()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("redistest: the node does not leave the cluster: %v", err)
+		}
+	}
+	c.Nodes = slices.DeleteFunc(c.Nodes, func(s *Server) bool { return s == gone })
+	heir := c.Nodes[0].control
+	id, err := gone.control.Do(ctx, "CLUSTER", "MYID").Text()
+	check(err)
+	all, err := gone.control.ClusterSlots(ctx).Result()
+	check(err)
+	check(gone.control.FlushAll(ctx).Err())
+	for _, r := range all {
+		if r.Nodes[0].ID != id {
+			continue
+		}
+		check(gone.control.ClusterDelSlotsRange(ctx, r.Start, r.End).Err())
+		check(heir.ClusterDelSlotsRange(ctx, r.Start, r.End).Err())
+		check(heir.ClusterAddSlotsRange(ctx, r.Start, r.End).Err())
+	}
+	check(heir.Do(ctx, "CLUSTER", "BUMPEPOCH").Err())
+	for _, node := range c.Nodes {
+		check(node.control.ClusterForget(ctx, id).Err())
+	}
+	check(gone.control.ClusterResetSoft(ctx).Err())
+	c.await(t, "all slots on the other nodes", func(info string) bool {
+		return strings.Contains(info, "cluster_state:ok") &&
+			strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.Nodes))) &&
+			strings.Contains(info, fmt.Sprintf("cluster_size:%d\r\n", len(c.Nodes)))
+	})
+}

@@ -1,0 +1,150 @@
+package redlatch_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// The goal of this file: a pub/sub connection that answers, and gets no messages, is replaced.
+
+// deafKinds are the locks whose waiters need messages, each with the channel of the messages. Polls
+// and heartbeats come so seldom in these tests that only a message, or a new subscription, wakes a waiter.
+var deafKinds = map[string]struct {
+	lock    func(ctx context.Context, c *redlatch.Client, name string) (*lock.Hold, error)
+	channel func(name string) string
+}{
+	"mutex": {
+		func(ctx context.Context, c *redlatch.Client, name string) (*lock.Hold, error) {
+			return c.Mutex(name).Lock(ctx)
+		},
+		func(name string) string { return key.ForMutex(name).Channel },
+	},
+	"fair mutex": {
+		func(ctx context.Context, c *redlatch.Client, name string) (*lock.Hold, error) {
+			return c.FairMutex(name).Lock(ctx)
+		},
+		func(string) string { return key.ClientPrefix + "*" },
+	},
+}
+
+var onlyMessages = []redlatch.Option{
+	redlatch.WithLease(time.Hour), redlatch.WithPollInterval(20 * time.Minute), redlatch.WithHeartbeat(time.Hour),
+}
+
+// listens reports whether a server has a subscriber of a channel.
+func listens(t *testing.T, s *redistest.Server, pattern string) bool {
+	t.Helper()
+	names, err := s.Control().PubSubChannels(t.Context(), pattern).Result()
+	require.NoError(t, err)
+	return len(names) > 0
+}
+
+// deafEvents returns a recorder and a func that waits for the first end of a connection, and returns why it
+// ended.
+func deafEvents(t *testing.T) (r *recorder, end func() error) {
+	r = &recorder{}
+	return r, func() error {
+		t.Helper()
+		require.Eventually(t, func() bool { return len(r.of(event.Disconnected)) > 0 }, guard, time.Millisecond, "the connection is replaced")
+		return r.of(event.Disconnected)[0].Err
+	}
+}
+
+func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
+	for kind, k := range deafKinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, 3, 0)
+			ctx := t.Context()
+			r, end := deafEvents(t)
+			holder := locksOn(t, c.Client(t), redlatch.WithLease(time.Hour))
+			waiter := locksOn(t, c.Client(t), append(onlyMessages, redlatch.WithObserver(r))...)
+			ofThird, name := namesOfShard(2, 1)[0], namesOfShard(0, 1)[0]
+
+			_, err := holder.Mutex(ofThird).Lock(ctx)
+			require.NoError(t, err)
+			first := make(chan error, 1)
+			go func() { _, err := waiter.Mutex(ofThird).Lock(ctx); first <- err }()
+			third := c.Nodes[2]
+			require.Eventually(t, func() bool { return listens(t, third, key.ForMutex(ofThird).Channel) }, guard, time.Millisecond)
+
+			held, err := k.lock(ctx, holder, name)
+			require.NoError(t, err)
+			got := make(chan *lock.Hold, 1)
+			go func() {
+				if h, err := k.lock(ctx, waiter, name); err == nil {
+					got <- h
+				}
+			}()
+			require.Eventually(t, func() bool { return listens(t, third, k.channel(name)) }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return listens(t, third, "*redlatch-echo:*") }, guard, time.Millisecond)
+			c.Remove(t, third)
+			require.ErrorContains(t, end(), "gets no messages")
+			require.Eventually(t, func() bool {
+				return listens(t, c.Nodes[0], k.channel(name)) || listens(t, c.Nodes[1], k.channel(name))
+			}, guard, time.Millisecond)
+			require.NoError(t, held.Unlock(ctx))
+			within(t, got, "a message hands the lock over")
+		})
+	}
+}
+
+func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
+	for kind, k := range deafKinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t)
+			ctx := t.Context()
+			for _, s := range []*redistest.Server{p.master, p.replica} {
+				require.NoError(t, s.Control().Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all").Err())
+			}
+			sentinel := redistest.Sentinel(t, "primary", p.master, 1)
+			client := func(options ...redlatch.Option) *redlatch.Client {
+				rdb := redis.NewFailoverClient(&redis.FailoverOptions{
+					MasterName: "primary", SentinelAddrs: []string{sentinel}, Username: "app", Password: "secret",
+				})
+				t.Cleanup(func() { _ = rdb.Close() })
+				return locksOn(t, rdb, options...)
+			}
+			r, end := deafEvents(t)
+			holder := client(redlatch.WithLease(time.Hour))
+			waiter := client(append(onlyMessages, redlatch.WithObserver(r))...)
+			name := redistest.Name(t)
+			held, err := k.lock(ctx, holder, name)
+			require.NoError(t, err)
+			got := make(chan *lock.Hold, 1)
+			go func() {
+				if h, err := k.lock(ctx, waiter, name); err == nil {
+					got <- h
+				}
+			}()
+			require.Eventually(t, func() bool { return listens(t, p.master, k.channel(name)) }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return listens(t, p.master, "*redlatch-echo:*") }, guard, time.Millisecond)
+			p.replicated()
+
+			// The sentinel gets no more answers of the master, and cannot make it a replica. All others
+			// are served as before.
+			require.NoError(t, p.master.Control().Do(ctx, "ACL", "SETUSER", "default", "-@all").Err())
+			require.Eventually(t, func() bool {
+				info, err := p.replica.Control().Info(ctx, "replication").Result()
+				require.NoError(t, err)
+				return strings.Contains(info, "role:master")
+			}, guard, 10*time.Millisecond)
+			require.ErrorContains(t, end(), "gets no messages")
+			require.Eventually(t, func() bool { return listens(t, p.replica, k.channel(name)) }, guard, time.Millisecond)
+			require.NoError(t, held.Unlock(ctx))
+			within(t, got, "a message hands the lock over")
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package pubsub
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+// ErrEchoRefused is the error of Config.Echo if Redis refuses the command. The hub then sends the
+// next echo after Config.Recheck only.
+var ErrEchoRefused = errors.New("redlatch: redis refuses the echo")
+
+// echo finds out whether the connection still gets messages. While somebody waits, the hub sends a
+// message to a channel of its own now and then. Config.Echo sends it the way releases go, and not on
+// the connection. If it does not come back, although the connection answers a PING after it, the
+// connection gets no messages: its server is not, or no more, the one that has the locks.
+//
+// An echo that never came back proves nothing. The user may lack the permission, or a proxy may not
+// forward it. So the hub judges nothing before the first echo has come back.
+type echo struct {
+	start    time.Time     // of the hub
+	channel  *channel      // not in hubState.channels; nil: the hub sends no echoes
+	known    bool          // an echo came back, on this connection or an earlier one
+	timeout  time.Duration // how long an echo may take
+	putOffTo time.Time     // Redis refused the last one, so the hub sends none before
+
+	// About the present connection, since somebody waits.
+	round   int       // so that the result of an earlier Config.Echo does not count
+	at      time.Time // when to subscribe, or to send the next echo; zero: not yet known
+	sending bool      // Config.Echo is running
+	early   bool      // the echo came back before Config.Echo returned
+	sent    time.Time // when Config.Echo had sent the echo that is out; zero: none is
+}
+
+// stop ends the echoes until start.
+func (e *echo) stop() {
+	e.round++
+	e.at, e.sent, e.sending, e.early = time.Time{}, time.Time{}, false, false
+}
+
+// putOff makes the next echo wait, also on another connection.
+func (e *echo) putOff(to time.Time) {
+	e.sent, e.at, e.putOffTo = time.Time{}, to, to
+}
+
+// startEchoes is called when a channel is confirmed. The first echo comes after a while, so that a
+// short wait costs none.
+func (r *hubState) startEchoes(now time.Time) {
+	e := &r.echo
+	if e.channel != nil && e.at.IsZero() && e.sent.IsZero() && !e.sending {
+		e.at = now.Add(r.echoPause())
+		if e.at.Before(e.putOffTo) {
+			e.at = e.putOffTo
+		}
+	}
+}
+
+// echoPause returns the time between two echoes. A third of it is random, so that many clients do
+// not send theirs together.
+func (r *hubState) echoPause() time.Duration {
+	d := r.cfg.EchoInterval
+	return d - rand.N(d/3+1)
+}
+
+// nextEcho returns a command for the channel of the echoes, or nil.
+func (r *hubState) nextEcho(now time.Time) *command {
+	c := r.echo.channel
+	switch {
+	case c == nil:
+	case len(r.channels) == 0 && c.state == subscribed:
+		c.state = unsubscribing
+		return &command{verb: unsubscribe, channels: []*channel{c}, sent: now}
+	case due(r.echo.at, now) && (c.state == unsent || c.state == denied):
+		return &command{verb: subscribe, channels: markSubscribing([]*channel{c}), sent: now}
+	}
+	return nil
+}
+
+// takeEcho reports whether the hub has to call Config.Echo now. The result goes to onEchoSent.
+func (r *hubState) takeEcho(now time.Time) (round int, text string, ok bool) {
+	e := &r.echo
+	if e.channel == nil || e.channel.state != subscribed || !due(e.at, now) {
+		return 0, "", false
+	}
+	e.at, e.sending, e.early = time.Time{}, true, false
+	return e.round, e.echoText(now), true
+}
+
+// onEchoSent gets the result of Config.Echo.
+func (r *hubState) onEchoSent(round int, err error, now time.Time) (look bool) {
+	e := &r.echo
+	if round != e.round {
+		return false
+	}
+	e.sending = false
+	switch {
+	case errors.Is(err, ErrEchoRefused):
+		e.putOff(now.Add(r.cfg.Recheck))
+	case err != nil: // the servers change perhaps, so it is time to know soon
+		e.at = now.Add(r.echoPause() / 3)
+	case e.early:
+		e.at = now.Add(r.echoPause())
+	default:
+		e.sent = now
+	}
+	return true
+}
+
+// echoText returns the text of an echo that is sent now. It says when, so that also a late echo tells
+// how long echoes take.
+func (e *echo) echoText(now time.Time) string {
+	return strconv.FormatInt(int64(now.Sub(e.start)), 10)
+}
+
+// onEcho is called for each message on the channel of the echoes. Also a late one, of an earlier
+// connection, says that this one gets messages.
+func (r *hubState) onEcho(text string, now time.Time) (look bool) {
+	e := &r.echo
+	sent, err := strconv.ParseInt(text, 10, 64)
+	took := now.Sub(e.start) - time.Duration(sent)
+	if err != nil || sent < 0 || took < 0 {
+		return false // somebody else's
+	}
+	// Messages that are only slow must not end one connection after the other.
+	e.timeout = max(r.cfg.EchoTimeout, min(max(e.timeout/2, 2*took), longestEchoTimeout))
+	e.known, e.early = true, true
+	r.log.recovered(deaf)
+	if e.sent.IsZero() {
+		return false
+	}
+	e.sent, e.at = time.Time{}, now.Add(r.echoPause())
+	return true
+}
+
+// longestEchoTimeout bounds how long the hub waits for an echo.
+const longestEchoTimeout = 5 * time.Minute
+
+// overdueAt returns when the echo that is out should have come back, or zero if none is out.
+func (r *hubState) overdueAt() time.Time {
+	if r.echo.sent.IsZero() {
+		return time.Time{}
+	}
+	return r.echo.sent.Add(r.echo.timeout)
+}
+
+// onPinged is called when a PING was answered. It returns an error if the connection gets no
+// messages: the echo was overdue when the hub sent the PING, and did not even come before the
+// answer. So a slow server, or a process that was stopped, does not look like a deaf connection.
+func (r *hubState) onPinged(cmd *command, now time.Time) error {
+	e := &r.echo
+	if !due(r.overdueAt(), cmd.sent) {
+		return nil
+	}
+	if !e.known {
+		e.putOff(now.Add(r.cfg.Recheck))
+		return nil
+	}
+	e.timeout = min(2*e.timeout, longestEchoTimeout)
+	return errDeaf
+}
+
+// sendEcho calls Config.Echo, which may run hooks of the user.
+func (h *Hub) sendEcho(round int, text string) {
+	err := errExited
+	defer func() {
+		h.update(func(r *hubState, now time.Time) bool { return r.onEchoSent(round, err, now) })
+	}()
+	err = recoverPanic(func() error { return h.cfg.Echo(h.ctx, text) })
+}

@@ -1,0 +1,30 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/pubsub"
+	"github.com/redlatch/redlatch/lua"
+)
+
+// sendEcho sends an echo, which the pub/sub connection of this client should get; see pubsub.Config.
+// It makes one attempt.
+//
+// A script sends it, because a PUBLISH goes to any node of a cluster, perhaps to one that has left
+// it. A script has a key, so the node that has the slot of the key runs it.
+func (s *Session) sendEcho(ctx context.Context, text string) error {
+	const limit = 2 * time.Second
+	ctx = ByWorker(ctx)
+	_, _, err := runAttempt(ctx, s, s.attempt(ctx, s.echo.Lock, limit), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int64, error) {
+		return lua.Echo(ctx, rdb, s.echo.Args.Lock, s.echo.Args.Channel, text)
+	})
+	if err == nil {
+		return nil
+	}
+	if class, _ := lua.Classify(err); class == lua.Refused || class == lua.Failed {
+		return fmt.Errorf("%w: %w", pubsub.ErrEchoRefused, err)
+	}
+	return err
+}
