@@ -499,6 +499,7 @@ func (m *permitMachine) run(t *rapid.T) {
 		"dip":   m.dip,
 		"grace": m.setBackInAGrace,
 		"ends":  func(t *rapid.T) { m.endSomething(t) },
+		"first": m.forceFirst,
 		"loss":  func(t *rapid.T) { m.lose(t) },
 		"":      func(t *rapid.T) { require.Equal(t, m.content(), m.stored(t)) },
 	}
@@ -654,7 +655,26 @@ func (m *permitMachine) endSomething(t *rapid.T) {
 	if len(m.permits) == 0 {
 		t.Skip("nobody has any")
 	}
-	id := rapid.SampledFrom(slices.Sorted(maps.Keys(m.permits))).Draw(t, "whose")
+	m.endPermit(t, rapid.SampledFrom(slices.Sorted(maps.Keys(m.permits))).Draw(t, "whose"))
+}
+
+// forceFirst ends the first waiter while units are free, so that the call serves it.
+func (m *permitMachine) forceFirst(t *rapid.T) {
+	if len(m.queue) == 0 {
+		t.Skip("nobody waits")
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.permits)) {
+		m.endPermit(t, id)
+	}
+	o := m.draw(t, "force")
+	o.id, o.units = m.queue[0].id, m.queue[0].units
+	m.do(t, o)
+}
+
+// endPermit is a permit whose end has passed.
+func (m *permitMachine) endPermit(t *rapid.T, id string) {
+	ctx := context.Background()
+	over := serverTime(t, m.b.rdb).UnixMilli() - 2*half.Milliseconds()
 	for level := range 4 {
 		if m.permits[id].units&(1<<level) != 0 {
 			z := redis.Z{Score: float64(int64(level)<<42 + over), Member: fmt.Sprintf("%s#%d", id, 1<<level)}
