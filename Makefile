@@ -56,6 +56,13 @@ test-servers: ## run the tests on the oldest and the newest server too, which it
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on$$failed"; exit 1; fi
 
+# The rest of these tests is in make test too.
+TOPOLOGIES := Cluster|ThreeMasters|Sentinel|Failover|Migrat|Master|Replica|AConnectionToA|Slot
+.PHONY: test-topologies
+test-topologies: ## run the tests with clusters, replicas and sentinels, and the whole suite on three masters and behind a sentinel
+	scripts/servers.sh >/dev/null
+	REDLATCH_REQUIRE_SERVER=1 go test -count=1 -parallel 6 -timeout 20m -tags topologies -run '$(TOPOLOGIES)' . ./lua
+
 # The number is for each test and primitive. In a schedule, one goroutine waits for the other. On two
 # processors each step wakes up the other processor, which costs a fifth. So there are two processes
 # with one processor each. Semaphores have one process, because they cost as much as all the rest.
@@ -105,6 +112,7 @@ lint: ## run gofmt, go vet, staticcheck and luacheck on every module, and vale o
 		echo "== go vet and staticcheck, module $$module"; \
 		(cd $$module && go vet ./... && go run $(STATICCHECK) ./...); \
 	done
+	@go vet -tags topologies .
 	@scripts/lint-lua.sh
 	@echo "== vale, prose"; scripts/need.sh gcc 'gcc libc6-dev'; go run $(VALE) --output=line README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md CODE_OF_CONDUCT.md docs
 

@@ -1,6 +1,7 @@
 package redlatch_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -120,4 +121,37 @@ func headings(t *testing.T, file string) (names []string) {
 		names = append(names, strings.ReplaceAll(text, " ", "-"))
 	}
 	return names
+}
+
+// A document that names a test as a proof is wrong when the test is gone.
+func TestTheDocumentsNameTestsThatExist(t *testing.T) {
+	functions := map[string]bool{}
+	defined := regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+|Benchmark\w+)\(`)
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != "." {
+			return fs.SkipDir
+		}
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, name := range defined.FindAllStringSubmatch(string(text), -1) {
+			functions[name[1]] = true
+		}
+		return err
+	}))
+	documents, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	records, err := filepath.Glob("docs/adr/*.md")
+	require.NoError(t, err)
+	named := 0
+	for _, document := range append(append(documents, records...), "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(document)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w+)").FindAllStringSubmatch(string(text), -1) {
+			named++
+			require.True(t, functions[name[1]], "%s names %s", document, name[1])
+		}
+	}
+	require.Greater(t, named, 100)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,10 +64,8 @@ func (f *fixture) nothingRemains() {
 
 // keys are the keys of the lock, except those that Redis keeps by design.
 func (f *fixture) keys() []string {
-	all, err := f.admin.Keys(context.Background(), "*"+f.name+"*").Result()
-	require.NoError(f, err)
 	var keys []string
-	for _, k := range all {
+	for _, k := range f.allKeys() {
 		if !f.subject.Stays(k) {
 			keys = append(keys, k)
 		}
@@ -77,20 +76,52 @@ func (f *fixture) keys() []string {
 // channels are the channels of the lock and of its clients that have listeners.
 func (f *fixture) channels() (all []string) {
 	for _, part := range append(f.clients, f.name) {
-		found, err := f.admin.PubSubChannels(context.Background(), "*"+part+"*").Result()
-		require.NoError(f, err)
-		all = append(all, found...)
+		f.onServers((*redis.ClusterClient).ForEachShard, func(ctx context.Context, server redis.Cmdable) error {
+			found, err := server.PubSubChannels(ctx, "*"+part+"*").Result()
+			all = append(all, found...)
+			return err
+		})
 	}
 	return all
+}
+
+// allKeys are the keys of the lock, sorted.
+func (f *fixture) allKeys() (all []string) {
+	f.onServers((*redis.ClusterClient).ForEachMaster, func(ctx context.Context, server redis.Cmdable) error {
+		found, err := server.Keys(ctx, "*"+f.name+"*").Result()
+		all = append(all, found...)
+		return err
+	})
+	slices.Sort(all)
+	return all
+}
+
+// onServers calls ask for the server, or for each of a cluster's that each calls it for, one after the other.
+func (f *fixture) onServers(each func(c *redis.ClusterClient, ctx context.Context, ask func(context.Context, *redis.Client) error) error,
+	ask func(ctx context.Context, server redis.Cmdable) error,
+) {
+	ctx := context.Background()
+	cluster, ok := f.admin.(*redis.ClusterClient)
+	if !ok {
+		require.NoError(f, ask(ctx, f.admin))
+		return
+	}
+	var mu sync.Mutex
+	require.NoError(f, each(cluster, ctx, func(ctx context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return ask(ctx, c)
+	}))
 }
 
 // wipe removes everything that Redis has of the lock, as an operator or a failover would.
 func (f *fixture) wipe() {
 	f.Helper()
-	all, err := f.admin.Keys(context.Background(), "*"+f.name+"*").Result()
-	require.NoError(f, err)
+	all := f.allKeys()
 	require.NotEmpty(f, all, "there is something to wipe")
-	require.NoError(f, f.admin.Del(context.Background(), all...).Err())
+	for _, k := range all {
+		require.NoError(f, f.admin.Del(context.Background(), k).Err())
+	}
 }
 
 // eventually waits for a state of the server that no message announces.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 
 	"github.com/stretchr/testify/require"
 )
@@ -28,11 +27,8 @@ func (f *fixture) unchanged(act func()) {
 func (f *fixture) state() []string {
 	f.Helper()
 	ctx := context.Background()
-	keys, err := f.admin.Keys(ctx, "*"+f.name+"*").Result()
-	require.NoError(f, err)
-	sort.Strings(keys)
 	var all []string
-	for _, k := range keys {
+	for _, k := range f.allKeys() {
 		ttl, err := f.admin.PTTL(ctx, k).Result()
 		require.NoError(f, err)
 		all = append(all, fmt.Sprintf("%s = %v, expires: %t", k, f.content(ctx, k), ttl > 0))
