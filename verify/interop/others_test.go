@@ -151,20 +151,21 @@ func refusesWrongType(t *testing.T, m *reentrant.Mutex) {
 
 // Nobody refuses this combination, and the documentation warns of it. Redisson's scripts for
 // read-write locks look for a mark of their own in the hash. So they take a lock of Go, or an RLock
-// of Java, for free. The first unlock ends both holds.
+// of Java, for free. What the first unlock does depends on who unlocks.
 func TestReadWriteLockOfJavaIgnoresWhoHasTheLock(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	server := redistest.Shared(t)
 	for _, kind := range []string{"read", "write"} {
-		t.Run(kind, func(t *testing.T) {
+		t.Run(kind+", Go unlocks first", func(t *testing.T) {
 			t.Parallel()
 			service := r.open(t, server.Addr())
 			plain, rw := service.thread("plain"), service.thread("rw")
 			m := locksOn(t, server.Client(t)).Mutex(redistest.Name(t))
 			h := mustLock(t, t.Context(), m)
-			require.Equal(t, "true", rw.must("try", kind, m.Name()))
+			require.Equal(t, "true", rw.must("try", kind, m.Name()), "both have it")
 			unlock(t, h)
+			unlock(t, mustLock(t, t.Context(), m)) // the name is free, although Java has not unlocked
 			require.Contains(t, rw.do("unlock", kind, m.Name()).err, "IllegalMonitorStateException")
 
 			plain.lock(m.Name())
@@ -173,4 +174,39 @@ func TestReadWriteLockOfJavaIgnoresWhoHasTheLock(t *testing.T) {
 			require.Contains(t, rw.do("unlock", kind, m.Name()).err, "IllegalMonitorStateException")
 		})
 	}
+	t.Run("read, Java unlocks first", func(t *testing.T) {
+		t.Parallel()
+		rw := r.open(t, server.Addr()).thread("rw")
+		rdb := server.Client(t)
+		m := locksOn(t, rdb, redlatch.WithRenewInterval(100*time.Millisecond)).Mutex(redistest.Name(t))
+		other := locksOn(t, rdb).Mutex(m.Name())
+		h := mustLock(t, t.Context(), m)
+		require.Equal(t, "true", rw.must("try", "read", m.Name()), "both have it")
+		rw.must("unlock", "read", m.Name())
+		next := mustLock(t, t.Context(), other) // the hold of Go is gone too
+		within(t, h.Lost(), "Go learns of its loss")
+		require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
+		unlock(t, next)
+	})
+	t.Run("write, Java unlocks first", func(t *testing.T) {
+		t.Parallel()
+		service := r.open(t, server.Addr())
+		rw, reader := service.thread("rw"), service.thread("reads")
+		rdb := server.Client(t)
+		m := locksOn(t, rdb, redlatch.WithRenewInterval(100*time.Millisecond)).Mutex(redistest.Name(t))
+		other := locksOn(t, rdb).Mutex(m.Name())
+		h := mustLock(t, t.Context(), m)
+		require.Equal(t, "true", rw.must("try", "write", m.Name()), "both have it")
+		rw.must("unlock", "write", m.Name())
+		require.Equal(t, "read", rdb.HGet(t.Context(), m.Name(), "mode").Val(), "Redisson's mark stays")
+		require.Equal(t, "1", rdb.HGet(t.Context(), m.Name(), h.ID()).Val(), "Go has the lock")
+		refusesWrongType(t, other)
+		require.Equal(t, "true", reader.must("try", "read", m.Name()), "a reader gets in while Go has the mutex")
+		renewed := h.TrustedUntil()
+		require.Eventually(t, func() bool { return h.TrustedUntil().After(renewed) }, guard, time.Millisecond, "Go renews its hold")
+		require.True(t, h.Trusted())
+		unlock(t, h) // this ends the hold of the reader too
+		unlock(t, mustLock(t, t.Context(), other))
+		require.Contains(t, reader.do("unlock", "read", m.Name()).err, "IllegalMonitorStateException")
+	})
 }

@@ -34,6 +34,7 @@ type redissonOptions struct {
 	mode     string // single (the default), cluster or sentinel
 	sharded  string // AUTO (the default), ON or OFF
 	watchdog time.Duration
+	prefix   string // a NameMapper that adds it, and a codec other than the default
 }
 
 var clients atomic.Int64
@@ -51,7 +52,7 @@ func (j *jvm) open(t testing.TB, addr string, options ...redissonOptions) *redis
 	}
 	r := &redisson{t: t, jvm: j, name: "client" + strconv.FormatInt(clients.Add(1), 10)}
 	a := r.thread("opens")
-	a.must("open", mode, "redis://"+addr, millis(o.watchdog), sharded)
+	a.must("open", mode, "redis://"+addr, millis(o.watchdog), sharded, o.prefix)
 	t.Cleanup(func() {
 		select {
 		case <-j.dead:

@@ -10,6 +10,7 @@ import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -18,9 +19,11 @@ import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
+import org.redisson.api.RObject;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
+import org.redisson.config.NameMapper;
 import org.redisson.config.ReadMode;
 import org.redisson.config.ShardedSubscriptionMode;
 
@@ -39,6 +42,7 @@ import org.redisson.config.ShardedSubscriptionMode;
 public final class Driver {
     private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
+    private final Set<String> stopped = ConcurrentHashMap.newKeySet();
     private final PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
 
     public static void main(String[] ignored) throws Exception {
@@ -70,7 +74,8 @@ public final class Driver {
 
     private Object run(String client, String verb, String[] args) throws Exception {
         if (verb.equals("open")) {
-            clients.put(client, open(args[0], args[1].split(","), Long.parseLong(args[2]), args[3]));
+            clients.put(client, open(args[0], args[1].split(","), Long.parseLong(args[2]), args[3],
+                args.length > 4 ? args[4] : ""));
             return "";
         }
         RedissonClient redisson = clients.get(client);
@@ -87,12 +92,22 @@ public final class Driver {
         if (verb.startsWith("fenced.")) {
             return fenced(redisson, verb, args);
         }
+        if (verb.equals("stop")) {
+            return stopped.add(client);
+        }
+        if (verb.equals("cycles")) {
+            return cycles(client, lock(redisson, args[0], args[1]), Long.parseLong(args[2]), Long.parseLong(args[3]));
+        }
         return locking(redisson, verb, lock(redisson, args[0], args[1]), args);
     }
 
-    private static RedissonClient open(String mode, String[] addresses, long watchdogMillis, String sharded) {
+    private static RedissonClient open(String mode, String[] addresses, long watchdogMillis, String sharded,
+        String prefix) {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdogMillis).setNettyThreads(4).setThreads(8);
+        if (!prefix.isEmpty()) { // a service that is set up differently: a prefix, and a codec of its own
+            config.setNameMapper(new Prefix(prefix)).setCodec(StringCodec.INSTANCE);
+        }
         switch (mode) {
             case "single" -> config.useSingleServer().setAddress(addresses[0])
                 .setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
@@ -105,6 +120,18 @@ public final class Driver {
             default -> throw new IllegalArgumentException(mode);
         }
         return Redisson.create(config);
+    }
+
+    private record Prefix(String text) implements NameMapper {
+        @Override
+        public String map(String name) {
+            return text + name;
+        }
+
+        @Override
+        public String unmap(String name) {
+            return name.substring(text.length());
+        }
     }
 
     private static RLock lock(RedissonClient redisson, String kind, String name) {
@@ -171,12 +198,28 @@ public final class Driver {
         }
     }
 
+    /** Locks, holds and unlocks so many times, or until somebody stops the client. Returns how many times. */
+    private long cycles(String client, RLock lock, long holdMillis, long most) throws InterruptedException {
+        long mine = 0;
+        while (mine < most && !stopped.contains(client)) {
+            lock.lock();
+            try {
+                Thread.sleep(holdMillis);
+            } finally {
+                lock.unlock();
+            }
+            mine++;
+        }
+        return mine;
+    }
+
     private static Object fenced(RedissonClient redisson, String verb, String[] args) {
         var lock = redisson.getFencedLock(args[0]);
         return switch (verb) {
             case "fenced.lock" -> lock.lockAndGetToken();
             case "fenced.trylock" -> lock.tryLockAndGetToken();
             case "fenced.token" -> lock.getToken();
+            case "fenced.delete" -> ((RObject) lock).delete(); // the interface of the lock has no delete
             default -> throw new IllegalArgumentException(verb);
         };
     }
