@@ -142,11 +142,15 @@ func sumOf(each []int) (sum int) {
 // Four workers of Go and four of Java, in two clients, ask for the same lock all the time and hold it
 // for 50 ms. First each Java thread makes its cycles although Go never stops. Then each Go worker does,
 // although Java never stops. That holds for goroutines of one client, and for clients of their own.
+//
+// Beside one client, Java gets a third of the cycles or more, because the client yields. Without that
+// it has about a tenth, on average. Something else may keep the Java process from its processor for a moment, so it
+// has four rounds to get there, all together.
 func TestBothLanguagesGetTurnsUnderLongHolds(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	const workers = 4
-	for clients, enough := range map[int]int{1: 4, workers: 1} {
+	for clients, enough := range map[int]int{1: 6, workers: 1} {
 		t.Run(fmt.Sprintf("Go in %d clients", clients), func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
@@ -160,22 +164,28 @@ func TestBothLanguagesGetTurnsUnderLongHolds(t *testing.T) {
 
 			loop := startGoLoop(t, each...)
 			loop.awaitMore(t, make([]int, workers), 1) // Go has the lock before Java asks for it
-			before := loop.cycles()
-			var some javaLoop
-			for _, service := range services {
-				some.start(service, workers/len(services), name, strconv.Itoa(enough))
+			rounds, ofJava, ofGo := 0, 0, 0
+			for fair := false; !fair; fair = clients > 1 || 2*ofJava >= ofGo {
+				rounds++
+				require.LessOrEqual(t, rounds, 4, "Java gets too little: %d, and Go %d", ofJava, ofGo)
+				before := loop.cycles()
+				var some javaLoop
+				for _, service := range services {
+					some.start(service, workers/len(services), name, strconv.Itoa(enough))
+				}
+				ofJava += sumOf(some.cycles(t))
+				ofGo += sumOf(loop.cycles()) - sumOf(before)
+				t.Logf("while Java made %d cycles, Go made %d", ofJava, ofGo)
+				require.Equal(t, rounds*workers*enough, ofJava)
 			}
-			ofJava := sumOf(some.cycles(t))
-			require.Equal(t, workers*enough, ofJava)
-			t.Logf("while Java made %d cycles, Go made %d", ofJava, sumOf(loop.cycles())-sumOf(before))
 
 			var all javaLoop
 			for _, service := range services {
 				all.start(service, workers/len(services), name, endless)
 			}
-			before = loop.cycles()
+			before := loop.cycles()
 			loop.awaitMore(t, before, enough)
-			ofGo := sumOf(loop.cycles()) - sumOf(before)
+			ofGo = sumOf(loop.cycles()) - sumOf(before)
 			all.stop()
 			loop.stop()
 			t.Logf("while Go made %d cycles, Java made at most %d", ofGo, sumOf(all.cycles(t)))
