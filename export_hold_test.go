@@ -457,3 +457,48 @@ func TestAHoldMayComeBack(t *testing.T) {
 		s.nothingLeft()
 	})
 }
+
+// The client closes while an Export is in flight. Redis keeps the lock, and the text is good.
+func TestCloseDoesNotFreeWhatWasExported(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		h, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		s.proxy.Inject(redistest.Rule{Match: runs("mutex/renew"), Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
+		text, exported := "", make(chan error)
+		go func() {
+			var err error
+			text, err = h.Export(context.Background(), handover)
+			exported <- err
+		}()
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- s.locks.Close(context.Background()) }()
+		require.NoError(t, <-exported)
+		require.NoError(t, <-closed)
+		attached, err := theirs.Attach(t.Context(), text)
+		require.NoError(t, err)
+		require.NoError(t, attached.Unlock(t.Context()))
+	})
+}
+
+// Unlock and Export of one hold wait for the same command. The first of them ends the hold, in its way.
+func TestAnUnlockBesideAnExportFreesTheLock(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		h, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		s.proxy.Inject(redistest.Rule{Match: runs("mutex/acquire"), Times: 1, Action: redistest.DelayReply(time.Second)})
+		ctx, cancel := context.WithTimeout(h.Context(), 100*time.Millisecond)
+		defer cancel()
+		go func() { _, _ = mine.Lock(ctx) }()
+		synctest.Wait()
+		unlocked, exported := make(chan error, 1), make(chan error, 1)
+		go func() { unlocked <- h.Unlock(context.Background()) }()
+		synctest.Wait()
+		go func() { _, err := h.Export(context.Background(), time.Hour); exported <- err }()
+		require.NoError(t, <-unlocked)
+		requireOnly(t, redlatch.ErrNotHeld, <-exported)
+		free, err := theirs.TryLock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, free.Unlock(t.Context()))
+	})
+}

@@ -212,3 +212,37 @@ func TestTimesThatAreNotUsableKeepNothing(t *testing.T) {
 		require.ErrorIs(t, (*semaphore.Permit)(nil).ReleaseAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
 	})
 }
+
+// The client closes while the command that keeps the lock is in flight, or while an outer hold is left.
+func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
+	isRenewal := func(cmd []string) bool { return runs("mutex/renew")(cmd) || runs("semaphore/renew")(cmd) }
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				other := locksOn(t, s.direct)
+				h, _, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				s.proxy.Inject(redistest.Rule{Match: isRenewal, Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
+				kept := make(chan error)
+				go func() { kept <- keep(h, context.Background(), cooldown) }()
+				synctest.Wait()
+				closed := make(chan error, 1)
+				go func() { closed <- s.locks.Close(context.Background()) }()
+				require.NoError(t, <-kept)
+				require.NoError(t, <-closed)
+				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+				defer cancel()
+				_, _, err = kinds[kind].take(other, short)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		outer := s.lock(t.Context())
+		require.NoError(t, s.lock(outer.Context()).UnlockAfter(t.Context(), cooldown))
+		require.NoError(t, s.locks.Close(t.Context()))
+		require.EqualValues(t, 1, s.direct.Exists(t.Context(), s.name).Val())
+	})
+}

@@ -860,3 +860,27 @@ func TestANilObserverIsRefused(t *testing.T) {
 	_, err := redlatch.New(unused(t), redlatch.WithObserver(nil))
 	requireBad(t, err, "observer", nil)
 }
+
+func TestAnObserverThatEndsItsGoroutineHidesNoEvent(t *testing.T) {
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		r := &recorder{settle: synctest.Wait}
+		exits := event.Func(func(context.Context, event.Event) { runtime.Goexit() })
+		locks := locksOn(t, s.direct, redlatch.WithObserver(exits), redlatch.WithObserver(r))
+		h, err := locks.Mutex("orders").Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+		require.Len(t, r.of(), 3)
+	})
+}
+
+func TestAReleaseThatCloseCannotConfirmSaysWhy(t *testing.T) {
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		h := s.lock(t.Context())
+		s.proxy.Down()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, s.locks.Close(ctx))
+		require.Error(t, s.take(t, event.Released).Err)
+		runtime.KeepAlive(h)
+	})
+}

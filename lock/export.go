@@ -20,7 +20,11 @@ import (
 // one succeeds, and a resource that checks fences rejects what this program still writes. The price:
 //   - If Attach comes too late, or never, the lock ends, and others may get it before that.
 //   - Anybody with the text, and with access to Redis, can take the lock. The text has the name of the lock,
-//     the id of this grant and its fence, and no other secret.
+//     the id of this grant and its fence, and no secret: a text can be made for a lock that was not exported, by
+//     who knows its id. Attach then takes that lock away from its holder, as ForceRelease does.
+//   - A renewal or a re-entry that was in flight, and arrives after Export, cuts within down to the lease. A
+//     copy of an earlier Export that failed may arrive late too, and set its time.
+//   - The time of an UnlockAfter of another hold is forgotten: the lock goes on under the new grant.
 //   - If nobody knows whether an Attach succeeded (lockerr.ErrIndeterminate), the lock is freed.
 //
 // After Export, this hold has ended as after Unlock: its contexts have ended, with a cause that says that

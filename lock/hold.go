@@ -203,6 +203,9 @@ func (h *Hold) unlocked(err error) error {
 //
 // UnlockAfter waits as Unlock does, costs one round trip, and returns the errors of Unlock. It also
 // returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole milliseconds.
+// Not promised: a renewal or a re-entry that was in flight, and arrives after UnlockAfter, cuts d down to the
+// lease.
+//
 // If Redis did not confirm it, the lock ends after d, or with its lease, unless a later Unlock or
 // UnlockAfter succeeds. That keeps the lock too, for the longest time asked for.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {

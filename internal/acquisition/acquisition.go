@@ -101,6 +101,7 @@ type Acquisition struct {
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
 	lossResult      event.Result
+	kept            bool          // Redis keeps the lock, and nobody here may free it any more
 	keepFor         time.Duration // how long Redis keeps the lock after the last hold; 0: it is freed
 	holds           int           // the count that decides; the number in Redis may be old
 	open            []*Hold       // not released, oldest first

@@ -30,12 +30,14 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 	all = releaseAllOnce(ctx, all)
 	all = releaseAll(ctx, all, func(a *Acquisition) time.Time { return a.retriesUntil(begun) })
 	var errs []error
+	failed := map[*Acquisition]error{}
 	for _, c := range all {
 		c.a.notifyBackend()
 		errs = append(errs, c.err)
+		failed[c.a] = c.err
 	}
 	for _, a := range held {
-		a.observeEnd(context.Background(), nil)
+		a.observeEnd(context.Background(), failed[a])
 	}
 	return oneline.Errors(errs...)
 }
@@ -144,9 +146,19 @@ func (a *Acquisition) releaseForClose(ctx context.Context) error {
 		return err
 	}
 	defer a.unlockCommands()
-	if err := a.backend.Release(ctx, a); err != nil && !errors.Is(err, ErrGone) {
+	if a.isKept() { // by an Unlock that was in flight
+		a.notifyBackend()
+		return nil
+	}
+	if err := a.freeOrKeep(ctx, 0); err != nil && !errors.Is(err, ErrGone) {
 		return err
 	}
 	a.notifyBackend()
 	return nil
+}
+
+func (a *Acquisition) isKept() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.kept
 }

@@ -8,7 +8,7 @@ func (h *Hold) EndGoroutineInUnlock() (begin func(), err error) {
 	if err := h.A.lockCommands(context.Background(), h.A.releaseOp()); err != nil {
 		return nil, err
 	}
-	if _, err := h.beginUnlock(); err != nil {
+	if _, err := h.beginUnlock(false); err != nil {
 		return nil, err
 	}
 	h.unlockInBackground()

@@ -24,7 +24,7 @@ type Hold struct {
 	released      bool
 	unlockPending bool          // an Unlock gave up, and the background finishes it
 	notified      bool          // it ended without an Unlock
-	exportFor     time.Duration // its release is an Export, and Redis keeps the lock so long; 0: it is none
+	exported      bool          // it ends, or ended, by an Export
 	cause         error         // why its contexts ended; nil while it is held
 	lost          chan struct{} // closed when notified becomes true; made by Lost
 	contexts      *heldContext  // the first of those that end with the hold
@@ -71,7 +71,7 @@ func (h *Hold) contextCause() error {
 	if h.cause != errReleased { //nolint:errorlint // this very value
 		return h.cause
 	}
-	by := &releasedError{id: h.A.ID, isExported: h.exportFor != 0}
+	by := &releasedError{id: h.A.ID, isExported: h.exported}
 	if !h.A.IsPermit() {
 		by.owner = h.A.Owner
 	}
@@ -175,20 +175,15 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
-	h.A.mu.Lock()
-	if !h.released {
-		h.exportFor = 0 // an Export failed
-	}
-	h.A.mu.Unlock()
-	return h.release(ctx)
+	return h.release(ctx, 0)
 }
 
-// release is Unlock, after the checks.
-func (h *Hold) release(ctx context.Context) (err error) {
+// release is Unlock, after the checks, or an Export with its time.
+func (h *Hold) release(ctx context.Context, exportFor time.Duration) (err error) {
 	bounded := h.A.unlockContext(ctx)
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }()
-	return h.unlockWithin(bounded)
+	return h.unlockWithin(bounded, exportFor)
 }
 
 // UnlockAfter is Unlock, but with the last hold of the acquisition, Redis keeps the lock for d.
@@ -201,10 +196,10 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	}
 	h.A.mu.Lock()
 	if !h.released {
-		h.A.keepFor, h.exportFor = max(h.A.keepFor, d), 0
+		h.A.keepFor = max(h.A.keepFor, d)
 	}
 	h.A.mu.Unlock()
-	return h.release(ctx)
+	return h.release(ctx, 0)
 }
 
 // Export is UnlockAfter for a lock that goes on elsewhere. It is refused if there are other holds. An
@@ -216,35 +211,30 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) error {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
-	h.A.mu.Lock()
-	if !h.released {
-		h.exportFor = within
-	}
-	h.A.mu.Unlock()
-	if err := h.release(ctx); err != nil {
+	if err := h.release(ctx, within); err != nil {
 		return err
 	}
 	h.A.mu.Lock()
 	defer h.A.mu.Unlock()
-	if h.exportFor == 0 { // the background has finished an Export that had failed
+	if !h.exported { // the background has finished an Export that had failed
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export", Name: h.A.Name}
 	}
 	return nil
 }
 
 // unlockWithin does what Unlock does, until ctx ends.
-func (h *Hold) unlockWithin(ctx context.Context) error {
+func (h *Hold) unlockWithin(ctx context.Context, exportFor time.Duration) error {
 	if err := h.A.lockCommands(ctx, h.A.releaseOp()); err != nil {
 		h.unlockInBackground()
 		return h.A.lossOr(err)
 	}
 	defer h.A.unlockCommands()
-	return h.unlock(ctx)
+	return h.unlock(ctx, exportFor)
 }
 
 // unlock does what Unlock does, while the caller has the acquisition's turn.
-func (h *Hold) unlock(ctx context.Context) error {
-	left, err := h.beginUnlock()
+func (h *Hold) unlock(ctx context.Context, exportFor time.Duration) error {
+	left, err := h.beginUnlock(exportFor != 0)
 	switch {
 	case errors.Is(err, errUnlockedInBackground):
 		return nil // the background has done it for this caller
@@ -252,7 +242,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		h.A.endIfUnused()
 		return err
 	case left == 0:
-		return h.A.releaseLock(ctx, h)
+		return h.A.releaseLock(ctx, h, exportFor)
 	}
 	return h.A.releaseHold(ctx, left)
 }
@@ -266,9 +256,6 @@ func (h *Hold) unlockInBackground() {
 	h.A.mu.Lock()
 	first := !h.unlockPending
 	h.unlockPending = true
-	if !h.released {
-		h.exportFor = 0
-	}
 	h.A.mu.Unlock()
 	if !first {
 		return
@@ -282,7 +269,7 @@ func (h *Hold) unlockInBackground() {
 		defer h.A.unlockCommands()
 		bounded := h.A.unlockContext(ctx)
 		defer bounded.Release()
-		err = h.unlock(bounded)
+		err = h.unlock(bounded, 0)
 	})
 }
 
@@ -323,7 +310,7 @@ func (a *Acquisition) attemptTime() time.Duration {
 // beginUnlock takes the hold out of the count and ends its contexts. It returns how many holds are
 // left. If none is left, the hold stays open until the release is done, so that a failed Unlock can
 // be repeated.
-func (h *Hold) beginUnlock() (left int, err error) {
+func (h *Hold) beginUnlock(isExport bool) (left int, err error) {
 	a := h.A
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -336,14 +323,14 @@ func (h *Hold) beginUnlock() (left int, err error) {
 	case h.released && h.unlockPending:
 		h.unlockPending = false
 		return 0, errUnlockedInBackground
-	case h.released && h.exportFor != 0:
+	case h.released && h.exported:
 		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name, Err: errExported}
 	case h.released:
 		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name}
-	case h.exportFor != 0 && a.holds > 1:
+	case isExport && a.holds > 1:
 		return 0, errOtherHolds
 	case a.holds == 1:
-		a.state = releasing
+		a.state, h.exported = releasing, isExport
 		h.cancelContexts(errReleased)
 		return 0, nil
 	}
@@ -405,7 +392,7 @@ func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 // this caller, and releases in the background.
 //
 // If a hook of go-redis ends the goroutine (runtime.Goexit), the background finishes the release.
-func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
+func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.Duration) error {
 	a.stopRenewal(ctx)
 	returned := false
 	defer func() {
@@ -416,7 +403,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 			h.unlockInBackground()
 		}
 	}()
-	err := a.freeOrKeep(ctx, h)
+	err := a.freeOrKeep(ctx, exportFor)
 	returned = true
 	a.mu.Lock()
 	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {
@@ -439,19 +426,24 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold) error {
 	return err
 }
 
-// freeOrKeep frees the lock, or has Redis keep it from now on. If the command that keeps it fails, the
-// client does not send it again by itself: the lock then ends with its lease.
-func (a *Acquisition) freeOrKeep(ctx context.Context, h *Hold) error {
+// freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for as long
+// as an UnlockAfter wants. If the command that keeps it fails, the client does not send it again by itself:
+// the lock then ends with its lease. The caller has the acquisition's turn.
+func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) error {
 	a.mu.Lock()
 	d := a.keepFor
-	if h.exportFor != 0 {
-		d = h.exportFor
+	if exportFor != 0 {
+		d = exportFor
 	}
 	a.mu.Unlock()
 	if d == 0 {
 		return a.backend.Release(ctx, a)
 	}
-	return a.backend.Keep(ctx, a, d)
+	err := a.backend.Keep(ctx, a, d)
+	a.mu.Lock()
+	a.kept = a.kept || err == nil
+	a.mu.Unlock()
+	return err
 }
 
 // stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be

@@ -43,8 +43,12 @@ func (s *Session) Acknowledge(ctx context.Context, k Acknowledgement) (Answer[wa
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(s.closing, stop)()
+	grant := k.Grant
 	answer, err := Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (watchdog.Result, error) {
-		results, err := s.renewers[k.Kind](ctx, lua.WithEval(rdb), []watchdog.Renewal{k.Grant})
+		// WAIT waits for the last write of its connection. A renewal to the lease of the grant, in the same
+		// millisecond, might write nothing.
+		grant.Lease += time.Millisecond
+		results, err := s.renewers[k.Kind](ctx, lua.WithEval(rdb), []watchdog.Renewal{grant})
 		if err != nil {
 			return watchdog.Unknown, err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,8 +78,14 @@ func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
 // notifyObservers is in the queue for each event.
 func (s *Session) notifyObservers(ctx context.Context, e event.Event) {
 	defer s.reportDropped()
-	for _, o := range s.observers.all {
-		s.observe(ctx, o, e)
+	s.observeFrom(0, ctx, e)
+}
+
+// observeFrom notifies the observers from the i-th on, even if one of them ends the goroutine.
+func (s *Session) observeFrom(i int, ctx context.Context, e event.Event) { //nolint:revive // ctx is that of the event
+	if i < len(s.observers.all) {
+		defer s.observeFrom(i+1, ctx, e)
+		s.observe(ctx, s.observers.all[i], e)
 	}
 }
 
@@ -101,10 +108,8 @@ func (s *Session) reportDropped() {
 		}
 	}
 	o.mu.Unlock()
-	for _, e := range reports {
-		for _, to := range o.all {
-			s.observe(context.Background(), to, e)
-		}
+	for _, e := range slices.Backward(reports) {
+		defer s.observeFrom(0, context.Background(), e)
 	}
 }
 
