@@ -102,10 +102,10 @@ func (c *Cluster) Remove(t testing.TB, gone *Server) {
 	heir := c.Nodes[0].control
 	id, err := gone.control.Do(ctx, "CLUSTER", "MYID").Text()
 	check(err)
-	all, err := gone.control.ClusterSlots(ctx).Result()
-	check(err)
+	all := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
+	check(gone.control.Process(ctx, all))
 	check(gone.control.FlushAll(ctx).Err())
-	for _, r := range all {
+	for _, r := range all.Val() {
 		if r.Nodes[0].ID != id {
 			continue
 		}
