@@ -26,9 +26,10 @@ const (
 	//
 	// Primitive, Name, Result.
 	Woken
-	// Released says that the last hold of a grant was released, by Unlock or by closing the client.
-	// If Redis did not confirm the release, Err says why. The client goes on trying, except after
-	// UnlockAfter, ReleaseAfter and Export: then the lock ends with its lease.
+	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export or Close.
+	// If Redis did not confirm the release, Err says why. The client then retries in the background,
+	// except after UnlockAfter, ReleaseAfter, Export and Close. In these cases, the lock ends with its
+	// lease, or after the time for which Redis keeps it.
 	//
 	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
 	Released

@@ -9,8 +9,8 @@ const (
 
 	// Acquired says that the call returns a hold or a permit.
 	Acquired Result = iota + 1
-	// Busy says that a try was refused because somebody else has the lock or waits for it, or that an
-	// operator removed the waiter from the queue.
+	// Busy says that TryLock, TryAcquire or TryDo found the lock held or waited for, or that an operator
+	// removed the waiter from the queue.
 	Busy
 	// Cancelled says that the context of the call ended while somebody else had the lock, or before
 	// Redis was asked.

@@ -9,21 +9,22 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Export ends the hold here, and returns a text with which another goroutine or process goes on with
-// the lock: it passes the text to Attach of the mutex with the same name. Redis keeps the lock for
-// within from now on, so Attach must come by then. Nobody renews the lock until then.
+// Export ends this hold and returns a text. Another goroutine or process passes the text to Attach
+// of the mutex with the same name, and goes on with the lock. The parameter within says for how
+// long Redis keeps the lock from now on. Attach must come in that time. Nobody renews the lock
+// meanwhile.
 //
 // To use a hold in another goroutine of the same client, no Export is needed. Its methods may be
 // called anywhere.
 //
 // Attach takes a fresh grant, with a larger fence, in one step. So of several Attach calls with one text,
 // one succeeds, and a resource that checks fences rejects what this program still writes. The price:
-//   - If Attach comes too late, or never, the lock ends, and others may get it before that.
+//   - If no Attach succeeds within the time, the lock ends, and others may get it.
 //   - Anybody with the text, and with access to Redis, can take the lock. The text has the name of the lock,
-//     the id of this grant and its fence, and no secret: a text can be made for a lock that was not exported, by
-//     who knows its id. Attach then takes that lock away from its holder, as ForceRelease does.
-//   - A renewal or a re-entry that was in flight, and arrives after Export, cuts within down to the lease. A
-//     copy of an earlier Export that failed may arrive late too, and set its time.
+//     the id of this grant and its fence. It has no secret. Somebody who knows the id of a grant can make a
+//     text for a lock that was not exported. Attach then takes that lock from its holder, as ForceRelease does.
+//   - A renewal or a re-entry that was in flight, and arrives after Export, cuts within down to the lease. An
+//     earlier Export that failed may also take effect late. Redis then keeps the lock for the time of that one.
 //   - The time of an UnlockAfter of another hold is forgotten: the lock goes on under the new grant.
 //   - If nobody knows whether an Attach succeeded (lockerr.ErrIndeterminate), the lock is freed.
 //

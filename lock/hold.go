@@ -192,9 +192,8 @@ func (h *Hold) unlocked(err error) error {
 }
 
 // UnlockAfter releases the hold, but Redis keeps the lock for d from now on, as if somebody held it.
-// Nobody renews it. So a job that is done is not done again too soon, by any process, even if this
-// one ends. The lease does not matter for d, so it may stay short for the case that the holder
-// crashes.
+// Nobody renews it. So no process repeats a finished job too soon, even if this process ends. d may
+// be longer than the lease. So the lease can stay short, in case a holder crashes.
 //
 // If other holds of the owner remain, the lock is kept for d when the last of them is released. Of
 // several times, the longest counts. The waiters notice the end of d like the end of a lease, and
@@ -206,8 +205,9 @@ func (h *Hold) unlocked(err error) error {
 // Not promised: a renewal or a re-entry that was in flight, and arrives after UnlockAfter, cuts d down to the
 // lease.
 //
-// If Redis did not confirm it, the lock ends after d, or with its lease, unless a later Unlock or
-// UnlockAfter succeeds. That keeps the lock too, for the longest time asked for.
+// If Redis did not confirm the release, the lock ends after d or with its lease. The client does not
+// retry in the background. The program may call Unlock or UnlockAfter again. If that call succeeds,
+// Redis keeps the lock for the longest of the requested times, also after Unlock.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}

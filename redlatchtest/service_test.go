@@ -26,17 +26,22 @@ var (
 )
 
 func (s *Shop) Charge(ctx context.Context, order string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a customer waits
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // for the wait and the payment
 	defer cancel()
+	paid := false
 	err := s.locks.Mutex("orders:"+order).Do(ctx, func(ctx context.Context) error {
-		return s.pay(ctx, order)
+		err := s.pay(ctx, order)
+		paid = err == nil
+		return err
 	})
 	switch {
 	case errors.Is(err, redlatch.ErrLost):
 		return ErrUnclear
+	case paid:
+		return nil // even if the release failed: the lock ends with its lease
 	case errors.Is(err, redlatch.ErrNotAcquired):
 		return ErrBusy
-	case errors.Is(err, redlatch.ErrUnavailable):
+	case errors.Is(err, redlatch.ErrUnavailable), errors.Is(err, redlatch.ErrIndeterminate):
 		return ErrTryLater
 	}
 	return err
@@ -73,6 +78,10 @@ func TestCharge(t *testing.T) {
 			name:   "Redis is down",
 			before: func(server *redlatchtest.Server) { server.Down() },
 			want:   ErrTryLater,
+		},
+		{
+			name:   "Redis goes down",
+			during: func(server *redlatchtest.Server) { server.Down() },
 		},
 	}
 	for _, test := range tests {

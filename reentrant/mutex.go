@@ -137,7 +137,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // cause. fn decides what to do then. lock.FromContext returns the hold, which has the fence.
 //
 // Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, or could not be
-// released, the error also matches that (lockerr.ErrLost for the first). Do costs two round trips
+// released, the error also matches that (lockerr.ErrLost for the first). To tell a failed release from a
+// failed Lock, fn notes in a variable that it ran. Do costs two round trips
 // if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, m.Lock, fn)

@@ -39,6 +39,14 @@ func (e *echo) stop() {
 	e.at, e.sent, e.sending, e.early = time.Time{}, time.Time{}, false, false
 }
 
+// resetEchoes is called when no command for the channel of the echoes is in flight any more.
+func (r *hubState) resetEchoes() {
+	r.echo.stop()
+	if r.echo.channel != nil {
+		r.echo.channel.state = unsent
+	}
+}
+
 // putOff makes the next echo wait, also on another connection.
 func (e *echo) putOff(to time.Time) {
 	e.sent, e.at, e.putOffTo = time.Time{}, to, to

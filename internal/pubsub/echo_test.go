@@ -304,3 +304,33 @@ func TestAHubWithoutPermissionToUnsubscribeKeepsTheEchoChannel(t *testing.T) {
 		require.Equal(t, 1, s.dialled())
 	})
 }
+
+// The hub closes while the server confirms the end of the echoes.
+func TestAConfirmationOfEchoesAfterCloseDoesNoHarm(t *testing.T) {
+	for _, end := range []string{"close", "disconnect"} {
+		for _, verb := range []string{"subscribe", "unsubscribe"} {
+			t.Run(verb+" after "+end, func(t *testing.T) {
+				cfg := Config{Echo: func(context.Context, string) error { return nil }, EchoChannel: echoes}.withDefaults()
+				now := time.Now()
+				log := newTroubleLog()
+				r := newHubState(cfg, &log)
+				r.onConnecting()
+				r.echo.at = now
+				r.channels["door"] = &channel{name: "door", state: subscribed}
+				require.NotNil(t, r.next(now), "it subscribes to the echoes")
+				if verb == "unsubscribe" {
+					r.onConfirmation("subscribe", echoes, now)
+					delete(r.channels, "door")
+					require.NotNil(t, r.next(now), "it ends the echoes")
+				}
+				if end == "close" {
+					r.close()
+				} else {
+					r.onDisconnect(errIdle, now)
+				}
+				r.onConfirmation(verb, echoes, now)
+				require.Nil(t, r.inFlight)
+			})
+		}
+	}
+}

@@ -133,6 +133,7 @@ func (r *hubState) close() {
 	clear(r.denied)
 	clear(r.unused)
 	r.refusals, r.inFlight = nil, nil
+	r.resetEchoes()
 }
 
 // onConnecting is called before a connection is made.
@@ -140,10 +141,7 @@ func (r *hubState) onConnecting() {
 	r.connected = true
 	r.pings = 0
 	r.firstFrame, r.lastFrame = time.Time{}, time.Time{}
-	r.echo.stop()
-	if r.echo.channel != nil {
-		r.echo.channel.state = unsent
-	}
+	r.resetEchoes()
 }
 
 // onDisconnect is called after a connection has ended. Nothing is subscribed any more. Every waiter
@@ -153,6 +151,7 @@ func (r *hubState) onConnecting() {
 func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
 	r.connected, r.down = false, true
 	r.refusals, r.inFlight = nil, nil
+	r.resetEchoes()
 	r.sweepAt = time.Time{}
 	for _, c := range r.channels {
 		if len(c.subs) == 0 {
