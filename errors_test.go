@@ -417,6 +417,7 @@ func TestACommandThatItsCallerGaveUpDoesNothingLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 		s.unlock(s.lock(t.Context()))
+		synctest.Wait() // nothing is in flight, so the next command is sent by its caller
 		late := s.proxy.Inject(redistest.Rule{Match: anAcquire, Times: 1, Action: redistest.HoldBack()})
 		began := time.Now()
 		s.unlock(s.lock(t.Context()))
