@@ -79,8 +79,8 @@ func TestManyServersAtOnce(t *testing.T) {
 func TestMisuseEndsTheTest(t *testing.T) {
 	t.Parallel()
 	for message, misuse := range map[string]func(t testing.TB){
-		`redlatchtest: redlatch: lease is 1ns: `: func(t testing.TB) { redlatchtest.New(t, redlatch.WithLease(1)) },
-		`redlatchtest: redlatch: lease is 2ns: `: func(t testing.TB) { redlatchtest.New(t).NewClient(redlatch.WithLease(2)) },
+		`redlatchtest: redlatch: lease (WithLease) is 1ns: `: func(t testing.TB) { redlatchtest.New(t, redlatch.WithLease(1)) },
+		`redlatchtest: redlatch: lease (WithLease) is 2ns: `: func(t testing.TB) { redlatchtest.New(t).NewClient(redlatch.WithLease(2)) },
 		`redlatchtest: HoldElsewhere: redlatch: lock "door" not acquired: `: func(t testing.TB) {
 			s := redlatchtest.New(t)
 			_, _ = s.Client.FairMutex("door").Lock(context.Background())
