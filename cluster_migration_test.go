@@ -122,7 +122,7 @@ func waitFor[T any](call func() (*T, error)) <-chan *T {
 }
 
 // The migration of a slot gets stuck for a while. Locks are released and renewed all the same. They are handed
-// on where one node has all keys. Those who wait go on when the slot has moved, in their order.
+// on where one node has all keys. The waiters go on in their order when the slot has moved.
 func TestLocksOutlastAStuckMigration(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)

@@ -145,7 +145,7 @@ func TestTheReplicasOfTheMasterOfALockAcknowledgeIt(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	rdb := c.Client(t, func(o *redis.ClusterOptions) { o.Addrs = append(o.Addrs, c.Nodes[1].Addr()) })
-	// Those that wait for a replica that stands still wait only briefly.
+	// The brief clients wait for a replica that stands still.
 	patient, brief := map[string]*redlatch.Client{}, map[string]*redlatch.Client{}
 	for way, client := range map[string]redis.UniversalClient{"cluster": rdb, "wrapped": embedding{rdb}} {
 		patient[way] = locksOn(t, client, redlatch.WithLease(time.Minute), redlatch.WithReplicas(1, 2*time.Second))

@@ -360,7 +360,7 @@ func (s *split) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// A release needs one key only. What it does with the others, the waiters do.
+// A release needs one key only. The waiters do the rest.
 func TestAReleaseNeedsOneKey(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		waiting := func() {

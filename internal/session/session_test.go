@@ -296,7 +296,7 @@ func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {
 	})
 }
 
-// While a slot migrates, its names may be on different nodes. Those that one node has are renewed there.
+// While a slot migrates, its names may be on different nodes. A node renews the names that it has.
 func TestLeasesOfAMigratingSlotAreRenewedByName(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		tryAgain := answer("TRYAGAIN Multiple keys request during rehashing of slot")

@@ -151,7 +151,7 @@ func refusesWrongType(t *testing.T, m *reentrant.Mutex) {
 
 // Nobody refuses this combination, and the documentation warns of it. Redisson's scripts for
 // read-write locks look for a mark of their own in the hash. So they take a lock of Go, or an RLock
-// of Java, for free. What the first unlock does depends on who unlocks.
+// of Java, for free. The effect of the first unlock depends on who unlocks.
 func TestReadWriteLockOfJavaIgnoresWhoHasTheLock(t *testing.T) {
 	t.Parallel()
 	r := java(t)
