@@ -55,6 +55,34 @@ func TestRenewalsHaveAnEventForEachResult(t *testing.T) {
 	})
 }
 
+// Events come twice as fast as the observer takes them. It is notified of what it missed all the same, before
+// the events end, and each event is delivered or counted once.
+func TestASlowObserverIsNotifiedOfWhatItMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const events = 10_000
+		var delivered, dropped, reports int
+		s := New(Config{Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) {
+			if e.Kind == event.Dropped {
+				dropped += e.Count
+				reports++
+				return
+			}
+			delivered++
+			time.Sleep(time.Second)
+		})}})
+		for range events {
+			s.Observe(t.Context(), event.Event{Kind: event.Retried, Primitive: event.Mutex})
+			time.Sleep(time.Second / 2)
+		}
+		synctest.Wait()
+		require.Greater(t, reports, 1)
+		time.Sleep(time.Hour)
+		require.Equal(t, events, delivered+dropped)
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+	})
+}
+
 // Close waits for events that are on their way, but not for an observer that blocks.
 func TestEventsAreObservedWhenCloseReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

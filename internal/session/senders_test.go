@@ -1,0 +1,41 @@
+package session
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/sender"
+)
+
+// answers is a client that answers every command immediately.
+type answers struct{}
+
+func (answers) Process(context.Context, redis.Cmder) error { return nil }
+
+// Closing ends the workers of every master immediately, and not when they have been idle for a while.
+func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := sender.Config{Redis: answers{}}
+		s := senders{one: sender.New(cfg), config: cfg}
+		workers := func() int {
+			synctest.Wait()
+			all := make([]byte, 1<<20)
+			return strings.Count(string(all[:runtime.Stack(all, true)]), "sender.(*worker).work(")
+		}
+		for _, to := range []*sender.Sender{s.one, s.of("a"), s.of("b"), s.of("a")} {
+			a := to.Attempt(time.Second, nil, true)
+			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
+			a.End()
+		}
+		require.Equal(t, 3, workers(), "one for each, and one for all others")
+		s.close()
+		require.Zero(t, workers())
+	})
+}
