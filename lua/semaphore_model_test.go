@@ -494,6 +494,7 @@ func (m *permitMachine) run(t *rapid.T) {
 			m.do(t, rapid.SampledFrom(m.past).Draw(t, "which"))
 		},
 		"time":  func(t *rapid.T) { m.passTime(t, rapid.IntRange(1, 6).Draw(t, "halves")) },
+		"keys":  m.outlastKey,
 		"back":  func(t *rapid.T) { m.setBack(t, rapid.IntRange(1, 6).Draw(t, "halves")) },
 		"crowd": m.crowd,
 		"dip":   m.dip,
@@ -567,6 +568,14 @@ func (m *permitMachine) passTime(t *rapid.T, halves int) {
 		clear(m.described)
 		m.limit, m.declared, m.stamp = 0, 0, 0
 	}
+}
+
+// outlastKey lets time pass until the key of the permits expires. By single steps this would hardly happen.
+func (m *permitMachine) outlastKey(t *rapid.T) {
+	if m.keyEnd <= m.now || !rapid.Bool().Draw(t, "to the end of the key") {
+		t.Skip("no key has an end, or it stays")
+	}
+	m.passTime(t, m.keyEnd-m.now)
 }
 
 // setBack is the server's clock, by which keys expire too.
