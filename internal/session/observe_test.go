@@ -77,6 +77,7 @@ func TestASlowObserverIsNotifiedOfWhatItMissed(t *testing.T) {
 		synctest.Wait()
 		require.Greater(t, reports, 1)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, events, delivered+dropped)
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(t.Context()))
