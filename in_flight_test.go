@@ -244,7 +244,7 @@ func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
 }
 
 // For a while, Redis runs requests and answers nothing. A thousand calls that fail meanwhile leave
-// a thousand grants and a few goroutines. Then the client releases all grants, long before the end
+// hundreds of grants and a few goroutines. Then the client releases all grants, long before the end
 // of a lease.
 func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 	ctx := context.Background()
@@ -266,7 +266,11 @@ func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
 			}
 			time.Sleep(time.Minute)
-			require.Greater(t, len(s.direct.Keys(ctx, "door*").Val()), calls*9/10, "a few share a connection with a release that was swallowed")
+			// A request that shares a connection with a swallowed release never arrives. How many do,
+			// the scheduler decides.
+			grants := len(s.direct.Keys(ctx, "door*").Val())
+			require.Equal(t, silent.Bites(), grants)
+			require.Greater(t, grants, calls/2)
 			require.Less(t, runtime.NumGoroutine()-before, calls/4)
 			silent.Disarm()
 			deaf.Disarm()
