@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lock"
 )
@@ -191,7 +192,8 @@ func TestTextsThatAreNotOfThisLockAttachNothing(t *testing.T) {
 		h, err := mine.Lock(t.Context())
 		require.NoError(t, err)
 		_, other := export(t, s.locks.Mutex("other"))
-		for _, text := range []string{"", "redlatch", other} {
+		forged := key.Exported{Name: h.Name(), ID: h.ID(), Fence: h.Fence()}.String() // of a lock that somebody holds
+		for _, text := range []string{"", "redlatch", other, forged} {
 			_, err := mine.Attach(t.Context(), text)
 			requireBad(t, err, "exported hold", text)
 		}
@@ -367,7 +369,7 @@ func TestAnExportThatFailsKeepsNothing(t *testing.T) {
 			onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
 				h, err := mine.Lock(t.Context())
 				require.NoError(t, err)
-				refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/renew"), Action: redistest.Refuse("NOPERM")})
+				refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/keep"), Action: redistest.Refuse("NOPERM")})
 				_, err = h.Export(t.Context(), time.Hour)
 				requireOnly(t, redlatch.ErrRefused, err)
 				refused.Disarm()
@@ -378,6 +380,48 @@ func TestAnExportThatFailsKeepsNothing(t *testing.T) {
 				require.NoError(t, free.Unlock(t.Context()))
 			})
 		})
+	}
+}
+
+// Redis runs the command of an Export, or runs it late, and its caller gives up before the answer. The
+// next call frees the lock, or keeps it for its own time.
+func TestAnExportWithoutAnAnswerKeepsNothing(t *testing.T) {
+	next := map[string]func(t *testing.T, h *lock.Hold) (kept time.Duration){
+		"unlock": func(t *testing.T, h *lock.Hold) time.Duration {
+			require.NoError(t, h.Unlock(t.Context()))
+			return 0
+		},
+		"export again": func(t *testing.T, h *lock.Hold) time.Duration {
+			_, err := h.Export(t.Context(), handover)
+			require.NoError(t, err)
+			return handover
+		},
+	}
+	for name, next := range next {
+		for fault, action := range map[string]redistest.Action{"run": redistest.CutReply(), "late": redistest.HoldBack()} {
+			t.Run(name+", "+fault, func(t *testing.T) {
+				onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+					warmUp(t, s.locks)
+					h, err := mine.Lock(t.Context())
+					require.NoError(t, err)
+					silent := s.proxy.Inject(redistest.Rule{Match: runs("mutex/keep"), Action: action})
+					ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+					defer cancel()
+					_, err = h.Export(ctx, time.Hour)
+					require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+					require.NotZero(t, silent.Bites())
+					silent.Disarm()
+					began := time.Now()
+					kept := next(t, h)
+					silent.Release()
+					free, err := theirs.Lock(t.Context())
+					require.NoError(t, err)
+					require.GreaterOrEqual(t, time.Since(began), kept)
+					require.Less(t, time.Since(began), kept+time.Second)
+					require.NoError(t, free.Unlock(t.Context()))
+				})
+			})
+		}
 	}
 }
 
@@ -463,7 +507,7 @@ func TestCloseDoesNotFreeWhatWasExported(t *testing.T) {
 	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
 		h, err := mine.Lock(t.Context())
 		require.NoError(t, err)
-		s.proxy.Inject(redistest.Rule{Match: runs("mutex/renew"), Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
+		s.proxy.Inject(redistest.Rule{Match: runs("mutex/keep"), Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
 		text, exported := "", make(chan error)
 		go func() {
 			var err error

@@ -148,8 +148,8 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 				s := inBubble(t)
 				h, release, err := kinds[kind].take(s.locks, t.Context())
 				require.NoError(t, err)
-				isRenewal := func(cmd []string) bool { return runs("mutex/renew")(cmd) || runs("semaphore/renew")(cmd) }
-				refused := s.proxy.Inject(redistest.Rule{Match: isRenewal, Action: redistest.Refuse("NOPERM")})
+				keeps := func(cmd []string) bool { return runs("mutex/keep")(cmd) || runs("semaphore/keep")(cmd) }
+				refused := s.proxy.Inject(redistest.Rule{Match: keeps, Action: redistest.Refuse("NOPERM")})
 				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrRefused)
 				refused.Disarm()
 				require.NoError(t, release(t.Context()))
@@ -157,6 +157,81 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 				defer cancel()
 				_, _, err = kinds[kind].take(s.locks, short)
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+}
+
+// Commands of the hold arrive when Redis keeps the lock: a copy of the acquire, a renewal.
+func TestLateCommandsDoNotShortenTheTimeOfALock(t *testing.T) {
+	for kind, keep := range keepers {
+		for what, late := range map[string]func(cmd []string) bool{
+			"acquire": isTake,
+			"renewal": func(cmd []string) bool { return runs("mutex/renew")(cmd) || runs("semaphore/renew")(cmd) },
+		} {
+			t.Run(kind+", "+what, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					kept := s.copies(late)
+					h, _, err := kinds[kind].take(s.locks, t.Context())
+					require.NoError(t, err)
+					time.Sleep(20 * time.Second)
+					require.NoError(t, keep(h, t.Context(), cooldown))
+					require.Equal(t, 1, kept.Late())
+					kept.Release()
+					s.refusedFor(kind, cooldown-time.Second)
+				})
+			})
+		}
+	}
+}
+
+// isTake matches the commands that acquire.
+var isTake = func(cmd []string) bool {
+	return anAcquire(cmd) || runs("fair/join")(cmd) || runs("semaphore/acquire")(cmd)
+}
+
+// refusedFor asserts that another client does not get the lock for d.
+func (s *observed) refusedFor(kind string, d time.Duration) {
+	s.t.Helper()
+	short, cancel := context.WithTimeout(s.t.Context(), d)
+	defer cancel()
+	_, _, err := kinds[kind].take(s.other, short)
+	require.ErrorIs(s.t, err, redlatch.ErrNotAcquired)
+}
+
+// The acquire was answered at the second attempt, and the client releases what the first may have got.
+func TestAKeptLockIsNotReleasedWithTheRequestsInFlight(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				_, release, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				require.NoError(t, release(t.Context()))
+				slow := s.proxy.Inject(redistest.Rule{Match: isTake, Times: 1, Action: redistest.DelayReply(time.Hour)})
+				h, _, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 1, slow.Bites())
+				require.NoError(t, keep(h, t.Context(), cooldown))
+				s.refusedFor(kind, cooldown-time.Second)
+			})
+		})
+	}
+}
+
+// The lock ended with its lease, before the repeated call. Nobody knows whether Redis kept it.
+func TestAKeepThatIsRepeatedTooLateIsALoss(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				h, _, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				s.proxy.Down()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, keep(h, ctx, cooldown), context.DeadlineExceeded)
+				time.Sleep(time.Minute)
+				s.proxy.Up()
+				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrLost)
 			})
 		})
 	}
@@ -179,7 +254,7 @@ func TestALockThatWasLostIsNotKept(t *testing.T) {
 
 // The reply is lost, and the client sends the command again.
 func TestALostReplyDoesNotShortenTheTimeOfALock(t *testing.T) {
-	for kind, script := range map[string]string{"mutex": "mutex/renew", "fair": "mutex/renew", "semaphore": "semaphore/renew"} {
+	for kind, script := range map[string]string{"mutex": "mutex/keep", "fair": "mutex/keep", "semaphore": "semaphore/keep"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := inBubble(t)
 			h, _, err := kinds[kind].take(s.locks, t.Context())
@@ -215,7 +290,7 @@ func TestTimesThatAreNotUsableKeepNothing(t *testing.T) {
 
 // The client closes while the command that keeps the lock is in flight, or while an outer hold is left.
 func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
-	isRenewal := func(cmd []string) bool { return runs("mutex/renew")(cmd) || runs("semaphore/renew")(cmd) }
+	keeps := func(cmd []string) bool { return runs("mutex/keep")(cmd) || runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,7 +298,7 @@ func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
 				other := locksOn(t, s.direct)
 				h, _, err := kinds[kind].take(s.locks, t.Context())
 				require.NoError(t, err)
-				s.proxy.Inject(redistest.Rule{Match: isRenewal, Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
+				s.proxy.Inject(redistest.Rule{Match: keeps, Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
 				kept := make(chan error)
 				go func() { kept <- keep(h, context.Background(), cooldown) }()
 				synctest.Wait()

@@ -15,10 +15,10 @@ type backend struct {
 
 // Release gives the lock to the next waiter in the queue, or frees it.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	answer, err := k.releaseOrLeave(ctx, a.ID)
+	answer, err := k.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
 		if !session.IsSingleAttempt(ctx) {
-			k.retryRelease(a.ID)
+			k.retryRelease(a.StoredID())
 		}
 		return err
 	}

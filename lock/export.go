@@ -21,10 +21,8 @@ import (
 // one succeeds, and a resource that checks fences rejects what this program still writes. The price:
 //   - If no Attach succeeds within the time, the lock ends, and others may get it.
 //   - Anybody with the text, and with access to Redis, can take the lock. The text has the name of the lock,
-//     the id of this grant and its fence. It has no secret. Somebody who knows the id of a grant can make a
-//     text for a lock that was not exported. Attach then takes that lock from its holder, as ForceRelease does.
-//   - A renewal or a re-entry that was in flight, and arrives after Export, cuts within down to the lease. An
-//     earlier Export that failed may also take effect late. Redis then keeps the lock for the time of that one.
+//     its fence, and the id under which Redis keeps it. Nobody can guess that id, but everybody who may read the
+//     keys of Redis sees it. No text takes a lock that somebody holds.
 //   - The time of an UnlockAfter of another hold is forgotten: the lock goes on under the new grant.
 //   - If nobody knows whether an Attach succeeded (lockerr.ErrIndeterminate), the lock is freed.
 //
@@ -40,8 +38,9 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (text string, e
 		return "", &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export"}
 	}
 	defer runtime.KeepAlive(h)
-	if err := h.unlocked(h.inner.Export(ctx, within)); err != nil {
+	id, err := h.inner.Export(ctx, within)
+	if err := h.unlocked(err); err != nil {
 		return "", err
 	}
-	return key.Exported{Name: h.Name(), ID: h.ID(), Fence: h.Fence()}.String(), nil
+	return key.Exported{Name: h.Name(), ID: id, Fence: h.Fence()}.String(), nil
 }

@@ -197,17 +197,16 @@ func (h *Hold) unlocked(err error) error {
 //
 // If other holds of the owner remain, the lock is kept for d when the last of them is released. Of
 // several times, the longest counts. The waiters notice the end of d like the end of a lease, and
-// Inspect shows this acquisition as the holder until then. ForceRelease ends it. Inside of Do, the
-// function calls UnlockAfter on its hold, and Do then does not unlock.
+// Inspect shows until then that the lock is kept. ForceRelease ends it. Inside of Do, the function calls
+// UnlockAfter on its hold, and Do then does not unlock.
 //
 // UnlockAfter waits as Unlock does, costs one round trip, and returns the errors of Unlock. It also
 // returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole milliseconds.
-// Not promised: a renewal or a re-entry that was in flight, and arrives after UnlockAfter, cuts d down to the
-// lease.
 //
 // If Redis did not confirm the release, the lock ends after d or with its lease. The client does not
 // retry in the background. The program may call Unlock or UnlockAfter again. If that call succeeds,
-// Redis keeps the lock for the longest of the requested times, also after Unlock.
+// Redis keeps the lock for the longest of the requested times, also after Unlock. If the lock has ended
+// meanwhile, the call returns lockerr.ErrLost.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}

@@ -1,6 +1,10 @@
 package lock
 
-import "time"
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/internal/keptid"
+)
 
 // Info is the state of a lock at one moment, for people and dashboards. A program must not act on
 // it: it may be out of date when it arrives.
@@ -16,6 +20,10 @@ type Info struct {
 	// (Redisson counts from one).
 	Since time.Time
 }
+
+// IsKept reports whether nobody held the lock, and Redis kept it after an UnlockAfter or an Export. Held is true
+// then too. Holder is the id under which Redis keeps the lock, and Description is that of the last holder.
+func (i *Info) IsKept() bool { return keptid.Is(i.Holder) }
 
 // Held reports whether someone held the lock.
 func (i *Info) Held() bool { return i.Holder != "" }

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/keptid"
 	"github.com/redlatch/redlatch/internal/oneline"
 )
 
@@ -89,13 +90,22 @@ type NotAcquiredError struct {
 	Limit int
 }
 
+// IsKept reports whether nobody holds the lock, and Redis keeps it after an UnlockAfter or an Export. Holder
+// is then the id under which Redis keeps it, and Description is that of the last holder.
+func (e *NotAcquiredError) IsKept() bool { return keptid.Is(e.Holder) }
+
+// Error returns one line.
 func (e *NotAcquiredError) Error() string {
 	msg := fmt.Sprintf("redlatch: lock %q not acquired", e.Name)
 	if e.Limit > 0 {
 		msg = fmt.Sprintf("redlatch: semaphore %q not acquired: %d of %d in use", e.Name, e.InUse, e.Limit)
 	}
 	if e.Holder != "" {
-		msg += ": held by " + visible(e.Holder)
+		if e.IsKept() {
+			msg += ": kept"
+		} else {
+			msg += ": held by " + visible(e.Holder)
+		}
 		if e.Description != "" {
 			msg += " (" + visible(e.Description) + ")"
 		}
@@ -103,7 +113,10 @@ func (e *NotAcquiredError) Error() string {
 		case e.Remaining < 0:
 			msg += " without an end"
 		case e.Remaining > 0:
-			msg += fmt.Sprintf(" for %v more unless renewed", rounded(e.Remaining))
+			msg += fmt.Sprintf(" for %v more", rounded(e.Remaining))
+			if !e.IsKept() {
+				msg += " unless renewed"
+			}
 		}
 	}
 	switch {

@@ -129,6 +129,7 @@ func writers() []call {
 		{"inner release", release("a:1", 1)},
 		{"release", release("a:1", 0)},
 		{"transfer", transfer("a:1", "a:2")},
+		{"keep", keepLock("a:1", 1, hour)},
 		{"force", force("")},
 	}
 }
@@ -176,6 +177,7 @@ func TestWithoutMemoryNothingIsGrantedAndEverythingIsReleased(t *testing.T) {
 		{"inner release", heldByA, release("a:1", 2), "kept", "lock 1h a:1:2; fence forever 5000000000000000"},
 		{"release", heldByA, release("a:1", 0), "freed, heard by 0", "fence forever 5000000000000000"},
 		{"renewal", heldByA, renew("a:1", 3*hour), "extended", "lock 3h a:1:3; fence forever 5000000000000000"},
+		{"keep", heldByA, keepLock("a:1", 1, 3*hour), "kept", "lock 3h kept-x:1:1; fence forever 5000000000000000"},
 		{"transfer", heldByA, transfer("a:1", "a:2"), "granted 5000000000000001", "lock 2h a:2:1; fence forever 5000000000000001"},
 		{"copy of a transfer, fence lost", []string{"HSET @L a:2 1", "PEXPIRE @L 3600000"}, transfer("a:1", "a:2"), "granted clock",
 			"lock 2h a:2:1; fence forever clock"},
@@ -234,6 +236,8 @@ func TestAReplicaThatLacksItNeverSaysGone(t *testing.T) {
 		{"unlock", release("a:1", 0)},
 		{"inner unlock", release("a:1", 1)},
 		{"hand-over", transfer("a:1", "a:2")},
+		{"keep", keepLock("a:1", 1, hour)},
+		{"keep a permit", keepPermit("a:1", 1, permitCall{})},
 		{"force unlock", force("a:1")},
 		{"fair leave", leave("a:1")},
 		{"fair beat", beat("a:1")},

@@ -112,6 +112,7 @@ func denials() (all []denial) {
 			{"mutex/acquire", "free, " + name, free, acquire("a:1", about("me"), keepFor(3*hour)), "a:1", false},
 			{"mutex/acquire", "free, fence for ever, " + name, free, acquire("a:1"), "a:1", false},
 			{"mutex/acquire", "re-entry, " + name, state(held...), acquire("a:1", holds(2)), "a:1", false},
+			{"mutex/keep", "held, " + name, state(held...), keepLock("a:1", 1, 3*hour), "a:1", false},
 			{"mutex/transfer", "held, " + name, state(held...), transfer("a:1", "a:2"), "a:1", false},
 			{"fair/join", "free, " + name, free, join("a:1", keepFence3h), "a:1", false},
 			{"fair/join", "free, it is the first, " + name, state(append(bcQueued, fence)...), join("b:1", keepFence3h), "b:1", false},
@@ -174,6 +175,8 @@ func denials() (all []denial) {
 		{"semaphore/release", "a place", permitsOf("a:1 7", "b:1 3", "c:1 1"), releasePermits("b:1", permitCall{units: 3}), "b:1", true},
 		{"semaphore/release", "a place, free", freed("a:1 7", "b:1 3", "c:1 1"), releasePermits("b:1", permitCall{units: 3}), "b:1", true},
 		{"semaphore/force_release", "others wait", permitsOf("a:1 7", "b:1 3", "c:1 1"), forcePermits("a:1"), "a:1", true},
+		{"semaphore/keep", "beside others", permitsOf("a:1 7", "d:1 1"), keepPermit("a:1", 1, permitCall{units: 7, keep: hour}), "a:1", false},
+		{"semaphore/keep", "for ever", permitsOf("a:1 7"), keepPermit("a:1", 1, permitCall{units: 7}), "a:1", false},
 		{"semaphore/resize", "none", permitsOf(), resize(9, 1), "", false},
 		{"semaphore/resize", "up", permitsOf("a:1 7", "b:1 3"), resize(11, 1), "", false},
 		{"semaphore/resize", "down", permitsOf("a:1 7", "b:1 3"), resize(2, 1), "", false},
@@ -228,5 +231,5 @@ func TestNoScriptIsHalfDone(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, refused, 14, "scripts that write, but for those that report each refusal")
+	require.Len(t, refused, 16, "scripts that write, but for those that report each refusal")
 }

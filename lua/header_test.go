@@ -110,11 +110,11 @@ func parseHeader(t *testing.T, comment []string) header {
 
 var allScripts = map[string]*script{
 	"mutex/acquire": acquireScript, "mutex/release": releaseScript, "mutex/transfer": transferScript,
-	"mutex/renew": renewScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
+	"mutex/renew": renewScript, "mutex/keep": keepScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
 	"fair/join": joinScript, "fair/beat": beatScript, "fair/leave": leaveScript,
 	"fair/force_release": forceFairScript, "fair/remove": removeScript, "fair/queue": queueScript, "fair/find": findScript,
 	"semaphore/acquire": acquirePermitsScript, "semaphore/beat": beatPermitsScript, "semaphore/release": releasePermitsScript,
-	"semaphore/renew": renewPermitsScript, "semaphore/resize": resizeScript,
+	"semaphore/renew": renewPermitsScript, "semaphore/keep": keepPermitScript, "semaphore/resize": resizeScript,
 	"semaphore/force_release": forcePermitsScript, "semaphore/inspect": inspectPermitsScript,
 	"pubsub/echo": echoScript,
 }
@@ -452,6 +452,7 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		"mutex/inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
 		"pubsub/echo":         func(r Redis) { _, _ = Echo(ctx, r, "k", "c", "t") },
 		"mutex/renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
+		"mutex/keep":          func(r Redis) { _, _ = Keep(ctx, r, KeepParams{}) },
 		"fair/join":           func(r Redis) { _, _ = Join(ctx, r, JoinParams{}) },
 		"fair/beat":           func(r Redis) { _, _ = Heartbeats(ctx, r, 0, "c", true, make([]Heartbeat, 3)) },
 		"fair/leave":          func(r Redis) { _, _ = ReleaseFair(ctx, r, ReleaseFairParams{}) },
@@ -464,6 +465,7 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		"semaphore/beat":          func(r Redis) { _, _ = PermitHeartbeats(ctx, r, 0, "c", true, make([]PermitHeartbeat, 3)) },
 		"semaphore/release":       func(r Redis) { _, _ = ReleasePermits(ctx, r, ReleasePermitsParams{}) },
 		"semaphore/renew":         func(r Redis) { _, _ = RenewPermits(ctx, r, 0, make([]PermitRenewal, 3)) },
+		"semaphore/keep":          func(r Redis) { _, _ = KeepPermit(ctx, r, KeepPermitParams{}) },
 		"semaphore/resize":        func(r Redis) { _, _ = Resize(ctx, r, ResizeParams{}) },
 		"semaphore/force_release": func(r Redis) { _, _, _ = ForceReleasePermits(ctx, r, SemaphoreKeys{}, "a", 0, "c") },
 		"semaphore/inspect":       func(r Redis) { _, _ = InspectPermits(ctx, r, SemaphoreKeys{}, 1) },

@@ -191,6 +191,7 @@ func migrations() []denial {
 		{"mutex/release", "of another", alone("b:1/w"), release("d:1", 0), "d:1", true},
 		{"mutex/force_release", "others wait", alone("b:1/w"), force("a:1"), "a:1", true},
 		{"mutex/renew", "held", state(heldFair...), renew("a:1", 3*hour), "a:1", false},
+		{"mutex/keep", "held", state(heldFair...), keepLock("a:1", 1, 3*hour), "a:1", true},
 		{"mutex/inspect", "held", state(heldFair...), inspect, "a:1", false},
 		{"fair/leave", "one waits", alone("b:1/w"), leave("a:1"), "a:1", true},
 		{"fair/leave", "one without a description waits", undescribed, leave("a:1"), "a:1", true},
@@ -242,6 +243,7 @@ func migrations() []denial {
 				{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 7, Lease: 3 * hour},
 			})
 		}), "a:1", false},
+		{"semaphore/keep", "used", used, keepPermit("a:1", 1, permitCall{units: 7}), "a:1", true},
 		{"semaphore/inspect", "used", used, permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			r, err := lua.InspectPermits(ctx, rdb, semaphoreKeys, 10)
 			return []int{r.InUse, r.Waiting}, err
@@ -333,8 +335,9 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, ran, len(files), "%v", ran)
 	require.NotContains(t, waits, "mutex/renew", "it has one key")
+	require.NotContains(t, waits, "mutex/keep", "it has one key")
 	require.NotContains(t, waits, "mutex/release", "one key does")
-	require.Len(t, waits, len(files)-2, "%v", waits)
+	require.Len(t, waits, len(files)-3, "%v", waits)
 	require.Len(t, freed, 3, "releases of holders: %v", freed)
 }
 

@@ -10,6 +10,7 @@ var (
 	releaseScript      = newScript("mutex/release.lua")
 	transferScript     = newScript("mutex/transfer.lua")
 	renewScript        = newScript("mutex/renew.lua")
+	keepScript         = newScript("mutex/keep.lua")
 	forceReleaseScript = newScript("mutex/force_release.lua")
 	inspectScript      = newScript("mutex/inspect.lua")
 )
@@ -33,6 +34,7 @@ const (
 	OverLimit                       // more units than the limit
 	QueueNotEmpty                   // it is free, and others stand in its queue
 	Superseded                      // a later command of the kind took effect before
+	Kept                            // nobody has the lock, and the server keeps it for a while
 )
 
 // AcquireParams are the arguments of [Acquire]. Keys and channels of frequent commands have the type
@@ -231,6 +233,45 @@ func readRenewals(script *script, v any, err error, n int) ([]RenewAnswer, error
 		return nil, r.err
 	}
 	return answers, nil
+}
+
+// KeepParams are the arguments of [Keep].
+type KeepParams struct {
+	LockKey     any
+	Acquisition string
+	Kept        string // the id of what is kept, without the number; see key.NewKept
+	Number      int    // of the call, from 1
+	For         time.Duration
+	VoidAfter   Time
+}
+
+// KeepReply is what [Keep] did: Kept, Gone, or Void.
+type KeepReply struct {
+	Status Status
+	Now    Time
+}
+
+// Keep ends an acquisition, and has the server keep its lock for a time. One round trip.
+func Keep(ctx context.Context, rdb Redis, p KeepParams) (KeepReply, error) {
+	v, err := keepScript.run(ctx, rdb, []any{p.LockKey},
+		p.Acquisition, p.Kept, p.Number, p.For.Milliseconds(), int64(p.VoidAfter))
+	return readKept(keepScript, v, err)
+}
+
+func readKept(script *script, v any, err error) (KeepReply, error) {
+	r := readReply(script, v, err)
+	out := KeepReply{Now: r.time(1)}
+	switch r.int(0) {
+	case 1:
+		out.Status = Kept
+	case 0:
+		out.Status = Gone
+	case -2:
+		out.Status = Void
+	default:
+		r.unexpected()
+	}
+	return out, r.err
 }
 
 // ForceReleaseParams are the arguments of [ForceRelease].

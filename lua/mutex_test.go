@@ -50,7 +50,7 @@ func runRows(t *testing.T, rows []row) {
 
 var statusNames = map[lua.Status]string{
 	lua.Granted: "granted", lua.Busy: "busy", lua.Gone: "gone", lua.Void: "void",
-	lua.Freed: "freed", lua.StillHeld: "kept", lua.NotHeld: "nobody",
+	lua.Freed: "freed", lua.StillHeld: "kept", lua.NotHeld: "nobody", lua.Kept: "kept",
 	lua.QueueNotEmpty: "behind",
 	lua.LimitDiffers:  "differs", lua.OverLimit: "too many",
 	lua.Queued: "queued", lua.LeftQueue: "left", lua.Removed: "removed", lua.Denied: "denied",
@@ -301,6 +301,47 @@ func TestRenewExtendsOnlyItsOwn(t *testing.T) {
 		{"a key of another type is nobody's lock", []string{"SET @L x"}, renew("a:1", 3*hour), "gone", "lock forever x"},
 		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, renew("a:1", 3*hour), "gone",
 			"lock forever a:1:write:1 mode:write"},
+	})
+}
+
+func keepLock(who string, number int, d time.Duration) func(context.Context, lua.Redis) (string, error) {
+	return keepUntil(never, who, number, d)
+}
+
+func keepUntil(voidAfter lua.Time, who string, number int, d time.Duration) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.Keep(ctx, rdb, lua.KeepParams{
+			LockKey: names.Lock, Acquisition: who, Kept: "kept-x", Number: number, For: d, VoidAfter: voidAfter,
+		})
+		return statusNames[r.Status], err
+	}
+}
+
+// Redis keeps a lock under an id of its own, so nothing that was sent for the acquisition changes it.
+func TestKeepEndsOnlyItsOwn(t *testing.T) {
+	heldByA := []string{"HSET @L a:1 2 redlatch:about me", "PEXPIRE @L 7200000", "SET @F 7"}
+	keptTwice := []string{"HSET @L kept-x:2 1 redlatch:about me", "PEXPIRE @L 3600000", "SET @F 7"}
+	const kept, held = "lock 1h kept-x:2:1 redlatch:about:me; fence forever 7", "lock 2h a:1:2 redlatch:about:me; fence forever 7"
+	runRows(t, []row{
+		{"its own", heldByA, keepLock("a:1", 1, 3*hour), "kept", "lock 3h kept-x:1:1 redlatch:about:me; fence forever 7"},
+		{"its own, for less than the lease", heldByA, keepLock("a:1", 12, hour), "kept", "lock 1h kept-x:12:1 redlatch:about:me; fence forever 7"},
+		{"a copy", keptTwice, keepLock("a:1", 2, 3*hour), "kept", kept},
+		{"a copy of an earlier call", keptTwice, keepLock("a:1", 1, 3*hour), "gone", kept},
+		{"a later call", keptTwice, keepLock("a:1", 10, 3*hour), "kept", "lock 3h kept-x:10:1 redlatch:about:me; fence forever 7"},
+		{"another's", heldByA, keepLock("b:1", 1, 3*hour), "gone", held},
+		{"kept for another", []string{"HSET @L kept-y:1 1", "PEXPIRE @L 3600000"}, keepLock("a:1", 2, 3*hour), "gone", "lock 1h kept-y:1:1"},
+		{"an id that begins with the holder's", heldByA, keepLock("a:12", 1, 3*hour), "gone", held},
+		{"nobody's: never created", nil, keepLock("a:1", 1, 3*hour), "gone", ""},
+		{"too late", heldByA, keepUntil(1, "a:1", 1, 3*hour), "void", held},
+		{"a key of another type is nobody's lock", []string{"SET @L x"}, keepLock("a:1", 1, 3*hour), "gone", "lock forever x"},
+		{"a read-write lock of Redisson", []string{"HSET @L mode write a:1:write 1"}, keepLock("a:1", 1, 3*hour), "gone",
+			"lock forever a:1:write:1 mode:write"},
+
+		{"then, a renewal", keptTwice, renew("a:1", 3*hour), "gone", kept},
+		{"then, a re-entry", keptTwice, acquire("a:1", holds(2)), "gone", kept},
+		{"then, an inner release", keptTwice, release("a:1", 1), "gone", kept},
+		{"then, a release", keptTwice, release("a:1", 0), "gone", kept},
+		{"then, a handoff", keptTwice, transfer("a:1", "a:2"), "gone", kept},
 	})
 }
 

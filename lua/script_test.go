@@ -31,7 +31,8 @@ func story() []row {
 		{name: "inspect", call: inspect, reply: `"a:2" x1 2h "" fence 5000000000000002`},
 		{name: "release", call: release("a:2", 0), reply: "freed, heard by 0"},
 		{name: "acquire again", call: acquire("a:3"), reply: "granted 5000000000000003"},
-		{name: "force", call: force(""), reply: "freed a:3"},
+		{name: "keep", call: keepLock("a:3", 1, hour), reply: "kept"},
+		{name: "force", call: force(""), reply: "freed kept-x:1"},
 
 		{name: "join", call: join("a:4"), reply: "granted 5000000000000004"},
 		{name: "join behind it", call: join("b:1"), reply: "queued 1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
@@ -53,6 +54,15 @@ func story() []row {
 			})
 			return r, err
 		}), reply: fmt.Sprint([]lua.RenewAnswer{lua.RenewDone})},
+		{name: "keep a permit", call: keepPermit("a:1", 1, permitCall{units: 3}), reply: "kept"},
+		{name: "force a kept permit", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			units, _, err := lua.ForceReleasePermits(ctx, rdb, semaphoreKeys, "kept-x:1", 0, key.ClientPrefix)
+			return units, err
+		}), reply: "3"},
+		{name: "take again", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
+			r, err := take(ctx, rdb, "a:1", permitCall{units: 3})
+			return statusNames[r.Status], err
+		}), reply: "granted"},
 		{name: "take too much", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			r, err := take(ctx, rdb, "b:1", permitCall{units: 6})
 			return statusNames[r.Status], err

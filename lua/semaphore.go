@@ -12,6 +12,7 @@ var (
 	beatPermitsScript    = newScript("semaphore/beat.lua")
 	releasePermitsScript = newScript("semaphore/release.lua")
 	renewPermitsScript   = newScript("semaphore/renew.lua")
+	keepPermitScript     = newScript("semaphore/keep.lua")
 	resizeScript         = newScript("semaphore/resize.lua")
 	forcePermitsScript   = newScript("semaphore/force_release.lua")
 	inspectPermitsScript = newScript("semaphore/inspect.lua")
@@ -101,6 +102,25 @@ func PermitHeartbeats(ctx context.Context, rdb Redis, keep time.Duration, client
 	}
 	v, err := beatPermitsScript.run(ctx, rdb, keys, args...)
 	return readBeats(beatPermitsScript, v, err, len(batch), func(*reply) int64 { return 0 }, (*reply).permitQueueState)
+}
+
+// KeepPermitParams are the arguments of [KeepPermit].
+type KeepPermitParams struct {
+	Keys        SemaphoreKeys
+	Acquisition string
+	Units       int
+	Kept        string // as in [KeepParams]
+	Number      int
+	For         time.Duration
+	VoidAfter   Time
+	Retention   time.Duration // limit and permits; 0: for ever
+}
+
+// KeepPermit ends an acquisition, and has the server keep its permit for a time. One round trip.
+func KeepPermit(ctx context.Context, rdb Redis, p KeepPermitParams) (KeepReply, error) {
+	v, err := keepPermitScript.run(ctx, rdb, []any{p.Keys.Permits, p.Keys.Holders},
+		p.Acquisition, p.Kept, p.Number, p.Units, p.For.Milliseconds(), int64(p.VoidAfter), p.Retention.Milliseconds())
+	return readKept(keepPermitScript, v, err)
 }
 
 // ReleasePermitsParams are the arguments of [ReleasePermits].

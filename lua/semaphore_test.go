@@ -721,3 +721,72 @@ func TestHeartbeatsOfABatchAreNotedBeforeAnybodyExpires(t *testing.T) {
 		}
 	})
 }
+
+func keepPermit(who string, number int, c permitCall) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		r, err := lua.KeepPermit(ctx, rdb, lua.KeepPermitParams{
+			Keys: semaphoreKeys, Acquisition: who, Units: max(1, c.units), Kept: "kept-x", Number: number,
+			For: cmp.Or(c.lease, 3*hour), VoidAfter: never, Retention: c.keep,
+		})
+		return statusNames[r.Status], err
+	}
+}
+
+// Redis keeps a permit under an id of its own, so nothing that was sent for the acquisition changes it.
+func TestKeepPermitEndsOnlyItsOwn(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		held := func() (all []string) {
+			for _, h := range inspectPermits(t, b).Held {
+				all = append(all, fmt.Sprintf("%s x%d %s %s", h.Acquisition, h.Units, hours(h.Remaining), h.Description))
+			}
+			slices.Sort(all)
+			return all
+		}
+		keep := func(want, who string, number int, c permitCall) {
+			t.Helper()
+			got, err := keepPermit(who, number, c)(t.Context(), b.rdb)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		const other = "d:1 x1 1h "
+		five := permitCall{units: 5, lease: hour, about: "me", keep: hour}
+		keep("gone", "a:1", 1, five)
+		require.Empty(t, b.rdb.Keys(t.Context(), "*").Val(), "never created")
+		mustTake(t, b, "a:1", five)
+		mustTake(t, b, "d:1", permitCall{lease: hour})
+		since := inspectPermits(t, b).Held
+		keep("gone", "d:2", 1, five)
+		keep("gone", "a:1", 1, permitCall{units: 7}) // never more units than it has
+		require.Equal(t, []string{"a:1 x5 1h me", other}, held())
+
+		keep("kept", "a:1", 1, permitCall{units: 5})
+		require.Equal(t, []string{other, "kept-x:1 x5 3h me"}, held())
+		require.ElementsMatch(t, []lua.Time{since[0].Since, since[1].Since}, []lua.Time{inspectPermits(t, b).Held[0].Since, inspectPermits(t, b).Held[1].Since})
+		keep("kept", "a:1", 1, permitCall{units: 5, lease: hour}) // a copy
+		require.Equal(t, []string{other, "kept-x:1 x5 3h me"}, held())
+		keep("kept", "a:1", 3, permitCall{units: 5, lease: 2 * hour}) // a later call
+		require.Equal(t, []string{other, "kept-x:3 x5 2h me"}, held())
+		keep("gone", "a:1", 1, permitCall{units: 5}) // a copy of an earlier one
+		require.Equal(t, []string{other, "kept-x:3 x5 2h me"}, held())
+
+		answers, err := lua.RenewPermits(t.Context(), b.rdb, hour, []lua.PermitRenewal{
+			{Permits: permitNames.Permits, Holders: permitNames.Holders, Acquisition: "a:1", Units: 5, Lease: 5 * hour},
+		})
+		require.NoError(t, err)
+		require.Equal(t, []lua.RenewAnswer{lua.RenewGone}, answers)
+		require.Equal(t, lua.Gone, giveBack(t, b, "a:1").Status)
+		require.Equal(t, []string{other, "kept-x:3 x5 2h me"}, held())
+	})
+}
+
+func TestKeepPermitMayComeTooLate(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		mustTake(t, b, "a:1", permitCall{lease: hour})
+		r, err := lua.KeepPermit(t.Context(), b.rdb, lua.KeepPermitParams{
+			Keys: semaphoreKeys, Acquisition: "a:1", Units: 1, Kept: "kept-x", Number: 1, For: 3 * hour, VoidAfter: 1,
+		})
+		require.NoError(t, err)
+		require.Equal(t, lua.Void, r.Status)
+		require.Equal(t, "a:1", inspectPermits(t, b).Held[0].Acquisition)
+	})
+}

@@ -23,18 +23,17 @@ const (
 	// TryAcquire, Do or TryDo of a semaphore. Attach sends the command of a handoff, which belongs to
 	// OpUnlock.
 	OpLock Op = "lock"
-	// OpUnlock is a command of Unlock or Release, including those that the client sends in the
-	// background after a call that failed.
+	// OpUnlock is a command of Unlock, UnlockAfter, Export, Release or ReleaseAfter, including those that
+	// the client sends in the background after a call that failed.
 	OpUnlock Op = "unlock"
-	// OpRenew is a renewal of locks or permits by the watchdog. UnlockAfter, ReleaseAfter and Export send
-	// the same command.
+	// OpRenew is a renewal of locks or permits by the watchdog.
 	OpRenew Op = "renew"
 )
 
 // scripts are the scripts that the commands of an operation run.
 var scripts = map[Op][]string{
 	OpLock:   {"mutex/acquire", "fair/join", "semaphore/acquire"},
-	OpUnlock: {"mutex/release", "mutex/transfer", "fair/leave", "semaphore/release"},
+	OpUnlock: {"mutex/release", "mutex/transfer", "mutex/keep", "fair/leave", "semaphore/release", "semaphore/keep"},
 	OpRenew:  {"mutex/renew", "semaphore/renew"},
 }
 

@@ -69,7 +69,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence,
-				From: from.ID, To: id,
+				From: from.StoredID(), To: id,
 				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceRetention,
 			})
 			if err == nil {
@@ -95,7 +95,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	// Either may have it, or may yet get it: both are given back, and w asks again.
 	k.CleanUp(id, answer.InFlight)
-	k.retryRelease(from.ID, answer.InFlight)
+	k.retryRelease(from.StoredID(), answer.InFlight)
 	return err
 }
 
@@ -112,10 +112,10 @@ func (k *backend) requeue(w *waiter) {
 // free releases the lock for all clients.
 func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
-	answer, err := k.request.Release(ctx, a.ID, 0)
+	answer, err := k.request.Release(ctx, a.StoredID(), 0)
 	if err != nil {
 		if !session.IsSingleAttempt(ctx) {
-			k.retryRelease(a.ID, session.InFlight{})
+			k.retryRelease(a.StoredID(), session.InFlight{})
 		}
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
-	"github.com/redlatch/redlatch/watchdog"
 )
 
 // backend is the acquisition.Backend of one permit. A permit has one hold, because no owner could
@@ -25,18 +24,23 @@ func (k *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acqu
 	panic("semaphore: a permit has one hold")
 }
 
-// Keep sends Redis for how long to keep the units.
-func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, d time.Duration) error {
+// Keep has Redis keep the units.
+func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) error {
 	call := session.Operation{
 		Op: opRelease, Name: a.Name, Primitive: event.Semaphore, AttemptTimeout: k.settings.AttemptTimeout(), RetryRefused: true,
 	}
 	answer, err := session.Do(ctx, k.session, call,
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) ([]watchdog.Result, error) {
-			return k.manager.send(ctx, rdb, []lua.PermitRenewal{{
-				Permits: k.keys.Permits, Holders: k.keys.Holders, Acquisition: a.ID, Units: k.units, Lease: d,
-			}})
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
+			r, err := lua.KeepPermit(ctx, rdb, lua.KeepPermitParams{
+				Keys: k.scriptKeys(), Acquisition: a.ID, Units: k.units,
+				Kept: keep.ID, Number: keep.Number, For: keep.For, VoidAfter: voidAfter, Retention: k.session.FenceRetention,
+			})
+			if err == nil {
+				err = k.session.CheckReply(r.Status, r.Now)
+			}
+			return r, err
 		})
-	if err == nil && answer.Value[0] == watchdog.Gone {
+	if err == nil && answer.Value.Status == lua.Gone {
 		err = acquisition.ErrGone
 	}
 	return err
@@ -46,9 +50,9 @@ func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, d time.D
 // became of the permit. If one command does not serve all waiters, the client serves the others in
 // the background. So no error of a later command hides that answer.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	answer, err := k.releaseOrLeave(ctx, a.ID)
+	answer, err := k.releaseOrLeave(ctx, a.StoredID())
 	if err != nil && !session.IsSingleAttempt(ctx) || answer.Value.More {
-		k.releaseInBackground(a.ID, session.InFlight{}, func(lua.Status) {})
+		k.releaseInBackground(a.StoredID(), session.InFlight{}, func(lua.Status) {})
 	}
 	if err != nil {
 		return err

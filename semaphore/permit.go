@@ -119,12 +119,11 @@ func (p *Permit) Release(ctx context.Context) error {
 // ends. The waiters notice the end of d like the end of a lease. ForceRelease ends it. Inside of Do,
 // there is no permit to call it on.
 //
-// Not promised: a renewal that was in flight, and arrives after ReleaseAfter, cuts d down to the lease.
-//
 // ReleaseAfter waits as Release does, costs one round trip, and returns the errors of Release. It
 // also returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole
 // milliseconds. If Redis did not confirm it, the units become free after d, or with the lease, unless a
-// later Release or ReleaseAfter succeeds. That keeps the units too, for the longest time asked for.
+// later Release or ReleaseAfter succeeds. That keeps the units too, for the longest time asked for. If the
+// permit has ended meanwhile, that call returns lockerr.ErrLost.
 func (p *Permit) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	if p.holdOrNil() == nil {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}

@@ -31,11 +31,11 @@ type Backend interface {
 	// SetHolds sends Redis the number of holds, which is above zero. The error is ErrGone if the
 	// lock is not ours.
 	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
-	// Release releases the lock. The error is ErrGone if it was not ours.
+	// Release releases the lock, which Redis has under a.StoredID. The error is ErrGone if it was not
+	// ours.
 	Release(ctx context.Context, a *Acquisition) error
-	// Keep has Redis keep the lock for d from now on, without a holder that renews it. The error is
-	// ErrGone if the lock was not ours. A copy of the command that arrives late counts d anew.
-	Keep(ctx context.Context, a *Acquisition, d time.Duration) error
+	// Keep has Redis keep the lock under another id. The error is ErrGone if the lock was not ours.
+	Keep(ctx context.Context, a *Acquisition, k Keep) error
 	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or
 	// unlock, and then gets the loss.
 	OnLost(a *Acquisition)
@@ -101,12 +101,11 @@ type Acquisition struct {
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
 	lossResult      event.Result
-	kept            bool          // Redis keeps the lock, and nobody here may free it any more
-	keepFor         time.Duration // how long Redis keeps the lock after the last hold; 0: it is freed
-	holds           int           // the count that decides; the number in Redis may be old
-	open            []*Hold       // not released, oldest first
-	firstOpen       [1]*Hold      // the memory of open, until there are more
-	first           Hold          // the memory of the first hold
+	keeping         *keeping // the lock is kept after the last hold; nil: it is freed
+	holds           int      // the count that decides; the number in Redis may be old
+	open            []*Hold  // not released, oldest first
+	firstOpen       [1]*Hold // the memory of open, until there are more
+	first           Hold     // the memory of the first hold
 	lostErr         *lockerr.LostError
 	commandLock     chan struct{}           // capacity 1: one command at a time; nil until somebody waits
 	orphaned        []chan struct{}         // the Lost channels of holds whose handles became garbage

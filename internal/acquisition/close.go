@@ -156,9 +156,3 @@ func (a *Acquisition) releaseForClose(ctx context.Context) error {
 	a.notifyBackend()
 	return nil
 }
-
-func (a *Acquisition) isKept() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.kept
-}

@@ -196,30 +196,33 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	}
 	h.A.mu.Lock()
 	if !h.released {
-		h.A.keepFor = max(h.A.keepFor, d)
+		k := h.A.keepingLocked()
+		k.least = max(k.least, d)
 	}
 	h.A.mu.Unlock()
 	return h.release(ctx, 0)
 }
 
-// Export is UnlockAfter for a lock that goes on elsewhere. It is refused if there are other holds. An
-// Export that fails frees the lock if the background finishes it, because its caller has no text.
-func (h *Hold) Export(ctx context.Context, within time.Duration) error {
+// Export is UnlockAfter for a lock that goes on elsewhere. It returns the id under which Redis keeps the
+// lock. It is refused if there are other holds. An Export that fails frees the lock if the background
+// finishes it, because its caller has no text.
+func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err error) {
 	if err := settings.CheckKeep(within); err != nil {
-		return err
+		return "", err
 	}
 	if err := session.CheckContext(ctx); err != nil {
-		return err
+		return "", err
 	}
 	if err := h.release(ctx, within); err != nil {
-		return err
+		return "", err
 	}
 	h.A.mu.Lock()
-	defer h.A.mu.Unlock()
-	if !h.exported { // the background has finished an Export that had failed
-		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export", Name: h.A.Name}
+	exported := h.exported
+	h.A.mu.Unlock()
+	if !exported { // the background has finished an Export that had failed
+		return "", &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export", Name: h.A.Name}
 	}
-	return nil
+	return h.A.StoredID(), nil
 }
 
 // unlockWithin does what Unlock does, until ctx ends.
@@ -406,7 +409,8 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 	err := a.freeOrKeep(ctx, exportFor)
 	returned = true
 	a.mu.Lock()
-	if errors.Is(err, ErrGone) && (a.releaseRetried || a.state == released) {
+	isKept := exportFor != 0 || a.keeping != nil && a.keeping.least != 0
+	if errors.Is(err, ErrGone) && (a.releaseRetried && !isKept || a.state == released) {
 		err = nil // an earlier attempt of this Unlock, the background, or Close has released it
 	}
 	switch {
@@ -423,26 +427,6 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 	}
 	a.mu.Unlock()
 	a.notifyBackend()
-	return err
-}
-
-// freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for as long
-// as an UnlockAfter wants. If the command that keeps it fails, the client does not send it again by itself:
-// the lock then ends with its lease. The caller has the acquisition's turn.
-func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) error {
-	a.mu.Lock()
-	d := a.keepFor
-	if exportFor != 0 {
-		d = exportFor
-	}
-	a.mu.Unlock()
-	if d == 0 {
-		return a.backend.Release(ctx, a)
-	}
-	err := a.backend.Keep(ctx, a, d)
-	a.mu.Lock()
-	a.kept = a.kept || err == nil
-	a.mu.Unlock()
 	return err
 }
 

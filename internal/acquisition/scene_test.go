@@ -147,8 +147,8 @@ func (b *backend) Release(ctx context.Context, _ *acquisition.Acquisition) error
 	return err
 }
 
-func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, d time.Duration) error {
-	_, err := b.send(ctx, fmt.Sprint("keep ", d))
+func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, k acquisition.Keep) error {
+	_, err := b.send(ctx, fmt.Sprint("keep ", k.For))
 	return err
 }
 

@@ -6,13 +6,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redlatch/redlatch/internal/keptid"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
 // Exported is what the text of an exported hold says.
 type Exported struct {
 	Name  string // of the lock, with the prefix
-	ID    string // the acquisition
+	ID    string // under which Redis keeps the lock
 	Fence int64
 }
 
@@ -32,7 +33,7 @@ func ParseExported(text string) (Exported, error) {
 		fence, err := strconv.ParseInt(parts[0], 10, 64)
 		name, errName := url.QueryUnescape(parts[3])
 		e := Exported{Name: name, ID: parts[1] + ":" + parts[2], Fence: fence}
-		if err == nil && errName == nil && IsAcquisition(e.ID) && e.String() == text {
+		if err == nil && errName == nil && keptid.Is(e.ID) && IsAcquisition(e.ID) && e.String() == text {
 			return e, nil
 		}
 	}

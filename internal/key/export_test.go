@@ -9,7 +9,7 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-const acquisitionID = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7"
+const acquisitionID = "kept-5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7"
 
 func TestAnExportedHoldIsAText(t *testing.T) {
 	for _, name := range []string{"orders:42", "with space", "{a}b", "täg", "100%", "a+b", strings.Repeat("🔒", 128)} {

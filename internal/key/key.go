@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/redlatch/redlatch/internal/keptid"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 )
@@ -161,9 +162,9 @@ func textProblem(text string) string {
 }
 
 // IsAcquisition reports whether a field of a lock's hash is an acquisition, ours or Redisson's:
-// <uuid>:<number>.
+// <uuid>:<number>. Or it is the id of a kept lock: kept-<uuid>:<number>.
 func IsAcquisition(field string) bool {
-	id, number, _ := strings.Cut(field, ":")
+	id, number, _ := strings.Cut(strings.TrimPrefix(field, keptid.Prefix), ":")
 	_, err := strconv.ParseInt(number, 10, 64)
 	return err == nil && len(id) == 36 && uuid.Validate(id) == nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
-	"github.com/redlatch/redlatch/watchdog"
 )
 
 // ErrOwnerHolds ends the wait of a Lock whose own chain has got the lock by another call meanwhile.
@@ -293,20 +292,20 @@ func (w *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, hold
 	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
 }
 
-// Keep sends Redis for how long to keep the lock.
-func (w *Request) Keep(ctx context.Context, a *acquisition.Acquisition, d time.Duration) error {
+// Keep has Redis keep the lock.
+func (w *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) error {
 	answer, err := session.Do(ctx, w.Session, w.NewOperation("unlock", true),
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) ([]watchdog.Result, error) {
-			answers, err := lua.Renew(ctx, rdb, []lua.Renewal{{LockKey: w.Name, Acquisition: a.ID, Lease: d}})
-			if err != nil {
-				return nil, err
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
+			r, err := lua.Keep(ctx, rdb, lua.KeepParams{
+				LockKey: w.Keys().Args.Lock, Acquisition: a.ID,
+				Kept: k.ID, Number: k.Number, For: k.For, VoidAfter: voidAfter,
+			})
+			if err == nil {
+				err = w.Session.CheckReply(r.Status, r.Now)
 			}
-			return session.RenewAnswers(answers)
+			return r, err
 		})
-	if err == nil && answer.Value[0] == watchdog.Gone {
-		err = acquisition.ErrGone
-	}
-	return err
+	return asErrGone(answer.Value.Status, err)
 }
 
 func asErrGone(status lua.Status, err error) error {

@@ -1,4 +1,5 @@
 -- holder: the acquisition that has a lock.
+-- include errors
 
 -- The holder of a lock, from the HGETALL of its hash: acquisition, holds and description. The
 -- acquisition is false if the hash is empty. The holds are nil if a field has not the form
@@ -19,4 +20,19 @@ end
 -- The error of a hash that has other fields than those of a mutex.
 local function not_mutex()
   return redis.error_reply('WRONGTYPE the hash at this key is not a mutex')
+end
+
+-- Takes a lock from the second of two holders, because Redis refused to remove the first. Otherwise both
+-- would have it, and nobody could release it. Redis refuses HDEL, so this writes the hash anew, for a lease.
+local function remove_second(at, second, lease_ms)
+  local fields = redis.pcall('HGETALL', KEYS[at + 1])
+  if refusal(fields) or refusal(redis.pcall('DEL', KEYS[at + 1])) then
+    return
+  end
+  for i = 1, #fields, 2 do
+    if fields[i] ~= second then
+      redis.pcall('HSET', KEYS[at + 1], fields[i], fields[i + 1])
+    end
+  end
+  redis.pcall('PEXPIRE', KEYS[at + 1], lease_ms)
 end

@@ -85,14 +85,7 @@ if not removed then
   removed = redis.pcall('HDEL', KEYS[1], from)
 end
 refused = refusal(removed)
-local fields = refused and redis.pcall('HGETALL', KEYS[1])
-if refused and not refusal(fields) and not refusal(redis.pcall('DEL', KEYS[1])) then
-  -- Else both would have the lock, and nobody could release it.
-  for i = 1, #fields, 2 do
-    if fields[i] ~= to then
-      redis.pcall('HSET', KEYS[1], fields[i], fields[i + 1])
-    end
-  end
-  redis.pcall('PEXPIRE', KEYS[1], lease_ms)
+if refused then
+  remove_second(0, to, lease_ms)
 end
 return refused or {1, fence, now_us}

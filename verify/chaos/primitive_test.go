@@ -70,6 +70,7 @@ func (p primitive) key(name string) string {
 type locker interface {
 	Lock(ctx context.Context) (*lock.Hold, error)
 	TryLock(ctx context.Context) (*lock.Hold, error)
+	Attach(ctx context.Context, text string) (*lock.Hold, error)
 }
 
 // poll is short, so that a lost wake-up costs a row little.

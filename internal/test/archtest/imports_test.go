@@ -12,18 +12,19 @@ import (
 // that is not listed may import none.
 var may = map[string][]string{
 	"event":                {},
-	"lockerr":              {"internal/oneline"},
+	"lockerr":              {"internal/keptid", "internal/oneline"},
 	"watchdog":             {},
 	"lua":                  {},
 	"internal/owner":       {},
 	"internal/oneline":     {},
 	"internal/pubsub":      {},
 	"internal/sender":      {},
-	"internal/key":         {"lockerr", "internal/oneline"},
+	"internal/keptid":      {},
+	"internal/key":         {"lockerr", "internal/keptid", "internal/oneline"},
 	"internal/settings":    {"lockerr"},
 	"internal/session":     {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
-	"internal/acquisition": {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/owner", "internal/session", "internal/settings"},
-	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition", "internal/key"},
+	"internal/acquisition": {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/keptid", "internal/owner", "internal/session", "internal/settings"},
+	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition", "internal/keptid", "internal/key"},
 	"internal/mutex":       {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// Waiting in a queue, for the fair mutex and the semaphore.
 	"internal/waitqueue": {"event", "lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},

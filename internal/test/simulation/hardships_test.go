@@ -24,6 +24,7 @@ type hardship struct {
 	jitter       bool            // some replies take longer than others
 	counts       bool            // the test checks the holds that Redis counts
 	turns        []time.Duration // hold times of clients that take the lock again and again; none: no client does
+	keeping      []time.Duration // for which Redis keeps a lock after its last hold; none: no client wants that
 	fansOut      bool            // some clients let others work with their context
 	busy         bool            // clients also wait for another lock, so they listen all the time
 	fewest       int             // least number of faults in one schedule
@@ -207,6 +208,23 @@ var serverStands = hardship{
 	actions:    []string{"cut reply", "delay reply"},
 	events:     []string{"standstill", "standstill", "die"},
 	waits:      ms(100, 1300, 2500, 4000),
+	longest:    2 * time.Minute,
+}
+
+// locksAreKept lets Redis keep locks after their last holds, for a time that is shorter or longer than a
+// lease. Late commands of those holds must not change it.
+var locksAreKept = hardship{
+	lease: ms(1000), every: ms(0, 50), expires: true,
+	heartbeats: ms(400, 1000),
+	pauses:     ms(1, 100, 400, 1200),
+	keeping:    ms(300, 2500, 4000),
+	patience:   ms(0, 60, 400),
+	jitter:     true,
+	fewest:     1,
+	skips:      3,
+	actions:    slices.Concat(onTheWire, late, hookFaults),
+	events:     slices.Concat([]string{"close", "die", "cut off", "black hole"}, toLinks),
+	waits:      ms(100, 300, 900, 1100, 2500),
 	longest:    2 * time.Minute,
 }
 

@@ -232,11 +232,32 @@ func drawGoroutine(t *rapid.T, p primitive, h hardship, label string) goroutine 
 	if rapid.SampledFrom([]bool{false, false, false, false, false, false, true}).Draw(t, "tries on and on") {
 		g.steps = slices.Repeat(p.tryOn(), 8)
 	}
+	if len(h.keeping) > 0 && rapid.Bool().Draw(t, "has it kept") {
+		g.steps = p.haveKept(t, h)
+	}
 	if len(h.turns) > 0 && rapid.Bool().Draw(t, "takes it on and on") {
 		g.steps = p.takeOn(t, h)
 	}
 	g.steps = p.patient(g.steps, slices.Max(h.pauses))
 	return g
+}
+
+// haveKept takes the lock, has Redis keep it, and takes it again.
+func (p primitive) haveKept(t *rapid.T, h hardship) []workload.Step {
+	verbs := []workload.Verb{workload.Keep}
+	if p.fenced {
+		verbs = append(verbs, workload.Pass)
+	}
+	var steps []workload.Step
+	for range rapid.IntRange(1, 3).Draw(t, "keeps") {
+		steps = append(steps,
+			workload.Step{Verb: workload.Acquire, Units: p.drawUnits(t)},
+			workload.Step{Verb: workload.Sleep, For: rapid.SampledFrom(h.pauses).Draw(t, "holds for")},
+			workload.Step{Verb: rapid.SampledFrom(verbs).Draw(t, "keeps by"), For: rapid.SampledFrom(h.keeping).Draw(t, "keeps for")},
+			workload.Step{Verb: workload.Unlock},
+		)
+	}
+	return steps
 }
 
 // takeOn takes the lock again and again, and holds it for the same time each time.

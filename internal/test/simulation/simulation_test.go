@@ -77,6 +77,14 @@ func TestClosingEndsInTime(t *testing.T) {
 	simulate(t, primitives, muchIsHeld, noTwoTrust)
 }
 
+// Redis keeps a lock after its last hold, for at least as long as its holder wanted. An exported hold can
+// be attached all that time.
+func TestLocksAreKept(t *testing.T) {
+	simulate(t, primitives, locksAreKept, func(p primitive, o outcome) error {
+		return errors.Join(p.excludes(o, o.history.Windows), p.fences(o))
+	})
+}
+
 func answersAreRight(p primitive, o outcome) error {
 	return errors.Join(p.linearizable(o.history.Ops), p.excludes(o, o.history.Windows), p.fences(o), o.order(p), o.places(), check.Counts(o.counts))
 }

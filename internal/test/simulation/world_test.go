@@ -188,6 +188,7 @@ func released(kind history.Kind, err error) (outcome history.Outcome, over bool)
 func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	name, given := m.plan.named(g.name)
 	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills(), Mortal: w.s.exits()}
+	a.Lease = w.s.lease()
 	if m.plan.replicas != notAsked {
 		a.Meaning = released
 	}
@@ -645,7 +646,7 @@ func (w *world) settle() {
 func (w *world) misled() error {
 	for _, m := range w.machines {
 		for _, a := range m.actors {
-			if err := a.Late(); err != nil {
+			if err := errors.Join(a.Late(), a.Broken()); err != nil {
 				return err
 			}
 			if acquisition, misled := a.Misled(); misled && !w.s.expires && !m.over.Load() {

@@ -28,6 +28,8 @@ type Actor struct {
 	// starts dozens of acquires while a server is silent for a moment. Then there are too many
 	// possible histories for a search.
 	Rest time.Duration
+	// Lease is the shortest lease with which Attach may have got the lock.
+	Lease time.Duration
 	// Patience is the time limit of an Unlock, which is called again if it fails. 0: no limit, and
 	// one call.
 	Patience time.Duration
@@ -50,6 +52,7 @@ type Actor struct {
 	holds  []held
 	over   bool  // the client has closed
 	late   error // the first call that returned long after its context had ended
+	broken error // the first promise that was broken
 	again  int   // number of Unlocks that were called again
 	// seen keeps every handle. In virtual time, the garbage collector would otherwise clean up
 	// outside the bubble.
@@ -152,6 +155,10 @@ func (a *Actor) do(ctx context.Context, s Step) {
 		a.work(ctx, s.For)
 	case Count:
 		a.count(ctx, s.For)
+	case Keep:
+		a.keep(ctx, s.For)
+	case Pass:
+		a.pass(ctx, s.For)
 	}
 }
 
@@ -319,7 +326,7 @@ var errExited = errors.New("a hook ended its goroutine")
 // unlockBy unlocks, as one operation. With patience, it calls an unlock that failed again after a
 // pause, up to three times. If the hold counts as released by then, that says no more than the
 // failure did.
-func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) {
+func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) history.Op {
 	a.sample()
 	h := a.holds[i]
 	a.holds = slices.Delete(a.holds, i, i+1)
@@ -332,7 +339,7 @@ func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) {
 			err = again
 		}
 	}
-	call.End(func(op *history.Op) {
+	op := call.End(func(op *history.Op) {
 		op.Outcome = history.Done
 		if err != nil {
 			a.fail(op, err)
@@ -345,6 +352,7 @@ func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) {
 		}
 	})
 	a.doubt = a.doubt || err != nil
+	return op
 }
 
 // expectReturn watches a call that must end with ctx. The result is for the time when it has

@@ -34,6 +34,21 @@ type Hold interface {
 	Unlock(ctx context.Context) error
 }
 
+// Keeping is a Hold after whose end Redis keeps the lock for d.
+type Keeping interface {
+	UnlockAfter(ctx context.Context, d time.Duration) error
+}
+
+// Exporting is a Hold that goes on as another one. The text is for Attaching.
+type Exporting interface {
+	Export(ctx context.Context, within time.Duration) (text string, err error)
+}
+
+// Attaching is a Lock that goes on with an exported hold.
+type Attaching interface {
+	Attach(ctx context.Context, text string) (Hold, error)
+}
+
 // Nesting is a Hold whose context continues the chain of its owner.
 type Nesting interface {
 	Context() context.Context
@@ -43,6 +58,7 @@ type Nesting interface {
 type locker interface {
 	Lock(ctx context.Context) (*lock.Hold, error)
 	TryLock(ctx context.Context) (*lock.Hold, error)
+	Attach(ctx context.Context, text string) (*lock.Hold, error)
 }
 
 // Of makes a Lock of a mutex of this module.
@@ -52,6 +68,10 @@ type ours struct{ locker }
 
 func (o ours) Lock(ctx context.Context) (Hold, error)    { return asHold(o.locker.Lock(ctx)) }
 func (o ours) TryLock(ctx context.Context) (Hold, error) { return asHold(o.locker.TryLock(ctx)) }
+
+func (o ours) Attach(ctx context.Context, text string) (Hold, error) {
+	return asHold(o.locker.Attach(ctx, text))
+}
 
 // asHold keeps a nil hold from becoming an interface that is not nil.
 func asHold(h *lock.Hold, err error) (Hold, error) {
@@ -96,6 +116,10 @@ type permit struct{ *semaphore.Permit }
 
 func (permit) Fence() int64                       { return 0 }
 func (p permit) Unlock(ctx context.Context) error { return p.Release(ctx) }
+
+func (p permit) UnlockAfter(ctx context.Context, d time.Duration) error {
+	return p.ReleaseAfter(ctx, d)
+}
 
 // Meaning reads the error of a call, which is never nil. The second result says that the client has
 // closed. The actor ends then.

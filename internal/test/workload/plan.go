@@ -22,6 +22,8 @@ const (
 	Resize                       // to Units, for a lock that has them
 	Count                        // rest for For, and compare the holds that Redis counts
 	FanOut                       // take the lock, and run the siblings with the context of the hold
+	Keep                         // the only hold ends, and Redis keeps the lock for For
+	Pass                         // export the only hold for For, and attach it in half of that time
 )
 
 // Step is one step of a plan.
@@ -32,7 +34,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock within", "unlock all", "sleep", "work", "resize", "count", "fan out"}
+	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock within", "unlock all", "sleep", "work", "resize", "count", "fan out", "keep", "pass"}
 	text := names[s.Verb]
 	if s.Units != 0 {
 		text += fmt.Sprintf(" %d", s.Units)

@@ -1,0 +1,81 @@
+package acquisition
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/keptid"
+)
+
+// Keep is a call that has Redis keep a lock after its last hold. Redis then has the lock under another
+// id, so that no late command for the acquisition changes it.
+type Keep struct {
+	ID     string // of all calls for one acquisition
+	Number int    // of this call; a copy of an earlier call changes nothing
+	For    time.Duration
+}
+
+// keeping is what an acquisition knows of its calls. It is guarded by Acquisition.mu.
+type keeping struct {
+	id    string
+	calls int
+	least time.Duration // what UnlockAfter wants; 0: only an Export wanted something
+	done  bool          // a call has succeeded, and nobody here may free the lock any more
+}
+
+// keepingLocked returns a.keeping, and makes it if there is none. The caller holds a.mu.
+func (a *Acquisition) keepingLocked() *keeping {
+	if a.keeping == nil {
+		a.keeping = &keeping{id: keptid.New()}
+	}
+	return a.keeping
+}
+
+// StoredID returns the id under which Redis has the lock.
+func (a *Acquisition) StoredID() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.keeping == nil || a.keeping.calls == 0 {
+		return a.ID
+	}
+	return keptid.Of(a.keeping.id, a.keeping.calls)
+}
+
+func (a *Acquisition) isKept() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.keeping != nil && a.keeping.done
+}
+
+// freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for as long
+// as an UnlockAfter wants. If the command that keeps it fails, the client does not send it again by itself:
+// the lock then ends with its lease. The caller has the acquisition's turn.
+//
+// An Export may have failed before, and Redis may have done it, or may yet do it. Then freeOrKeep first
+// has Redis keep the lock under the next id, which is the one that it then frees.
+func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) error {
+	a.mu.Lock()
+	if exportFor == 0 && a.keeping == nil {
+		a.mu.Unlock()
+		return a.backend.Release(ctx, a)
+	}
+	k := a.keepingLocked()
+	k.calls++
+	d, isFreed := k.least, false
+	switch {
+	case exportFor != 0:
+		d = exportFor
+	case d == 0:
+		d, isFreed = a.Settings.Lease, true
+	}
+	call := Keep{ID: k.id, Number: k.calls, For: d}
+	a.mu.Unlock()
+	err := a.backend.Keep(ctx, a, call)
+	if isFreed && err == nil {
+		return a.backend.Release(ctx, a)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k.done = k.done || err == nil
+	return err
+}
