@@ -42,6 +42,7 @@ func TestALockIsKeptAfterItsLastHold(t *testing.T) {
 				require.False(t, isClosed(h.Lost()), "not lost, but released")
 				require.ErrorIs(t, release(t.Context()), redlatch.ErrNotHeld)
 				require.NoError(t, s.take(t, event.Released).Err)
+				requireKept(t, kind, s.other)
 
 				for _, c := range []*redlatch.Client{s.locks, s.other} { // the same client too
 					time.Sleep(cooldown/2 - 5*time.Second)
@@ -59,6 +60,26 @@ func TestALockIsKeptAfterItsLastHold(t *testing.T) {
 			})
 		})
 	}
+}
+
+// requireKept asserts that operators and those who try learn that nobody holds the lock.
+func requireKept(t *testing.T, kind string, c *redlatch.Client) {
+	t.Helper()
+	if kind == "semaphore" {
+		info, err := c.Semaphore("orders", 1).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, info.Holders, 1)
+		require.True(t, info.Holders[0].IsKept())
+		return
+	}
+	info, err := c.Mutex("orders").Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, info.IsKept() && info.Held())
+	_, err = c.Mutex("orders").TryLock(t.Context())
+	var refused *redlatch.NotAcquiredError
+	require.ErrorAs(t, err, &refused)
+	require.True(t, refused.IsKept())
+	require.ErrorContains(t, err, ": kept (")
 }
 
 // A time below the lease shortens it.

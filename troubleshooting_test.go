@@ -84,6 +84,14 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		_, err := s.locks.FairMutex("orders:42").Lock(s.wait())
 		return err
 	}),
+	"the lock is kept": func(t *testing.T, s *troubled) error {
+		h, err := s.other.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.UnlockAfter(t.Context(), 10*time.Minute))
+		time.Sleep(time.Second)
+		_, err = s.locks.Mutex("orders:42").TryLock(t.Context())
+		return err
+	},
 	"no permit is free": whileHeld(func(s *troubled) error {
 		_, err := s.locks.Semaphore("pool", 2).Acquire(s.wait(), 1)
 		return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/keptid"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -32,6 +33,10 @@ type Holder struct {
 	Since       time.Time     // about when it was granted, by the server's clock; zero if that is not known
 	Remaining   time.Duration // of the lease, which is renewed while its process lives
 }
+
+// IsKept reports whether nobody has the permit, and Redis keeps its units after a ReleaseAfter. ID is then the id
+// under which Redis keeps them, and Description is that of the last holder.
+func (h *Holder) IsKept() bool { return keptid.Is(h.ID) }
 
 // Inspect reads the limit, the units in use, how many requests wait, and who has permits. It shows
 // five hundred permits at most, and fewer if permits have several units. Permits with few units
