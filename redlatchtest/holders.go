@@ -17,7 +17,7 @@ const operatorTimeout = 10 * time.Second
 
 // HoldElsewhere acquires a lock as another process would. It holds the lock until release is called, or
 // until the test ends. Mutex and FairMutex of the name are both held. The other process has the
-// options of New, and its watchdog renews the lease. Its description in errors is "another process".
+// options of New except WithObserver, and its watchdog renews the lease. Its description in errors is "another process".
 //
 // release hands the lock to the next waiter, as Unlock does. Further calls of release do nothing. The
 // lock may also be lost before (Lose, Advance).

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
@@ -236,6 +237,71 @@ func TestAdvanceRenewsWhatItDoesNotEnd(t *testing.T) {
 			requireHeld(t, h)
 		})
 	}
+}
+
+// Virtual time stands still while a program works, and fences are made from the clock of the server.
+func TestFencesOfANameGrowAtOneInstant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := redlatchtest.New(t)
+		start, last := time.Now(), int64(0)
+		requireNext := func(name string) {
+			hold, err := s.Client.Mutex(name).TryLock(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, hold.Fence(), last)
+			last = hold.Fence()
+			text, err := hold.Export(t.Context(), time.Minute)
+			require.NoError(t, err)
+			hold, err = s.NewClient().Mutex(name).Attach(t.Context(), text)
+			require.NoError(t, err)
+			require.Greater(t, hold.Fence(), last)
+			last = hold.Fence()
+			require.NoError(t, hold.Unlock(t.Context()))
+		}
+		for range 3 {
+			requireNext("door")
+			s.HoldElsewhere("door")()
+			info, err := s.Client.Mutex("door").Inspect(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, info.Fence, last)
+			last = info.Fence
+			s.HoldElsewhere("door")
+			s.Lose("door")
+			hold, err := s.Client.FairMutex("door").Lock(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, hold.Fence(), last+1, "the lost hold had one too")
+			last = hold.Fence()
+			require.NoError(t, hold.Unlock(t.Context()))
+		}
+		require.Equal(t, start, time.Now())
+	})
+}
+
+// observer counts what the program does.
+type observer struct{ events chan event.Event }
+
+func (o observer) Observe(_ context.Context, e event.Event) { o.events <- e }
+
+func TestAnObserverSeesNothingOfWhatHappensElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := observer{make(chan event.Event, 100)}
+		s := redlatchtest.New(t, redlatch.WithObserver(o), redlatch.WithObserver(o))
+		release := s.HoldElsewhere("door")
+		s.AcquireElsewhere("door", 3, 3)
+		time.Sleep(2 * lease) // renewals
+		s.Lose("door")
+		release()
+		s.HoldElsewhere("door")()
+		s.HoldElsewhere("other")
+		s.Advance(2 * lease)
+		synctest.Wait()
+		require.Empty(t, o.events)
+
+		requireHeld(t, kinds[0].mustLock(t, s.NewClient()))
+		synctest.Wait()
+		require.Len(t, o.events, 6, "both observers: a wait that began, one that ended, and a release")
+	})
 }
 
 func TestFencesGrowAcrossAdvance(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/testhook"
 )
 
 // Server is an embedded Redis for one test, and the clients that the program under test uses.
@@ -51,8 +52,9 @@ type Server struct {
 const closeTimeout = 10 * time.Second
 
 // New makes a server for a test, with one client. The options are those of redlatch.New. They also
-// hold for NewClient, and for the process that HoldElsewhere stands for. The logs of the clients go to
-// the output of the test, unless WithLogger says otherwise.
+// hold for NewClient, and except for WithObserver for the process that HoldElsewhere stands for: an
+// observer sees what the program does. The logs of the clients go to the output of the test, unless
+// WithLogger says otherwise.
 //
 // In a bubble of testing/synctest, call New inside the bubble, with the *testing.T of the bubble.
 //
@@ -65,11 +67,14 @@ func New(t testing.TB, options ...redlatch.Option) *Server {
 	s := &Server{t: t, program: redistest.Bubble(t)}
 	s.clock.server = s.program.Server
 	s.options = append([]redlatch.Option{redlatch.WithLogger(slog.New(slog.NewTextHandler(log, nil)))}, options...)
-	s.Redis = s.connect(s.program, func(o *redis.Options) { o.Dialer = s.dialer(o.Dialer) })
+	s.Redis = s.connect(s.program, func(o *redis.Options) {
+		o.Dialer, o.CredentialsProviderContext = s.dialer(o.Dialer), s.refuse
+	})
 	other := s.connect(s.program.Another())
 	t.Cleanup(s.close)
 	s.Client = s.newClient(s.Redis, s.options...)
-	s.elsewhere = s.newClient(other, append(slices.Clone(s.options), redlatch.WithDescription("another process"))...)
+	s.elsewhere = s.newClient(other, append(slices.Clone(s.options),
+		redlatch.WithDescription("another process"), testhook.WithoutObservers.(redlatch.Option))...)
 	s.operator = s.newClient(other)
 	return s
 }

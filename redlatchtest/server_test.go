@@ -2,6 +2,7 @@ package redlatchtest_test
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +129,36 @@ func TestAnOutageEndsTheLocksOfTheProgramOnly(t *testing.T) {
 			k.requireFree(t, s.Client)
 		})
 	}
+}
+
+// go-redis stops to dial after as many failures as its pool is large, and starts a goroutine that outlives
+// the test.
+func TestAnOutageMayRefuseAnyNumberOfCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := redlatchtest.New(t)
+		calls := s.Redis.Options().PoolSize / s.Redis.Options().MaxRetries // more attempts than the pool is large
+		s.Down()
+		for range calls {
+			require.ErrorIs(t, s.Redis.Ping(t.Context()).Err(), syscall.ECONNREFUSED)
+			_, err := s.Redis.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		}
+		_, err := s.Client.Mutex("door").TryLock(t.Context())
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.NotErrorIs(t, err, redlatch.ErrIndeterminate)
+
+		s.Up()
+		back := time.Now()
+		require.NoError(t, s.Redis.Ping(t.Context()).Err())
+		requireHeld(t, kinds[0].mustLock(t, s.Client))
+		require.Equal(t, back, time.Now(), "a call connects again by itself")
+
+		s.Down() // the goroutine would be there at the end of the test
+		for range calls {
+			require.Error(t, s.Redis.Ping(t.Context()).Err())
+		}
+	})
 }
 
 // Without a deadline, Lock waits for the server to come back.
