@@ -165,6 +165,33 @@ func ExampleHoldFromContext() {
 	// <nil>
 }
 
+// withdraw stands for a write to a store that rejects fences below the largest it has seen.
+func withdraw(_ context.Context, account string, fence int64) error {
+	fmt.Println(account, "fenced:", fence > 0)
+	return nil
+}
+
+// Under two locks, each write has the fence of its own lock.
+func ExampleMutex_HoldFrom() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	from, to := locks.Mutex("accounts:1"), locks.Mutex("accounts:2")
+	err := from.Do(context.Background(), func(ctx context.Context) error {
+		return to.Do(ctx, func(ctx context.Context) error {
+			hold, ok := from.HoldFrom(ctx) // HoldFromContext would return the hold of accounts:2
+			if !ok {
+				return errors.New("not under the lock")
+			}
+			return withdraw(ctx, hold.Name(), hold.Fence())
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// accounts:1 fenced: true
+	// <nil>
+}
+
 func ExampleCall() {
 	locks, stop := exampleClient()
 	defer stop()

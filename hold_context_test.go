@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -69,6 +70,101 @@ func TestTheFunctionOfDoReachesItsFence(t *testing.T) {
 				})
 			})
 		}))
+	})
+}
+
+// finds asserts that a mutex of each kind finds exactly h in ctx; nil: none.
+func (r *reentry) finds(ctx context.Context, name string, h *lock.Hold) {
+	r.Helper()
+	for kind, from := range map[string]func(context.Context) (*lock.Hold, bool){
+		"plain": r.locks.Mutex(name).HoldFrom, "fair": r.locks.FairMutex(name).HoldFrom,
+	} {
+		found, ok := from(ctx)
+		require.Equal(r, h != nil, ok, kind)
+		require.Same(r, h, found, kind)
+	}
+}
+
+func TestANestedLockFindsItsOwnHold(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		r.finds(r.Context(), "a", nil)
+		outer := r.lock(r.Context(), "a")
+		inner := r.lock(outer.Context(), "b")
+		ctx, cancel := inner.Bind(context.WithValue(r.Context(), "unrelated", 1)) //nolint:staticcheck // any key
+		defer cancel()
+		for _, ctx := range []context.Context{inner.Context(), ctx, context.WithoutCancel(ctx)} {
+			r.finds(ctx, "b", inner)
+			r.isOf(ctx, inner)
+			r.finds(ctx, "c", nil)
+		}
+		r.finds(inner.Context(), "a", outer)
+		r.finds(outer.Context(), "b", nil)
+
+		again := r.lock(inner.Context(), "a")
+		r.finds(again.Context(), "a", again)
+		r.finds(again.Context(), "b", inner)
+		joined, cancel := outer.Bind(again.Context())
+		defer cancel()
+		r.finds(joined, "a", outer)
+		r.finds(joined, "b", inner)
+		r.unlock(again, inner, outer)
+		r.finds(inner.Context(), "a", outer) // it says itself that it has ended
+	})
+}
+
+func TestALockFindsNoHoldThatItsContextDoesNotReenter(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		h := r.lock(r.Context(), "a")
+		chain := redlatch.WithOwner(h.Context())
+		r.finds(chain, "a", nil)
+		own := r.lock(chain, "b")
+		r.finds(own.Context(), "a", nil)
+		r.finds(own.Context(), "b", own)
+		joined, cancel := h.Bind(own.Context())
+		defer cancel()
+		r.finds(joined, "a", h)
+		r.unlock(own, h)
+	})
+}
+
+// A semaphore may have the name of a mutex. A permit around a lock of that name, or inside, is no hold of it.
+func TestALockFindsNoPermitOfItsName(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		p, err := r.locks.Semaphore("a", 1).Acquire(r.Context(), 1)
+		require.NoError(r, err)
+		r.finds(p.Context(), "a", nil)
+		h := r.lock(p.Context(), "a")
+		r.finds(h.Context(), "a", h)
+		r.unlock(h)
+		require.NoError(r, p.Release(r.Context()))
+		h = r.lock(r.Context(), "a")
+		p, err = r.locks.Semaphore("a", 1).Acquire(h.Context(), 1)
+		require.NoError(r, err)
+		r.finds(p.Context(), "a", h)
+		require.NoError(r, p.Release(r.Context()))
+		r.unlock(h)
+	})
+}
+
+// Two clients may have two servers, and their locks of one name are two locks.
+func TestAClientFindsNoHoldOfAnother(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		other := locksOn(r.T, redistest.Bubble(r.T).Client())
+		h := r.lock(r.Context(), "a")
+		_, ok := other.Mutex("a").HoldFrom(h.Context())
+		require.False(r, ok)
+		ofOther, err := other.Mutex("a").Lock(h.Context())
+		require.NoError(r, err)
+		r.finds(ofOther.Context(), "a", h)
+		found, ok := other.Mutex("a").HoldFrom(ofOther.Context())
+		require.True(r, ok)
+		require.Same(r, ofOther, found)
+		r.unlock(ofOther)
+		_, ok = r.locks.Mutex("bad\nname").HoldFrom(h.Context())
+		require.False(r, ok)
+		_, ok = r.locks.Mutex("a").HoldFrom(nil) //nolint:staticcheck // misuse
+		require.False(r, ok)
+		r.unlock(h)
 	})
 }
 

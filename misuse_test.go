@@ -29,6 +29,7 @@ var unmade = map[string]func(got any) bool{
 	"Lost":         func(got any) bool { _, open := <-got.(<-chan struct{}); return !open },
 	"Context":      endedUnheld,
 	"Bind":         endedUnheld,
+	"HoldFrom":     func(got any) bool { return got == false },
 }
 
 // endedUnheld reports whether a context has ended because nothing is held.

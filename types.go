@@ -34,5 +34,6 @@ type (
 )
 
 // HoldFromContext returns the hold that ctx descends from, for instance for its fence inside of Do.
-// It is [lock.FromContext].
+// Inside of nested locks it is the innermost hold, of whichever lock. HoldFrom of a mutex returns the hold
+// of that lock. HoldFromContext is [lock.FromContext].
 func HoldFromContext(ctx context.Context) (*Hold, bool) { return lock.FromContext(ctx) }

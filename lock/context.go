@@ -1,10 +1,16 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"github.com/redlatch/redlatch/internal/acquisition"
+)
 
 // FromContext returns the hold that ctx descends from: the context of a hold, or the one that Do
-// gives its function. So a function inside of Do can read the fence. Of several holds, it is the
-// innermost. A permit of a semaphore is no hold, and hides none.
+// gives its function. So a function inside of Do can read the fence.
+//
+// Of several holds, it is the innermost, of whichever lock. Inside of nested locks, use HoldFrom of the
+// mutex, which returns the hold of that lock. A permit of a semaphore is no hold, and hides none.
 //
 // The hold may have ended meanwhile, see [Hold.Trusted]. The function must not unlock the hold of
 // its caller. If ctx re-enters no lock, for instance after redlatch.WithOwner, the result is nil
@@ -28,10 +34,17 @@ type keepAlive struct {
 	hold *Hold
 }
 
-// Value returns the hold for holdKey, unless it is that of a permit.
+// Value returns the hold for holdKey, unless it is that of a permit, and for a search that finds it.
 func (k keepAlive) Value(key any) any {
-	if key == (holdKey{}) && !k.hold.inner.A.IsPermit() {
-		return k.hold
+	switch key := key.(type) {
+	case holdKey:
+		if !k.hold.inner.A.IsPermit() {
+			return k.hold
+		}
+	case *acquisition.Search:
+		if key.Finds(k.hold.inner) {
+			return k.hold
+		}
 	}
 	return k.Context.Value(key)
 }

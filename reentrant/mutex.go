@@ -185,6 +185,15 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 	return w.NewHandle(ctx, h, err)
 }
 
+// HoldFrom returns the hold of this lock that ctx descends from, for instance for its fence inside of nested
+// locks. Of several, it is the innermost. A hold of the fair mutex of the name with the same client counts
+// too. The hold may have ended meanwhile, see [lock.Hold.Trusted]. The function must not unlock the hold of
+// its caller. If ctx does not re-enter the lock with such a hold, or the mutex is not usable, the result is
+// nil and false. HoldFrom asks nobody.
+func (m *Mutex) HoldFrom(ctx context.Context) (*lock.Hold, bool) {
+	return m.coreOrEmpty().HoldFrom(ctx)
+}
+
 // Inspect reads who holds the lock, for how long, and under which fence. It costs one round trip
 // and changes nothing. It is for people and dashboards: the result may be out of date when it is
 // read. Errors: lockerr.ErrUnavailable, ErrIndeterminate, ErrRefused, ErrClosed, ErrConfig.

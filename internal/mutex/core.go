@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -40,6 +41,15 @@ func (n *Core) Name() string {
 		return ""
 	}
 	return n.Keys.Lock
+}
+
+// HoldFrom returns the innermost hold of the lock that ctx descends from.
+func (n *Core) HoldFrom(ctx context.Context) (*lock.Hold, bool) {
+	if n.Check(ctx) != nil {
+		return nil, false
+	}
+	h, ok := ctx.Value(acquisition.NewSearch(ctx, n.Registry.Session, n.Name())).(*lock.Hold)
+	return h, ok
 }
 
 // Check returns an error if the lock or the context is not usable.
