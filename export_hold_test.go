@@ -485,6 +485,37 @@ func TestAnExportedHoldMayBeForgotten(t *testing.T) {
 	require.NoError(t, h.Unlock(t.Context()))
 }
 
+// Lock with the context of a lost hold returns the loss, and so does Attach: the work around it does not
+// know yet that it has lost the lock. The text is good afterwards.
+func TestAnAttachBelowALostHoldIsRefused(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, theirs attacher) {
+		chain := redlatch.WithOwner(t.Context())
+		for name, ctx := range map[string]context.Context{"path": t.Context(), "chain": chain} {
+			lost, err := mine.Lock(ctx)
+			require.NoError(t, err, name)
+			_, err = s.other.Mutex("orders").ForceRelease(t.Context(), lost.ID())
+			require.NoError(t, err)
+			<-lost.Lost()
+			below := context.WithoutCancel(lost.Context())
+			if name == "chain" {
+				below = chain
+			}
+			_, text := export(t, theirs)
+			_, err = mine.Attach(below, text)
+			requireOnly(t, redlatch.ErrLost, err)
+			var loss *redlatch.LostError
+			require.ErrorAs(t, err, &loss)
+			require.Equal(t, lost.ID(), loss.ID, "and not that of the text")
+			require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost)
+
+			h, err := mine.Attach(below, text)
+			require.NoError(t, err, "the holder knows of the loss")
+			require.Greater(t, h.Fence(), lost.Fence())
+			require.NoError(t, h.Unlock(t.Context()))
+		}
+	})
+}
+
 // A lock that was attached in the client that exported it goes on there.
 func TestAHoldMayComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

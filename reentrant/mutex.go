@@ -161,7 +161,8 @@ func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context) error) e
 //
 // On failure the caller holds nothing. Errors:
 //   - lockerr.ErrLost if the exported lock has ended, somebody has taken it over, or another Attach
-//     with this text came first.
+//     with this text came first. Also if a hold of this lock that ctx descends from was lost and not
+//     unlocked yet, as for Lock: the *lockerr.LostError names that hold, and the text stays good.
 //   - lockerr.ErrConfig if text is not of an exported hold of this lock.
 //   - lockerr.ErrIndeterminate if nobody knows whether Redis has attached it. The client then frees
 //     the lock in the background.

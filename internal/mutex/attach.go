@@ -34,6 +34,11 @@ func (w *Request) Attach(ctx context.Context, text string, cleanUp func(id strin
 	case exported.Name != w.Name:
 		return Attached{}, &lockerr.ConfigError{Setting: "exported hold", Value: text, Reason: "must be of this lock, and is of another one"}
 	}
+	if a := w.State.HeldBy(w.Owner); a != nil {
+		if err := a.Loss(); err != nil {
+			return Attached{}, err // as for a re-entry: the work around this call must learn of the loss first
+		}
+	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
 	id, returned := w.NewAcquisitionID(), false
