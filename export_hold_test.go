@@ -44,6 +44,17 @@ func onAttachers(t *testing.T, f func(t *testing.T, s *observed, mine, theirs at
 
 const handover = 20 * time.Second
 
+// requireExport asserts that the error says what its caller called.
+func requireExport(t *testing.T, err error) {
+	t.Helper()
+	var op *redlatch.OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, "export", op.Op)
+	require.Equal(t, "orders", op.Name)
+	require.NotContains(t, err.Error(), "unlock")
+	requireShowable(t, err)
+}
+
 func export(t *testing.T, m redlatch.Locker) (h *lock.Hold, text string) {
 	t.Helper()
 	h, err := m.Lock(t.Context())
@@ -79,6 +90,7 @@ func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 		require.ErrorContains(t, err, "exported")
 		_, err = old.Export(t.Context(), handover)
 		require.ErrorIs(t, err, redlatch.ErrNotHeld)
+		requireExport(t, err)
 		require.NoError(t, s.take(t, event.Released).Err)
 		require.NoError(t, s.locks.Close(t.Context()), "the process ends")
 

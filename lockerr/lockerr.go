@@ -94,7 +94,8 @@ type NotAcquiredError struct {
 // is then the id under which Redis keeps it, and Description is that of the last holder.
 func (e *NotAcquiredError) IsKept() bool { return keptid.Is(e.Holder) }
 
-// Error returns one line.
+// Error says who holds the lock and for how long, the place in the queue, and why the wait ended, as far as
+// these are known.
 func (e *NotAcquiredError) Error() string {
 	msg := fmt.Sprintf("redlatch: lock %q not acquired", e.Name)
 	if e.Limit > 0 {
@@ -147,6 +148,7 @@ type NotReplicatedError struct {
 	Acknowledged int    // those that did in time
 }
 
+// Error says how many replicas acknowledged the grant, and how many had to.
 func (e *NotReplicatedError) Error() string {
 	return fmt.Sprintf("redlatch: %s %q not replicated: %d of %d replicas acknowledged it in time", lockOrPermit(e.IsPermit), e.Name, e.Acknowledged, e.Needed)
 }
@@ -164,6 +166,7 @@ type LostError struct {
 	Age      time.Duration // from the grant to the moment the loss was noticed
 }
 
+// Error says how the hold was lost, which grant it was, and how old.
 func (e *LostError) Error() string {
 	if e.Lease == 0 { // an exported hold of somebody else
 		return fmt.Sprintf("redlatch: lock %q lost: %s (acquisition %s)", e.Name, e.Reason, e.ID)
@@ -188,6 +191,8 @@ type OpError struct {
 	Elapsed  time.Duration // how long these attempts took, with the pauses between them
 }
 
+// Error begins with the operation and the lock, and goes on with the reason. After several attempts it ends
+// with their number.
 func (e *OpError) Error() string {
 	msg := fmt.Sprintf("redlatch: %s %q", e.Op, e.Name)
 	for _, err := range withCause(e.Kind, e.Err) {
@@ -210,6 +215,7 @@ type ConfigError struct {
 	Reason  string // what it has to be
 }
 
+// Error names the setting, the option that sets it, and the value, and says what it has to be.
 func (e *ConfigError) Error() string {
 	setting := e.Setting
 	if e.Option != "" {
@@ -232,6 +238,7 @@ type LimitError struct {
 	Units     int    // the units requested, if more than Limit; 0 if Requested does not fit
 }
 
+// Error says which limit Redis has, and what the program passed or requested.
 func (e *LimitError) Error() string {
 	if e.Units > 0 {
 		return fmt.Sprintf("redlatch: semaphore %q has a limit of %d now: %d units can never be acquired", e.Name, e.Limit, e.Units)

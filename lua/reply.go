@@ -16,6 +16,7 @@ type ReplyError struct {
 	Reply  any
 }
 
+// Error names the script, and shows the beginning of the answer.
 func (e *ReplyError) Error() string {
 	return fmt.Sprintf("redlatch: unexpected reply of script %s: %.200q", e.Script, fmt.Sprint(e.Reply))
 }
