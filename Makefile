@@ -59,7 +59,7 @@ test-servers: ## run the tests on the oldest and the newest server too, which it
 # The rest of these tests is in make test too.
 TOPOLOGIES := Cluster|ThreeMasters|Sentinel|Failover|Migrat|Master|Replica|AConnectionToA|Slot
 .PHONY: test-topologies
-test-topologies: ## run the tests with clusters, replicas and sentinels, and the whole suite on three masters and behind a sentinel
+test-topologies: ## run the tests with clusters, replicas and sentinels, and the whole suite on three masters and behind three sentinels
 	scripts/servers.sh >/dev/null
 	REDLATCH_REQUIRE_SERVER=1 go test -count=1 -parallel 6 -timeout 20m -tags topologies -run '$(TOPOLOGIES)' . ./lua
 

@@ -104,18 +104,13 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 	for kind, k := range deafKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			p := newPair(t)
+			p, bed := newWatched(t)
 			ctx := t.Context()
-			for _, s := range []*redistest.Server{p.master, p.replica} {
+			for _, s := range append([]*redistest.Server{bed.Master}, bed.Replicas...) {
 				require.NoError(t, s.Control().Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all").Err())
 			}
-			sentinel := redistest.Sentinel(t, "primary", p.master, 1)
 			client := func(options ...redlatch.Option) *redlatch.Client {
-				rdb := redis.NewFailoverClient(&redis.FailoverOptions{
-					MasterName: "primary", SentinelAddrs: []string{sentinel}, Username: "app", Password: "secret",
-				})
-				t.Cleanup(func() { _ = rdb.Close() })
-				return locksOn(t, rdb, options...)
+				return locksOn(t, bed.Client(t, func(o *redis.FailoverOptions) { o.Username, o.Password = "app", "secret" }), options...)
 			}
 			r, end := deafEvents(t)
 			holder := client(redlatch.WithLease(time.Hour))
@@ -133,11 +128,12 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 			require.Eventually(t, func() bool { return listens(t, p.master, "*redlatch-echo:*") }, guard, time.Millisecond)
 			p.replicated()
 
-			// The sentinel gets no more answers of the master, and cannot make it a replica. All others
+			// The sentinels get no more answers of the master, and cannot make it a replica. All others
 			// are served as before.
 			require.NoError(t, p.master.Control().Do(ctx, "ACL", "SETUSER", "default", "-@all").Err())
 			require.Eventually(t, func() bool {
-				info, err := p.replica.Control().Info(ctx, "replication").Result() // it closes connections
+				// Sentinels close all connections of the server that they promote.
+				info, err := p.replica.Control().Info(ctx, "replication").Result()
 				return err == nil && strings.Contains(info, "role:master")
 			}, guard, 10*time.Millisecond)
 			require.ErrorContains(t, end(), "gets no messages")

@@ -26,12 +26,13 @@ import (
 type pair struct {
 	*testing.T
 	master, replica *redistest.Server
+	replicas        int                    // that the master has in all
 	addr            atomic.Pointer[string] // of the current master
 }
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	p := &pair{T: t, master: redistest.Start(t, "--repl-diskless-sync-delay", "0"), replica: redistest.Start(t)}
+	p := &pair{T: t, master: redistest.Start(t, "--repl-diskless-sync-delay", "0"), replica: redistest.Start(t), replicas: 1}
 	p.lead(p.master)
 	host, port, err := net.SplitHostPort(p.master.Addr())
 	require.NoError(t, err)
@@ -45,7 +46,7 @@ func (p *pair) lead(s *redistest.Server) {
 	p.addr.Store(&addr)
 }
 
-// replicated returns when the replica has all data of the master. It needs a write, because WAIT
+// replicated returns when every replica has all data of the master. It needs a write, because WAIT
 // counts the writes of its own connection.
 func (p *pair) replicated() {
 	p.Helper()
@@ -53,8 +54,8 @@ func (p *pair) replicated() {
 	defer conn.Close()
 	require.Eventually(p, func() bool {
 		require.NoError(p, conn.Set(p.Context(), "mark", "x", 0).Err())
-		n, err := conn.Wait(p.Context(), 1, 100*time.Millisecond).Result()
-		return err == nil && n == 1
+		n, err := conn.Wait(p.Context(), p.replicas, 100*time.Millisecond).Result()
+		return err == nil && n == int64(p.replicas)
 	}, guard, time.Millisecond)
 }
 
@@ -260,22 +261,32 @@ func (p *pair) move(from, to *redistest.Server) {
 	require.NoError(p, from.Control().Do(p.Context(), "CLIENT", "KILL", "TYPE", "normal").Err())
 }
 
-// line has waiters of separate clients behind a holder, on servers that a sentinel watches.
+// newWatched returns a pair whose replica three sentinels promote if the master fails. The master has another
+// replica.
+func newWatched(t *testing.T) (*pair, *redistest.Watched) {
+	t.Helper()
+	bed := redistest.StartWatched(t)
+	p := &pair{T: t, master: bed.Master, replica: bed.Replicas[0], replicas: len(bed.Replicas)}
+	p.lead(p.master)
+	return p, bed
+}
+
+// line has waiters of separate clients behind a holder, on servers that sentinels watch.
 type line struct {
 	*pair
-	name     string
-	sentinel string
-	holder   *lock.Hold
-	mu       sync.Mutex
-	served   []int        // in order
-	again    map[int]bool // waiters that were notified that they queued again
-	failed   chan error
+	name   string
+	bed    *redistest.Watched
+	holder *lock.Hold
+	mu     sync.Mutex
+	served []int        // in order
+	again  map[int]bool // waiters that were notified that they queued again
+	failed chan error
 }
 
 func newLine(t *testing.T, waiters int) *line {
 	t.Helper()
-	l := &line{pair: newPair(t), name: redistest.Name(t), again: map[int]bool{}, failed: make(chan error, waiters)}
-	l.sentinel = redistest.Sentinel(t, "primary", l.master, 1)
+	p, bed := newWatched(t)
+	l := &line{pair: p, bed: bed, name: redistest.Name(t), again: map[int]bool{}, failed: make(chan error, waiters)}
 	var err error
 	l.holder, err = l.fair().Lock(t.Context())
 	require.NoError(t, err)
@@ -296,9 +307,7 @@ func newLine(t *testing.T, waiters int) *line {
 }
 
 func (l *line) fair(options ...redlatch.LockOption) *fair.Mutex {
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{l.sentinel}})
-	l.Cleanup(func() { _ = rdb.Close() })
-	return locksOn(l, rdb, redlatch.WithLease(time.Minute), redlatch.WithHeartbeat(10*time.Second)).FairMutex(l.name, options...)
+	return locksOn(l, l.bed.Client(l), redlatch.WithLease(time.Minute), redlatch.WithHeartbeat(10*time.Second)).FairMutex(l.name, options...)
 }
 
 func (l *line) told(i int, w lock.Waiting) {

@@ -33,15 +33,14 @@ func TestEveryPrimitiveOnThreeMasters(t *testing.T) {
 	}
 }
 
-// A master with a replica, which a sentinel watches.
-func TestEveryPrimitiveBehindASentinel(t *testing.T) {
+// A master with two replicas, which three sentinels watch.
+func TestEveryPrimitiveBehindSentinels(t *testing.T) {
 	t.Parallel()
-	bed := newPair(t)
-	sentinel := redistest.Sentinel(t, "primary", bed.master, 1)
+	bed := redistest.StartWatched(t)
 	for name, subject := range subjects {
 		t.Run(name, func(t *testing.T) {
 			locktest.Run(t, subject(func(testing.TB) redis.UniversalClient {
-				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{sentinel}})
+				return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: bed.Name, SentinelAddrs: bed.Addrs})
 			}))
 		})
 	}

@@ -2,7 +2,6 @@ package interop_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -13,22 +12,15 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// Both sides ask the sentinel for the master. They exclude each other and wake each other up there,
+// Both sides ask the sentinels for the master. They exclude each other and wake each other up there,
 // and also on the new master after a failover that kept the lock.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	r := java(t)
-	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	replica := redistest.Start(t)
-	host, port, err := net.SplitHostPort(master.Addr())
-	require.NoError(t, err)
-	require.NoError(t, replica.Control().Do(t.Context(), "REPLICAOF", host, port).Err())
-	sentinel := redistest.Sentinel(t, "primary", master, 1)
-
-	rdb := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{sentinel}})
-	t.Cleanup(func() { _ = rdb.Close() })
-	locks := locksOn(t, rdb, redlatch.WithLease(never), redlatch.WithPollInterval(never))
-	service := r.open(t, sentinel, redissonOptions{mode: "sentinel"})
+	bed := redistest.StartWatched(t)
+	master, replica := bed.Master, bed.Replicas[0]
+	locks := locksOn(t, bed.Client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never))
+	service := r.open(t, bed.Addrs[0], redissonOptions{mode: "sentinel"})
 	holder, waiter := service.thread("holds"), service.thread("waits")
 
 	exchange := func(on *redistest.Server) {
@@ -56,7 +48,7 @@ func TestSentinel(t *testing.T) {
 	m := locks.Mutex(redistest.Name(t), redlatch.WithRenewInterval(100*time.Millisecond))
 	h := mustLock(t, t.Context(), m)
 	replicated(t, master)
-	failOver(t, sentinel, replica)
+	failOver(t, bed.Addrs[0], replica)
 	renewed := h.TrustedUntil()
 	require.Eventually(t, func() bool { return h.TrustedUntil().After(renewed) }, guard, time.Millisecond, "renewed on the new master")
 	require.Eventually(t, func() bool { // Redisson needs a moment to follow
@@ -68,7 +60,7 @@ func TestSentinel(t *testing.T) {
 	exchange(replica)
 }
 
-// replicated returns when the replica has all data of the master. It needs a write, because WAIT
+// replicated returns when both replicas have all data of the master. It needs a write, because WAIT
 // counts the writes of its own connection.
 func replicated(t *testing.T, master *redistest.Server) {
 	t.Helper()
@@ -76,12 +68,12 @@ func replicated(t *testing.T, master *redistest.Server) {
 	defer conn.Close()
 	require.Eventually(t, func() bool {
 		require.NoError(t, conn.Set(t.Context(), "mark", "x", 0).Err())
-		n, err := conn.Wait(t.Context(), 1, 100*time.Millisecond).Result()
-		return err == nil && n == 1
+		n, err := conn.Wait(t.Context(), 2, 100*time.Millisecond).Result()
+		return err == nil && n == 2
 	}, guard, time.Millisecond)
 }
 
-// failOver makes the sentinel promote the replica, and returns when the replica is the master.
+// failOver makes a sentinel promote the replica, and returns when the replica is the master.
 func failOver(t *testing.T, sentinel string, replica *redistest.Server) {
 	t.Helper()
 	asks := redis.NewSentinelClient(&redis.Options{Addr: sentinel})

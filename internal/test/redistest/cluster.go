@@ -51,12 +51,7 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	}
 	c.await(t, "all slots", func(info string) bool { return strings.Contains(info, "cluster_state:ok") })
 	for _, node := range c.Nodes[masters:] {
-		if err := node.awaitReady(func(error) bool {
-			info, err := node.control.Info(ctx, "replication").Result()
-			return err == nil && strings.Contains(info, "master_link_status:up")
-		}); err != nil {
-			t.Fatalf("redistest: a replica does not follow its master: %v", err)
-		}
+		node.awaitLink(t)
 	}
 	return c
 }
