@@ -101,12 +101,16 @@ func awaitReplica(t *testing.T, master *redistest.Server, name string) {
 // namesOfShard returns n names of one of three masters.
 func namesOfShard(shard, n int) (names []string) {
 	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprint("door", i); key.Slot(name)*3/16384 == shard {
+		if name := fmt.Sprint("door", i); shardOf(name) == shard {
 			names = append(names, name)
 		}
 	}
 	return names
 }
+
+// shardOf returns which of three masters has the slot of a key. The second one begins with slot 5461, and the
+// third with 10922.
+func shardOf(k string) int { return (3*(key.Slot(k)+1) - 1) / 16384 }
 
 // A cluster that is down may still answer reads (cluster-allow-reads-when-down). Then it refuses the first
 // write of a script. That is an outage like any other, so Lock waits for its end.

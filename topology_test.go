@@ -324,7 +324,7 @@ func TestCommandsToOneMasterAreSentTogether(t *testing.T) {
 	for _, cmds := range hook.all {
 		shards := map[int]bool{}
 		for _, cmd := range cmds {
-			shards[key.Slot(cmd.Args()[3].(string))*3/16384] = true
+			shards[shardOf(cmd.Args()[3].(string))] = true
 		}
 		require.Len(t, shards, 1)
 	}
