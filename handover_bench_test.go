@@ -1,0 +1,138 @@
+//go:build topologies
+
+package redlatch_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
+)
+
+// handOvers measures how long locks take from one client to another.
+type handOvers struct {
+	mu   sync.Mutex
+	took []time.Duration
+	on   atomic.Bool
+}
+
+// use locks a name again and again. left is when its last holder called Unlock.
+func (h *handOvers) use(ctx context.Context, lock func(context.Context) (*lock.Hold, error), left *atomic.Pointer[time.Time]) error {
+	for {
+		hold, err := lock(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if at := left.Load(); at != nil && h.on.Load() {
+			took := time.Since(*at)
+			h.mu.Lock()
+			h.took = append(h.took, took)
+			h.mu.Unlock()
+		}
+		time.Sleep(time.Millisecond)
+		now := time.Now()
+		left.Store(&now)
+		if err := hold.Unlock(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+	}
+}
+
+// p99 measures for so long.
+func (h *handOvers) p99(long time.Duration) (p99 time.Duration, n int) {
+	h.mu.Lock()
+	h.took = nil
+	h.mu.Unlock()
+	h.on.Store(true)
+	time.Sleep(long)
+	h.on.Store(false)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slices.Sort(h.took)
+	return h.took[len(h.took)*99/100], len(h.took)
+}
+
+// BenchmarkHandOversBesideADeadMaster kills one of three masters, for whose locks clients wait and which has
+// holds. It prints the 99th percentile of the hand-overs of the other masters before that and after it, until
+// well after the promotion, and their ratio: the medians of all rounds.
+func BenchmarkHandOversBesideADeadMaster(b *testing.B) {
+	for kind, lockOf := range map[string]func(*redlatch.Client, string) func(context.Context) (*lock.Hold, error){
+		"mutex": func(c *redlatch.Client, name string) func(context.Context) (*lock.Hold, error) {
+			return c.Mutex(name).Lock
+		},
+		"fair": func(c *redlatch.Client, name string) func(context.Context) (*lock.Hold, error) {
+			return c.FairMutex(name).Lock
+		},
+	} {
+		b.Run(kind, func(b *testing.B) {
+			var before, after, ratio []float64
+			for b.Loop() {
+				x, y, n := besideADeadMaster(b, lockOf)
+				before, after = append(before, x.Seconds()*1e3), append(after, y.Seconds()*1e3)
+				ratio = append(ratio, y.Seconds()/x.Seconds())
+				b.Logf("p99 before %s, after %s, of %d hand-overs", x, y, n)
+			}
+			for unit, all := range map[string][]float64{"p99-before-ms": before, "p99-after-ms": after, "after/before": ratio} {
+				slices.Sort(all)
+				b.ReportMetric(all[len(all)/2], unit)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+func besideADeadMaster(b *testing.B, lockOf func(*redlatch.Client, string) func(context.Context) (*lock.Hold, error)) (before, after time.Duration, n int) {
+	c := redistest.StartCluster(b, 3, 1, "--cluster-node-timeout", "2000")
+	var clients [2]*redlatch.Client
+	for i := range clients {
+		clients[i] = locksOn(b, c.Client(b, func(o *redis.ClusterOptions) {
+			o.Addrs = append(o.Addrs, c.Nodes[1].Addr(), c.Nodes[2].Addr())
+		}))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for _, name := range namesOfShard(0, 500) {
+		_, err := clients[0].Mutex(name).Lock(ctx)
+		require.NoError(b, err)
+	}
+	h := &handOvers{}
+	failed := make(chan error, 100)
+	for shard := 1; shard < 3; shard++ {
+		for _, name := range namesOfShard(shard, 4) {
+			left := &atomic.Pointer[time.Time]{}
+			for _, client := range clients {
+				all.Go(func() {
+					if err := h.use(ctx, lockOf(client, name), left); err != nil {
+						failed <- err
+					}
+				})
+			}
+		}
+	}
+	for _, name := range namesOfShard(0, 100) { // held by the first client
+		all.Go(func() { _, _ = lockOf(clients[1], name)(ctx) })
+	}
+	time.Sleep(2 * time.Second)
+	before, _ = h.p99(6 * time.Second)
+	c.Nodes[0].Kill()
+	after, n = h.p99(8 * time.Second)
+	info, err := c.Nodes[3].Control().Info(ctx, "replication").Result()
+	require.NoError(b, err)
+	require.Contains(b, info, "role:master", "it was promoted")
+	cancel()
+	all.Wait()
+	require.Empty(b, failed)
+	return before, after, n
+}
