@@ -151,7 +151,11 @@ bench: $(DRIVER) ## compare redlatch with bare Redis commands and with other lib
 
 .PHONY: bench-smoke
 bench-smoke: $(DRIVER) ## run every benchmark for an instant, to see that it works
-	$(BENCH); go run . -smoke
+	$(BENCH); go run . -smoke; go run ./scale -smoke
+
+.PHONY: scale
+scale: ## measure what each operation costs, and write the tables of docs/scale.md and benchmarks/results; takes under five minutes on a quiet machine
+	export REDLATCH_REDIS_SERVER=$$(scripts/servers.sh); cd benchmarks; go run ./scale
 
 .PHONY: recipes
 recipes: ## show what goes wrong with the locks of tutorials, and does not go wrong with redlatch

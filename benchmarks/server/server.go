@@ -198,20 +198,24 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// nextPort is below the range of outgoing connections, and leaves room for the bus of a cluster,
-// which is 10,000 higher.
-var nextPort = 20000 + os.Getpid()%5000
+// nextPort is below the range of outgoing connections, and so is the port of the bus of a cluster, which is
+// 10,000 higher.
+var nextPort = 20000 + os.Getpid()%2000
 
 // freePort returns each port once, because the last caller may not have bound its port yet.
 func freePort() (int, error) {
-	for nextPort < 32000 {
+	for nextPort < 22700 {
 		nextPort++
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", nextPort))
-		if err == nil {
-			return nextPort, l.Close()
+		if isFree(nextPort) && isFree(nextPort+10_000) {
+			return nextPort, nil
 		}
 	}
 	return 0, errors.New("no port is free")
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	return err == nil && l.Close() == nil
 }
 
 // Usage is the work of the nodes of a server so far.
