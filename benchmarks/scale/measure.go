@@ -25,13 +25,15 @@ import (
 type costs struct {
 	Turn      load // a lock and an unlock on one server
 	HandOver  load // the same, of a name that two clients use in turn
-	Renewal   load
+	Renewal   load // on one server, which gets many locks in one command
 	Hold      memory
 	Fence     memory
 	Plain     waiter // of a plain mutex
 	Fair      waiter
 	Cluster   load    // a lock and an unlock in a cluster, without the broadcast
 	Broadcast float64 // of a lock and an unlock, for each other node
+
+	ClusterRenewal load // each slot has commands of its own
 
 	Near, Far latency // of a message in a cluster: on one node, and on two
 }
@@ -161,14 +163,14 @@ func (r *results) measure(n sizes) error {
 	return nil
 }
 
-// turns locks and unlocks names for so long, in 64 goroutines. It returns the cost of a turn.
+// turns locks and unlocks names for so long, in 64 goroutines for each server. It returns the cost of a turn.
 func (b *bed) turns(long time.Duration, name func(goroutine int) string) (load, error) {
 	loop := func(long time.Duration) (n float64, err error) {
 		var total atomic.Int64
 		ctx, cancel := context.WithTimeout(context.Background(), long)
 		defer cancel()
 		var all errgroup.Group
-		for i := range 64 {
+		for i := range 64 * len(b.Nodes) {
 			all.Go(func() error {
 				m := b.clients[i%len(b.clients)].Mutex(name(i))
 				for {
@@ -284,21 +286,29 @@ func rest(long time.Duration) func() error {
 	return func() error { time.Sleep(long); return nil }
 }
 
-func (r *results) measureHeld(n sizes) error {
-	b, err := newBed(1, 1, redlatch.WithLease(lease), redlatch.WithRenewInterval(min(lease/3, n.heldFor/2)))
-	if err != nil {
+func (r *results) measureHeld(n sizes) (err error) {
+	var hold memory
+	if hold, r.Costs.Renewal, err = renewals(1, n); err != nil {
 		return err
+	}
+	r.Costs.Hold = memory{hold.Server - r.Costs.Fence.Server, hold.Client} // the fence stays after the hold
+	_, r.Costs.ClusterRenewal, err = renewals(3, n)
+	return err
+}
+
+// renewals holds locks for a while. It returns the cost of a hold and of a renewal.
+func renewals(nodes int, n sizes) (hold memory, renewal load, err error) {
+	interval := min(lease/3, n.heldFor/2)
+	b, err := newBed(nodes, 1, redlatch.WithLease(lease), redlatch.WithRenewInterval(interval))
+	if err != nil {
+		return hold, renewal, err
 	}
 	defer b.end()
-	mem, err := b.hold(n.held)
-	if err != nil {
-		return err
+	if hold, err = b.hold(n.held); err != nil {
+		return hold, renewal, err
 	}
-	r.Costs.Hold = mem.per(float64(n.held))
-	r.Costs.Hold.Server -= r.Costs.Fence.Server // it stays after the hold
 	u, took, err := b.spend(false, rest(n.heldFor))
-	r.Costs.Renewal = u.per(float64(n.held) * took.Seconds() / min(lease/3, n.heldFor/2).Seconds())
-	return errors.Join(err, b.lost())
+	return hold.per(float64(n.held)), u.per(float64(n.held) * took.Seconds() / interval.Seconds()), errors.Join(err, b.lost())
 }
 
 func (r *results) measureWaiters(n sizes) error {
@@ -429,7 +439,7 @@ func (r *results) checkHeld(n sizes) error {
 	if err != nil {
 		return err
 	}
-	defer b.end()
+	defer b.Stop() // the program ends, and the clients with it
 	mem, err := b.hold(n.manyHeld)
 	if err != nil {
 		return err
@@ -442,8 +452,8 @@ func (r *results) checkHeld(n sizes) error {
 	what := fmt.Sprintf("%s held locks of %s in 16 clients on 3 masters", thousands(float64(n.manyHeld)), n.manyLease)
 	c := r.Costs
 	r.Checks = append(r.Checks,
-		check{what, "cores of the servers", c.Renewal.Server * renewals / 1e6, u.Server / 1e6 / took.Seconds()},
-		check{what, "cores of the clients", c.Renewal.Client * renewals / 1e6, u.Client / 1e6 / took.Seconds()},
+		check{what, "cores of the servers", c.ClusterRenewal.Server * renewals / 1e6, u.Server / 1e6 / took.Seconds()},
+		check{what, "cores of the clients", c.ClusterRenewal.Client * renewals / 1e6, u.Client / 1e6 / took.Seconds()},
 		check{what, "MB of the servers", float64(n.manyHeld) * (c.Hold.Server + c.Fence.Server) / 1e6, mem.Server / 1e6},
 		check{what, "MB of the clients", float64(n.manyHeld) * c.Hold.Client / 1e6, mem.Client / 1e6},
 	)

@@ -33,12 +33,12 @@ func nodes(masters int) int {
 // load is the part of a core that each master uses. A turn costs one master its scripts, and each node a share
 // of the broadcast.
 func (c costs) load(masters int, w work) float64 {
-	renewals := w.held / (lease / 3).Seconds() * c.Renewal.Server
+	renewals := w.held / (lease / 3).Seconds()
 	if masters == 1 {
-		return (w.turns*c.Turn.Server + renewals) / 1e6
+		return (w.turns*c.Turn.Server + renewals*c.Renewal.Server) / 1e6
 	}
 	broadcast := w.turns * c.Broadcast * float64(nodes(masters)-1) / float64(masters)
-	return ((w.turns*c.Cluster.Server+renewals)/float64(masters) + broadcast) / 1e6
+	return ((w.turns*c.Cluster.Server+renewals*c.ClusterRenewal.Server)/float64(masters) + broadcast) / 1e6
 }
 
 // most returns how many turns per second the masters carry, with so many held locks.

@@ -96,7 +96,8 @@ func (r *results) costsTable() string {
 	return rows([]string{"operation", "µs of the server", "µs of the client"},
 		line("lock and unlock, on one server", c.Turn),
 		line("lock and unlock of a name that two clients use in turn", c.HandOver),
-		line("renewal of a held lock", c.Renewal),
+		line("renewal of a held lock, on one server", c.Renewal),
+		line("renewal of a held lock, in a cluster", c.ClusterRenewal),
 		line("a second of waiting, plain mutex", c.Plain.PerSecond),
 		line("a second of waiting, fair mutex", c.Fair.PerSecond),
 		line("lock and unlock, in a cluster", c.Cluster),
@@ -174,11 +175,11 @@ func (r *results) chooseTable() string {
 			continue
 		}
 		c := r.Costs
-		perTurn := c.Turn.Client
+		turn, renewal := c.Turn.Client, c.Renewal.Client
 		if n > 1 {
-			perTurn = c.Cluster.Client
+			turn, renewal = c.Cluster.Client, c.ClusterRenewal.Client
 		}
-		clients := (w.turns*perTurn + w.held/(lease/3).Seconds()*c.Renewal.Client) / 1e6
+		clients := (w.turns*turn + w.held/(lease/3).Seconds()*renewal) / 1e6
 		all = append(all, append(line, strconv.Itoa(n), strconv.FormatFloat(c.load(n, w), 'f', 2, 64),
 			about(c.memory(w)/1e6)+" MB", strconv.FormatFloat(clients, 'f', 1, 64)))
 	}

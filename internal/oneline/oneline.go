@@ -3,7 +3,6 @@
 package oneline
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -59,7 +58,7 @@ type joinedError struct{ errs []error }
 // release very many locks.
 func (l *joinedError) Error() string {
 	const most = 5
-	texts := l.texts(nil)
+	texts := l.texts(nil, map[string]bool{})
 	if more := len(texts) - most; more > 1 {
 		texts = append(texts[:most], "and "+strconv.Itoa(more)+" more")
 	}
@@ -67,12 +66,12 @@ func (l *joinedError) Error() string {
 }
 
 // texts appends the texts of the errors that are not there yet.
-func (l *joinedError) texts(to []string) []string {
+func (l *joinedError) texts(to []string, there map[string]bool) []string {
 	for _, err := range l.errs {
 		if inner, ok := err.(*joinedError); ok { //nolint:errorlint // a wrapped one has a text of its own
-			to = inner.texts(to)
-		} else if text := OneLine(err.Error()); !slices.Contains(to, text) {
-			to = append(to, text)
+			to = inner.texts(to, there)
+		} else if text := OneLine(err.Error()); !there[text] {
+			to, there[text] = append(to, text), true
 		}
 	}
 	return to
