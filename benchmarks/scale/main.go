@@ -40,8 +40,9 @@ type sizes struct {
 	heldFor        time.Duration
 	waiters        int
 	waitFor        time.Duration
-	manyHeld       int // on three masters
+	manyHeld       int // on three masters, with renewals
 	manyLease      time.Duration
+	mostHeld       int // on three masters, without
 	messages       int
 	nodes, atNodes int // the model is fitted to three masters and to so many, and checked with atNodes
 }
@@ -69,13 +70,13 @@ func run(smoke, only bool, dir, page string) error {
 	}
 	n := sizes{
 		turns: 4 * time.Second, names: 100_000, held: 100_000, heldFor: 20 * time.Second,
-		waiters: 20_000, waitFor: 10 * time.Second, manyHeld: 1_000_000, manyLease: 90 * time.Second,
+		waiters: 20_000, waitFor: 10 * time.Second, manyHeld: 300_000, manyLease: 90 * time.Second, mostHeld: 1_000_000,
 		messages: 400, nodes: 9, atNodes: 6,
 	}
 	if smoke {
 		n = sizes{
 			turns: 100 * time.Millisecond, names: 1000, held: 1000, heldFor: time.Second,
-			waiters: 200, waitFor: 500 * time.Millisecond, manyHeld: 3000, manyLease: 3 * time.Second,
+			waiters: 200, waitFor: 500 * time.Millisecond, manyHeld: 3000, manyLease: 3 * time.Second, mostHeld: 3000,
 			messages: 20, nodes: 4, atNodes: 3,
 		}
 	}

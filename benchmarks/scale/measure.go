@@ -33,7 +33,7 @@ type costs struct {
 	Cluster   load    // a lock and an unlock in a cluster, without the broadcast
 	Broadcast float64 // of a lock and an unlock, for each other node
 
-	ClusterRenewal load // each slot has commands of its own
+	ClusterRenewal load // each slot has commands of its own, and each client has few locks of a slot
 
 	Near, Far latency // of a message in a cluster: on one node, and on two
 }
@@ -151,7 +151,7 @@ func (m memory) per(n float64) memory { return memory{m.Server / n, m.Client / n
 func (r *results) measure(n sizes) error {
 	for _, step := range []func(sizes) error{
 		r.measureTurns, r.measureHandOvers, r.measureNames, r.measureHeld, r.measureWaiters,
-		r.measureCluster, r.measureMessages, r.checkHeld,
+		r.measureCluster, r.measureMessages, r.checkRenewals, r.checkMemory,
 	} {
 		begun := time.Now()
 		if err := step(n); err != nil {
@@ -288,27 +288,27 @@ func rest(long time.Duration) func() error {
 
 func (r *results) measureHeld(n sizes) (err error) {
 	var hold memory
-	if hold, r.Costs.Renewal, err = renewals(1, n); err != nil {
+	if hold, r.Costs.Renewal, err = renewals(1, 1, n.held, n.heldFor); err != nil {
 		return err
 	}
 	r.Costs.Hold = memory{hold.Server - r.Costs.Fence.Server, hold.Client} // the fence stays after the hold
-	_, r.Costs.ClusterRenewal, err = renewals(3, n)
+	_, r.Costs.ClusterRenewal, err = renewals(3, 16, n.held/2, n.heldFor)
 	return err
 }
 
 // renewals holds locks for a while. It returns the cost of a hold and of a renewal.
-func renewals(nodes int, n sizes) (hold memory, renewal load, err error) {
-	interval := min(lease/3, n.heldFor/2)
-	b, err := newBed(nodes, 1, redlatch.WithLease(lease), redlatch.WithRenewInterval(interval))
+func renewals(nodes, clients, held int, long time.Duration) (hold memory, renewal load, err error) {
+	interval := min(lease/3, long/2)
+	b, err := newBed(nodes, clients, redlatch.WithLease(lease), redlatch.WithRenewInterval(interval))
 	if err != nil {
 		return hold, renewal, err
 	}
 	defer b.end()
-	if hold, err = b.hold(n.held); err != nil {
+	if hold, err = b.hold(held); err != nil {
 		return hold, renewal, err
 	}
-	u, took, err := b.spend(false, rest(n.heldFor))
-	return hold.per(float64(n.held)), u.per(float64(n.held) * took.Seconds() / interval.Seconds()), errors.Join(err, b.lost())
+	u, took, err := b.spend(false, rest(long))
+	return hold.per(float64(held)), u.per(float64(held) * took.Seconds() / interval.Seconds()), errors.Join(err, b.lost())
 }
 
 func (r *results) measureWaiters(n sizes) error {
@@ -433,29 +433,45 @@ func messages(from, to *redis.Client, n int) (l latency, err error) {
 	return latency{took[n/2], took[n*99/100]}, nil
 }
 
-// checkHeld holds as many locks as fit, in 16 clients on three masters.
-func (r *results) checkHeld(n sizes) error {
+// checkRenewals holds as many locks as two cores can renew, in 16 clients on three masters.
+func (r *results) checkRenewals(n sizes) error {
 	b, err := newBed(3, 16, redlatch.WithLease(n.manyLease))
 	if err != nil {
 		return err
 	}
-	defer b.Stop() // the program ends, and the clients with it
-	mem, err := b.hold(n.manyHeld)
+	defer b.end()
+	if _, err := b.hold(n.manyHeld); err != nil {
+		return err
+	}
+	u, took, err := b.spend(false, rest(n.manyLease/3)) // in which each is renewed once
 	if err != nil {
 		return err
 	}
-	u, took, err := b.spend(false, rest(n.manyLease/3))
-	if err != nil {
-		return err
-	}
-	renewals := float64(n.manyHeld) / (n.manyLease / 3).Seconds()
 	what := fmt.Sprintf("%s held locks of %s in 16 clients on 3 masters", thousands(float64(n.manyHeld)), n.manyLease)
-	c := r.Costs
+	each := float64(n.manyHeld) / took.Seconds()
 	r.Checks = append(r.Checks,
-		check{what, "cores of the servers", c.ClusterRenewal.Server * renewals / 1e6, u.Server / 1e6 / took.Seconds()},
-		check{what, "cores of the clients", c.ClusterRenewal.Client * renewals / 1e6, u.Client / 1e6 / took.Seconds()},
-		check{what, "MB of the servers", float64(n.manyHeld) * (c.Hold.Server + c.Fence.Server) / 1e6, mem.Server / 1e6},
-		check{what, "MB of the clients", float64(n.manyHeld) * c.Hold.Client / 1e6, mem.Client / 1e6},
+		check{what, "cores of the servers", r.Costs.ClusterRenewal.Server * each / 1e6, u.Server / 1e6 / took.Seconds()},
+		check{what, "cores of the clients", r.Costs.ClusterRenewal.Client * each / 1e6, u.Client / 1e6 / took.Seconds()},
+	)
+	return b.lost()
+}
+
+// checkMemory holds more locks, without a renewal.
+func (r *results) checkMemory(n sizes) error {
+	b, err := newBed(3, 16, redlatch.WithLease(time.Hour))
+	if err != nil {
+		return err
+	}
+	defer b.Stop() // the program ends, and the clients with it
+	mem, err := b.hold(n.mostHeld)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("%s held locks of an hour in 16 clients on 3 masters", thousands(float64(n.mostHeld)))
+	each := float64(n.mostHeld) / 1e6
+	r.Checks = append(r.Checks,
+		check{what, "MB of the servers", each * (r.Costs.Hold.Server + r.Costs.Fence.Server), mem.Server / 1e6},
+		check{what, "MB of the clients", each * r.Costs.Hold.Client, mem.Client / 1e6},
 	)
 	return b.lost()
 }

@@ -52,12 +52,3 @@ func TestVeryManyErrorsAreCountedAndAllThere(t *testing.T) {
 	require.EqualError(t, oneline.Errors(all[:6]...), "e0; e1; e2; e3; e4; e5")
 	require.EqualError(t, oneline.Errors(all[:7]...), "e0; e1; e2; e3; e4; and 2 more")
 }
-
-// A client that closes may hold very many locks. A comparison of each text with all others would take minutes.
-func TestTheTextOfVeryManyErrorsIsThereSoon(t *testing.T) {
-	var all []error
-	for i := range 300_000 {
-		all = append(all, fmt.Errorf("unlock %q: redis is not available", fmt.Sprint("orders:", i)))
-	}
-	require.Contains(t, oneline.Errors(all...).Error(), "and 299995 more")
-}

@@ -120,5 +120,6 @@ func (p primitive) rows() []row {
 		p.recoveryRows(),
 		p.cancelRows(),
 		p.leftoverRows(),
+		p.clusterRows(),
 	)
 }

@@ -53,6 +53,7 @@ func (p primitive) permitRows() []row {
 		p.recoveryRows(),
 		p.cancelRows(),
 		p.leftoverRows(),
+		p.clusterRows(),
 	)
 }
 

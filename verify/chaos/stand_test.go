@@ -68,7 +68,7 @@ func (s *stand) aside(options ...redlatch.Option) *redlatch.Client {
 	return s.on(s.server.Client(s.T), options...)
 }
 
-func (s *stand) on(rdb *redis.Client, options ...redlatch.Option) *redlatch.Client {
+func (s *stand) on(rdb redis.UniversalClient, options ...redlatch.Option) *redlatch.Client {
 	s.Helper()
 	quiet := redlatch.WithLogger(slog.New(slog.DiscardHandler))
 	c, err := redlatch.New(rdb, append([]redlatch.Option{quiet, redlatch.WithHeartbeat(heartbeat)}, options...)...)
