@@ -70,7 +70,7 @@ func run(smoke, only bool, dir, page string) error {
 	}
 	n := sizes{
 		turns: 4 * time.Second, names: 100_000, held: 100_000, heldFor: 20 * time.Second,
-		waiters: 20_000, waitFor: 10 * time.Second, manyHeld: 300_000, manyLease: 90 * time.Second, mostHeld: 1_000_000,
+		waiters: 20_000, waitFor: 10 * time.Second, manyHeld: 200_000, manyLease: 90 * time.Second, mostHeld: 600_000,
 		messages: 400, nodes: 9, atNodes: 6,
 	}
 	if smoke {

@@ -345,8 +345,7 @@ func measureWaiters(n sizes, kind string, into *waiter) error {
 				done <- struct{}{}
 			}()
 		}
-		time.Sleep(max(n.waitFor/2, time.Second))
-		return nil
+		return b.awaitWaiters(kind, n.waiters)
 	})
 	if err != nil {
 		return err
@@ -359,6 +358,28 @@ func measureWaiters(n sizes, kind string, into *waiter) error {
 		err = errors.Join(err, fmt.Errorf("%d of %d waiters did not wait", len(done), n.waiters))
 	}
 	return err
+}
+
+// awaitWaiters waits until so many waiters stand in queues, or have subscribed.
+func (b *bed) awaitWaiters(kind string, n int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		time.Sleep(200 * time.Millisecond)
+		keys, err := b.Nodes[0].DBSize(ctx).Result()
+		if err != nil {
+			return err
+		}
+		channels, err := b.Nodes[0].PubSubChannels(ctx, "redisson_lock__channel:*").Result()
+		if err != nil {
+			return err
+		}
+		// Each name has a lock and a fence, and each queue two keys.
+		if kind == "fair" && keys >= int64(4*n) || kind == "plain" && len(channels) >= n {
+			return nil
+		}
+	}
+	return fmt.Errorf("not all of %d waiters came: %w", n, ctx.Err())
 }
 
 func clusterTurn(nodes int, n sizes) (load, error) {

@@ -24,8 +24,8 @@ func TestThePageHasTheTablesOfTheLastRun(t *testing.T) {
 	if n := strings.Count(string(text), "<!-- table: "); n != len(marked.FindAllString(string(text), -1)) || n != 8 {
 		t.Errorf("%d tables", n)
 	}
-	for _, c := range r.Checks {
-		if ratio := c.Measured / c.Predicted; ratio < 0.67 || ratio > 1.5 {
+	for _, c := range r.Checks { // the model may ask for too much, but not for too little
+		if ratio := c.Measured / c.Predicted; ratio < 0.5 || ratio > 1.3 {
 			t.Errorf("%s, %s: the measurement is %.2f of the model", c.What, c.Unit, ratio)
 		}
 	}
