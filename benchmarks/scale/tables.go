@@ -163,25 +163,23 @@ func (r *results) messagesTable() string {
 }
 
 func (r *results) chooseTable() string {
-	all := [][]string{{"locks and unlocks per second", "held locks", "masters", "load of each, in cores", "memory of all masters", "cores of all clients"}}
+	c := r.Costs
+	all := [][]string{{"locks and unlocks per second", "held locks", "single servers", "or masters of one cluster", "memory of all masters", "cores of all clients"}}
 	for _, w := range []work{
 		{1_000, 1_000}, {1_000, 100_000}, {10_000, 10_000}, {20_000, 100_000},
-		{30_000, 1_000_000}, {60_000, 100_000}, {100_000, 1_000_000}, {300_000, 100_000},
+		{30_000, 100_000}, {30_000, 1_000_000}, {60_000, 100_000}, {300_000, 1_000_000},
 	} {
-		n := r.Costs.masters(w)
-		line := []string{thousands(w.turns), thousands(w.held)}
-		if n == 0 {
-			all = append(all, append(line, "several clusters", "", "", ""))
-			continue
+		cluster := "no number"
+		if n := c.masters(w); n == 1 {
+			cluster = "none needed"
+		} else if n > 0 {
+			cluster = strconv.Itoa(n)
 		}
-		c := r.Costs
-		turn, renewal := c.Turn.Client, c.Renewal.Client
-		if n > 1 {
-			turn, renewal = c.Cluster.Client, c.ClusterRenewal.Client
-		}
-		clients := (w.turns*turn + w.held/(lease/3).Seconds()*renewal) / 1e6
-		all = append(all, append(line, strconv.Itoa(n), strconv.FormatFloat(c.load(n, w), 'f', 2, 64),
-			about(c.memory(w)/1e6)+" MB", strconv.FormatFloat(clients, 'f', 1, 64)))
+		clients := (w.turns*c.Turn.Client + w.held/(lease/3).Seconds()*c.Renewal.Client) / 1e6
+		all = append(all, []string{
+			thousands(w.turns), thousands(w.held), thousands(math.Ceil(c.load(1, w) / share)), cluster,
+			about(c.memory(w)/1e6) + " MB", strconv.FormatFloat(clients, 'f', 2, 64),
+		})
 	}
 	return rows(all...)
 }
