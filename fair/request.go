@@ -37,7 +37,9 @@ func (w *request) waiter(id string) lua.Waiter {
 
 // Spec implements waitqueue.Request.
 func (w *request) Spec(id string) waitqueue.Spec[lua.Heartbeat] {
-	return waitqueue.Spec[lua.Heartbeat]{Key: w.Name, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+	return waitqueue.Spec[lua.Heartbeat]{
+		Key: w.Name, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, HeartbeatArgs: w.heartbeat(id), Channel: w.Keys().Channel,
+	}
 }
 
 // waitOperation returns how to send a command of the wait. The pause is short enough for the waiter

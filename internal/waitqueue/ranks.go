@@ -1,14 +1,24 @@
 package waitqueue
 
-import "container/heap"
+import (
+	"container/heap"
 
-// ranks has a heap of this client's waiters for the key of each queue, by ticket.
-type ranks[B any] map[string]*byTicket[B]
+	"github.com/redlatch/redlatch/internal/pubsub"
+)
+
+// ranks has the waiters of this client in each queue, by the key of the lock or semaphore.
+type ranks[B any] map[string]*ranked[B]
+
+// ranked is the waiters of this client in one queue.
+type ranked[B any] struct {
+	byTicket byTicket[B]          // a heap
+	freed    *pubsub.Subscription // to Spec.Channel; nil: there is no such channel
+}
 
 // first returns the first waiter of the client in a queue, or nil.
 func (r ranks[B]) first(key string) *waiter[B] {
 	if all := r[key]; all != nil {
-		return (*all)[0]
+		return all.byTicket[0]
 	}
 	return nil
 }
@@ -20,10 +30,10 @@ func (r ranks[B]) add(w *waiter[B]) {
 	}
 	all := r[w.spec.Key]
 	if all == nil {
-		all = new(byTicket[B])
+		all = &ranked[B]{freed: w.desk.listenFreed(w.spec)}
 		r[w.spec.Key] = all
 	}
-	heap.Push(all, w)
+	heap.Push(&all.byTicket, w)
 }
 
 // remove removes a waiter, if it is there.
@@ -32,8 +42,11 @@ func (r ranks[B]) remove(w *waiter[B]) {
 		return
 	}
 	all := r[w.spec.Key]
-	heap.Remove(all, w.rank-1)
-	if all.Len() == 0 {
+	heap.Remove(&all.byTicket, w.rank-1)
+	if all.byTicket.Len() == 0 {
+		if all.freed != nil {
+			all.freed.Close()
+		}
 		delete(r, w.spec.Key)
 	}
 }

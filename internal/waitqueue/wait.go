@@ -108,6 +108,7 @@ func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 // Redis then keeps the grant for at least a whole lease after the command was sent. If the waiter
 // is still queued, its heartbeat timeout begins anew.
 func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error) {
+	before := w.snapshot()
 	hinted := w.takeHint()
 	answer, err := w.request.Claim(ctx, w.id)
 	switch {
@@ -119,11 +120,21 @@ func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error)
 	w.apply(answer.Value, answer.Sent)
 	if answer.Value.Status == lua.Queued {
 		w.startHeartbeat(answer.Sent)
-		if hinted {
+		if hinted && !(before.freed && wasFreed(before, answer.Value.QueueState)) {
 			w.onFalseHint()
 		}
 	}
 	return Grant{}, false, nil
+}
+
+// wasFreed reports whether the lock was free since before, so that the message of it was true,
+// although somebody else has the lock now. That may be the same holder with a fresh lease.
+func wasFreed(before snapshot, now lua.QueueState) bool {
+	const longer = 5 * time.Millisecond // more than answers differ in their time
+	if now.Holder != before.queueState.Holder {
+		return true
+	}
+	return now.Remaining >= 0 && now.Remaining-before.queueState.Remaining+time.Since(before.updatedAt) > longer
 }
 
 // onFalseHint records a hint that proved false. After many such hints, the waiter ignores hints for

@@ -16,6 +16,7 @@ type Spec[B any] struct {
 	Heartbeat     time.Duration // the heartbeat timeout
 	Lease         time.Duration // the lease of the grant
 	HeartbeatArgs B             // the content of a heartbeat
+	Channel       string        // gets a message if somebody without a place in the queue frees Key; empty: none does
 }
 
 // waiter is a request that waits, or is about to. One goroutine waits. Other goroutines pass
@@ -40,6 +41,7 @@ type waiter[B any] struct {
 	status         lua.Status // Queued, Gone, Removed, OverLimit; 0 until queued
 	queueState     lua.QueueState
 	hinted         bool  // something may have changed, so the waiter must ask
+	freed          bool  // the hint came from spec.Channel
 	heartbeatEnded bool  // Redis answered no heartbeat in time
 	ticket         int64 // in the queue; 0 until queued
 	rank           int   // index in the heap of WaiterSet.ranks, plus one; 0: not there
@@ -132,7 +134,7 @@ func (w *waiter[B]) signalLocked() {
 func (w *waiter[B]) takeHint() (hinted bool) {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
-	hinted, w.hinted = w.hinted, false
+	hinted, w.hinted, w.freed = w.hinted, false, false
 	return hinted
 }
 
@@ -174,12 +176,12 @@ type snapshot struct {
 	status         lua.Status
 	queueState     lua.QueueState
 	updatedAt      time.Time // when Redis answered with this state
-	hinted         bool
+	hinted, freed  bool
 	heartbeatEnded bool
 }
 
 func (w *waiter[B]) snapshot() snapshot {
 	w.desk.mu.Lock()
 	defer w.desk.mu.Unlock()
-	return snapshot{w.status, w.queueState, w.updatedAt, w.hinted, w.heartbeatEnded}
+	return snapshot{w.status, w.queueState, w.updatedAt, w.hinted, w.freed, w.heartbeatEnded}
 }

@@ -59,6 +59,31 @@ func (d *WaiterSet[B]) onMessage(acquisition string) {
 	}
 }
 
+// listenFreed listens for messages that something is free, from those who have no place in the
+// queue. They do not give it to the first waiter: a Redisson client, and a plain mutex whose keys
+// are on two nodes. There is one subscription for all waiters of the client in a queue. It ends with
+// the last of them, but the client stays subscribed to the channel for a while. listenFreed returns
+// nil if there is no such channel.
+func (d *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
+	if spec.Channel == "" {
+		return nil
+	}
+	freed := func() { d.onFreed(spec.Key) }
+	return d.session.Wakes.Listen(spec.Channel, func(string) { freed() }, freed)
+}
+
+// onFreed handles a message that somebody without a place in the queue has freed something. Only the
+// first waiter of the client asks Redis, and Redis then serves the first waiter of the whole queue.
+// That may be a waiter of another client.
+func (d *WaiterSet[B]) onFreed(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.ranks.first(key); w != nil && !w.hinted {
+		w.hinted, w.freed = true, true
+		w.signalLocked()
+	}
+}
+
 // onGap is called when messages may have been lost. The watchdog then sends the heartbeats of all
 // waiters now, and the answers say what the messages said.
 func (d *WaiterSet[B]) onGap() { d.session.RenewNow(d.kind) }

@@ -67,30 +67,45 @@ type goLoop struct {
 	ends   context.CancelFunc
 	done   sync.WaitGroup
 	err    error
+
+	longest time.Duration // any worker has waited for the lock
+}
+
+// doer is a mutex of either kind.
+type doer interface {
+	Do(ctx context.Context, fn func(context.Context) error) error
 }
 
 // startGoLoop starts one worker for each mutex.
-func startGoLoop(t testing.TB, each ...*reentrant.Mutex) *goLoop {
+func startGoLoop[M doer](t testing.TB, each ...M) *goLoop { return startPausingLoop(t, 0, each...) }
+
+// startPausingLoop is startGoLoop, with a pause after each cycle.
+func startPausingLoop[M doer](t testing.TB, pause time.Duration, each ...M) *goLoop {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &goLoop{each: make([]int, len(each)), change: make(chan struct{}), ends: cancel}
 	t.Cleanup(l.stop)
 	for i, m := range each {
 		l.done.Go(func() {
 			for ctx.Err() == nil {
+				begun := time.Now()
+				var waited time.Duration
 				err := m.Do(ctx, func(context.Context) error {
+					waited = time.Since(begun)
 					time.Sleep(workTime) // the work
 					return nil
 				})
-				l.note(i, err, ctx.Err() != nil)
+				l.note(i, err, ctx.Err() != nil, waited)
+				time.Sleep(pause)
 			}
 		})
 	}
 	return l
 }
 
-func (l *goLoop) note(worker int, err error, stopped bool) {
+func (l *goLoop) note(worker int, err error, stopped bool, waited time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.longest = max(l.longest, waited)
 	if err != nil && !stopped {
 		l.err = err
 		l.ends()
