@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -203,6 +205,73 @@ func TestLocksOutlastAStuckMigration(t *testing.T) {
 	require.True(t, nearHeld.Trusted())
 	require.NoError(t, nearHeld.Unlock(ctx))
 	require.NoError(t, farHeld.Unlock(ctx))
+}
+
+// splitHandOffs counts the hand-overs to a goroutine of the same client that no node could run.
+type splitHandOffs struct{ n atomic.Int64 }
+
+func (h *splitHandOffs) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *splitHandOffs) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *splitHandOffs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scriptOf(cmd) == "mutex/transfer" && err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN") {
+			h.n.Add(1)
+		}
+		return err
+	}
+}
+
+// waitForHandOff is waitFor for a Lock that waits in its own client. It returns when that waits.
+func waitForHandOff(t *testing.T, call func() (*lock.Hold, error)) <-chan *lock.Hold {
+	t.Helper()
+	got := waitFor(call)
+	stacks := make([]byte, 4<<20)
+	require.Eventually(t, func() bool {
+		for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(stack, ").awaitHandoff(") && strings.Contains(stack, t.Name()) {
+				return true
+			}
+		}
+		return false
+	}, guard, time.Millisecond, "a goroutine waits for the lock of its client")
+	return got
+}
+
+// A client would hand its plain mutex to another of its goroutines, but the lock and its fence are on two
+// nodes. Unlock frees the lock instead, at once. The goroutine gets it when the slot has moved.
+func TestAHandOffOfASplitLockFreesIt(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	names, slot := namesOfOneSlot(t, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	defer cancel()
+	rdb, refused := c.Client(t), &splitHandOffs{}
+	rdb.AddHook(refused)
+	m := locksOn(t, rdb, redlatch.WithLocalHandoffTime(time.Hour)).Mutex(names[0])
+	h, err := m.Lock(ctx)
+	require.NoError(t, err)
+	waiter := waitForHandOff(t, func() (*lock.Hold, error) { return m.Lock(ctx) })
+
+	migrates := beginMigration(t, c, slot)
+	migrates.move(key.ForMutex(names[0]).Lock)
+	require.NoError(t, h.Unlock(ctx))
+	require.EqualValues(t, 1, refused.n.Load(), "a hand-over was tried, and once only")
+	for _, node := range c.Nodes {
+		keys, err := node.Control().ClusterGetKeysInSlot(t.Context(), slot, 10).Result()
+		require.NoError(t, err)
+		require.NotContains(t, keys, key.ForMutex(names[0]).Lock, "the lock is free")
+	}
+	require.Empty(t, waiter, "no node has all keys of a lock")
+	migrates.end()
+	next := within(t, waiter, "the other goroutine goes on")
+	require.NotNil(t, next)
+	require.Greater(t, next.Fence(), h.Fence())
+	require.NoError(t, next.Unlock(ctx))
 }
 
 // Many use the locks of a slot while it migrates, key by key. No call gives a false answer, and all end well

@@ -230,7 +230,7 @@ type ReleaseFairReply struct {
 // waiters learn of it by their next heartbeats.
 func ReleaseFair(ctx context.Context, rdb Redis, p ReleaseFairParams) (ReleaseFairReply, error) {
 	v, err := leaveScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Channel, p.FenceRetention.Milliseconds(), p.ClientChannels, boolArg(p.Cluster))
-	if isSplit(ctx, err) {
+	if IsSplit(ctx, err) {
 		freed, freeErr := releaseScript.run(ctx, rdb, []any{p.Keys.Lock}, p.Waiter.Acquisition, 0, p.Channel, boolArg(p.Cluster))
 		if reply := readReply(releaseScript, freed, freeErr); reply.int(0) == 1 || isUnclear(freeErr) {
 			v, err = freed, freeErr

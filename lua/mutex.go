@@ -114,7 +114,7 @@ type ReleaseReply struct {
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
 	keys := []any{p.LockKey, p.QueueKey}
 	v, err := releaseScript.run(ctx, rdb, keys, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
-	if isSplit(ctx, err) {
+	if IsSplit(ctx, err) {
 		v, err = releaseScript.run(ctx, rdb, keys[:1], p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
 	}
 	r := readReply(releaseScript, v, err)

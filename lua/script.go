@@ -55,8 +55,8 @@ func (s *script) run(ctx context.Context, rdb Redis, keys []any, args ...any) (a
 	return v, err
 }
 
-// isSplit says that no node has all keys of a command, because the slot migrates, and that nothing was changed.
-func isSplit(ctx context.Context, err error) bool {
+// IsSplit says that no node has all keys of a command, because the slot migrates, and that nothing was changed.
+func IsSplit(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}

@@ -147,7 +147,7 @@ type ReleasePermitsReply struct {
 // The waiters learn of it by their next heartbeats. The description stays.
 func ReleasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
 	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
-	if isSplit(ctx, err) {
+	if IsSplit(ctx, err) {
 		freed, freeErr := releasePermitsScript.run(ctx, rdb, p.Keys.all()[:1], p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
 		if reply := readReply(releasePermitsScript, freed, freeErr); reply.int(0) == 1 || isUnclear(freeErr) {
 			v, err = freed, freeErr

@@ -72,7 +72,10 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 				From: from.StoredID(), To: id,
 				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceRetention,
 			})
-			if err == nil {
+			switch {
+			case lua.IsSplit(ctx, err):
+				return lua.TransferReply{}, nil
+			case err == nil:
 				err = k.request.Session.CheckReply(r.Status, r.Now)
 			}
 			return r, err
@@ -87,7 +90,11 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		return nil
 	}
 	k.requeue(w)
-	switch {
+	switch split := err == nil && answer.Value.Status == 0; {
+	case split && !answer.InFlight.Any():
+		return k.free(ctx, from) // no node has both keys; a release needs one
+	case split:
+		err = k.undecided()
 	case err == nil && !answer.InFlight.Any():
 		return acquisition.ErrGone
 	case errors.Is(err, lockerr.ErrRefused) && !answer.InFlight.Any():
@@ -97,6 +104,11 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	k.CleanUp(id, answer.InFlight)
 	k.retryRelease(from.StoredID(), answer.InFlight)
 	return err
+}
+
+// undecided is the error of a hand-over of which attempts are still in flight.
+func (k *backend) undecided() error {
+	return &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "unlock", Name: k.request.Name}
 }
 
 // requeue puts a waiter that has not given up back to the head of the queue, where it gets the
