@@ -1037,3 +1037,73 @@ func TestFair_ACallbackThatBlocksKeepsTheLockFromNobody(t *testing.T) {
 		s.nothingRemains()
 	})
 }
+
+// redissonHolds makes an RLock of Redisson hold the name, or hand it to another owner.
+func (s *stage) redissonHolds(name, owner string) {
+	s.Helper()
+	require.NoError(s, s.admin.HSet(s.Context(), name, owner, 1).Err())
+	require.NoError(s, s.admin.PExpire(s.Context(), name, time.Hour).Err())
+}
+
+// redissonFrees does what the unlock of an RLock does.
+func (s *stage) redissonFrees(name string) {
+	s.Helper()
+	require.NoError(s, s.admin.Del(s.Context(), name).Err())
+	require.NoError(s, s.admin.Publish(s.Context(), key.ForMutex(name).Channel, "0").Err())
+}
+
+// Redisson does not know the queue. When it frees a lock, the message makes one waiter of each client
+// ask, and the first of the queue gets the lock before any heartbeat.
+func TestTheQueueIsServedWhenRedissonUnlocks(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		rare := []redlatch.Option{redlatch.WithHeartbeat(time.Hour), redlatch.WithLease(time.Hour)}
+		a, b := s.actor(rare...), s.actor(rare...)
+		s.redissonHolds("door", "java:1")
+		all := s.line("door", 6, a, b)
+		time.Sleep(time.Minute)
+		for _, w := range all {
+			require.True(s, w.pending())
+		}
+		asksA, asksB := a.scripts.Load(), b.scripts.Load()
+		freed := time.Now()
+		s.redissonFrees("door")
+		h := all[0].got()
+		require.Zero(s, all[0].at.Sub(freed))
+		s.settle()
+		require.LessOrEqual(s, a.scripts.Load()-asksA, int64(2), "one of three waiters asks, perhaps for the message of its grant too")
+		require.EqualValues(s, 1, b.scripts.Load()-asksB, "one of three waiters asks")
+		s.unlock(h)
+		s.served(all[1:])
+		s.nothingRemains()
+	})
+}
+
+// Redisson may be faster than the queue again and again. The first waiter still asks at each message,
+// so that it has a chance each time. If nobody freed the lock, it soon asks less often.
+func TestTheFirstWaiterAsksAtEachReleaseAndNotAtEachMessage(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		a := s.actor(redlatch.WithHeartbeat(time.Hour), redlatch.WithLease(time.Hour))
+		s.redissonHolds("door", "java:1")
+		w := s.line("door", 1, a)[0]
+		time.Sleep(time.Minute)
+		const messages = 100
+		round := func(before func()) (asks int64) {
+			asks = a.scripts.Load()
+			for range messages {
+				before()
+				require.NoError(s, s.admin.Publish(s.Context(), key.ForMutex("door").Channel, "0").Err())
+				s.settle()
+				time.Sleep(50 * time.Millisecond)
+			}
+			return a.scripts.Load() - asks
+		}
+		require.EqualValues(s, messages, round(func() { s.redissonHolds("door", "java:1") }), "it held the lock anew")
+		require.Less(s, round(func() {}), int64(messages*3/4), "nobody freed the lock")
+		require.True(s, w.pending())
+		s.redissonFrees("door")
+		s.unlock(w.got())
+		s.nothingRemains()
+	})
+}
