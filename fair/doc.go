@@ -9,7 +9,8 @@
 // other. A waiter of the plain mutex has no place in the queue and goes behind all
 // waiters that have one. There are two exceptions. A client that holds the plain mutex
 // may first hand it to its own waiters, for WithLocalHandoffTime.
-// Redisson's clients do not know the queue and may get ahead of it.
+// Redisson's clients do not know the queue and may get ahead of it. Their release makes the
+// first waiter of each client ask.
 //
 // Use the fair mutex for jobs that are long enough to wait for in order. A release runs
 // a few more commands inside Redis. Each waiter sends a heartbeat every third of its

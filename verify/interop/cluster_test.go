@@ -12,6 +12,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/reentrant"
 )
 
 // cluster is three nodes that share the slots.
@@ -144,5 +145,36 @@ func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
 		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.Nodes...)
 		holder.unlock(m.Name())
 		unlock(t, granted(t, got).hold)
+	}
+}
+
+// Four workers of Go and four of Java hold a lock of a cluster for 50 ms, and ask again immediately. Redisson
+// has its defaults. The test logs the shares; no side may starve.
+func TestClusterBothLanguagesGetTurns(t *testing.T) {
+	t.Parallel()
+	const workers, enough = 4, 5
+	r := java(t)
+	c := newCluster(t)
+	for _, clients := range []int{1, workers} {
+		name := redistest.Name(t)
+		var each []*reentrant.Mutex
+		for range clients {
+			m := locksOn(t, c.Client(t)).Mutex(name)
+			each = append(each, slices.Repeat([]*reentrant.Mutex{m}, workers/clients)...)
+		}
+		var all javaLoop
+		for range 2 {
+			all.start(r.open(t, c.addr(), redissonOptions{mode: "cluster"}), workers/2, name, endless)
+		}
+		begun := time.Now()
+		loop := startGoLoop(t, each...)
+		loop.awaitMore(t, make([]int, workers), enough)
+		took := time.Since(begun)
+		all.stop()
+		loop.stop()
+		ofGo, ofJava := sumOf(loop.cycles()), sumOf(all.cycles(t))
+		t.Logf("Go in %d clients: in %v, Go made %d cycles and Java %d: %d %% for Go; the longest wait of Go was %v",
+			clients, took, ofGo, ofJava, 100*ofGo/(ofGo+ofJava), loop.longest)
+		require.Positive(t, ofJava)
 	}
 }

@@ -224,9 +224,38 @@ func queued(t testing.TB, m *fair.Mutex) (n int) {
 	return n
 }
 
-// Two Java threads lock in a loop. Nobody notifies the waiters of a Go FairMutex of their releases, so
-// the first waiter gets the lock when a heartbeat of any waiter comes between two holds of Java. Then
-// all waiters that stand in the queue have their turn, and Java excludes none of them.
+// Two Java threads lock in a loop, and hold the lock for 50 ms. A worker of Go that asks for a FairMutex
+// of that name all the time gets turns, with the default heartbeat. Each release of Java notifies it.
+// So do several workers, and Java has its turns too while there is one.
+func TestAFairWorkerGetsTurnsBesideLoopingJavaThreads(t *testing.T) {
+	t.Parallel()
+	const enough = 20 // turns of each worker; without the messages, one takes half a minute or more
+	r := java(t)
+	for _, workers := range []int{1, 4} {
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			name := redistest.Name(t)
+			var java javaLoop
+			java.start(r.open(t, server.Addr()), 2, name, endless)
+			m := locksOn(t, server.Client(t)).FairMutex(name)
+			begun := time.Now()
+			loop := startPausingLoop(t, 2*workTime, slices.Repeat([]*fair.Mutex{m}, workers)...)
+			loop.awaitMore(t, make([]int, workers), enough)
+			took := time.Since(begun)
+			java.stop()
+			loop.stop()
+			each := java.cycles(t)
+			t.Logf("in %v, Go made %v cycles and Java %v; the longest wait of Go was %v", took, loop.cycles(), each, loop.longest)
+			if workers == 1 {
+				require.Positive(t, sumOf(each))
+			}
+		})
+	}
+}
+
+// Two Java threads lock in a loop. Four clients of Go wait in the queue of a FairMutex. All of them have
+// their turn, and Java excludes none of them.
 func TestFairWaitersGetInBetweenLoopingJavaThreads(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -234,9 +263,8 @@ func TestFairWaitersGetInBetweenLoopingJavaThreads(t *testing.T) {
 	service := r.open(t, server.Addr())
 	name, tries := redistest.Name(t), service.thread("tries")
 	var clients []*fair.Mutex
-	for range 4 { // their heartbeats come at different times
-		locks := locksOn(t, server.Client(t), redlatch.WithHeartbeat(100*time.Millisecond))
-		clients = append(clients, locks.FairMutex(name))
+	for range 4 {
+		clients = append(clients, locksOn(t, server.Client(t)).FairMutex(name))
 	}
 	var loop javaLoop
 	loop.start(service, 2, name, endless)
@@ -295,7 +323,7 @@ func TestFairQueueGoesBeforeWaitingJavaThreads(t *testing.T) {
 	h := granted(t, queue[0]).hold
 
 	got := next.begin("lock", "lock", m.Name(), millis(never))
-	require.Eventually(t, func() bool { return listeners(t, server.Control(), m.Name()) == 1 }, guard, time.Millisecond, "Java waits")
+	require.Eventually(t, func() bool { return listeners(t, server.Control(), m.Name()) == 2 }, guard, time.Millisecond, "Java waits too")
 	for _, waiter := range queue[1:] {
 		unlock(t, h)
 		h = granted(t, waiter).hold
@@ -310,7 +338,8 @@ func TestFairQueueGoesBeforeWaitingJavaThreads(t *testing.T) {
 	next.unlock(m.Name())
 }
 
-// A Java thread takes a free lock, although Go waiters stand in the queue of its FairMutex.
+// A Java thread takes a free lock, although Go waiters stand in the queue of its FairMutex. The spin lock
+// of Java notifies nobody, so the Java thread is certainly faster.
 func TestJavaGetsAheadOfAFairQueue(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -319,13 +348,13 @@ func TestJavaGetsAheadOfAFairQueue(t *testing.T) {
 	holder, other := service.thread("holds"), service.thread("other")
 	rare := []redlatch.Option{redlatch.WithHeartbeat(never), redlatch.WithLease(never)} // no heartbeat comes meanwhile
 	m := locksOn(t, server.Client(t), rare...).FairMutex(redistest.Name(t))
-	holder.leased(m.Name(), never)
+	holder.must("lock", "spin", m.Name(), millis(never))
 	_, err := m.TryLock(t.Context()) // Go knows the server's clock now
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 	before := scripts(t, server)
 	got := fairGot(t, m)
 	asleep(t, before, func() bool { return len(server.Control().PubSubChannels(t.Context(), "redlatch:client:*").Val()) == 1 }, server)
-	holder.unlock(m.Name())
+	holder.must("unlock", "spin", m.Name())
 	require.True(t, other.tries(m.Name()), "Java does not look at the queue")
 	require.Empty(t, got)
 	_, err = m.ForceRelease(t.Context(), other.must("me"))
