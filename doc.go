@@ -30,7 +30,8 @@
 // its context re-enters it in all of them.
 //
 // WithOwner instead makes one owner of a whole call chain, whose contexts re-enter all its locks.
-// Goroutines of such a chain do not exclude each other at all.
+// Goroutines of such a chain do not exclude each other at all. The page docs/usage.md has the whole
+// rule, with errgroup.
 //
 // # Leases and trust
 //

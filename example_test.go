@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/event"
@@ -192,6 +193,46 @@ func ExampleMutex_HoldFrom() {
 	// <nil>
 }
 
+// chargeSoon waits for the lock for at most two seconds. The work has the time of ctx.
+func chargeSoon(ctx context.Context, locks *redlatch.Client) error {
+	wait, cancel := context.WithTimeout(ctx, 2*time.Second)
+	hold, err := locks.Mutex("orders:42").Lock(wait)
+	cancel() // it bounded the wait and nothing else
+	if err != nil {
+		return err
+	}
+	defer hold.Unlock(ctx)         // if the work panics
+	work, cancel := hold.Bind(ctx) // ends with ctx, or with the hold
+	defer cancel()
+	return errors.Join(chargeCard(work), hold.Unlock(ctx))
+}
+
+func Example_boundedWait() {
+	locks, stop := exampleClient()
+	defer stop()
+	fmt.Println(chargeSoon(context.Background(), locks))
+	// Output: <nil>
+}
+
+func reserve(context.Context) error { return nil }
+
+// Goroutines under a lock share it. They exclude each other from every other lock.
+func Example_errgroup() {
+	ctx := context.Background()
+	locks, stop := exampleClient()
+	defer stop()
+
+	err := locks.Mutex("orders:42").Do(ctx, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, item := range []string{"paper", "ink", "paper"} {
+			group.Go(func() error { return locks.Mutex("stock:"+item).Do(ctx, reserve) })
+		}
+		return group.Wait()
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
 func ExampleCall() {
 	locks, stop := exampleClient()
 	defer stop()
@@ -307,16 +348,18 @@ func ExampleClient_Close() {
 	// Output: redlatch: client is closed
 }
 
-// nightly runs the job on one of the replicas, once a night.
-func nightly(ctx context.Context, locks *redlatch.Client) error {
-	err := locks.Mutex("nightly").TryDo(ctx, func(ctx context.Context) error {
+// nightly runs the job of one night on one of the replicas. A later night has another lock.
+func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error {
+	mutex := locks.Mutex("nightly:" + night.UTC().Format(time.DateOnly))
+	err := mutex.TryDo(ctx, func(ctx context.Context) error {
 		if err := runNightly(ctx); err != nil {
 			return err // another replica may still try
 		}
-		hold, _ := redlatch.HoldFromContext(ctx)
-		return hold.UnlockAfter(ctx, 10*time.Minute) // nobody repeats it because of a late clock
+		hold, _ := mutex.HoldFrom(ctx)
+		return hold.UnlockAfter(ctx, 24*time.Hour) // nobody repeats the job of this night
 	})
-	if errors.Is(err, redlatch.ErrNotAcquired) {
+	var busy *redlatch.NotAcquiredError
+	if errors.As(err, &busy) && busy.Name == mutex.Name() { // and not a lock inside of the job
 		return nil // another replica does it, or has done it
 	}
 	return err
@@ -326,14 +369,17 @@ func Example_cron() {
 	locks, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	fmt.Println(nightly(ctx, locks)) // this replica runs it
-	fmt.Println(nightly(ctx, locks)) // this one does not
-	info, err := locks.Mutex("nightly").Inspect(ctx)
-	fmt.Println("kept:", info.Remaining > 9*time.Minute, err)
+	night := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)
+	fmt.Println(nightly(ctx, locks, night)) // this replica runs it
+	fmt.Println(nightly(ctx, locks, night)) // this one does not, at any time of this day
+	info, err := locks.Mutex("nightly:2026-11-24").Inspect(ctx)
+	fmt.Println("kept:", info.Remaining > 23*time.Hour, err)
+	fmt.Println(nightly(ctx, locks, night.AddDate(0, 0, 1))) // the next night
 	// Output:
 	// <nil>
 	// <nil>
 	// kept: true <nil>
+	// <nil>
 }
 
 // transfer locks two accounts, in the order of their names.

@@ -2,6 +2,8 @@ package redlatch_test
 
 import (
 	"context"
+	"reflect"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -224,4 +226,23 @@ func TestTheRootPackageNamesTheTypesOfPrograms(t *testing.T) {
 	require.Equal(t, "b", service.either[1].Name())
 	require.Equal(t, "c", service.pool.Name())
 	require.False(t, service.hold.Trusted() || service.permit.Trusted())
+}
+
+// go doc shows no methods of an alias, so its comment names them.
+func TestTheCommentOfAnAliasNamesItsMethods(t *testing.T) {
+	t.Parallel()
+	source := readAll(t, "types.go")
+	for name, alias := range map[string]reflect.Type{
+		"Mutex": reflect.TypeFor[*redlatch.Mutex](), "FairMutex": reflect.TypeFor[*redlatch.FairMutex](),
+		"Semaphore": reflect.TypeFor[*redlatch.Semaphore](), "Hold": reflect.TypeFor[*redlatch.Hold](),
+		"Permit": reflect.TypeFor[*redlatch.Permit](), "Locker": reflect.TypeFor[redlatch.Locker](),
+		"Observer": reflect.TypeFor[redlatch.Observer](),
+	} {
+		comment := regexp.MustCompile(`(?m)((?:^\t//.*\n)+)\t` + name + ` = `).FindStringSubmatch(source)
+		require.Len(t, comment, 2, name)
+		require.NotZero(t, alias.NumMethod(), name)
+		for i := range alias.NumMethod() {
+			require.Regexp(t, `\b`+alias.Method(i).Name+`\b`, comment[1], name)
+		}
+	}
 }

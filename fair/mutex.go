@@ -123,7 +123,10 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // The context that fn gets is a child of ctx. With it, fn and the functions that fn calls may lock
 // the same name again. Goroutines that fn starts with it may do so all at once, but exclude each
 // other from other locks. The context ends if the lock is lost, with a *lockerr.LostError as its
-// cause. fn decides what to do then. lock.FromContext returns the hold, which has the fence.
+// cause. fn decides what to do then. [Mutex.HoldFrom] returns the hold, which has the fence.
+//
+// ctx bounds the wait and fn. To bound only the wait, use Lock with a context of its own, and
+// [lock.Hold.Bind] for the work.
 //
 // Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, or could not be
 // released, the error also matches that (lockerr.ErrLost for the first). To tell a failed release from a
