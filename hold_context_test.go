@@ -92,7 +92,8 @@ func TestANestedLockFindsItsOwnHold(t *testing.T) {
 		r.finds(r.Context(), "a", nil)
 		outer := r.lock(r.Context(), "a")
 		inner := r.lock(outer.Context(), "b")
-		ctx, cancel := inner.Bind(context.WithValue(r.Context(), "unrelated", 1)) //nolint:staticcheck // any key
+		type key struct{}
+		ctx, cancel := inner.Bind(context.WithValue(r.Context(), key{}, "unrelated"))
 		defer cancel()
 		for _, ctx := range []context.Context{inner.Context(), ctx, context.WithoutCancel(ctx)} {
 			r.finds(ctx, "b", inner)
@@ -164,7 +165,8 @@ func TestAClientFindsNoHoldOfAnother(t *testing.T) {
 		r.unlock(ofOther)
 		_, ok = r.locks.Mutex("bad\nname").HoldFrom(h.Context())
 		require.False(r, ok)
-		_, ok = r.locks.Mutex("a").HoldFrom(nil) //nolint:staticcheck // misuse
+		var none context.Context
+		_, ok = r.locks.Mutex("a").HoldFrom(none)
 		require.False(r, ok)
 		r.unlock(h)
 	})
