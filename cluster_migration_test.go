@@ -369,3 +369,41 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 	stop.Store(true)
 	workers.Wait()
 }
+
+// waitsForRedisson makes Redisson hold a lock, and returns when a client waits for it that would not poll
+// and listens to the sharded channel on that node.
+func waitsForRedisson(t *testing.T, c *redistest.Cluster, name string, node *redistest.Server) (waiter <-chan *lock.Hold) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	t.Cleanup(cancel)
+	require.NoError(t, node.Control().HSet(ctx, name, "java:1", 1).Err())
+	m := locksOn(t, c.Client(t), redlatch.WithPollInterval(time.Hour)).Mutex(name)
+	waiter = waitFor(func() (*lock.Hold, error) { return m.Lock(ctx) })
+	awaitShardListener(t, name, node)
+	return waiter
+}
+
+func awaitShardListener(t *testing.T, name string, node *redistest.Server) {
+	t.Helper()
+	channel := key.ForMutex(name).Channel
+	require.Eventually(t, func() bool {
+		n, err := node.Control().PubSubShardNumSub(t.Context(), channel).Result()
+		return err == nil && n[channel] == 1
+	}, guard, time.Millisecond, "the client listens to the sharded channel")
+}
+
+// With its defaults, Redisson publishes only to sharded channels of a cluster. Its release wakes a waiter.
+func TestAWaiterHearsShardedChannels(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, 0)
+	node := c.Nodes[0]
+	if strings.HasPrefix(node.Version(), "6.") {
+		t.Skip("left out: Redis before 7 has no sharded channels")
+	}
+	waiter := waitsForRedisson(t, c, "door", node)
+	require.NoError(t, node.Control().Del(t.Context(), "door").Err())
+	require.NoError(t, node.Control().SPublish(t.Context(), key.ForMutex("door").Channel, "0").Err())
+	h := within(t, waiter, "the message wakes the waiter")
+	require.NotNil(t, h)
+	require.NoError(t, h.Unlock(t.Context()))
+}

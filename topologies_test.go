@@ -3,11 +3,14 @@
 package redlatch_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/locktest"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
@@ -44,4 +47,24 @@ func TestEveryPrimitiveBehindSentinels(t *testing.T) {
 			}))
 		})
 	}
+}
+
+// The slot of a lock moves to another master while a client waits for Redisson. The client follows it, and the
+// message there wakes it.
+func TestAWaiterFollowsAShardedChannel(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 0)
+	if strings.HasPrefix(c.Nodes[0].Version(), "6.") {
+		t.Skip("left out: Redis before 7 has no sharded channels")
+	}
+	names, slot := namesOfOneSlot(t, 1)
+	waiter := waitsForRedisson(t, c, names[0], c.Nodes[0])
+	m := beginMigration(t, c, slot)
+	m.end()
+	awaitShardListener(t, names[0], m.target)
+	require.NoError(t, m.target.Control().Del(t.Context(), names[0]).Err())
+	require.NoError(t, m.target.Control().SPublish(t.Context(), key.ForMutex(names[0]).Channel, "0").Err())
+	h := within(t, waiter, "the message on the new node wakes the waiter")
+	require.NotNil(t, h)
+	require.NoError(t, h.Unlock(t.Context()))
 }

@@ -580,7 +580,7 @@ func TestAReleaseInAClusterIsPublishedInTheShardToo(t *testing.T) {
 	defer cancel()
 	m, err := sub.ReceiveMessage(ctx)
 	require.NoError(t, err)
-	require.Equal(t, "0", m.Payload)
+	require.Equal(t, "00", m.Payload)
 }
 
 func TestAnEchoReachesItsChannelAndChangesNothing(t *testing.T) {

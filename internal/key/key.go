@@ -59,7 +59,11 @@ type SemaphoreArgs struct{ Permits, Holders, Queue, Alive any }
 
 const (
 	fencePrefix = "redisson_lock_token"
-	ownPrefix   = "redlatch:" // of everything that is not Redisson's layout
+
+	// ChannelPrefix begins the names of the channels that clients of Redisson use too.
+	ChannelPrefix = "redisson_lock__channel"
+
+	ownPrefix = "redlatch:" // of everything that is not Redisson's layout
 
 	// ClientPrefix, followed by a client's id, is the channel on which the client is notified of
 	// its waiters. The id is not secret: queues, errors and logs contain it. So a message is only a
@@ -85,7 +89,7 @@ func ForMutex(name string) Mutex {
 	k := Mutex{
 		Lock:    name,
 		Fence:   redissonKey(fencePrefix, name),
-		Channel: redissonKey("redisson_lock__channel", name),
+		Channel: redissonKey(ChannelPrefix, name),
 		Queue:   ownKey("queue", name),
 		Alive:   ownKey("alive", name),
 	}

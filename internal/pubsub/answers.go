@@ -49,12 +49,12 @@ func (r *hubState) onConfirmation(kind, name string, now time.Time) (missed []*S
 	c := r.find(name)
 	switch {
 	case c == nil:
-	case kind == "subscribe":
+	case kind == "subscribe", kind == "ssubscribe":
 		if look = r.onSubscribed(c, now); c.known {
 			missed = c.listeners()
 		}
 		c.known = true
-	case kind == "unsubscribe":
+	case kind == "unsubscribe", kind == "sunsubscribe":
 		look = r.onUnsubscribed(c, now)
 	}
 	return missed, look

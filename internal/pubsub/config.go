@@ -46,6 +46,14 @@ type Config struct {
 	// may block for a moment, but not after the end of ctx. nil: nobody is notified.
 	OnDeaf func(ctx context.Context)
 
+	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then also
+	// listens to the sharded channels of those of its channels whose names begin with ShardedPrefix. It may
+	// block until ctx ends. nil: the hub listens to none.
+	Shard         func(ctx context.Context, channel string) (*redis.Client, error)
+	ShardedPrefix string
+
+	sharded bool // the channels of the hub are sharded ones, of one node
+
 	// Ping is how long the connection may be silent before the hub probes it. It is also how long
 	// the silence may then go on before the hub ends the connection. So the hub notices a dead
 	// connection within twice Ping. A lower value notices sooner and costs more PINGs. Defaults to

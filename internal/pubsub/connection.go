@@ -72,10 +72,14 @@ func (l *connection) send(cmd *command) error {
 
 func (l *connection) write(ctx context.Context, cmd *command) error {
 	return recoverPanic(func() error {
-		switch cmd.verb {
-		case subscribe:
+		switch {
+		case cmd.verb == subscribe && l.hub.cfg.sharded:
+			return l.pubsub.SSubscribe(ctx, cmd.names()...)
+		case cmd.verb == unsubscribe && l.hub.cfg.sharded:
+			return l.pubsub.SUnsubscribe(ctx, cmd.names()...)
+		case cmd.verb == subscribe:
 			return l.pubsub.Subscribe(ctx, cmd.names()...)
-		case unsubscribe:
+		case cmd.verb == unsubscribe:
 			return l.pubsub.Unsubscribe(ctx, cmd.names()...)
 		default:
 			return l.pubsub.Ping(ctx, cmd.nonce)

@@ -25,6 +25,13 @@
 //	  ├── connection lost (not for unsent and denied) ───────────────┤
 //	  └──────────────────────────────────────────────────────────────┘
 //
+// # Sharded channels
+//
+// In a cluster, Redisson publishes to sharded channels. A hub with Config.Shard listens to those as well.
+// It has another hub for each node, whose channels are the sharded ones of that node; see shards. A message
+// there wakes the waiters of the classic channel of that name, unless the sender says that it also publishes
+// to that one (SentTwice).
+//
 // # Goroutines
 //
 // The hub has two goroutines, whatever the number of channels, and a third one while it writes log

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Hub subscribes, for one client, to the channels that somebody waits for, and wakes the waiters.
@@ -14,6 +16,7 @@ type Hub struct {
 	// commanderWake notifies the commander that there may be something to do. One slot is enough,
 	// because the commander checks everything each time.
 	commanderWake chan struct{}
+	shardsWake    chan struct{} // likewise for shards
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -28,7 +31,7 @@ type Hub struct {
 // does. cfg.Redis must not be nil.
 func New(cfg Config) *Hub {
 	cfg = cfg.withDefaults()
-	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), log: newTroubleLog()}
+	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), shardsWake: make(chan struct{}, 1), log: newTroubleLog()}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.state = newHubState(cfg, &h.log)
 	return h
@@ -61,9 +64,16 @@ func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 	if !h.state.started {
 		h.state.started = true
 		h.done.Go(h.run)
+		if h.cfg.Shard != nil {
+			h.done.Go((&shards{hub: h, nodes: map[*redis.Client]*Hub{}, subs: map[string]shardSub{}}).run)
+		}
 	}
 	if h.state.add(channel, s) {
 		h.wakeCommander()
+		select {
+		case h.shardsWake <- struct{}{}:
+		default:
+		}
 	}
 	return s
 }

@@ -65,7 +65,7 @@ func (r *hubState) find(name string) *channel {
 func (r *hubState) add(name string, s *Subscription) (look bool) {
 	c := r.channels[name]
 	if c == nil {
-		c = &channel{name: name}
+		c = &channel{name: name, known: r.cfg.sharded} // nobody waits for its first confirmation
 		r.channels[name] = c
 		r.markUnsent(c)
 		look = true

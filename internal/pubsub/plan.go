@@ -98,6 +98,14 @@ func (r *hubState) untilNext(now time.Time) time.Duration {
 	return wait
 }
 
+// batchSize returns how many channels a command may have. Sharded channels of one command must share a slot.
+func (r *hubState) batchSize() int {
+	if r.cfg.sharded {
+		return 1
+	}
+	return batchSize
+}
+
 // sweep picks the channels that have been unused for long enough. It runs once per Linger, and not
 // exactly when each channel is due. So many channels leave in one command, and the sweep does not
 // keep a busy hub busy.
@@ -118,7 +126,7 @@ func (r *hubState) sweep(now time.Time) (old []*channel) {
 		case denied:
 			r.forget(c, now)
 		}
-		if len(old) == batchSize {
+		if len(old) == r.batchSize() {
 			r.sweepAt = now
 			break
 		}
@@ -151,7 +159,7 @@ func (r *hubState) batch() []*channel {
 func (r *hubState) unsentBatch() (batch []*channel) {
 	for c := range r.unsent {
 		delete(r.unsent, c)
-		if batch = append(batch, c); len(batch) == batchSize {
+		if batch = append(batch, c); len(batch) == r.batchSize() {
 			break
 		}
 	}
@@ -170,7 +178,7 @@ func markSubscribing(batch []*channel) []*channel {
 func (r *hubState) recheck(n int) {
 	var part []*channel
 	for c := range r.denied {
-		if len(part) == min(n, batchSize) {
+		if len(part) == min(n, r.batchSize()) {
 			break
 		}
 		delete(r.denied, c)

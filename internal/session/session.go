@@ -29,6 +29,7 @@ type Config struct {
 	ClusterPipeline sender.Pipeline
 	Direct          bool          // see sender.Config
 	Master          sender.Master // nil: Acknowledge must not be called
+	Sharded         bool          // waiters listen to the sharded channels of a cluster too; Master must not be nil
 	PubSub          pubsub.Redis
 	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
 	ClusterSlots    func(ctx context.Context) ([]SlotRange, error)
@@ -87,7 +88,12 @@ func New(cfg Config) *Session {
 	}
 	s.Log = slog.New(logHandler{next, &s.logLines})
 	s.echo = key.ForEcho(cfg.Prefix, s.ID)
+	var shard sender.Master
+	if cfg.Sharded {
+		shard = cfg.Master
+	}
 	s.Wakes = pubsub.New(pubsub.Config{
+		Shard: shard, ShardedPrefix: key.ChannelPrefix,
 		Redis: cfg.PubSub, Log: s.Log, Echo: s.sendEcho, EchoChannel: s.echo.Channel, OnDeaf: s.topology.refresh,
 		OnDisconnect: func(err error) { s.Observe(context.Background(), event.Event{Kind: event.Disconnected, Err: err}) },
 	})

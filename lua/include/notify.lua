@@ -4,10 +4,11 @@
 -- Notifies those who wait without a queue that the lock is free. Returns how many clients received
 -- it: on a single server all, in a cluster those of one node. Returns -1 if the user may not
 -- publish. That must not become an error, because the lock is free by now. Redis before 7 does not
--- know SPUBLISH, and there Redisson does not listen to it either.
+-- know SPUBLISH, and there Redisson does not listen to it either. Redisson reads '00'
+-- as the number 0. Our clients listen to both channels, and ignore '00', because '0' comes too.
 local function notify_free(channel, in_cluster)
   if in_cluster == 1 then
-    redis.pcall('SPUBLISH', channel, '0')
+    redis.pcall('SPUBLISH', channel, '00')
   end
   local receivers = redis.pcall('PUBLISH', channel, '0')
   if refusal(receivers) then

@@ -102,49 +102,34 @@ func TestClusterJavaIsWokenByGo(t *testing.T) {
 	}
 }
 
-// A Go waiter does not listen to sharded channels. With the defaults of Redisson, it finds a
-// release by its poll. On servers without such channels, it gets the message.
-func TestClusterGoFindsJavasReleaseByPolling(t *testing.T) {
+// With the defaults of Redisson in a cluster, and without sharding, a message of Java wakes a Go waiter that
+// would not poll. On servers without sharded channels, Redisson uses the others.
+func TestClusterGoIsWokenByJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)
 	c := newCluster(t)
-	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster"}).thread("holds")
-	locks := locksOn(t, c.Client(t))
-	var delays []time.Duration
-	for range 5 {
-		m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
-		holder.leased(m.Name(), never)
-		refused(t, m)
-		before := scripts(t, c.Nodes...)
-		got := waits(t, m)
-		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.Nodes...)
-		released := holder.do("unlock", "lock", m.Name())
-		require.Empty(t, released.err)
-		g := granted(t, got)
-		delays = append(delays, g.at.Sub(released.begun))
-		unlock(t, g.hold)
-	}
-	slices.Sort(delays)
-	t.Logf("in a cluster, from the unlock in Java to the lock in Go, with a poll bound of %v: %v", 2*time.Second, delays)
-}
-
-// With Redisson's shardedSubscriptionMode OFF, both sides use the same channels. Then a message
-// also wakes up a Go waiter that would not poll.
-func TestClusterGoIsWokenByJavaWithoutSharding(t *testing.T) {
-	t.Parallel()
-	r := java(t)
-	c := newCluster(t)
-	holder := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: "OFF"}).thread("holds")
-	locks := locksOn(t, c.Client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never))
-	for range 10 {
-		m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
-		holder.leased(m.Name(), never)
-		refused(t, m)
-		before := scripts(t, c.Nodes...)
-		got := waits(t, m)
-		asleep(t, before, func() bool { _, plain := c.listeners(t, m.Name()); return plain == 1 }, c.Nodes...)
-		holder.unlock(m.Name())
-		unlock(t, granted(t, got).hold)
+	for _, mode := range []string{"AUTO", "OFF"} {
+		holder := r.open(t, c.addr(), redissonOptions{mode: "cluster", sharded: mode}).thread("holds")
+		locks := locksOn(t, c.Client(t), redlatch.WithLease(never), redlatch.WithPollInterval(never))
+		var delays []time.Duration
+		for range 10 {
+			m := locks.Mutex(redistest.Name(t)) // a client that has waited for it before may still listen
+			holder.leased(m.Name(), never)
+			refused(t, m)
+			before := scripts(t, c.Nodes...)
+			got := waits(t, m)
+			asleep(t, before, func() bool {
+				sharded, plain := c.listeners(t, m.Name())
+				return plain == 1 && (sharded == 1 || !c.hasShards())
+			}, c.Nodes...)
+			released := holder.do("unlock", "lock", m.Name())
+			require.Empty(t, released.err)
+			g := granted(t, got)
+			delays = append(delays, g.at.Sub(released.begun))
+			unlock(t, g.hold)
+		}
+		slices.Sort(delays)
+		t.Logf("in a cluster, sharding %s, from the unlock in Java to the lock in Go: %v", mode, delays)
 	}
 }
 
