@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,7 +28,12 @@ type shards struct {
 type shardSub struct {
 	node *redis.Client
 	sub  *Subscription
+	was  *atomic.Bool // the server has confirmed the channel, on this node or on one before
+	lost int          // so many updates found that it is not confirmed any more
 }
+
+// lookAgain is how many updates in a row look at the topology because a channel was lost.
+const lookAgain = 5
 
 // run subscribes where the hub has channels, until the hub closes.
 func (s *shards) run() {
@@ -57,6 +63,7 @@ func (s *shards) update() {
 	ctx, cancel := context.WithTimeout(s.hub.ctx, s.hub.cfg.Dial)
 	defer cancel()
 	wanted := s.hub.shardedNames()
+	s.lookAtTopology(ctx)
 	for name, old := range s.subs {
 		if _, still := wanted[name]; !still {
 			old.sub.Close()
@@ -73,9 +80,40 @@ func (s *shards) update() {
 			if old.sub != nil {
 				old.sub.Close()
 			}
-			s.subs[name] = shardSub{node, s.nodeHub(node).Listen(name,
-				func(text string) { s.hub.onShardMessage(name, text) }, func() { s.hub.onShardMessage(name, "") })}
+			s.subs[name] = s.listen(name, node, old)
 		}
+	}
+}
+
+// listen subscribes to a channel of a node, after old on another node.
+func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub {
+	was := old.was
+	if was == nil {
+		was = new(atomic.Bool)
+	}
+	sub := s.nodeHub(node).Listen(name, func(text string) { s.hub.onShardMessage(name, text) }, func() {
+		was.Store(true)
+		s.hub.onShardMessage(name, "")
+	})
+	return shardSub{node, sub, was, old.lost}
+}
+
+// lookAtTopology learns the nodes anew if a channel was lost, because its slot may have moved. A channel that
+// was never confirmed says nothing: the server may refuse it.
+func (s *shards) lookAtTopology(ctx context.Context) {
+	look := false
+	for name, c := range s.subs {
+		switch {
+		case c.sub.Live():
+			c.lost = 0
+		case c.was.Load() && c.lost < lookAgain:
+			c.lost++
+			look = true
+		}
+		s.subs[name] = c
+	}
+	if look {
+		s.hub.cfg.OnDeaf(ctx)
 	}
 }
 
