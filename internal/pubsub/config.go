@@ -43,7 +43,8 @@ type Config struct {
 	EchoTimeout time.Duration
 
 	// OnDeaf is called after a connection that got no messages, and before the next one is made. It is also
-	// called if a sharded channel was lost. It may block for a moment, but not after the end of ctx. nil: nobody is notified.
+	// called if a sharded channel was lost. It may block for a moment, but not after the end of ctx. nil: nobody
+	// is notified.
 	OnDeaf func(ctx context.Context)
 
 	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then also
