@@ -62,12 +62,26 @@ func (l *connection) send(cmd *command) error {
 	}
 	ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Dial)
 	defer cancel()
-	if err := l.write(ctx, cmd); err != nil {
+	if err := l.connect(ctx, cmd); err != nil {
+		l.hub.elsewhere = true
 		return err
 	}
+	l.hub.elsewhere = false
 	l.reading = true
 	go l.read()
 	return nil
+}
+
+// connect makes the connection, and writes the first command. In a cluster, go-redis connects to the master
+// of the first channel. If that failed, connect begins with a PING. It has no channel, so go-redis connects to any
+// node. All nodes get all messages, and a dead one must not cost the waiters of the others theirs.
+func (l *connection) connect(ctx context.Context, cmd *command) error {
+	if l.hub.elsewhere {
+		if err := l.write(ctx, &command{verb: ping, nonce: "elsewhere"}); err != nil {
+			return err
+		}
+	}
+	return l.write(ctx, cmd)
 }
 
 func (l *connection) write(ctx context.Context, cmd *command) error {

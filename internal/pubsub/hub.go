@@ -22,6 +22,9 @@ type Hub struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup // the commander, and the writer of its log
 
+	// elsewhere says that the last connection could not be made. Only the commander uses it.
+	elsewhere bool
+
 	mu    sync.Mutex // never held during I/O
 	state hubState
 	log   troubleLog
