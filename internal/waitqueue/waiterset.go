@@ -59,9 +59,10 @@ func (d *WaiterSet[B]) onMessage(acquisition string) {
 	}
 }
 
-// listenFreed listens for messages that something is free, from those who do not know the queue, such as a client of Redisson. There is one subscription for all waiters of the client in a queue. It ends with
-// the last of them, but the client stays subscribed to the channel for a while. listenFreed returns
-// nil if there is no such channel.
+// listenFreed listens for messages that something is free, from those who do not know the queue, such as a
+// client of Redisson. There is one subscription for all waiters of the client in a queue. It ends with the
+// last of them, but the client stays subscribed to the channel for a while. listenFreed returns nil if there
+// is no such channel.
 func (d *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
 	if spec.Channel == "" {
 		return nil
