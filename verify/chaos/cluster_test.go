@@ -134,9 +134,10 @@ func (s *clusterStand) isMaster(node *redistest.Server) bool {
 // owner is the master that has the slot of a name.
 func (s *clusterStand) owner(name string) *redistest.Server {
 	s.Helper()
-	slots, err := s.bed.Nodes[0].Control().ClusterSlots(context.Background()).Result()
-	require.NoError(s, err)
-	for _, r := range slots {
+	ctx := context.Background()
+	all := redis.NewClusterSlotsCmd(ctx, "cluster", "slots") // Redis 6.2 has no other
+	require.NoError(s, s.bed.Nodes[0].Control().Process(ctx, all))
+	for _, r := range all.Val() {
 		if slot := key.Slot(name); slot >= r.Start && slot <= r.End {
 			for _, node := range s.bed.Nodes {
 				if node.Addr() == r.Nodes[0].Addr {
