@@ -16,6 +16,7 @@ type connection struct {
 	hub     *Hub
 	pubsub  *redis.PubSub
 	reading bool
+	pinged  bool // connect has sent a PING, which is not answered yet
 
 	ended chan struct{} // closed when the reader has ended
 	err   error         // why; valid after ended
@@ -80,6 +81,7 @@ func (l *connection) connect(ctx context.Context, cmd *command) error {
 		if err := l.write(ctx, &command{verb: ping, nonce: "elsewhere"}); err != nil {
 			return err
 		}
+		l.pinged = true
 	}
 	return l.write(ctx, cmd)
 }
@@ -123,11 +125,16 @@ func (l *connection) read() {
 		})
 		var reply redis.Error
 		switch {
+		case errors.As(err, &reply) && l.pinged: // the refusal of the PING, and not of the command in flight
+			frame, l.pinged = &redis.Pong{}, false
 		case errors.As(err, &reply):
 			frame = reply
 		case err != nil:
 			l.err = err
 			return
+		}
+		if _, ok := frame.(*redis.Pong); ok {
+			l.pinged = false
 		}
 		if err := l.hub.handleFrame(frame); err != nil {
 			l.err = err

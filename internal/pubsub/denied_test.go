@@ -234,3 +234,20 @@ func TestNewChannelsDoNotHoldUpRefusedBatches(t *testing.T) {
 		require.True(t, innocent.Live())
 	})
 }
+
+// The connection after a failed one begins with a PING. The user may lack the permission for it.
+func TestRefusedPingRefusesNoChannel(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		s.setRefuse(true)
+		sub := s.hub.Subscribe("a")
+		s.sleep(10 * time.Millisecond)
+		s.onCommand(func(verb string, _ []string) (string, bool) {
+			return "NOPERM this user has no permissions to run the 'ping' command", verb == "PING"
+		})
+		s.setRefuse(false)
+		s.sleep(time.Minute)
+		require.True(t, sub.Live())
+		require.Equal(t, 1, s.log.count(slog.LevelWarn), "no connection, and nothing else")
+		require.Positive(t, s.sent("PING"))
+	})
+}

@@ -40,8 +40,8 @@
 // nobody. One mutex guards the registry, and no I/O happens under it.
 //
 // At most one command is in flight. So channels that come meanwhile share the next command: 1,000
-// channels take a handful of commands. An error reply always belongs to that command. And no write
-// on the connection waits for reads.
+// channels take a handful of commands. An error reply belongs to that command, except that of the PING
+// with which some connections begin. And no write on the connection waits for reads.
 //
 // # What proves the connection
 //
