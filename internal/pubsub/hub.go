@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Hub subscribes, for one client, to the channels that somebody waits for, and wakes the waiters.
@@ -25,9 +23,10 @@ type Hub struct {
 	// elsewhere says that the last connection could not be made. Only the commander uses it.
 	elsewhere bool
 
-	mu    sync.Mutex // never held during I/O
-	state hubState
-	log   troubleLog
+	mu       sync.Mutex // never held during I/O
+	state    hubState
+	log      troubleLog
+	newNames []string // sharded channels that shards does not know yet
 }
 
 // New makes a hub. It does no I/O and starts no goroutine; the first Subscribe
@@ -68,14 +67,17 @@ func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 		h.state.started = true
 		h.done.Go(h.run)
 		if h.cfg.Shard != nil {
-			h.done.Go((&shards{hub: h, nodes: map[*redis.Client]*Hub{}, subs: map[string]shardSub{}}).run)
+			h.done.Go(newShards(h).run)
 		}
 	}
 	if h.state.add(channel, s) {
 		h.wakeCommander()
-		select {
-		case h.shardsWake <- struct{}{}:
-		default:
+		if h.isSharded(channel) {
+			h.newNames = append(h.newNames, channel)
+			select {
+			case h.shardsWake <- struct{}{}:
+			default:
+			}
 		}
 	}
 	return s

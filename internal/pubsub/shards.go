@@ -2,7 +2,10 @@ package pubsub
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +24,13 @@ const SentTwice = "00"
 // Only the goroutine of run uses the fields.
 type shards struct {
 	hub   *Hub
-	nodes map[*redis.Client]*Hub
+	nodes map[*redis.Client]*nodeHub
 	subs  map[string]shardSub // by the name of the channel
+}
+
+type nodeHub struct {
+	*Hub
+	unused time.Time // when an update found no channel; zero: there are some
 }
 
 type shardSub struct {
@@ -32,45 +40,88 @@ type shardSub struct {
 	lost int          // so many updates found that it is not confirmed any more
 }
 
-// lookAgain is how many updates in a row look at the topology because a channel was lost.
-const lookAgain = 5
+const (
+	// lookAgain is how many updates in a row look at the topology because a channel was lost.
+	lookAgain = 5
 
-// run subscribes where the hub has channels, until the hub closes.
+	// shardPause is the time between two updates.
+	shardPause = time.Second
+)
+
+func newShards(h *Hub) *shards {
+	return &shards{hub: h, nodes: map[*redis.Client]*nodeHub{}, subs: map[string]shardSub{}}
+}
+
+// run subscribes where the hub has channels, until the hub closes. As with the commander, another goroutine
+// goes on if a hook or a dialer of the user ends this one.
 func (s *shards) run() {
-	const pause = time.Second
+	finished := false
 	defer func() {
-		for _, node := range s.nodes {
-			node.Close()
+		if !finished {
+			s.hub.done.Go(func() { s.hub.sleep(shardPause); s.run() })
 		}
 	}()
-	for s.hub.ctx.Err() == nil {
-		s.update()
-		var again <-chan time.Time
-		if len(s.subs) > 0 {
-			again = time.After(pause)
-		}
+	s.follow()
+	s.close()
+	finished = true
+}
+
+// follow subscribes to new channels immediately, and looks at all of them in each update.
+func (s *shards) follow() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for idle := false; ; {
 		select {
 		case <-s.hub.shardsWake:
-		case <-again:
+			s.subscribe(s.hub.takeNewNames())
+			if idle {
+				timer.Reset(shardPause)
+				idle = false
+			}
+		case <-timer.C:
+			idle = s.update() == 0
+			switch {
+			case !idle:
+				timer.Reset(shardPause)
+			case len(s.nodes) > 0:
+				timer.Reset(s.hub.cfg.Idle)
+			}
 		case <-s.hub.ctx.Done():
+			return
 		}
 	}
 }
 
-// update subscribes to new channels and to those whose slot has moved, and leaves those that the hub has
-// forgotten.
-func (s *shards) update() {
-	ctx, cancel := context.WithTimeout(s.hub.ctx, s.hub.cfg.Dial)
-	defer cancel()
+// close closes all hubs at once, because one of them may have to wait for go-redis.
+func (s *shards) close() {
+	var all sync.WaitGroup
+	for _, node := range s.nodes {
+		all.Go(node.Close)
+	}
+	all.Wait()
+}
+
+// update subscribes to channels whose slot has moved, and leaves those that the hub has forgotten. It returns
+// how many channels the hub has.
+func (s *shards) update() int {
 	wanted := s.hub.shardedNames()
-	s.lookAtTopology(ctx)
+	s.lookAtTopology()
 	for name, old := range s.subs {
 		if _, still := wanted[name]; !still {
 			old.sub.Close()
 			delete(s.subs, name)
 		}
 	}
-	for name := range wanted {
+	s.subscribe(slices.Collect(maps.Keys(wanted)))
+	s.closeUnused()
+	return len(wanted)
+}
+
+// subscribe subscribes to channels on the nodes that have their slots now.
+func (s *shards) subscribe(names []string) {
+	ctx, cancel := context.WithTimeout(s.hub.ctx, s.hub.cfg.Dial)
+	defer cancel()
+	for _, name := range names {
 		var node *redis.Client
 		err := recoverPanic(func() (err error) {
 			node, err = s.hub.cfg.Shard(ctx, name)
@@ -85,6 +136,26 @@ func (s *shards) update() {
 	}
 }
 
+// closeUnused closes the hubs that have had no channels for long enough: the node may have left the cluster.
+func (s *shards) closeUnused() {
+	used := map[*redis.Client]bool{}
+	for _, c := range s.subs {
+		used[c.node] = true
+	}
+	now := time.Now()
+	for node, h := range s.nodes {
+		switch {
+		case used[node]:
+			h.unused = time.Time{}
+		case h.unused.IsZero():
+			h.unused = now
+		case now.Sub(h.unused) >= s.hub.cfg.Idle:
+			delete(s.nodes, node)
+			s.hub.done.Go(h.Close)
+		}
+	}
+}
+
 // listen subscribes to a channel of a node, after old on another node.
 func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub {
 	was := old.was
@@ -95,12 +166,16 @@ func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub 
 		was.Store(true)
 		s.hub.onShardMessage(name, "")
 	})
+	if sub.Live() { // from an earlier wait, so nothing is confirmed; a message may have come just before
+		was.Store(true)
+		s.hub.onShardMessage(name, "")
+	}
 	return shardSub{node, sub, was, old.lost}
 }
 
 // lookAtTopology learns the nodes anew if a channel was lost, because its slot may have moved. A channel that
 // was never confirmed says nothing: the server may refuse it.
-func (s *shards) lookAtTopology(ctx context.Context) {
+func (s *shards) lookAtTopology() {
 	look := false
 	for name, c := range s.subs {
 		switch {
@@ -113,17 +188,17 @@ func (s *shards) lookAtTopology(ctx context.Context) {
 		s.subs[name] = c
 	}
 	if look {
-		s.hub.cfg.OnDeaf(ctx)
+		s.hub.cfg.OnDeaf(s.hub.ctx)
 	}
 }
 
 // nodeHub returns the hub for the sharded channels of a node.
-func (s *shards) nodeHub(node *redis.Client) *Hub {
+func (s *shards) nodeHub(node *redis.Client) *nodeHub {
 	h := s.nodes[node]
 	if h == nil {
 		cfg := s.hub.cfg
 		// Redis before 7 refuses, and so may the ACL. Then the waiters poll as long as only Redisson publishes.
-		h = New(Config{Redis: node, sharded: true, Ping: cfg.Ping, Linger: cfg.Linger, Idle: cfg.Idle, Dial: cfg.Dial, RetryMin: cfg.RetryMin, RetryMax: cfg.RetryMax, Recheck: cfg.Recheck})
+		h = &nodeHub{Hub: New(Config{Redis: node, sharded: true, Ping: cfg.Ping, Linger: cfg.Linger, Idle: cfg.Idle, Dial: cfg.Dial, RetryMin: cfg.RetryMin, RetryMax: cfg.RetryMax, Recheck: cfg.Recheck})}
 		s.nodes[node] = h
 	}
 	return h
@@ -135,10 +210,24 @@ func (h *Hub) shardedNames() map[string]struct{} {
 	defer h.mu.Unlock()
 	names := make(map[string]struct{}, len(h.state.channels))
 	for name := range h.state.channels {
-		if strings.HasPrefix(name, h.cfg.ShardedPrefix) {
+		if h.isSharded(name) {
 			names[name] = struct{}{}
 		}
 	}
+	return names
+}
+
+// isSharded reports whether somebody may publish to the sharded channel of a name only.
+func (h *Hub) isSharded(name string) bool {
+	return h.cfg.Shard != nil && strings.HasPrefix(name, h.cfg.ShardedPrefix)
+}
+
+// takeNewNames returns the sharded channels that came since the last call.
+func (h *Hub) takeNewNames() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := h.newNames
+	h.newNames = nil
 	return names
 }
 

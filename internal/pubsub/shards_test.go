@@ -1,0 +1,191 @@
+package pubsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/test/redistest"
+)
+
+// newShardedHub makes a hub whose channels are all on the node that shard returns.
+func newShardedHub(t *testing.T, rdb Redis, shard func(ctx context.Context, channel string) (*redis.Client, error), mods ...func(*Config)) *Hub {
+	h, _ := newHub(t, rdb, append([]func(*Config){func(c *Config) { c.Shard = shard }}, mods...)...)
+	return h
+}
+
+// requireShardWake publishes to a sharded channel until it wakes the waiter.
+func requireShardWake(t *testing.T, ops *redis.Client, sub *Subscription, channel string, within time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		n, err := ops.SPublish(t.Context(), channel, "0").Result()
+		return err == nil && n > 0
+	}, within, 5*time.Millisecond, "nobody listens to the sharded channel")
+	requireWake(t, sub)
+}
+
+func TestReal_ShardedChannelIsFollowedIfItsNodeWasUnknown(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func() error{
+		"error":  func() error { return errors.New("no node answers") },
+		"goexit": func() error { runtime.Goexit(); return nil },
+		"panic":  func() error { panic("of a hook") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t)
+			rdb := srv.Client(t)
+			var asked atomic.Int32
+			h := newShardedHub(t, rdb, func(context.Context, string) (*redis.Client, error) {
+				if asked.Add(1) <= 2 {
+					return nil, fault()
+				}
+				return rdb, nil
+			})
+			sub := h.Subscribe("a")
+			requireLive(t, sub)
+			requireShardWake(t, srv.Control(), sub, "a", 10*time.Second)
+		})
+	}
+}
+
+// The hub forgets nodes that have no channels. Clusters may replace their nodes again and again.
+func TestReal_HubsOfNodesThatLeftAreClosed(t *testing.T) {
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	var node atomic.Pointer[redis.Client]
+	h := newShardedHub(t, rdb, func(context.Context, string) (*redis.Client, error) { return node.Load(), nil },
+		func(c *Config) { c.Idle = 500 * time.Millisecond })
+	node.Store(rdb)
+	sub := h.Subscribe("a")
+	requireShardWake(t, srv.Control(), sub, "a", 5*time.Second)
+	for range 3 {
+		before := srv.Control().Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String()
+		node.Store(srv.Client(t))
+		eventually(t, func() bool {
+			return srv.Control().Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").String() != before
+		}, "another node")
+		requireShardWake(t, srv.Control(), sub, "a", 5*time.Second)
+	}
+	sub.Close()
+	eventually(t, func() bool {
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		return strings.Count(string(stacks), "pubsub.(*Hub).runConnection") == 0 && strings.Count(string(stacks), "pubsub.(*Hub).awaitWork(") == 1
+	}, "the hubs of the nodes have ended")
+}
+
+// A channel of an earlier wait may still be subscribed. Then no confirmation makes the waiter ask, but a
+// message may have come before the hub listened again.
+func TestReal_ShardedChannelThatLingersWakesItsNewWaiter(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	var slow atomic.Bool
+	h := newShardedHub(t, rdb, func(context.Context, string) (*redis.Client, error) {
+		if slow.Load() {
+			time.Sleep(300 * time.Millisecond)
+		}
+		return rdb, nil
+	})
+	h.mu.Lock()
+	h.cfg.Linger = time.Minute // of the hub of the node
+	h.mu.Unlock()
+	sub := h.Subscribe("a")
+	requireLive(t, sub)
+	requireShardWake(t, srv.Control(), sub, "a", 5*time.Second)
+	sub.Close()
+	eventually(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.state.channels) == 0 }, "forgotten")
+	time.Sleep(1100 * time.Millisecond) // shards forgets it too
+	slow.Store(true)
+	sub = h.Subscribe("a")
+	requireLive(t, sub)
+	require.EqualValues(t, 1, srv.Control().SPublish(t.Context(), "a", "0").Val())
+	select {
+	case <-sub.C():
+	case <-time.After(2 * time.Second):
+		require.Fail(t, "the message was lost")
+	}
+}
+
+func TestClosingWaitsForAllHungNodesAtOnce(t *testing.T) {
+	t.Parallel()
+	const hangs = 300 * time.Millisecond
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	nodes := make([]*redis.Client, 10)
+	var dials atomic.Int32
+	for i := range nodes {
+		nodes[i] = srv.Client(t, func(o *redis.Options) {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				dials.Add(1)
+				time.Sleep(hangs) // and ignores its context
+				return nil, errors.New("timeout")
+			}
+		})
+	}
+	h := newShardedHub(t, rdb, func(_ context.Context, channel string) (*redis.Client, error) {
+		return nodes[int(channel[0]-'a')], nil
+	})
+	for i := range nodes {
+		h.Subscribe(string(rune('a' + i)))
+		time.Sleep(hangs / 10) // they dial at different times
+	}
+	require.GreaterOrEqual(t, dials.Load(), int32(len(nodes)))
+	began := time.Now()
+	h.Close()
+	require.Less(t, time.Since(began), 2*hangs)
+}
+
+// A new channel costs one look at the topology, however many channels there are.
+func TestReal_ManyShardedChannelsCostLittle(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	var asked atomic.Int64
+	h := newShardedHub(t, rdb, func(context.Context, string) (*redis.Client, error) { asked.Add(1); return rdb, nil })
+	began := time.Now()
+	for i := range n {
+		h.Subscribe(fmt.Sprint(i))
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
+	require.GreaterOrEqual(t, asked.Load(), int64(n))
+	updates := int64(time.Since(began)/time.Second) + 1
+	require.LessOrEqual(t, asked.Load(), n*(1+updates))
+}
+
+// A slot may move and come back at once. A hub whose user only waits sends no command that is redirected.
+func TestReal_ShardedChannelIsFollowedToAnotherNodeAndBack(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, 0)
+	rdb := cluster.Client(t)
+	const name = "a"
+	slot := rdb.ClusterKeySlot(t.Context(), name).Val()
+	from, to := cluster.Nodes[0].Control(), cluster.Nodes[1].Control()
+	if slot >= 8192 {
+		from, to = to, from
+	}
+	h := newShardedHub(t, rdb, rdb.MasterForKey, func(c *Config) { c.OnDeaf = func(ctx context.Context) { rdb.ReloadState(ctx) } })
+	sub := h.Subscribe(name)
+	requireLive(t, sub)
+	requireShardWake(t, from, sub, name, 5*time.Second)
+	for range 2 {
+		id := to.Do(t.Context(), "CLUSTER", "MYID").Val()
+		for _, node := range []*redis.Client{to, from} {
+			require.NoError(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", id).Err())
+		}
+		requireShardWake(t, to, sub, name, 6*time.Second)
+		from, to = to, from
+	}
+}
