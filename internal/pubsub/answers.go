@@ -189,8 +189,20 @@ func (r *hubState) markDenied(c *channel, reply redis.Error, now time.Time) {
 	c.state, c.refused = denied, true
 	r.denied[c] = struct{}{}
 	c.settle()
-	if r.recheckAt.IsZero() {
-		r.recheckAt = now.Add(r.cfg.Recheck)
+	if at := now.Add(r.recheckPause(reply)); r.recheckAt.IsZero() || at.Before(r.recheckAt) {
+		r.recheckAt = at
 	}
 	r.log.trouble(refused, slog.String("channel", c.name), slog.Any("error", reply))
+}
+
+// recheckPause returns when the hub tries again after a refusal. A node refuses a sharded channel also while
+// the cluster is in trouble or a slot moves, and for two seconds after its start. That ends soon.
+func (r *hubState) recheckPause(reply redis.Error) time.Duration {
+	passing := slices.ContainsFunc([]string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN", "MASTERDOWN", "LOADING"}, func(code string) bool {
+		return redis.HasErrorPrefix(reply, code)
+	})
+	if r.cfg.sharded && passing {
+		return min(shardPause, r.cfg.Recheck)
+	}
+	return r.cfg.Recheck
 }

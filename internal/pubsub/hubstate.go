@@ -86,7 +86,7 @@ func (r *hubState) remove(s *Subscription, now time.Time) (look bool) {
 	switch {
 	case len(c.subs) > 0, c.state == unsubscribing:
 		return false
-	case c.state == unsent, !r.connected:
+	case c.state == unsent, !r.connected, c.state == denied && r.cfg.sharded:
 		r.forget(c, now)
 		return false
 	}

@@ -33,6 +33,20 @@ func requireShardWake(t *testing.T, ops *redis.Client, sub *Subscription, channe
 	requireWake(t, sub)
 }
 
+// With this setting, a node of a cluster refuses SSUBSCRIBE with CLUSTERDOWN for two seconds after its start.
+func TestReal_ShardedChannelIsBackSoonAfterTheRestartOfItsNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 1, 0, "--cluster-allow-pubsubshard-when-down", "no")
+	node := cluster.Nodes[0]
+	rdb := cluster.Client(t)
+	h := newShardedHub(t, rdb, rdb.MasterForKey)
+	sub := h.Subscribe("a")
+	requireLive(t, sub)
+	requireShardWake(t, node.Control(), sub, "a", 5*time.Second)
+	node.Restart()
+	requireShardWake(t, node.Control(), sub, "a", 10*time.Second)
+}
+
 func TestReal_ShardedChannelIsFollowedIfItsNodeWasUnknown(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func() error{
