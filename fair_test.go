@@ -403,6 +403,28 @@ func TestForgedHintsAreBounded(t *testing.T) {
 	})
 }
 
+// Anybody may publish to the channel of the lock too.
+func TestForgedReleasesAreBounded(t *testing.T) {
+	t.Parallel()
+	inVirtualTime(t, func(s *stage) {
+		const flood = 20 * time.Second
+		holder, a := s.actor(), s.actor()
+		h := holder.lockFair("door")
+		w := s.line("door", 1, a)[0]
+		before := a.scripts.Load()
+		for start := time.Now(); time.Since(start) < flood; time.Sleep(time.Millisecond) {
+			s.sim.Publish("redisson_lock__channel:{door}", "0")
+		}
+		asked := a.scripts.Load() - before
+		beats := int64(flood/(heartbeat/3)) + 1
+		require.LessOrEqual(s, asked, int64(flood/(100*time.Millisecond))+20+beats, "once each 100 ms, after a few")
+		require.Greater(s, asked, 50+beats, "they are heard")
+		s.unlock(h)
+		s.unlock(w.got())
+		s.nothingRemains()
+	})
+}
+
 // A message may overtake the answer to the join. The waiter acts on it when the answer has come.
 func TestAHintBeforeTheAnswerOfTheJoinIsHeeded(t *testing.T) {
 	t.Parallel()
