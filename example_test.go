@@ -194,17 +194,21 @@ func ExampleMutex_HoldFrom() {
 }
 
 // chargeSoon waits for the lock for at most two seconds. The work has the time of ctx.
-func chargeSoon(ctx context.Context, locks *redlatch.Client) error {
+func chargeSoon(ctx context.Context, locks *redlatch.Client) (err error) {
 	wait, cancel := context.WithTimeout(ctx, 2*time.Second)
 	hold, err := locks.Mutex("orders:42").Lock(wait)
 	cancel() // it bounded the wait and nothing else
 	if err != nil {
 		return err
 	}
-	defer hold.Unlock(ctx)         // if the work panics
+	defer func() { // in an outage, an Unlock without a deadline retries for the rest of the lease
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		err = errors.Join(err, hold.Unlock(ctx))
+	}()
 	work, cancel := hold.Bind(ctx) // ends with ctx, or with the hold
 	defer cancel()
-	return errors.Join(chargeCard(work), hold.Unlock(ctx))
+	return chargeCard(work)
 }
 
 func Example_boundedWait() {
@@ -348,21 +352,31 @@ func ExampleClient_Close() {
 	// Output: redlatch: client is closed
 }
 
-// nightly runs the job of one night on one of the replicas. A later night has another lock.
+// nightly runs the job of one night on one of the replicas. If it fails there, another replica runs it. A
+// later night has another lock.
 func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error {
 	mutex := locks.Mutex("nightly:" + night.UTC().Format(time.DateOnly))
-	err := mutex.TryDo(ctx, func(ctx context.Context) error {
-		if err := runNightly(ctx); err != nil {
-			return err // another replica may still try
+	for {
+		err := mutex.TryDo(ctx, func(ctx context.Context) error {
+			if err := runNightly(ctx); err != nil {
+				return err
+			}
+			hold, _ := mutex.HoldFrom(ctx)
+			return hold.UnlockAfter(ctx, 24*time.Hour) // nobody repeats the job of this night
+		})
+		var busy *redlatch.NotAcquiredError
+		if !errors.As(err, &busy) || busy.Name != mutex.Name() { // or of a lock inside of the job
+			return err // this replica has run it
 		}
-		hold, _ := mutex.HoldFrom(ctx)
-		return hold.UnlockAfter(ctx, 24*time.Hour) // nobody repeats the job of this night
-	})
-	var busy *redlatch.NotAcquiredError
-	if errors.As(err, &busy) && busy.Name == mutex.Name() { // and not a lock inside of the job
-		return nil // another replica does it, or has done it
+		if busy.IsKept() {
+			return nil // another replica has done it
+		}
+		select { // another replica does it now, and may fail
+		case <-time.After(time.Minute):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return err
 }
 
 func Example_cron() {

@@ -119,7 +119,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 //
 // The context that fn gets is a child of ctx. It ends if the permit is lost, with a
 // *lockerr.LostError as its cause. fn decides what to do then. ctx bounds the wait and fn. To bound only
-// the wait, use Acquire with a context of its own, and [Permit.Bind] for the work.
+// the wait, use Acquire with a context of its own, and [Permit.Bind] for the work. fn has no permit to report
+// progress with: if you set redlatch.WithProgressTimeout, use Acquire.
 //
 // Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, or could not
 // be released, the error also matches that (lockerr.ErrLost for the first). Do costs two round
