@@ -36,7 +36,7 @@ func (s *Subscription) Ready(ctx context.Context) error {
 
 // ReadyUnless is Ready, but also returns when news arrives, because the caller then knows more.
 func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) error {
-	settled := s.settled()
+	settled := s.Settled()
 	if settled != nil {
 		// No confirmation within Ping means that the connection is in doubt. A waiter for a lock
 		// should then poll.
@@ -57,8 +57,8 @@ func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) er
 	return nil
 }
 
-// settled returns a channel that is closed when Ready can return, or nil if it can return now.
-func (s *Subscription) settled() <-chan struct{} {
+// Settled returns a channel that is closed when Ready can return, or nil if it can return now.
+func (s *Subscription) Settled() <-chan struct{} {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	if s.channel == nil || s.hub.state.isSettled(s.channel) {

@@ -88,7 +88,8 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 // subscribe listens for messages. It blocks until Redis confirms the subscription, or until it is
 // known that the subscription does not come, so that the waiter has only heartbeats. It also
 // returns when Redis answers a heartbeat, because the answer may be a grant, and a grant that no
-// waiter takes over ends soon. subscribe reports whether a message may have been missed.
+// waiter takes over ends soon, or after a hint. The waiter then asks again when the subscription is
+// confirmed. subscribe reports whether a message may have been missed.
 func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	w.sub = w.desk.acquireSub()
 	if w.sub == w.liveSub && w.sub.Live() {
@@ -98,10 +99,11 @@ func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	case <-w.changed: // of the join's answer
 	default:
 	}
-	if w.snapshot().hinted {
-		return true, nil
+	if !w.snapshot().hinted {
+		err = w.sub.ReadyUnless(ctx, w.changed)
 	}
-	return true, w.sub.ReadyUnless(ctx, w.changed)
+	w.settled = w.sub.Settled()
+	return true, err
 }
 
 // poll asks Redis about the waiter, and blocks until Redis answers. Only poll takes a grant over:
@@ -182,6 +184,9 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 	case <-w.changed:
 		return false, nil
 	case <-due:
+		return true, nil
+	case <-w.settled: // a message may have been missed until now
+		w.settled = nil
 		return true, nil
 	case <-o.WarnTimer:
 		o.Warn()

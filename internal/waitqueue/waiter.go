@@ -31,6 +31,7 @@ type waiter[B any] struct {
 	// Used only by the goroutine that waits.
 	lease     *watchdog.Lease      // the heartbeat; nil until queued
 	sub       *pubsub.Subscription // nil until queued
+	settled   <-chan struct{}      // closed when the subscription is confirmed; nil: it was when the waiter last asked
 	liveSub   *pubsub.Subscription // the subscription that was live before the join; nil: none
 	throttle  pubsub.Throttle      // hints that proved false
 	hintsFrom time.Time            // the waiter ignores hints before this time

@@ -116,12 +116,16 @@ var reentrant = []property{
 	{"a waiter is not woken by an inner release", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)
 		ctx := newChain()
-		outer, inner := p.lockWith(ctx), p.lockWith(ctx)
+		const times = 10
+		outer := p.lockWith(ctx)
 		waiter := q.start(context.Background()).sleeps()
 		asked := q.sent.sent.Load()
-		p.unlock(inner)
-		q.refused()
-		require.Equal(f, asked+1, q.sent.sent.Load(), "only the TryLock asks")
+		for range times {
+			p.unlock(p.lockWith(ctx))
+			q.refused()
+		}
+		// In a cluster, the waiter also asks when the server confirms the sharded channel.
+		require.Less(f, q.sent.sent.Load(), asked+times+times/2, "only the TryLocks ask")
 		pending(f, waiter.done, "Lock returns")
 		p.unlock(outer)
 		q.unlock(waiter.got())
