@@ -17,6 +17,14 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
+// needsShardedChannels skips a test on Redis 6.2, which has none.
+func needsShardedChannels(t *testing.T) {
+	t.Helper()
+	if v := redistest.Start(t).Version(); strings.HasPrefix(v, "6.") {
+		t.Skipf("Redis %s has no sharded channels", v)
+	}
+}
+
 // newShardedHub makes a hub whose channels are all on the node that shard returns.
 func newShardedHub(t *testing.T, rdb Redis, shard func(ctx context.Context, channel string) (*redis.Client, error), mods ...func(*Config)) *Hub {
 	h, _ := newHub(t, rdb, append([]func(*Config){func(c *Config) { c.Shard = shard }}, mods...)...)
@@ -36,6 +44,7 @@ func requireShardWake(t *testing.T, ops *redis.Client, sub *Subscription, channe
 // With this setting, a node of a cluster refuses SSUBSCRIBE with CLUSTERDOWN for two seconds after its start.
 func TestReal_ShardedChannelIsBackSoonAfterTheRestartOfItsNode(t *testing.T) {
 	t.Parallel()
+	needsShardedChannels(t)
 	cluster := redistest.StartCluster(t, 1, 0, "--cluster-allow-pubsubshard-when-down", "no")
 	node := cluster.Nodes[0]
 	rdb := cluster.Client(t)
@@ -49,6 +58,7 @@ func TestReal_ShardedChannelIsBackSoonAfterTheRestartOfItsNode(t *testing.T) {
 
 func TestReal_ShardedChannelIsFollowedIfItsNodeWasUnknown(t *testing.T) {
 	t.Parallel()
+	needsShardedChannels(t)
 	for name, fault := range map[string]func() error{
 		"error":  func() error { return errors.New("no node answers") },
 		"goexit": func() error { runtime.Goexit(); return nil },
@@ -74,6 +84,7 @@ func TestReal_ShardedChannelIsFollowedIfItsNodeWasUnknown(t *testing.T) {
 
 // The hub forgets nodes that have no channels. Clusters may replace their nodes again and again.
 func TestReal_HubsOfNodesThatLeftAreClosed(t *testing.T) {
+	needsShardedChannels(t)
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	var node atomic.Pointer[redis.Client]
@@ -102,6 +113,7 @@ func TestReal_HubsOfNodesThatLeftAreClosed(t *testing.T) {
 // message may have come before the hub listened again.
 func TestReal_ShardedChannelThatLingersWakesItsNewWaiter(t *testing.T) {
 	t.Parallel()
+	needsShardedChannels(t)
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	var slow atomic.Bool
@@ -163,6 +175,7 @@ func TestClosingWaitsForAllHungNodesAtOnce(t *testing.T) {
 // A new channel costs one look at the topology, however many channels there are.
 func TestReal_ManyShardedChannelsCostLittle(t *testing.T) {
 	t.Parallel()
+	needsShardedChannels(t)
 	const n = 500
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
@@ -182,6 +195,7 @@ func TestReal_ManyShardedChannelsCostLittle(t *testing.T) {
 // A slot may move and come back at once. A hub whose user only waits sends no command that is redirected.
 func TestReal_ShardedChannelIsFollowedToAnotherNodeAndBack(t *testing.T) {
 	t.Parallel()
+	needsShardedChannels(t)
 	cluster := redistest.StartCluster(t, 2, 0)
 	rdb := cluster.Client(t)
 	const name = "a"
