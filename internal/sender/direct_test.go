@@ -185,6 +185,7 @@ func TestACallerThatIsStuckIsTheLast(t *testing.T) {
 			time.Sleep(2 * hangs)
 			require.NoError(t, s.send(t.Context(), "fast", time.Second))
 			s.direct.takes = nil
+			synctest.Wait() // the worker knows that it is answered
 			require.NoError(t, s.send(t.Context(), "after it", time.Second))
 			require.Equal(t, never, len(s.direct.arrived()) == 1)
 		})
