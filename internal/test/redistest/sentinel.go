@@ -16,7 +16,7 @@ import (
 type Watched struct {
 	Name     string // of the master, among the sentinels
 	Master   *Server
-	Replicas []*Server // sentinels promote the first before all others
+	Replicas []*Server // sentinels promote only the first
 	Addrs    []string  // of the sentinels
 }
 
@@ -25,10 +25,13 @@ type Watched struct {
 // returns when each replica has the data of the master, and each sentinel knows all others.
 func StartWatched(t testing.TB) *Watched {
 	t.Helper()
-	const replicas, sentinels, quorum = 2, 3, 2
+	const sentinels, quorum = 3, 2
 	w := &Watched{Name: "primary", Master: Start(t, "--repl-diskless-sync-delay", "0")}
-	for i := range replicas {
-		r := Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(w.Master.port), "--replica-priority", fmt.Sprint(10*(i+1)), "--repl-diskless-sync-delay", "0")
+	// A sentinel does not promote a replica whose last INFO is older than five seconds, whatever its priority.
+	// It asks each every ten seconds. So only "never", which is 0, is certain.
+	priorities := []string{"100", "0"}
+	for _, priority := range priorities {
+		r := Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(w.Master.port), "--replica-priority", priority, "--repl-diskless-sync-delay", "0")
 		w.Replicas = append(w.Replicas, r)
 		r.awaitLink(t)
 	}
@@ -36,7 +39,7 @@ func StartWatched(t testing.TB) *Watched {
 		w.Addrs = append(w.Addrs, startSentinel(t, w, quorum))
 	}
 	for _, addr := range w.Addrs {
-		w.await(t, addr, replicas, sentinels-1)
+		w.await(t, addr, len(priorities), sentinels-1)
 	}
 	return w
 }
