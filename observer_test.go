@@ -513,13 +513,15 @@ func TestAWakeUpSaysItsCause(t *testing.T) {
 					s.forget()
 					return causes
 				}
+				var never func(context.Context) error
+				t.Cleanup(func() { runtime.KeepAlive(never) })
 				short := locksOn(t, s.direct, redlatch.WithLease(lease), redlatch.WithoutRenewal())
 				for _, c := range []struct {
 					end  func(release func(context.Context) error)
 					last event.Result
 				}{
 					{func(release func(context.Context) error) { require.NoError(t, release(t.Context())) }, event.Message},
-					{func(func(context.Context) error) {}, event.LeaseEnd},
+					{func(release func(context.Context) error) { never = release }, event.LeaseEnd},
 				} {
 					_, release, err := kinds[kind].take(short, t.Context())
 					require.NoError(t, err)
@@ -529,6 +531,8 @@ func TestAWakeUpSaysItsCause(t *testing.T) {
 						require.NoError(t, err)
 						mine <- release
 					}()
+					synctest.Wait()
+					woken() // perhaps once more when the last subscription is confirmed
 					time.Sleep(1500 * time.Millisecond)
 					require.Empty(t, woken(), "it sleeps")
 					c.end(release)
@@ -542,7 +546,7 @@ func TestAWakeUpSaysItsCause(t *testing.T) {
 					}
 					require.NoError(t, releaseMine(t.Context()))
 				}
-			})
+			}, redlatch.WithLease(time.Hour), redlatch.WithHeartbeat(time.Hour)) // no heartbeat in the millisecond after the end of a lease
 		})
 	}
 }

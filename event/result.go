@@ -55,7 +55,8 @@ const (
 
 	// Of a wake-up, see [Woken].
 
-	// Message says that a message came, or that the connection for messages was lost.
+	// Message says that a message came, or that one may have been missed: Redis has only now confirmed
+	// the subscription, or the connection for messages was lost.
 	Message
 	// Poll says that no message came for a while. For a plain mutex, this is the poll bound.
 	Poll

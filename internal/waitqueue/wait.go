@@ -187,7 +187,8 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 		return true, nil
 	case <-w.settled: // a message may have been missed until now
 		w.settled = nil
-		return true, nil
+		w.hint()
+		return false, nil
 	case <-o.WarnTimer:
 		o.Warn()
 		return false, nil
