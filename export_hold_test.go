@@ -384,6 +384,7 @@ func TestAnExportThatFailsKeepsNothing(t *testing.T) {
 				refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/keep"), Action: redistest.Refuse("NOPERM")})
 				_, err = h.Export(t.Context(), time.Hour)
 				requireOnly(t, redlatch.ErrRefused, err)
+				require.ErrorContains(t, err, "redlatch: export ")
 				refused.Disarm()
 				next(t, h)
 				time.Sleep(2 * time.Second)
@@ -435,6 +436,23 @@ func TestAnExportWithoutAnAnswerKeepsNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The lock ended with its lease, before the repeated call. The text would be of no lock.
+func TestAnExportThatIsRepeatedTooLateIsALoss(t *testing.T) {
+	onAttachers(t, func(t *testing.T, s *observed, mine, _ attacher) {
+		h, err := mine.Lock(t.Context())
+		require.NoError(t, err)
+		s.proxy.Down()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = h.Export(ctx, handover)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Minute)
+		s.proxy.Up()
+		_, err = h.Export(t.Context(), handover)
+		require.ErrorIs(t, err, redlatch.ErrLost)
+	})
 }
 
 // The context of an Export ends while another command of the lock hangs. The background frees the lock,

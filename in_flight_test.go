@@ -218,6 +218,15 @@ func TestWaiterOfAFailedHandOverGetsTheLock(t *testing.T) {
 			require.NoError(s.t, s.direct.Del(ctx, s.name).Err())
 			require.NoError(s.t, <-unlocked)
 		},
+		"no node has both keys, and an earlier attempt is in flight": func(s *scene, first *lock.Hold) {
+			earlier := s.holdBack(aTransfer)
+			split := s.proxy.Inject(redistest.Rule{Match: aTransfer, Action: redistest.Refuse("TRYAGAIN Multiple keys request during rehashing of slot")})
+			require.ErrorIs(s.t, first.Unlock(ctx), redlatch.ErrIndeterminate)
+			require.Equal(s.t, 1, earlier.Bites())
+			require.Equal(s.t, 1, split.Bites(), "it is not sent again")
+			split.Disarm()
+			earlier.Release()
+		},
 		"refused": func(s *scene, first *lock.Hold) {
 			refuse := s.proxy.Inject(redistest.Rule{Match: aTransfer, Times: 1, Action: redistest.Refuse("NOPERM no")})
 			s.unlock(first)
