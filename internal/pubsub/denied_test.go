@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,5 +250,39 @@ func TestRefusedPingRefusesNoChannel(t *testing.T) {
 		require.True(t, sub.Live())
 		require.Equal(t, 1, s.log.count(slog.LevelWarn), "no connection, and nothing else")
 		require.Positive(t, s.sent("PING"))
+	})
+}
+
+// Only the connection after one that could not be made begins with a PING, with which go-redis may connect to
+// any node.
+func TestAConnectionAfterAFailedOneBeginsWithAPing(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		var mu sync.Mutex
+		var verbs []string
+		begins := func() (first string) {
+			mu.Lock()
+			defer mu.Unlock()
+			first, verbs = verbs[0], nil
+			return first
+		}
+		s.onCommand(func(verb string, _ []string) (string, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if verb == "PING" || verb == "SUBSCRIBE" {
+				verbs = append(verbs, verb)
+			}
+			return "", false
+		})
+		s.setRefuse(true)
+		sub := s.hub.Subscribe("a")
+		s.sleep(10 * time.Millisecond)
+		s.setRefuse(false)
+		s.sleep(10 * time.Second)
+		require.True(t, sub.Live())
+		require.Equal(t, "PING", begins())
+		_ = s.conn().Close()
+		s.sleep(10 * time.Second)
+		require.True(t, sub.Live())
+		require.Equal(t, "SUBSCRIBE", begins())
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,34 +144,120 @@ func TestReal_ShardedChannelThatLingersWakesItsNewWaiter(t *testing.T) {
 	}
 }
 
+// Each dial goes on until the hubs of all nodes are closing. So Close must not close one after the other.
 func TestClosingWaitsForAllHungNodesAtOnce(t *testing.T) {
 	t.Parallel()
-	const hangs = 300 * time.Millisecond
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	nodes := make([]*redis.Client, 10)
-	var dials atomic.Int32
+	var dialling, closing sync.WaitGroup
 	for i := range nodes {
+		dialling.Add(1)
+		closing.Add(1)
+		var first sync.Once
 		nodes[i] = srv.Client(t, func(o *redis.Options) {
-			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
-				dials.Add(1)
-				time.Sleep(hangs) // and ignores its context
+			o.DialTimeout = time.Hour
+			o.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				first.Do(func() {
+					dialling.Done()
+					<-ctx.Done()
+					closing.Done()
+				})
+				closing.Wait()
 				return nil, errors.New("timeout")
 			}
 		})
 	}
 	h := newShardedHub(t, rdb, func(_ context.Context, channel string) (*redis.Client, error) {
 		return nodes[int(channel[0]-'a')], nil
-	})
+	}, func(c *Config) { c.Dial = time.Hour })
 	for i := range nodes {
 		h.Subscribe(string(rune('a' + i)))
-		time.Sleep(hangs / 10) // they dial at different times
 	}
-	require.GreaterOrEqual(t, dials.Load(), int32(len(nodes)))
-	began := time.Now()
+	dialling.Wait()
 	h.Close()
-	require.Less(t, time.Since(began), 2*hangs)
 }
+
+// Sharded channels of one command must share a slot. So each has a command of its own.
+func TestReal_ShardedChannelsOfSeveralSlotsAreHeard(t *testing.T) {
+	t.Parallel()
+	needsShardedChannels(t)
+	cluster := redistest.StartCluster(t, 1, 0)
+	rdb := cluster.Client(t)
+	h := newShardedHub(t, rdb, rdb.MasterForKey)
+	var subs []*Subscription
+	for i := range 20 {
+		subs = append(subs, h.Subscribe(fmt.Sprint(i)))
+	}
+	for i, sub := range subs {
+		requireLive(t, sub)
+		requireShardWake(t, cluster.Nodes[0].Control(), sub, fmt.Sprint(i), 20*time.Second)
+	}
+}
+
+// The sender of such a message publishes to the classic channel too.
+func TestAMessageThatIsSentTwiceWakesOnce(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		sub := s.hub.Subscribe("a")
+		s.sleep(time.Millisecond)
+		isWoken(sub)
+		s.hub.onShardMessage("a", SentTwice)
+		require.False(t, isWoken(sub))
+		s.hub.onShardMessage("a", "0")
+		require.True(t, isWoken(sub))
+	})
+}
+
+// A lost channel makes the client learn the topology, and not for ever. One that was never confirmed does
+// not: the server may refuse it.
+func TestALostShardedChannelLooksAtTheTopologyAFewTimes(t *testing.T) {
+	looks := 0
+	h := New(Config{Redis: (*redis.Client)(nil), OnDeaf: func(context.Context) { looks++ }})
+	s := newShards(h)
+	confirmed := new(atomic.Bool)
+	s.subs["a"] = shardSub{sub: &Subscription{hub: h}, was: confirmed}
+	for range 2 * lookAgain {
+		s.lookAtTopology()
+	}
+	require.Zero(t, looks)
+	confirmed.Store(true)
+	for range 2 * lookAgain {
+		s.lookAtTopology()
+	}
+	require.Equal(t, lookAgain, looks)
+}
+
+// A refused classic channel is tried again after the usual time, whatever the refusal says. The hub forgets
+// a refused sharded channel that nobody uses any more.
+func TestRefusalsOfShardedChannels(t *testing.T) {
+	now := time.Now()
+	passing := refusal("CLUSTERDOWN The cluster is down")
+	for _, sharded := range []bool{true, false} {
+		cfg := Config{Redis: (*redis.Client)(nil), sharded: sharded}.withDefaults()
+		log := newTroubleLog()
+		r := newHubState(cfg, &log)
+		r.connected = true
+		sub := &Subscription{}
+		r.add("a", sub)
+		batch := markSubscribing(r.unsentBatch())
+		require.Len(t, batch, 1)
+		r.markDenied(batch[0], passing, now)
+		want := cfg.Recheck
+		if sharded {
+			want = shardPause
+		}
+		require.Equal(t, now.Add(want), r.recheckAt)
+		r.remove(sub, now)
+		require.Equal(t, sharded, len(r.channels) == 0)
+		require.Equal(t, cfg.Recheck, r.recheckPause(refusal("NOPERM no")))
+	}
+}
+
+// refusal is an error reply.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
 
 // A new channel costs one look at the topology, however many channels there are.
 func TestReal_ManyShardedChannelsCostLittle(t *testing.T) {
