@@ -139,7 +139,7 @@ func (s *stuck) granted(g *grip) {
 	}
 }
 
-// released releases a grant, and checks that Redis has it no more.
+// released releases a grant, and checks that it is gone from Redis.
 func (s *stuck) released(ctx context.Context, g *grip) {
 	if err := g.release(ctx); !assert.NoError(s.t, err, g.name) {
 		s.count("release "+g.kind, "error")

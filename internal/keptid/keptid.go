@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Prefix begins each id. What follows has the form of an acquisition, <uuid>:<number>.
+// Prefix begins each id. The rest of an id looks like an acquisition: <uuid>:<number>.
 const Prefix = "kept-"
 
 // New returns the first part of an id, which nobody can guess.

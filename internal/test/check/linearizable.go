@@ -24,9 +24,9 @@ type Model[S comparable] struct {
 	Step func(state S, op history.Op) []S
 }
 
-// patience is how long one history may take. Histories that are wrong take that long, and so do
+// checkTime is how long one history may take. Histories that are wrong take that long, and so do
 // those with more than about six clients.
-const patience = 30 * time.Second
+const checkTime = 30 * time.Second
 
 // Linearizable checks that the answers to the clients of one lock are possible. Each call must have
 // taken effect at one instant between its beginning and its end. The error shows the history. It is
@@ -60,7 +60,7 @@ func judge[S comparable](ops []history.Op, m Model[S]) porcupine.CheckResult {
 	for i, op := range ops {
 		calls[i] = porcupine.Operation{ClientId: op.Client, Input: op, Call: op.Call, Return: op.Return}
 	}
-	return porcupine.CheckOperationsTimeout(model.ToModel(), calls, patience)
+	return porcupine.CheckOperationsTimeout(model.ToModel(), calls, checkTime)
 }
 
 // Describe shows a history, with one call on each line.

@@ -20,7 +20,7 @@ type hardship struct {
 	delays       []int           // of links, in hundredths of the lease or the heartbeat, whichever is shorter
 	hoards       []int           // number of locks that a client holds besides
 	pauses       []time.Duration // of holders and waiters
-	patience     []time.Duration // of an Unlock, before it is called again
+	unlockLimits []time.Duration // of an Unlock, before it is called again
 	jitter       bool            // some replies take longer than others
 	counts       bool            // the test checks the holds that Redis counts
 	turns        []time.Duration // hold times of clients that take the lock again and again; none: no client does
@@ -54,33 +54,33 @@ var (
 // nothingExpires has a lease so long that nothing can end it. Every answer has to be right.
 var nothingExpires = hardship{
 	lease: ms(120_000), every: ms(40_000, 400),
-	heartbeats: ms(30_000), // a lost message costs a third of it
-	pauses:     ms(1, 20, 300, 1000, 3000),
-	patience:   ms(0, 20, 400),
-	counts:     true,
-	fewest:     1,
-	actions:    slices.Concat([]string{"duplicate but grants", "fail after", "garble", "deny"}, hookFaults, onTheWire),
-	events:     slices.Concat([]string{"close", "cut off", "late messages", "stale replica", "deny publish"}, toLinks),
-	waits:      ms(5, 300, 1500),
-	longest:    time.Minute, // half a lease: a waiter that waits for the end of a lease has missed a poll
+	heartbeats:   ms(30_000), // a lost message costs a third of it
+	pauses:       ms(1, 20, 300, 1000, 3000),
+	unlockLimits: ms(0, 20, 400),
+	counts:       true,
+	fewest:       1,
+	actions:      slices.Concat([]string{"duplicate but grants", "fail after", "garble", "deny"}, hookFaults, onTheWire),
+	events:       slices.Concat([]string{"close", "cut off", "late messages", "stale replica", "deny publish"}, toLinks),
+	waits:        ms(5, 300, 1500),
+	longest:      time.Minute, // half a lease: a waiter that waits for the end of a lease has missed a poll
 }
 
 // linksFlap interrupts links while clients release locks, and lets replies overtake each other. An
 // Unlock that failed is called again.
 var linksFlap = hardship{
 	lease: ms(120_000), every: ms(0), unrenewed: true,
-	heartbeats: ms(30_000),
-	pauses:     ms(1, 20, 100),
-	turns:      ms(20, 50),
-	patience:   ms(20, 60),
-	jitter:     true,
-	fewest:     1,
-	skips:      3,
-	actions:    []string{"delay reply", "lose reply", "fail after", "cut reply", "refuse loading"},
-	events:     []string{"cut off", "cut off", "kill connections"},
-	instants:   ms(20, 50, 90, 150, 250),
-	waits:      ms(30, 100, 300),
-	longest:    time.Minute,
+	heartbeats:   ms(30_000),
+	pauses:       ms(1, 20, 100),
+	turns:        ms(20, 50),
+	unlockLimits: ms(20, 60),
+	jitter:       true,
+	fewest:       1,
+	skips:        3,
+	actions:      []string{"delay reply", "lose reply", "fail after", "cut reply", "refuse loading"},
+	events:       []string{"cut off", "cut off", "kill connections"},
+	instants:     ms(20, 50, 90, 150, 250),
+	waits:        ms(30, 100, 300),
+	longest:      time.Minute,
 }
 
 // leasesExpire has leases as short as the faults. Holds end by themselves, and late commands may
@@ -215,24 +215,24 @@ var serverStands = hardship{
 // lease. Late commands of those holds must not change it.
 var locksAreKept = hardship{
 	lease: ms(1000), every: ms(0, 50), expires: true,
-	heartbeats: ms(400, 1000),
-	pauses:     ms(1, 100, 400, 1200),
-	keeping:    ms(300, 2500, 4000),
-	patience:   ms(0, 60, 400),
-	jitter:     true,
-	fewest:     1,
-	skips:      3,
-	actions:    slices.Concat(onTheWire, late, hookFaults),
-	events:     slices.Concat([]string{"close", "die", "cut off", "black hole"}, toLinks),
-	waits:      ms(100, 300, 900, 1100, 2500),
-	longest:    2 * time.Minute,
+	heartbeats:   ms(400, 1000),
+	pauses:       ms(1, 100, 400, 1200),
+	keeping:      ms(300, 2500, 4000),
+	unlockLimits: ms(0, 60, 400),
+	jitter:       true,
+	fewest:       1,
+	skips:        3,
+	actions:      slices.Concat(onTheWire, late, hookFaults),
+	events:       slices.Concat([]string{"close", "die", "cut off", "black hole"}, toLinks),
+	waits:        ms(100, 300, 900, 1100, 2500),
+	longest:      2 * time.Minute,
 }
 
 // filled returns the hardship with values for the fields that are not set.
 func (h hardship) filled() hardship {
 	h.crowds = append(h.crowds, unlessSet(h.crowds, []int{1, 1}, []int{1, 1}, []int{2, 1}, []int{2, 1}, []int{2, 2}, []int{1, 1, 1}, []int{3, 1}, []int{1, 1, 1, 1})...)
 	h.keeps = append(h.keeps, unlessSet(h.keeps, 0)...)
-	h.patience = append(h.patience, unlessSet(h.patience, 0)...)
+	h.unlockLimits = append(h.unlockLimits, unlessSet(h.unlockLimits, 0)...)
 	h.names = append(h.names, unlessSet(h.names, name)...)
 	h.prefixes = append(h.prefixes, unlessSet(h.prefixes, "")...)
 	h.delays = append(h.delays, unlessSet(h.delays, 0)...)

@@ -62,10 +62,10 @@ type settings struct {
 // goroutine does its steps with the lock of one name. Its siblings do theirs while it has that
 // lock, as far as its steps allow that.
 type goroutine struct {
-	name     string
-	steps    []workload.Step
-	siblings []goroutine
-	patience time.Duration // of an Unlock, before it is called again; 0: without end
+	name        string
+	steps       []workload.Step
+	siblings    []goroutine
+	unlockLimit time.Duration // of an Unlock, before it is called again; 0: without end
 }
 
 // wireFault hits commands of one kind on the link of one client.
@@ -218,7 +218,7 @@ func (s settings) delayed() redistest.Rule {
 }
 
 func drawGoroutine(t *rapid.T, p primitive, h hardship, label string) goroutine {
-	g := goroutine{name: rapid.SampledFrom(h.names).Draw(t, "name"), patience: rapid.SampledFrom(h.patience).Draw(t, "patience")}
+	g := goroutine{name: rapid.SampledFrom(h.names).Draw(t, "name"), unlockLimit: rapid.SampledFrom(h.unlockLimits).Draw(t, "unlock limit")}
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, p, h) }), 1, 2)
 	g.steps = steps.Draw(t, label)
 	if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {

@@ -83,7 +83,7 @@ const (
 
 // asides returns those of a hardship.
 func (h hardship) asides() (asides []string) {
-	if slices.Max(h.patience) > 0 {
+	if slices.Max(h.unlockLimits) > 0 {
 		asides = append(asides, unlocksAgain)
 	}
 	if h.fansOut {

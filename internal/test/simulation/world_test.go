@@ -187,7 +187,7 @@ func released(kind history.Kind, err error) (outcome history.Outcome, over bool)
 // actor makes an actor for a goroutine, and its siblings.
 func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	name, given := m.plan.named(g.name)
-	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, Patience: g.patience, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills(), Mortal: w.s.exits()}
+	a := &workload.Actor{Client: w.nextActor(m), Name: name, Recorder: w.recorder, UnlockLimit: g.unlockLimit, Bare: len(g.siblings) > 0, Endless: m.plan.endless && !w.s.kills(), Mortal: w.s.exits()}
 	a.Lease = w.s.lease()
 	if m.plan.replicas != notAsked {
 		a.Meaning = released
@@ -436,7 +436,7 @@ func (w *world) died(m *machine) {
 	}
 }
 
-// forceRelease is an operator with little patience, who ends the last acquisition that was granted.
+// forceRelease is an operator with a short time limit, who ends the last acquisition that was granted.
 func (w *world) forceRelease(m *machine) (bite bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Microsecond)
 	defer cancel()

@@ -30,9 +30,9 @@ type Actor struct {
 	Rest time.Duration
 	// Lease is the shortest lease with which Attach may have got the lock.
 	Lease time.Duration
-	// Patience is the time limit of an Unlock, which is called again if it fails. 0: no limit, and
+	// UnlockLimit is the time limit of an Unlock, which is called again if it fails. 0: no limit, and
 	// one call.
-	Patience time.Duration
+	UnlockLimit time.Duration
 	// Counted asks Redis who has the lock, and with how many holds. It is for Count.
 	Counted func(ctx context.Context) (acquisition string, holds int, err error)
 	// Siblings run at the same time with the context of the hold of a FanOut. Each has a lock and a
@@ -280,11 +280,11 @@ func (a *Actor) resize(ctx context.Context, limit int) {
 	})
 }
 
-// unlock unlocks. With patience, each call gives up after that time.
+// unlock unlocks. With a limit, each call gives up after that time.
 func (a *Actor) unlock(ctx context.Context, i int) {
 	hold := a.holds[i].hold
 	a.unlockBy(ctx, i, func() error {
-		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
+		bounded, cancel := a.bound(ctx, Step{For: a.UnlockLimit})
 		defer cancel()
 		defer a.expectReturn(bounded, Unlock)()
 		return a.survive(func() error { return hold.Unlock(bounded) })
@@ -323,7 +323,7 @@ func (a *Actor) survive(call func() error) error {
 
 var errExited = errors.New("a hook ended its goroutine")
 
-// unlockBy unlocks, as one operation. With patience, it calls an unlock that failed again after a
+// unlockBy unlocks, as one operation. With a limit, it calls an unlock that failed again after a
 // pause, up to three times. If the hold counts as released by then, that says no more than the
 // failure did.
 func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) history.Op {
@@ -332,8 +332,8 @@ func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) histor
 	a.holds = slices.Delete(a.holds, i, i+1)
 	call := a.Recorder.Begin(a.release(h))
 	err := unlock()
-	for tries := 0; a.Patience > 0 && failed(err) && tries < 3; tries++ {
-		wait(ctx, a.Patience)
+	for tries := 0; a.UnlockLimit > 0 && failed(err) && tries < 3; tries++ {
+		wait(ctx, a.UnlockLimit)
 		a.again++
 		if again := unlock(); !errors.Is(again, lockerr.ErrNotHeld) {
 			err = again

@@ -102,7 +102,7 @@ func step(v workload.Verb, d ...time.Duration) workload.Step {
 	return workload.Step{Verb: v, For: append(d, 0)[0]}
 }
 
-// An actor with patience calls a failed Unlock again, as one operation. If the hold counts as
+// An actor with an UnlockLimit calls a failed Unlock again, as one operation. If the hold counts as
 // released by then, that says no more than the failure did.
 func TestUnlockIsTriedAgain(t *testing.T) {
 	unavailable, notHeld := &lockerr.OpError{Kind: lockerr.ErrUnavailable}, &lockerr.OpError{Kind: lockerr.ErrNotHeld}
@@ -117,7 +117,7 @@ func TestUnlockIsTriedAgain(t *testing.T) {
 		"it is not so kind": {[]error{notHeld}, history.Lost, 0},
 	} {
 		var actor *workload.Actor
-		h := playWith(t, &answers{unlocks: c.unlocks}, func(a *workload.Actor) { a.Patience, actor = time.Second, a }, step(workload.Acquire), step(workload.Unlock))
+		h := playWith(t, &answers{unlocks: c.unlocks}, func(a *workload.Actor) { a.UnlockLimit, actor = time.Second, a }, step(workload.Acquire), step(workload.Unlock))
 		require.Equal(t, c.again, actor.TriedAgain(), name)
 		require.Len(t, h.Ops, 2, name)
 		require.Equal(t, c.told, h.Ops[1].Outcome, name)

@@ -18,7 +18,7 @@ func (a *Actor) keep(ctx context.Context, d time.Duration) {
 	}
 	h := a.holds[0]
 	op := a.unlockBy(ctx, 0, func() error {
-		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
+		bounded, cancel := a.bound(ctx, Step{For: a.UnlockLimit})
 		defer cancel()
 		defer a.expectReturn(bounded, Keep)()
 		return a.survive(func() error { return h.hold.(Keeping).UnlockAfter(bounded, d) })
@@ -37,7 +37,7 @@ func (a *Actor) pass(ctx context.Context, within time.Duration) {
 	h := a.holds[0]
 	var text string
 	op := a.unlockBy(ctx, 0, func() error {
-		bounded, cancel := a.bound(ctx, Step{For: a.Patience})
+		bounded, cancel := a.bound(ctx, Step{For: a.UnlockLimit})
 		defer cancel()
 		defer a.expectReturn(bounded, Pass)()
 		return a.survive(func() (err error) {
