@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -189,6 +190,70 @@ func TestAPermitHidesNoHold(t *testing.T) {
 		h := r.lock(r.Context(), "a")
 		within(h.Context(), func(ctx context.Context) { r.isOf(ctx, h) })
 		r.unlock(h)
+	})
+}
+
+// A semaphore finds the innermost permit of its own, whatever is between.
+func TestASemaphoreFindsItsPermit(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		pool, other := r.locks.Semaphore("a", 9), r.locks.Semaphore("b", 9)
+		finds := func(ctx context.Context, s *redlatch.Semaphore, id string, units int) {
+			p, ok := s.PermitFrom(ctx)
+			require.Equal(r, id != "", ok)
+			require.Equal(r, id, p.ID())
+			require.Equal(r, units, p.Units())
+		}
+		finds(r.Context(), pool, "", 0)
+		h := r.lock(r.Context(), "a") // a mutex of that name
+		finds(h.Context(), pool, "", 0)
+		p, err := pool.Acquire(h.Context(), 3)
+		require.NoError(r, err)
+		finds(p.Context(), other, "", 0)
+		require.NoError(r, other.Do(p.Context(), 2, func(ctx context.Context) error {
+			finds(ctx, pool, p.ID(), 3)
+			own, ok := other.PermitFrom(ctx)
+			require.True(r, ok)
+			require.Equal(r, 2, own.Units())
+			finds(redlatch.WithOwner(ctx), other, own.ID(), 2) // there is no re-entry that it could end
+			return pool.TryDo(ctx, 1, func(ctx context.Context) error {
+				inner, ok := pool.PermitFrom(ctx)
+				require.True(r, ok)
+				require.Equal(r, 1, inner.Units())
+				require.NotEqual(r, p.ID(), inner.ID())
+				finds(ctx, other, own.ID(), 2)
+				r.finds(ctx, "a", h)
+				return nil
+			})
+		}))
+		bound, cancel := p.Bind(r.Context())
+		defer cancel()
+		finds(bound, pool, p.ID(), 3)
+
+		another := locksOn(r.T, redistest.Bubble(r.T).Client())
+		finds(bound, another.Semaphore("a", 9), "", 0)
+		finds(bound, r.locks.Semaphore("bad\nname", 9), "", 0)
+		var none context.Context
+		finds(none, pool, "", 0)
+		require.NoError(r, p.Release(r.Context()))
+		found, ok := pool.PermitFrom(bound) // it says itself that it has ended
+		require.True(r, ok)
+		require.False(r, found.Trusted())
+		r.unlock(h)
+	})
+}
+
+// Do leaves a permit alone that its function has released with ReleaseAfter.
+func TestAFunctionKeepsTheUnitsOfItsPermit(t *testing.T) {
+	onBothKinds(t, func(r *reentry) {
+		pool := r.locks.Semaphore("a", 3)
+		require.NoError(r, pool.Do(r.Context(), 3, func(ctx context.Context) error {
+			p, _ := pool.PermitFrom(ctx)
+			return p.ReleaseAfter(ctx, time.Minute)
+		}))
+		_, err := pool.TryAcquire(r.Context(), 1)
+		require.ErrorIs(r, err, redlatch.ErrNotAcquired)
+		time.Sleep(time.Minute + time.Second)
+		require.NoError(r, pool.TryDo(r.Context(), 3, func(context.Context) error { return nil }))
 	})
 }
 

@@ -30,6 +30,7 @@ var unmade = map[string]func(got any) bool{
 	"Context":      endedUnheld,
 	"Bind":         endedUnheld,
 	"HoldFrom":     func(got any) bool { return got == false },
+	"PermitFrom":   func(got any) bool { return got == false },
 }
 
 // endedUnheld reports whether a context has ended because nothing is held.

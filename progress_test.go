@@ -111,6 +111,27 @@ func TestTheMaximumHoldTimeCountsBesideProgress(t *testing.T) {
 	})
 }
 
+// Inside of Do, PermitFrom returns what reports progress.
+func TestProgressInsideOfDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLease(progressLease), redlatch.WithProgressTimeout(progress))
+		pool := s.locks.Semaphore("pool", 1)
+		require.NoError(t, pool.Do(t.Context(), 1, func(ctx context.Context) error {
+			for range 100 {
+				time.Sleep(progress / 2)
+				p, ok := pool.PermitFrom(ctx)
+				require.True(t, ok)
+				p.ReportProgress()
+			}
+			return ctx.Err()
+		}))
+		require.ErrorContains(t, pool.Do(t.Context(), 1, func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}), "no progress")
+	})
+}
+
 func TestWithoutAProgressTimeoutNothingHasToBeReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inBubble(t, redlatch.WithLease(progressLease))

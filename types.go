@@ -21,7 +21,7 @@ type (
 	// Attach, HoldFrom, Inspect, Queue, RemoveWaiter, ForceRelease and Name.
 	FairMutex = fair.Mutex
 	// Semaphore is what [Client.Semaphore] returns. [semaphore.Semaphore] documents its methods: Acquire,
-	// TryAcquire, Do, TryDo, Resize, Inspect, Queue, RemoveWaiter, ForceRelease and Name.
+	// TryAcquire, Do, TryDo, PermitFrom, Resize, Inspect, Queue, RemoveWaiter, ForceRelease and Name.
 	Semaphore = semaphore.Semaphore
 	// Hold is one successful acquire of a mutex. [lock.Hold] documents its methods: Unlock, UnlockAfter, Export,
 	// Context, Bind, Lost, Trusted, TrustedUntil, Fence, ReportProgress, ID and Name.

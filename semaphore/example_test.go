@@ -59,6 +59,28 @@ func ExampleSemaphore_Do() {
 	// Output: 12 jobs, never more than three: true <nil>
 }
 
+// Work that hangs loses its permit, because it reports no progress.
+func ExampleSemaphore_PermitFrom() {
+	locks, stop := exampleClient()
+	defer stop()
+
+	render := locks.Semaphore("render", 3, redlatch.WithProgressTimeout(time.Minute))
+	err := render.Do(context.Background(), 1, func(ctx context.Context) error {
+		permit, _ := render.PermitFrom(ctx)
+		for page := range 3 {
+			fmt.Println("page", page)
+			permit.ReportProgress() // a page that takes over a minute costs the permit
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// page 0
+	// page 1
+	// page 2
+	// <nil>
+}
+
 func ExampleSemaphore_Acquire() {
 	locks, stop := exampleClient()
 	defer stop()

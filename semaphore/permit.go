@@ -116,8 +116,8 @@ func (p *Permit) Release(ctx context.Context) error {
 
 // ReleaseAfter releases the permit, but Redis keeps its units for d from now on, as if somebody had
 // them. Nobody renews them. So no work of any process begins with them too soon, even if this process
-// ends. The waiters notice the end of d like the end of a lease. ForceRelease ends it. Inside of Do,
-// there is no permit to call it on.
+// ends. The waiters notice the end of d like the end of a lease. ForceRelease ends it. Inside of Do, the function
+// calls it on the permit that [Semaphore.PermitFrom] returns, and Do then leaves the permit alone.
 //
 // ReleaseAfter waits as Release does, costs one round trip, and returns the errors of Release. It
 // also returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole

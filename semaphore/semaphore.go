@@ -119,8 +119,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 //
 // The context that fn gets is a child of ctx. It ends if the permit is lost, with a
 // *lockerr.LostError as its cause. fn decides what to do then. ctx bounds the wait and fn. To bound only
-// the wait, use Acquire with a context of its own, and [Permit.Bind] for the work. fn has no permit to report
-// progress with: if you set redlatch.WithProgressTimeout, use Acquire.
+// the wait, use Acquire with a context of its own, and [Permit.Bind] for the work.
+// [Semaphore.PermitFrom] returns the permit, for instance to report progress.
 //
 // Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, or could not
 // be released, the error also matches that (lockerr.ErrLost for the first). Do costs two round
@@ -145,6 +145,25 @@ func holdOf(acquire func(context.Context, int) (*Permit, error), n int) func(con
 		p, err := acquire(ctx, n)
 		return p.holdOrNil(), err
 	}
+}
+
+// PermitFrom returns the permit of this semaphore that ctx descends from: from the context of a permit, or
+// from the one that Do gives its function. Of several, it is the innermost. So fn can call
+// [Permit.ReportProgress].
+//
+// The permit may have ended meanwhile, see [Permit.Trusted]. The function must not release the permit of its
+// caller. If ctx descends from no permit of this semaphore and this client, or the semaphore is not usable,
+// the result is nil and false. PermitFrom asks nobody.
+func (s *Semaphore) PermitFrom(ctx context.Context) (*Permit, bool) {
+	if s.check(ctx) != nil {
+		return nil, false
+	}
+	search := acquisition.NewPermitSearch(s.manager.session, s.Name())
+	h, found := ctx.Value(search).(*lock.Hold)
+	if !found {
+		return nil, false
+	}
+	return &Permit{hold: h, units: int(search.Found.A.Units)}, true
 }
 
 // check reports what is wrong with the semaphore or the context.
