@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/reentrant"
@@ -111,6 +112,30 @@ func TestDroppedHoldIsReportedAndRunsOut(t *testing.T) {
 	require.Equal(t, site, filepath.Base(report["acquired_at"]), "where this test has acquired it")
 	require.Contains(t, report["message"], "not renewed any more")
 	g.gets(name)
+}
+
+// The collector works in real time, and in no bubble. It may find a hold of a bubble.
+func TestHoldThatWasDroppedInABubbleIsReported(t *testing.T) {
+	for _, kind := range []string{"mutex", "fair", "semaphore"} {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				short := locksOn(t, s.direct, redlatch.WithLease(time.Second), redlatch.WithoutRenewal())
+				for _, locks := range []*redlatch.Client{short, s.locks} {
+					h, _, err := kinds[kind].take(locks, t.Context())
+					require.NoError(t, err)
+					h.Context().Done() // makes a channel
+					time.Sleep(1500 * time.Millisecond) // the short one is lost
+				}
+				for len(s.of(event.Leaked)) == 0 {
+					runtime.GC()
+					time.Sleep(time.Millisecond)
+				}
+				_, release, err := kinds[kind].take(s.other, t.Context())
+				require.NoError(t, err, "it ends with its lease")
+				require.NoError(t, release(t.Context()))
+			})
+		})
+	}
 }
 
 //go:noinline

@@ -36,6 +36,7 @@ func (w *Watchdog) pass() (time.Duration, bool) {
 		w.collect(w.byDue[0].of, now.mono)
 	}
 	w.dispatch(now)
+	w.runLater()
 	w.sweep(now.mono)
 	w.wakeAt = w.nextDue(now.mono)
 	return time.Duration(w.wakeAt - now.mono), w.wakeAt != never

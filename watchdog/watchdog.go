@@ -58,7 +58,7 @@ type Watchdog struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	work   sync.WaitGroup // the loop and the calls, not OnLost
+	work   sync.WaitGroup // the loop, the calls and what Later was given, not OnLost
 	wake   chan struct{}  // notifies the loop that something is due earlier
 
 	mu          sync.Mutex // never held while calling out or waiting
@@ -76,6 +76,7 @@ type Watchdog struct {
 	byDue       heap[*bucket] // by what is due first in each
 	servers     map[string]*server
 	calls       map[*call]struct{}
+	later       []func() // for the next pass
 }
 
 // New makes a watchdog. It starts no goroutine before the first Watch. It
@@ -134,6 +135,35 @@ func (w *Watchdog) Close() {
 	case <-returned:
 	case <-time.After(grace):
 	}
+}
+
+// Later calls f within a second, in another goroutine, and reports whether it will. It will not if there are
+// no leases, or after Close. If Close comes first, f may not be called.
+//
+// Later does not block, and wakes no goroutine. So a clean-up of the garbage collector may call it, whose
+// goroutine may not touch the channels and timers of a bubble of testing/synctest.
+func (w *Watchdog) Later(f func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leases == 0 { // also after Close
+		return false
+	}
+	w.later = append(w.later, f)
+	return true
+}
+
+// runLater calls what Later was given.
+func (w *Watchdog) runLater() {
+	calls := w.later
+	if len(calls) == 0 {
+		return
+	}
+	w.later = nil
+	w.work.Go(func() {
+		for _, f := range calls {
+			f()
+		}
+	})
 }
 
 // Len returns the number of leases watched: neither stopped nor lost.

@@ -150,7 +150,7 @@ func TestClosingNotifiesTheHoldsThatNobodyUnlocks(t *testing.T) {
 		h, b := s.start()
 		inner, dropped := s.reenter(h.A), s.reenter(h.A)
 		ctx, orphan := h.Derive(context.Background()), dropped.Lost()
-		dropped.HandleCollected()
+		collect(dropped)
 		lost := h.Lost()
 		require.NoError(t, h.A.Close(context.Background()))
 		require.True(t, isClosed(lost))

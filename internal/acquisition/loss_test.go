@@ -149,7 +149,7 @@ func TestTheLossOfADroppedLockEndsIt(t *testing.T) {
 	t.Run("by a re-entry", func(t *testing.T) {
 		inBubble(t, func(s *scene) {
 			h, b := s.start()
-			h.HandleCollected()
+			collect(h)
 			b.notified(0, 0)
 			b.answer = after(0, acquisition.ErrGone)
 			_, err := h.A.Reenter(context.Background(), acquisition.CallSite{})

@@ -240,3 +240,10 @@ func (l *lines) are(t *testing.T, ends ...string) {
 		require.True(t, strings.HasSuffix(l.text[i], end), l.text[i])
 	}
 }
+
+// collect is what the runtime does when the handle of the hold has become garbage. It returns when the client
+// has handled that.
+func collect(h *acquisition.Hold) {
+	h.HandleCollected()
+	time.Sleep(time.Second)
+}

@@ -222,7 +222,7 @@ func TestDroppedHoldsDoNotCount(t *testing.T) {
 		three.HandleCollected()
 		s.log.are(t)
 		lost := two.Lost()
-		two.HandleCollected()
+		collect(two)
 		s.log.are(t, otherDropped)
 		require.False(t, isClosed(lost))
 		s.unlock(s.reenter(h.A))
@@ -244,7 +244,7 @@ func TestALockWhoseHoldsWereDroppedRunsOut(t *testing.T) {
 		two := s.reenter(h.A)
 		one := h.Lost()
 		two.HandleCollected()
-		h.HandleCollected()
+		collect(h)
 		s.log.are(t, otherDropped, lastDropped)
 		b.notified(0, 0)
 		<-one
@@ -260,7 +260,7 @@ func TestALockWhoseHoldsWereDroppedRunsOut(t *testing.T) {
 func TestAReentryResumesTheRenewalOfADroppedLock(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()
-		h.HandleCollected()
+		collect(h)
 		again := s.reenter(h.A)
 		time.Sleep(3 * lease)
 		require.True(t, again.Trusted())
