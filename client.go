@@ -108,9 +108,9 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if known.cluster != nil {
 		s.FoundCluster()
 	}
-	book := mutex.NewRegistry(s)
+	registry := mutex.NewRegistry(s)
 	return &Client{
-		session: s, registry: book, mutexes: reentrant.NewManager(book), fair: fair.NewManager(book), semaphores: semaphore.NewManager(s),
+		session: s, registry: registry, mutexes: reentrant.NewManager(registry), fair: fair.NewManager(registry), semaphores: semaphore.NewManager(s),
 		defaults: cfg.lock, completeDefaults: complete, servers: known, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }

@@ -123,7 +123,7 @@ func TestHoldThatWasDroppedInABubbleIsReported(t *testing.T) {
 				for _, locks := range []*redlatch.Client{short, s.locks} {
 					h, _, err := kinds[kind].take(locks, t.Context())
 					require.NoError(t, err)
-					h.Context().Done() // makes a channel
+					h.Context().Done()                  // makes a channel
 					time.Sleep(1500 * time.Millisecond) // the short one is lost
 				}
 				for len(s.of(event.Leaked)) == 0 {

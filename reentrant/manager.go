@@ -55,12 +55,12 @@ func (f *Manager) releaseRef(l *localQueue) {
 }
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
-func (f *Manager) noteRelease(name, channel string, heard int64, roundTrip time.Duration) {
+func (f *Manager) noteRelease(name, channel string, receivers int64, roundTrip time.Duration) {
 	own := f.session.Wakes.IsSubscribed(channel)
-	if own && heard > 0 {
-		heard--
+	if own && receivers > 0 {
+		receivers--
 	}
-	h := subscriberCount{own: own, counted: max(heard, 0), mayBeMore: f.session.Cluster() || heard < 0, idle: f.idleSubscribers.Load()}
+	h := subscriberCount{own: own, counted: max(receivers, 0), mayBeMore: f.session.Cluster() || receivers < 0, idle: f.idleSubscribers.Load()}
 	state := f.registry.AcquireRef(name) // not that of the acquisition: an Unlock that is called again may come long after it
 	defer f.registry.ReleaseRef(name, state)
 	l := f.acquireRef(state)

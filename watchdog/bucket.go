@@ -25,38 +25,38 @@ type bucket struct {
 	failingOn *server      // whose last call for this bucket failed as a whole; nil: it did not
 }
 
-func (ln *bucket) setIndex(i int) { ln.index = i }
+func (b *bucket) setIndex(i int) { b.index = i }
 
 // nextBatch picks the next batch: first the leases in line, then, if there is room, those that will
 // be due soon. To ask early without room would make more calls, not fewer.
-func (ln *bucket) nextBatch(now int64, size int) []*Lease {
+func (b *bucket) nextBatch(now int64, size int) []*Lease {
 	var batch []*Lease
-	for len(ln.dueLeases) > 0 && len(batch) < size {
-		if l := ln.dueLeases[0]; l.state == waiting {
+	for len(b.dueLeases) > 0 && len(batch) < size {
+		if l := b.dueLeases[0]; l.state == waiting {
 			batch = append(batch, l)
 		}
-		ln.dueLeases = ln.dueLeases[1:]
+		b.dueLeases = b.dueLeases[1:]
 	}
-	if len(ln.dueLeases) == 0 {
-		ln.dueLeases = nil // let go of the array
+	if len(b.dueLeases) == 0 {
+		b.dueLeases = nil // let go of the array
 	}
-	soon := instantAfter(now, ln.every/coalesce)
-	for len(batch) > 0 && len(batch) < size && ln.leases.first() <= soon {
-		l := ln.leases[0].of
+	soon := instantAfter(now, b.every/coalesce)
+	for len(batch) > 0 && len(batch) < size && b.leases.first() <= soon {
+		l := b.leases[0].of
 		if l.state != idle {
 			break // an end of trust, which is never early
 		}
 		l.state = waiting
-		ln.leases.fix(0, l.due())
+		b.leases.fix(0, l.due())
 		batch = append(batch, l)
 	}
 	return batch
 }
 
 // all returns a copy, because the heap moves when a lease is due at another time.
-func (ln *bucket) all() []*Lease {
-	leases := make([]*Lease, len(ln.leases))
-	for i, s := range ln.leases {
+func (b *bucket) all() []*Lease {
+	leases := make([]*Lease, len(b.leases))
+	for i, s := range b.leases {
 		leases[i] = s.of
 	}
 	return leases
@@ -69,16 +69,16 @@ func (w *Watchdog) RenewNow(is func(group Group) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now().mono
-	for _, ln := range w.buckets {
-		if !is(ln.group) {
+	for _, b := range w.buckets {
+		if !is(b.group) {
 			continue
 		}
-		for _, l := range ln.all() {
+		for _, l := range b.all() {
 			l.next = min(l.next, now)
 			l.again = l.state == inCall
 			w.replace(l)
 		}
-		w.wakeLoop(ln.leases.first())
+		w.wakeLoop(b.leases.first())
 	}
 }
 
@@ -88,18 +88,18 @@ func (w *Watchdog) Regroup(of func(key string, group Group) Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	moved := map[*Lease]bucketKey{}
-	for _, ln := range w.buckets {
-		for _, s := range ln.leases {
-			if group := of(s.of.key, ln.group); group != ln.group {
-				moved[s.of] = bucketKey{group, ln.every}
+	for _, b := range w.buckets {
+		for _, s := range b.leases {
+			if group := of(s.of.key, b.group); group != b.group {
+				moved[s.of] = bucketKey{group, b.every}
 			}
 		}
 	}
 	for l, to := range moved {
 		w.move(l, to)
 	}
-	for _, ln := range w.buckets {
-		ln.dueLeases = slices.DeleteFunc(ln.dueLeases, func(l *Lease) bool { return l.bucket != ln })
+	for _, b := range w.buckets {
+		b.dueLeases = slices.DeleteFunc(b.dueLeases, func(l *Lease) bool { return l.bucket != b })
 	}
 }
 

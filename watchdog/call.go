@@ -24,16 +24,16 @@ type call struct {
 }
 
 // start sends a batch.
-func (w *Watchdog) start(s *server, ln *bucket, leases []*Lease, now clockReading) {
-	c := w.newCall(s, ln, leases, now)
+func (w *Watchdog) start(s *server, b *bucket, leases []*Lease, now clockReading) {
+	c := w.newCall(s, b, leases, now)
 	w.work.Go(func() { w.run(c) })
 }
 
 // newCall notes a batch as in flight. The instant of sending is that of the loop, before the
 // goroutine of the call even runs: a little early is the safe side.
-func (w *Watchdog) newCall(s *server, ln *bucket, leases []*Lease, now clockReading) *call {
+func (w *Watchdog) newCall(s *server, b *bucket, leases []*Lease, now clockReading) *call {
 	c := &call{
-		server: s, bucket: ln, leases: leases, sent: now, prompt: true,
+		server: s, bucket: b, leases: leases, sent: now, prompt: true,
 		batch: make([]Renewal, len(leases)),
 		slow:  instantAfter(now.mono, slow),
 	}
@@ -45,11 +45,11 @@ func (w *Watchdog) newCall(s *server, ln *bucket, leases []*Lease, now clockRead
 		longest, least = max(longest, l.trust.mono), min(least, l.trust.mono)
 		tries = min(tries, l.tries)
 	}
-	c.timeout = max(timeout(ln.every, time.Duration(longest-now.mono)), slowTimeout(ln.every, time.Duration(least-now.mono), tries))
+	c.timeout = max(timeout(b.every, time.Duration(longest-now.mono)), slowTimeout(b.every, time.Duration(least-now.mono), tries))
 	c.end = instantAfter(now.mono, c.timeout+grace)
 	w.calls[c] = struct{}{}
 	s.prompt++
-	ln.calls++
+	b.calls++
 	return c
 }
 
@@ -183,7 +183,7 @@ func (w *Watchdog) applyAnswer(c *call, i int, l *Lease, a Result, now int64) {
 			l.prove(c.sent, lease)
 		}
 		if overdue := time.Duration(c.sent.wall - l.trust.wall); overdue < 0 {
-			l.renewByWallClock(w.offset) // suspended on the way: sent before, heard after
+			l.renewByWallClock(w.offset) // suspended on the way: sent before, answered after
 		} else {
 			// The server still has it, so the clock may merely have been set. Ask
 			// again soon, then ever less often.

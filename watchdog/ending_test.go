@@ -92,7 +92,7 @@ func TestStopWithoutACallDoesNotBlock(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		sleep(lease)
 		require.Zero(t, srv.count())
-		require.Empty(t, w.buckets, "empty lanes go")
+		require.Empty(t, w.buckets, "empty buckets go")
 	})
 }
 

@@ -52,18 +52,18 @@ func (w *Watchdog) compareClocks(now clockReading) {
 		return // kept, so that small steps add up
 	}
 	w.offset = offset
-	for _, ln := range w.buckets {
-		for _, l := range ln.all() {
+	for _, b := range w.buckets {
+		for _, l := range b.all() {
 			l.renewByWallClock(offset)
 			w.replace(l)
 		}
 	}
 }
 
-// collect ends the leases without trust in ln and puts those that are due in line.
-func (w *Watchdog) collect(ln *bucket, now int64) {
-	for ln.leases.first() <= now {
-		l := ln.leases[0].of
+// collect ends the leases without trust in b and puts those that are due in line.
+func (w *Watchdog) collect(b *bucket, now int64) {
+	for b.leases.first() <= now {
+		l := b.leases[0].of
 		switch {
 		case now >= l.trust.mono && l.maxHoldOver(now):
 			w.lose(l, MaxHoldReached)
@@ -73,12 +73,12 @@ func (w *Watchdog) collect(ln *bucket, now int64) {
 			continue
 		case l.state == idle && l.next <= now:
 			l.state = waiting
-			ln.dueLeases = append(ln.dueLeases, l)
+			b.dueLeases = append(b.dueLeases, l)
 		}
-		ln.leases.fix(0, l.due())
+		b.leases.fix(0, l.due())
 	}
-	w.reorder(ln)
-	w.enqueue(ln)
+	w.reorder(b)
+	w.enqueue(b)
 }
 
 // lose ends l. A goroutine of its own notifies the owner, because an OnLost that blocks must not
@@ -104,18 +104,18 @@ func (w *Watchdog) notify(l *Lease) {
 	}
 }
 
-// sweep drops empty lanes, once in a while. A lane in which locks come and go would otherwise be
+// sweep drops empty buckets, once in a while. A bucket in which locks come and go would otherwise be
 // made anew for each.
 func (w *Watchdog) sweep(now int64) {
 	if now < w.sweepAt && w.leases > 0 {
 		return
 	}
 	w.sweepAt = instantAfter(now, clockInterval)
-	for key, ln := range w.buckets {
-		if len(ln.leases) == 0 && ln.calls == 0 && !ln.queued {
-			w.byDue.remove(ln.index)
+	for key, b := range w.buckets {
+		if len(b.leases) == 0 && b.calls == 0 && !b.queued {
+			w.byDue.remove(b.index)
 			delete(w.buckets, key)
-			ln.endFailing()
+			b.endFailing()
 		}
 	}
 }

@@ -10,10 +10,10 @@ type server struct {
 }
 
 // serverOf returns the server that now answers for a bucket.
-func (w *Watchdog) serverOf(ln *bucket) *server {
+func (w *Watchdog) serverOf(b *bucket) *server {
 	name := ""
 	if w.server != nil {
-		name = w.server(ln.group.Slot)
+		name = w.server(b.group.Slot)
 	}
 	s := w.servers[name]
 	if s == nil {
@@ -23,12 +23,12 @@ func (w *Watchdog) serverOf(ln *bucket) *server {
 	return s
 }
 
-// enqueue puts ln in line for a call if it has any to make and a place for it.
-func (w *Watchdog) enqueue(ln *bucket) {
-	if !ln.queued && len(ln.dueLeases) > 0 && ln.calls < callsPerBucket {
-		ln.queued = true
-		s := w.serverOf(ln)
-		s.dueBuckets = append(s.dueBuckets, ln)
+// enqueue puts b in line for a call if it has any to make and a place for it.
+func (w *Watchdog) enqueue(b *bucket) {
+	if !b.queued && len(b.dueLeases) > 0 && b.calls < callsPerBucket {
+		b.queued = true
+		s := w.serverOf(b)
+		s.dueBuckets = append(s.dueBuckets, b)
 	}
 }
 
@@ -36,14 +36,14 @@ func (w *Watchdog) enqueue(ln *bucket) {
 func (w *Watchdog) dispatch(now clockReading) {
 	for _, s := range w.servers {
 		for s.prompt < callsPrompt && len(s.dueBuckets) > 0 {
-			ln := s.dueBuckets[0]
+			b := s.dueBuckets[0]
 			s.dueBuckets = s.dueBuckets[1:]
-			ln.queued = false
-			if batch := ln.nextBatch(now.mono, w.size); len(batch) > 0 {
-				w.start(s, ln, batch, now)
+			b.queued = false
+			if batch := b.nextBatch(now.mono, w.size); len(batch) > 0 {
+				w.start(s, b, batch, now)
 			}
-			w.reorder(ln)
-			w.enqueue(ln)
+			w.reorder(b)
+			w.enqueue(b)
 		}
 	}
 }
@@ -57,32 +57,32 @@ const (
 	recovered
 )
 
-// noteResult notes whether a call for ln failed as a whole. It says when calls for leases of that
+// noteResult notes whether a call for b failed as a whole. It says when calls for leases of that
 // kind began to fail on the server, or no longer do. So an outage is one line in the log, and not one
 // for each bucket and attempt.
-func (s *server) noteResult(ln *bucket, failed bool) change {
+func (s *server) noteResult(b *bucket, failed bool) change {
 	switch {
-	case failed == (ln.failingOn != nil):
+	case failed == (b.failingOn != nil):
 	case failed:
-		ln.failingOn = s
-		s.failing[ln.group.Kind]++
-		if s.failing[ln.group.Kind] == 1 {
+		b.failingOn = s
+		s.failing[b.group.Kind]++
+		if s.failing[b.group.Kind] == 1 {
 			return beganToFail
 		}
-	case ln.endFailing() == 0:
+	case b.endFailing() == 0:
 		return recovered
 	}
 	return noChange
 }
 
-// endFailing notes that ln does not fail any more. It returns how many buckets of its kind still do on
+// endFailing notes that b does not fail any more. It returns how many buckets of its kind still do on
 // the same server.
-func (ln *bucket) endFailing() (left int) {
-	s := ln.failingOn
+func (b *bucket) endFailing() (left int) {
+	s := b.failingOn
 	if s == nil {
 		return 0
 	}
-	ln.failingOn = nil
-	s.failing[ln.group.Kind]--
-	return s.failing[ln.group.Kind]
+	b.failingOn = nil
+	s.failing[b.group.Kind]--
+	return s.failing[b.group.Kind]
 }

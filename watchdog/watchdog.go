@@ -13,7 +13,7 @@ const (
 	// callsPrompt bounds the calls in flight on one server, without those that turned out slow. It is
 	// enough to use a few connections, and too few to exhaust a pool.
 	callsPrompt = 8
-	// callsPerBucket bounds the calls in flight for one lane, so that one that hangs leaves places
+	// callsPerBucket bounds the calls in flight for one bucket, so that one that hangs leaves places
 	// to the others.
 	callsPerBucket = 4
 	// slow is when a call no longer counts as prompt and gives its place to another. If a server
@@ -117,9 +117,9 @@ func New(cfg Config) *Watchdog {
 func (w *Watchdog) Close() {
 	w.mu.Lock()
 	w.closed = true
-	for _, ln := range w.buckets {
-		for len(ln.leases) > 0 {
-			l := ln.leases[len(ln.leases)-1].of
+	for _, b := range w.buckets {
+		for len(b.leases) > 0 {
+			l := b.leases[len(b.leases)-1].of
 			w.drop(l)
 			l.state = stopped
 		}
@@ -205,23 +205,23 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 
 // add takes l into its bucket and wakes the loop if l is due before all else.
 func (w *Watchdog) add(l *Lease, key bucketKey) {
-	ln := w.buckets[key]
-	if ln == nil {
-		ln = &bucket{bucketKey: key}
-		w.buckets[key] = ln
-		w.byDue.push(never, ln)
+	b := w.buckets[key]
+	if b == nil {
+		b = &bucket{bucketKey: key}
+		w.buckets[key] = b
+		w.byDue.push(never, b)
 	}
-	l.bucket = ln
-	ln.leases.push(l.due(), l)
+	l.bucket = b
+	b.leases.push(l.due(), l)
 	w.leases++
 	w.added = true
-	w.reorder(ln)
+	w.reorder(b)
 	if !w.running {
 		w.running = true
 		w.work.Go(w.loop)
 		return
 	}
-	w.wakeLoop(ln.leases.first())
+	w.wakeLoop(b.leases.first())
 }
 
 // drop takes l out of its bucket. It does not wake the loop. If the loop sleeps for a stale
@@ -238,10 +238,10 @@ func (w *Watchdog) replace(l *Lease) {
 	w.reorder(l.bucket)
 }
 
-// reorder moves ln to where it belongs by what is due first in it.
-func (w *Watchdog) reorder(ln *bucket) {
-	if first := ln.leases.first(); w.byDue[ln.index].at != first {
-		w.byDue.fix(ln.index, first)
+// reorder moves b to where it belongs by what is due first in it.
+func (w *Watchdog) reorder(b *bucket) {
+	if first := b.leases.first(); w.byDue[b.index].at != first {
+		w.byDue.fix(b.index, first)
 	}
 }
 

@@ -47,14 +47,14 @@ func (h *Hub) Subscribe(channel string) *Subscription {
 	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1)}, channel)
 }
 
-// Listen is Subscribe for a channel whose messages have a meaning. It calls hear with the text of
-// each message, in order. hear must not block. As any wake-up, a message may be lost, late or
-// doubled. hear may still get a message that is under way when the subscription is closed.
+// Listen is Subscribe for a channel whose messages have a meaning. It calls onMessage with the text of
+// each message, in order. onMessage must not block. As any wake-up, a message may be lost, late or
+// doubled. onMessage may still get a message that is under way when the subscription is closed.
 //
 // missed is called when the channel is confirmed anew, because messages may have been lost before.
 // It must not block either. It is not called for the first confirmation, which Ready waits for.
-func (h *Hub) Listen(channel string, hear func(payload string), missed func()) *Subscription {
-	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), onMessage: hear, onGap: missed}, channel)
+func (h *Hub) Listen(channel string, onMessage func(payload string), missed func()) *Subscription {
+	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), onMessage: onMessage, onGap: missed}, channel)
 }
 
 func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {

@@ -12,7 +12,7 @@ type Subscription struct {
 	hub       *Hub
 	wakes     chan struct{}        // capacity 1: wake-ups merge
 	onMessage func(payload string) // gets the text of messages; nil if they have no meaning
-	onGap     func()               // see Hub.Listen; nil if hear is nil
+	onGap     func()               // see Hub.Listen; nil if onMessage is nil
 
 	// Guarded by hub.mu.
 	channel *channel // nil once closed

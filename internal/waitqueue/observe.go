@@ -27,5 +27,5 @@ func (w *waiter[B]) noteWake(now snapshot) {
 	default:
 		e.Result = event.LeaseEnd
 	}
-	w.desk.session.Observe(context.Background(), e)
+	w.set.session.Observe(context.Background(), e)
 }

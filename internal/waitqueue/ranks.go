@@ -30,7 +30,7 @@ func (r ranks[B]) add(w *waiter[B]) {
 	}
 	all := r[w.spec.Key]
 	if all == nil {
-		all = &ranked[B]{freed: w.desk.listenFreed(w.spec)}
+		all = &ranked[B]{freed: w.set.listenFreed(w.spec)}
 		r[w.spec.Key] = all
 	}
 	heap.Push(&all.byTicket, w)

@@ -62,7 +62,7 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 			shown = now.queueState
 			o.OnChange(shown, o.requeued)
 			o.requeued = false
-			if w.desk.session.IsClosing() {
+			if w.set.session.IsClosing() {
 				return Grant{}, context.Canceled
 			}
 		}
@@ -91,7 +91,7 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 // waiter takes over ends soon, or after a hint. The waiter then asks again when the subscription is
 // confirmed. subscribe reports whether a message may have been missed.
 func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
-	w.sub = w.desk.acquireSub()
+	w.sub = w.set.acquireSub()
 	if w.sub == w.liveSub && w.sub.Live() {
 		return false, nil
 	}
@@ -156,7 +156,7 @@ func (w *waiter[B]) onFalseHint() {
 // comes before the end. The waiter may not be the first of the whole queue, because waiters before
 // it may have crashed.
 func (w *waiter[B]) watchesLeaseEnd(p lua.QueueState) bool {
-	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && w.desk.isFirst(w)
+	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat && w.set.isFirst(w)
 }
 
 // pollAt returns when the waiter asks if nothing else changes: after a hint, or at the end of the
@@ -199,7 +199,7 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 		return false, nil
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-w.desk.session.Closing():
+	case <-w.set.session.Closing():
 		return false, context.Canceled
 	}
 }

@@ -22,7 +22,7 @@ type Spec[B any] struct {
 // waiter is a request that waits, or is about to. One goroutine waits. Other goroutines pass
 // messages and the answers of heartbeats to it.
 type waiter[B any] struct {
-	desk    *WaiterSet[B]
+	set     *WaiterSet[B]
 	id      string // of the acquisition that the waiter may become
 	request Request[B]
 	spec    Spec[B]
@@ -52,7 +52,7 @@ type waiter[B any] struct {
 // addWaiter adds a waiter before it asks for a place, so that a message from then on finds it. stop
 // removes it.
 func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
-	w := &waiter[B]{desk: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
+	w := &waiter[B]{set: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiters[id] = w
@@ -66,16 +66,16 @@ func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 // place in Redis. The answer to a heartbeat in flight then changes nothing. stop does not wait for
 // it.
 func (w *waiter[B]) stop() {
-	w.desk.mu.Lock()
+	w.set.mu.Lock()
 	w.stopped = true
-	delete(w.desk.waiters, w.id)
-	w.desk.ranks.remove(w)
-	w.desk.mu.Unlock()
+	delete(w.set.waiters, w.id)
+	w.set.ranks.remove(w)
+	w.set.mu.Unlock()
 	if w.lease != nil {
 		w.lease.Stop(endedContext())
 	}
 	if w.sub != nil {
-		w.desk.releaseSub()
+		w.set.releaseSub()
 	}
 }
 
@@ -95,8 +95,8 @@ func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	}
 	h := w.spec.Heartbeat
 	every := min(h, w.spec.Lease) / 3 // one that hears no messages learns of a grant while that lasts
-	w.lease = w.desk.session.Watchdog.Watch(watchdog.Spec{
-		Key: w.spec.Key, ID: w.id, Group: w.desk.session.Group(w.desk.kind, w.spec.Key),
+	w.lease = w.set.session.Watchdog.Watch(watchdog.Spec{
+		Key: w.spec.Key, ID: w.id, Group: w.set.session.Group(w.set.kind, w.spec.Key),
 		Lease: h, Margin: settings.Margin(h), Interval: every, Renew: true, Sent: sent,
 		OnLost: watchdog.LossFunc(func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) }),
 	})
@@ -104,8 +104,8 @@ func (w *waiter[B]) startHeartbeat(sent time.Time) {
 
 // update changes the state with f, and notifies the goroutine that waits.
 func (w *waiter[B]) update(f func()) {
-	w.desk.mu.Lock()
-	defer w.desk.mu.Unlock()
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
 	f()
 	w.signalLocked()
 }
@@ -113,8 +113,8 @@ func (w *waiter[B]) update(f func()) {
 // hint records that something may have changed, and notifies the goroutine that waits. If the hint
 // comes before the answer of the join, the waiter uses it after that answer.
 func (w *waiter[B]) hint() {
-	w.desk.mu.Lock()
-	defer w.desk.mu.Unlock()
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
 	if w.hinted {
 		return
 	}
@@ -122,7 +122,7 @@ func (w *waiter[B]) hint() {
 	w.signalLocked()
 }
 
-// signalLocked notifies the goroutine that waits. The caller holds desk.mu.
+// signalLocked notifies the goroutine that waits. The caller holds set.mu.
 func (w *waiter[B]) signalLocked() {
 	select {
 	case w.changed <- struct{}{}:
@@ -133,8 +133,8 @@ func (w *waiter[B]) signalLocked() {
 // takeHint clears the hint, and reports whether there was one. The waiter calls it before it asks,
 // so that a later hint makes it ask again.
 func (w *waiter[B]) takeHint() (hinted bool) {
-	w.desk.mu.Lock()
-	defer w.desk.mu.Unlock()
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
 	hinted, w.hinted, w.freed = w.hinted, false, false
 	return hinted
 }
@@ -153,18 +153,18 @@ func (w *waiter[B]) apply(r lua.HeartbeatReply, sent time.Time) watchdog.Result 
 		switch r.Status {
 		case lua.Granted:
 			w.hinted = true
-			w.desk.ranks.remove(w)
+			w.set.ranks.remove(w)
 		case lua.Queued:
 			if sent.After(w.sent) {
 				w.sent, w.updatedAt, w.queueState, w.heartbeatEnded = sent, time.Now(), r.QueueState, false
 			}
 			if w.status == 0 || w.status == lua.Queued {
 				w.status = lua.Queued
-				w.desk.ranks.add(w)
+				w.set.ranks.add(w)
 			}
 		case lua.Gone, lua.Removed, lua.OverLimit:
 			w.status, w.queueState, answer = r.Status, r.QueueState, watchdog.Gone
-			w.desk.ranks.remove(w)
+			w.set.ranks.remove(w)
 		default:
 			answer = watchdog.Unknown
 		}
@@ -182,7 +182,7 @@ type snapshot struct {
 }
 
 func (w *waiter[B]) snapshot() snapshot {
-	w.desk.mu.Lock()
-	defer w.desk.mu.Unlock()
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
 	return snapshot{w.status, w.queueState, w.updatedAt, w.hinted, w.freed, w.heartbeatEnded}
 }

@@ -32,8 +32,8 @@ type WaiterSet[B any] struct {
 
 // NewWaiterSet makes the waiter set of one kind. Messages for its waiters arrive on channel, which
 // belongs to the client.
-func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, beats SendHeartbeats[B]) *WaiterSet[B] {
-	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: beats, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
+func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, send SendHeartbeats[B]) *WaiterSet[B] {
+	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: send, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
 	s.SetRenewer(kind, d.renew)
 	return d
 }
@@ -104,13 +104,13 @@ func (d *WaiterSet[B]) acquireSub() *pubsub.Subscription {
 func (d *WaiterSet[B]) releaseSub() {
 	d.mu.Lock()
 	d.subRefs--
-	var ear *pubsub.Subscription
+	var unused *pubsub.Subscription
 	if d.subRefs == 0 {
-		ear, d.sub = d.sub, nil
+		unused, d.sub = d.sub, nil
 	}
 	d.mu.Unlock()
-	if ear != nil {
-		ear.Close()
+	if unused != nil {
+		unused.Close()
 	}
 }
 
