@@ -352,26 +352,29 @@ func ExampleClient_Close() {
 	// Output: redlatch: client is closed
 }
 
-// nightly runs the job of one night on one of the replicas. If it fails there, another replica runs it. A
-// later night has another lock.
+// nightly runs the job of one night on one of the replicas, and returns when it is done. Until ctx ends, it
+// tries again once a minute: if Redis does not answer, or if the job fails here or on another replica. A later
+// night has another lock.
 func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error {
 	mutex := locks.Mutex("nightly:" + night.UTC().Format(time.DateOnly))
-	for {
+	for done := false; ; {
 		err := mutex.TryDo(ctx, func(ctx context.Context) error {
 			if err := runNightly(ctx); err != nil {
 				return err
 			}
+			done = true
 			hold, _ := mutex.HoldFrom(ctx)
 			return hold.UnlockAfter(ctx, 24*time.Hour) // nobody repeats the job of this night
 		})
-		var busy *redlatch.NotAcquiredError
-		if !errors.As(err, &busy) || busy.Name != mutex.Name() { // or of a lock inside of the job
-			return err // this replica has run it
+		if done {
+			return err // if it is not nil, another replica may repeat the job
 		}
-		if busy.IsKept() {
+		var busy *redlatch.NotAcquiredError
+		if errors.As(err, &busy) && busy.Name == mutex.Name() && busy.IsKept() {
 			return nil // another replica has done it
 		}
-		select { // another replica does it now, and may fail
+		log.Printf("the job of the night is not done yet: %v", err)
+		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
 			return ctx.Err()

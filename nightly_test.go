@@ -9,34 +9,98 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/keptid"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 // The goal of this file: the nightly job of docs/choosing.md runs until one replica has done it, and once.
 
-func TestAFailedNightlyJobIsRunByAnotherReplica(t *testing.T) {
+// night runs nightly on so many replicas in virtual time. It returns how often the job ran, and what each
+// replica returned. job gets the number of its run.
+func night(t *testing.T, replicas int, begin func(s *redistest.Virtual), job func(s *redistest.Virtual, run int) error) (runs int, results []error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		failed := errors.New("no space left")
-		runs := 0
+		t.Cleanup(func() { time.Sleep(time.Hour) }) // last of all: outages end, and go-redis dials in the background
+		server := redistest.Bubble(t)
 		whole := runNightly
 		defer func() { runNightly = whole }()
 		runNightly = func(context.Context) error {
 			runs++
+			return job(server, runs)
+		}
+		all := make(chan error, replicas)
+		begin(server)
+		for range replicas {
+			locks := locksOn(t, server.Client())
+			go func() { all <- nightly(t.Context(), locks, time.Now()) }()
+		}
+		for range replicas {
+			results = append(results, <-all)
+		}
+	})
+	return runs, results
+}
+
+// downFor makes the server unreachable for d.
+func downFor(s *redistest.Virtual, d time.Duration) {
+	s.Down()
+	go func() {
+		time.Sleep(d)
+		s.Up()
+	}()
+}
+
+func TestTheNightlyJobIsDoneOnceDespiteFaults(t *testing.T) {
+	nothing := func(*redistest.Virtual) {}
+	quick := func(*redistest.Virtual, int) error { return nil }
+	for name, c := range map[string]struct {
+		begin func(s *redistest.Virtual)
+		job   func(s *redistest.Virtual, run int) error
+		runs  int
+	}{
+		"no fault": {nothing, quick, 1},
+		"the job fails": {nothing, func(_ *redistest.Virtual, run int) error {
 			time.Sleep(10 * time.Second)
-			if runs == 1 {
-				return failed
+			if run < 3 {
+				return errors.New("no space left")
 			}
 			return nil
-		}
-		server := redistest.Bubble(t)
-		results := make(chan error, 3)
-		for range 3 {
-			locks := locksOn(t, server.Another().Client())
-			go func() { results <- nightly(t.Context(), locks, time.Now()) }()
-		}
-		require.ErrorIs(t, <-results, failed)
-		require.NoError(t, <-results)
-		require.NoError(t, <-results)
-		require.Equal(t, 2, runs)
+		}, 3},
+		"the job finds a lock of its own kept": {nothing, func(_ *redistest.Virtual, run int) error {
+			if run == 1 {
+				return &redlatch.NotAcquiredError{Name: "accounts", Holder: keptid.New()}
+			}
+			return nil
+		}, 2},
+		"no Redis at the start": {func(s *redistest.Virtual) { downFor(s, 10*time.Minute) }, quick, 1},
+		"no Redis while others look": {nothing, func(s *redistest.Virtual, _ int) error {
+			time.Sleep(time.Minute)
+			downFor(s, 6*time.Second) // shorter than a lease
+			time.Sleep(time.Minute)
+			return nil
+		}, 1},
+		"no Redis for a moment at the end": {nothing, func(s *redistest.Virtual, _ int) error {
+			downFor(s, 6*time.Second)
+			return nil
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runs, results := night(t, 3, c.begin, c.job)
+			require.Equal(t, c.runs, runs)
+			for _, err := range results {
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// The replica that has done the job does not repeat it, although it cannot say so to the others.
+func TestAReplicaDoesTheNightlyJobOnce(t *testing.T) {
+	runs, results := night(t, 1, func(*redistest.Virtual) {}, func(s *redistest.Virtual, _ int) error {
+		downFor(s, time.Hour/2)
+		return nil
 	})
+	require.Equal(t, 1, runs)
+	require.Error(t, results[0])
 }
