@@ -17,6 +17,7 @@ import (
 
 // It leaves no goroutine behind, whatever the test has done. Not parallel, because others have goroutines.
 func TestNothingRunsAfterATest(t *testing.T) {
+	fails := map[string]bool{"holds": true, "down": true, "ends": true}
 	for name, do := range map[string]func(s *redlatchtest.Server){
 		"nothing": func(*redlatchtest.Server) {},
 		"holds": func(s *redlatchtest.Server) {
@@ -56,7 +57,7 @@ func TestNothingRunsAfterATest(t *testing.T) {
 		before := goleak.IgnoreCurrent()
 		failures, _ := run(func(t testing.TB) { do(redlatchtest.New(t)) })
 		require.NoError(t, goleak.Find(before), name)
-		require.Equal(t, name == "ends", len(failures) > 0, "%s: %v", name, failures)
+		require.Equal(t, fails[name], len(failures) > 0, "%s: %v", name, failures)
 	}
 }
 
@@ -125,17 +126,55 @@ func TestATestThatFailedHasOneReason(t *testing.T) {
 	require.Equal(t, []string{"the reason"}, failures)
 }
 
+// A program that forgets an Unlock fails its test, and the failure says where it acquired the lock.
+func TestAForgottenUnlockFailsTheTest(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		ctx := t.Context()
+		failures, _ := run(func(t testing.TB) {
+			s := redlatchtest.New(t)
+			forgotten, err := k.lock(ctx, s.NewClient())
+			if err == nil {
+				s.Lose("door")
+				<-forgotten.lost // nothing to unlock
+				_, err = k.lock(ctx, s.NewClient())
+			}
+			if err != nil {
+				panic(err)
+			}
+			s.HoldElsewhere("other") // no program
+		})
+		require.Len(t, failures, 1)
+		require.Regexp(t, `^redlatchtest: the program still has "door", acquired at .*kinds_test.go:\d+, when the test ends$`, failures[0])
+	})
+}
+
+func TestAClosedClientHasForgottenNothing(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		ctx := t.Context()
+		failures, _ := run(func(t testing.TB) {
+			s := redlatchtest.New(t)
+			_, err := k.lock(ctx, s.Client)
+			if err = errors.Join(err, s.Client.Close(ctx)); err != nil {
+				panic(err)
+			}
+		})
+		require.Empty(t, failures)
+	})
+}
+
 func TestLogsGoToTheOutputOfTheTest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		failures, output := run(func(t testing.TB) {
 			s := redlatchtest.New(t)
-			_, err := s.Client.Mutex("door").Lock(context.Background())
-			if err != nil {
-				panic(err)
-			}
+			h, err := s.Client.Mutex("door").Lock(context.Background())
 			s.FailNext(redlatchtest.OpRenew, errBoom)
 			time.Sleep(lease)
+			if err = errors.Join(err, h.Unlock(context.Background())); err != nil {
+				panic(err)
+			}
 		})
 		require.Empty(t, failures)
 		require.Contains(t, output, "renewals began to fail")

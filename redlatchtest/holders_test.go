@@ -117,7 +117,7 @@ func TestAllPermitsAndTheMutexOfANameAreLost(t *testing.T) {
 			require.NoError(t, err)
 			all = append(all, held{p.Lost(), p.Context(), p.Release, p.Trusted})
 		}
-		_, err := s.Client.Mutex("other").Lock(t.Context())
+		other, err := s.Client.Mutex("other").Lock(t.Context())
 		require.NoError(t, err)
 		s.Lose("door")
 		requireLost(t, a)
@@ -127,6 +127,7 @@ func TestAllPermitsAndTheMutexOfANameAreLost(t *testing.T) {
 		semaphore.requireFree(t, s.Client)
 		_, err = s.Client.Mutex("other").TryLock(t.Context())
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "another name is not lost")
+		require.NoError(t, other.Unlock(t.Context()))
 	})
 }
 

@@ -58,8 +58,9 @@ const closeTimeout = 10 * time.Second
 //
 // In a bubble of testing/synctest, call New inside the bubble, with the *testing.T of the bubble.
 //
-// When the test ends, the server answers again if it was down. All clients are closed, which releases
-// what they hold. Then the server ends. Goroutines of the program must end by themselves.
+// The end of the test fails it for each lock or permit that the program still has: it has forgotten the Unlock,
+// or a goroutine of it still runs. Close the client in the test if that is meant. Then the server answers again
+// if it was down, all clients are closed, and the server ends. Goroutines of the program must end by themselves.
 func New(t testing.TB, options ...redlatch.Option) *Server {
 	t.Helper()
 	log := &output{t: t}
@@ -145,11 +146,27 @@ func (s *Server) allClients() []*redlatch.Client {
 	return slices.Clone(s.clients)
 }
 
+// requireReleased fails the test for each lock and permit that the program still has.
+func (s *Server) requireReleased() {
+	s.t.Helper()
+	for _, c := range s.allClients() {
+		if c == s.elsewhere {
+			continue
+		}
+		for _, a := range testhook.Of(c).Held() {
+			if a.IsLive() {
+				s.t.Errorf("redlatchtest: the program still has %q, acquired at %s, when the test ends", a.Name, a.OldestCallSite())
+			}
+		}
+	}
+}
+
 // close is the end of the test.
 func (s *Server) close() {
 	s.t.Helper()
 	if !s.t.Failed() && !s.t.Skipped() {
 		s.requireInjected()
+		s.requireReleased()
 	}
 	s.Up()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
