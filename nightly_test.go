@@ -3,10 +3,12 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -25,15 +27,22 @@ func night(t *testing.T, replicas int, begin func(s *redistest.Virtual), job fun
 		server := redistest.Bubble(t)
 		whole := runNightly
 		defer func() { runNightly = whole }()
+		var done atomic.Bool
 		runNightly = func(context.Context) error {
 			runs++
-			return job(server, runs)
+			err := job(server, runs)
+			done.Store(err == nil)
+			return err
 		}
 		all := make(chan error, replicas)
 		begin(server)
 		for range replicas {
 			locks := locksOn(t, server.Client())
-			go func() { all <- nightly(t.Context(), locks, time.Now()) }()
+			go func() {
+				err := nightly(t.Context(), locks, time.Now())
+				assert.True(t, done.Load(), "it returns before the job is done")
+				all <- err
+			}()
 		}
 		for range replicas {
 			results = append(results, <-all)
