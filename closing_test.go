@@ -254,7 +254,7 @@ func (c *counted) WithAttrs([]slog.Attr) slog.Handler       { return c }
 func (c *counted) WithGroup(string) slog.Handler            { return c }
 func (c *counted) Handle(_ context.Context, r slog.Record) error {
 	c.lines.Add(1)
-	if strings.Contains(r.Message, "dropped without Unlock") {
+	if strings.Contains(r.Message, "dropped without") {
 		c.dropped.Add(1)
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "holds" {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -118,6 +119,7 @@ func TestDroppedHoldIsReportedAndRunsOut(t *testing.T) {
 func TestHoldThatWasDroppedInABubbleIsReported(t *testing.T) {
 	for _, kind := range []string{"mutex", "fair", "semaphore"} {
 		t.Run(kind, func(t *testing.T) {
+			log := &logbook{}
 			inObservedBubble(t, func(t *testing.T, s *observed) {
 				short := locksOn(t, s.direct, redlatch.WithLease(time.Second), redlatch.WithoutRenewal())
 				for _, locks := range []*redlatch.Client{short, s.locks} {
@@ -130,10 +132,16 @@ func TestHoldThatWasDroppedInABubbleIsReported(t *testing.T) {
 					runtime.GC()
 					time.Sleep(time.Millisecond)
 				}
+				synctest.Wait()
+				words := "a hold was dropped without Unlock; its lock is not renewed any more"
+				if kind == "semaphore" {
+					words = "a permit was dropped without Release; it is not renewed any more"
+				}
+				require.Contains(t, strings.Join(log.lines(), "\n"), words)
 				_, release, err := kinds[kind].take(s.other, t.Context())
 				require.NoError(t, err, "it ends with its lease")
 				require.NoError(t, release(t.Context()))
-			})
+			}, redlatch.WithLogger(slog.New(log)))
 		})
 	}
 }

@@ -29,7 +29,8 @@ const (
 	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export or Close.
 	// If Redis did not confirm the release, Err says why. The client then retries in the background,
 	// except after UnlockAfter, ReleaseAfter, Export and Close. In these cases, the lock ends with its
-	// lease, or after the time for which Redis keeps it.
+	// lease, or after the time for which Redis keeps it. If the context of an Unlock ends while another
+	// command of the hold hangs, the event comes when the background has ended the hold, up to a lease later.
 	//
 	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
 	Released

@@ -485,13 +485,16 @@ func (h *Hold) drop() {
 		a.lease.StopRenewing() // with a.mu held: a re-entry may be about to resume it
 	}
 	a.mu.Unlock()
-	becomes := "its lock is not renewed any more"
-	if !lastOne {
-		becomes = "other holds keep its lock"
+	text, kind := "a hold was dropped without Unlock; its lock is not renewed any more", "lock"
+	switch {
+	case a.IsPermit():
+		text, kind = "a permit was dropped without Release; it is not renewed any more", "semaphore"
+	case !lastOne:
+		text = "a hold was dropped without Unlock; other holds keep its lock"
 	}
 	a.session.Observe(context.Background(), a.event(event.Leaked))
-	a.session.ReportLeak(becomes,
-		slog.String("lock", a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
+	a.session.ReportLeak(text,
+		slog.String(kind, a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
 }
 
 // ReportProgress says that the work under the hold goes on. Without a progress timeout it does nothing.

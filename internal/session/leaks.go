@@ -17,14 +17,14 @@ type leakReporter struct {
 
 const maxLeakLogs = 10
 
-// ReportLeak logs one such hold. becomes says what happens to the hold. attrs describe it. If the
-// client closes, ReportLeak logs nothing, because the client releases the hold then.
-func (s *Session) ReportLeak(becomes string, attrs ...any) {
+// ReportLeak logs one such hold. text says what happened to it. attrs describe it. If the client closes,
+// ReportLeak logs nothing, because the client releases the hold then.
+func (s *Session) ReportLeak(text string, attrs ...any) {
 	if s.IsClosing() {
 		return
 	}
 	if s.leaks.count(s.Log) <= maxLeakLogs {
-		s.Log.Error("redlatch: a hold was dropped without Unlock; "+becomes, attrs...)
+		s.Log.Error("redlatch: "+text, attrs...)
 	}
 }
 

@@ -35,10 +35,12 @@ func (h *handler) Handle(context.Context, slog.Record) error {
 
 // lines contains every kind of log line, and how a program causes it.
 var lines = map[string]func(s *Session, server *redistest.Virtual){
-	"a dropped hold": func(s *Session, _ *redistest.Virtual) { s.ReportLeak("its lock is not renewed any more") },
+	"a dropped hold": func(s *Session, _ *redistest.Virtual) {
+		s.ReportLeak("a hold was dropped without Unlock; its lock is not renewed any more")
+	},
 	"many dropped holds": func(s *Session, _ *redistest.Virtual) {
 		for range maxLeakLogs + 1 {
-			s.ReportLeak("its lock is not renewed any more")
+			s.ReportLeak("a hold was dropped without Unlock; its lock is not renewed any more")
 		}
 	},
 	"a refused publish": func(s *Session, _ *redistest.Virtual) { s.WarnPublishDenied("channel") },
@@ -117,7 +119,7 @@ func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
 		h := &handler{Handler: slog.DiscardHandler, do: func() { time.Sleep(10 * time.Millisecond) }}
 		s := New(Config{Log: slog.New(h)})
 		for range maxLeakLogs + 1 {
-			s.ReportLeak("its lock is not renewed any more")
+			s.ReportLeak("a hold was dropped without Unlock; its lock is not renewed any more")
 		}
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(context.Background()))

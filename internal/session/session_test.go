@@ -158,7 +158,7 @@ func TestDroppedHoldsAreReportedBySeconds(t *testing.T) {
 		drop := func(holds int) (lines []string) {
 			h.lines = nil
 			for range holds {
-				s.ReportLeak("so")
+				s.ReportLeak("a hold was dropped without Unlock; so")
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
