@@ -210,7 +210,7 @@ func TestHoldWithABoundContextIsNoGarbage(t *testing.T) {
 	t.Parallel()
 	g := newGarbage(t)
 	name := redistest.Name(t)
-	ctx := bound(t, g.locks.Mutex(name))
+	ctx := bound(t, g.locks.Mutex(name, forever))
 	g.collector()
 	require.NoError(t, ctx.Err())
 	runtime.KeepAlive(ctx)

@@ -73,10 +73,13 @@ func (g *garbage) collector() {
 	g.Helper()
 	for range 3 {
 		name := redistest.Name(g)
-		drop(g, context.Background(), g.locks.Mutex(name))
+		drop(g, context.Background(), g.locks.Mutex(name, forever))
 		g.log.collected(g, name)
 	}
 }
+
+// forever is for a hold that must not be lost before it is collected, because a lost hold is not reported.
+var forever = redlatch.WithLease(time.Hour)
 
 type garbage struct {
 	*testing.T
@@ -203,7 +206,7 @@ func TestHoldWhoseEndIsWaitedForIsNoGarbage(t *testing.T) {
 	within(t, lost, "the function is called")
 
 	name += " stopped"
-	stop := registerOnly(t, g.locks.Mutex(name), func() {})
+	stop := registerOnly(t, g.locks.Mutex(name, forever), func() {})
 	g.collector()
 	require.True(t, stop())
 	stop = nil //nolint:ineffassign,wastedassign // it refers to the context
@@ -253,7 +256,7 @@ func TestNestedHoldDroppedWhileTheOuterLives(t *testing.T) {
 	t.Parallel()
 	g := newGarbage(t)
 	name := redistest.Name(t)
-	m := g.locks.Mutex(name)
+	m := g.locks.Mutex(name, forever)
 	outer := mustLock(t, t.Context(), m)
 	_, site := drop(t, outer.Context(), m)
 	report := g.log.collected(t, name)
@@ -277,7 +280,7 @@ func TestOuterHoldDroppedWhileTheNestedLives(t *testing.T) {
 	t.Parallel()
 	g := newGarbage(t)
 	name := redistest.Name(t)
-	inner := dropOuter(t, g.locks.Mutex(name))
+	inner := dropOuter(t, g.locks.Mutex(name, forever))
 	g.log.collected(t, name)
 	awaitRenewal(t, inner)
 	require.NoError(t, inner.Unlock(t.Context()))
