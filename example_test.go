@@ -366,8 +366,8 @@ func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error
 			hold, _ := mutex.HoldFrom(ctx)
 			return hold.UnlockAfter(ctx, 24*time.Hour) // nobody repeats the job of this night
 		})
-		if done {
-			return err // if it is not nil, another replica may repeat the job
+		if done || errors.Is(err, redlatch.ErrClosed) || errors.Is(err, redlatch.ErrConfig) {
+			return err // if the job is done and this is not nil, another replica may repeat it
 		}
 		var busy *redlatch.NotAcquiredError
 		if errors.As(err, &busy) && busy.Name == mutex.Name() && busy.IsKept() {

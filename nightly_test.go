@@ -84,8 +84,8 @@ func TestTheNightlyJobIsDoneOnceDespiteFaults(t *testing.T) {
 		}, 2},
 		"no Redis at the start": {func(s *redistest.Virtual) { downFor(s, 10*time.Minute) }, quick, 1},
 		"no Redis while others look": {nothing, func(s *redistest.Virtual, _ int) error {
-			time.Sleep(time.Minute)
-			downFor(s, 6*time.Second) // shorter than a lease
+			time.Sleep(58 * time.Second)
+			downFor(s, 10*time.Second) // shorter than a lease, and longer than a TryDo
 			time.Sleep(time.Minute)
 			return nil
 		}, 1},

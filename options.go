@@ -123,8 +123,8 @@ func WithMaxHold(d time.Duration) LockOption {
 // The hold is then lost at most one lease later, unless the work reports before that. It bounds work that
 // hangs in a live process, without a bound for work that goes on. The time of the grant counts as
 // progress, and a re-entry does not. WithMaxHold applies too. At least 100 ms. Defaults to 0, which
-// means that nothing has to be reported. Inside of Do, HoldFrom of a mutex and PermitFrom of a semaphore return
-// what reports.
+// means that nothing has to be reported. Inside of Do, get the hold from HoldFrom of the mutex, or the permit from
+// PermitFrom of the semaphore.
 func WithProgressTimeout(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.ProgressTimeout = d })
 }

@@ -29,8 +29,8 @@ const (
 	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export or Close.
 	// If Redis did not confirm the release, Err says why. The client then retries in the background,
 	// except after UnlockAfter, ReleaseAfter, Export and Close. In these cases, the lock ends with its
-	// lease, or after the time for which Redis keeps it. If the context of an Unlock ends while another
-	// command of the hold hangs, the event comes when the background has ended the hold, up to a lease later.
+	// lease, or after the time for which Redis keeps it. The context of an Unlock may end while another
+	// command of the hold hangs. Then the event comes when the background has ended the hold, up to a lease later.
 	//
 	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
 	Released
@@ -39,7 +39,7 @@ const (
 	//
 	// Primitive, Name, ID, Fence, Units, Result, and Duration, from the grant to the loss.
 	Lost
-	// Leaked says that the handle of a hold became garbage without Unlock.
+	// Leaked says that a hold became garbage without Unlock, or a permit without Release.
 	//
 	// Primitive, Name, ID, Fence, Units.
 	Leaked

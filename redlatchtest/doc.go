@@ -12,7 +12,7 @@
 //
 // It works inside a bubble of testing/synctest, and outside of one. Inside a bubble, time.Sleep moves
 // the clocks of the program and of the server, so a test with leases and deadlines takes no time. Renewals
-// come at slightly random instants, as in production, so do not expect an exact time of a loss. Outside, both
+// come at slightly random instants, as in production, so do not expect a loss at an exact time. Outside, both
 // clocks are real. The clients reach the server through
 // pipes, so there is no port. When the test ends, no goroutine is left.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,13 +132,14 @@ func TestAForgottenUnlockFailsTheTest(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, k kind) {
 		ctx := t.Context()
+		var lost, forgotten held
 		failures, _ := run(func(t testing.TB) {
 			s := redlatchtest.New(t)
-			forgotten, err := k.lock(ctx, s.NewClient())
-			if err == nil {
+			var err error
+			if lost, err = k.lock(ctx, s.NewClient()); err == nil {
 				s.Lose("door")
-				<-forgotten.lost // nothing to unlock
-				_, err = k.lock(ctx, s.NewClient())
+				<-lost.lost // nothing to unlock
+				forgotten, err = k.lock(ctx, s.NewClient())
 			}
 			if err != nil {
 				panic(err)
@@ -146,6 +148,28 @@ func TestAForgottenUnlockFailsTheTest(t *testing.T) {
 		})
 		require.Len(t, failures, 1)
 		require.Regexp(t, `^redlatchtest: the program still has "door", acquired at .*kinds_test.go:\d+, when the test ends$`, failures[0])
+		runtime.KeepAlive(forgotten.release) // the collector drops it otherwise
+	})
+}
+
+// A worker ends with the context of its test, and unlocks a moment later.
+func TestAWorkerMayUnlockAMomentAfterTheTest(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, k kind) {
+		ctx := t.Context()
+		released := make(chan error, 1)
+		failures, _ := run(func(t testing.TB) {
+			h, err := k.lock(ctx, redlatchtest.New(t).Client)
+			if err != nil {
+				panic(err)
+			}
+			go func() {
+				time.Sleep(50 * time.Millisecond)
+				released <- h.release(ctx)
+			}()
+		})
+		require.Empty(t, failures)
+		require.NoError(t, <-released)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/testhook"
 )
@@ -58,9 +59,10 @@ const closeTimeout = 10 * time.Second
 //
 // In a bubble of testing/synctest, call New inside the bubble, with the *testing.T of the bubble.
 //
-// The end of the test fails it for each lock or permit that the program still has: it has forgotten the Unlock,
-// or a goroutine of it still runs. Close the client in the test if that is meant. Then the server answers again
-// if it was down, all clients are closed, and the server ends. Goroutines of the program must end by themselves.
+// If the program still has a lock or a permit when the test ends, the test fails: the program forgot an Unlock, or
+// one of its goroutines still runs, a second later. To allow that, close the client in the test. Then the server
+// answers again if it was down, all clients are closed, and the server ends. Goroutines of the program must end
+// by themselves.
 func New(t testing.TB, options ...redlatch.Option) *Server {
 	t.Helper()
 	log := &output{t: t}
@@ -146,19 +148,33 @@ func (s *Server) allClients() []*redlatch.Client {
 	return slices.Clone(s.clients)
 }
 
-// requireReleased fails the test for each lock and permit that the program still has.
+// requireReleased fails the test for each lock and permit that the program still has. Goroutines that end with
+// the context of the test need a moment.
 func (s *Server) requireReleased() {
 	s.t.Helper()
+	const step, most = 10 * time.Millisecond, time.Second
+	held := s.held()
+	for end := time.Now().Add(most); len(held) > 0 && time.Now().Before(end); held = s.held() {
+		time.Sleep(step)
+	}
+	for _, a := range held {
+		s.t.Errorf("redlatchtest: the program still has %q, acquired at %s, when the test ends", a.Name, a.OldestCallSite())
+	}
+}
+
+// held returns the locks and permits that the program has.
+func (s *Server) held() (all []*acquisition.Acquisition) {
 	for _, c := range s.allClients() {
 		if c == s.elsewhere {
 			continue
 		}
 		for _, a := range testhook.Of(c).Held() {
 			if a.IsLive() {
-				s.t.Errorf("redlatchtest: the program still has %q, acquired at %s, when the test ends", a.Name, a.OldestCallSite())
+				all = append(all, a)
 			}
 		}
 	}
+	return all
 }
 
 // close is the end of the test.

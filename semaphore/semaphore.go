@@ -148,12 +148,12 @@ func holdOf(acquire func(context.Context, int) (*Permit, error), n int) func(con
 }
 
 // PermitFrom returns the permit of this semaphore that ctx descends from: from the context of a permit, or
-// from the one that Do gives its function. Of several, it is the innermost. So fn can call
-// [Permit.ReportProgress].
+// from the one that Do gives its function. If there are several, PermitFrom returns the innermost. So the
+// function of Do can call [Permit.ReportProgress].
 //
 // The permit may have ended meanwhile, see [Permit.Trusted]. The function must not release the permit of its
 // caller. If ctx descends from no permit of this semaphore and this client, or the semaphore is not usable,
-// the result is nil and false. PermitFrom asks nobody.
+// the result is nil and false. PermitFrom sends no command to Redis.
 func (s *Semaphore) PermitFrom(ctx context.Context) (*Permit, bool) {
 	if s.check(ctx) != nil {
 		return nil, false

@@ -140,8 +140,8 @@ func (w *Watchdog) Close() {
 // Later calls f within a second, in another goroutine, and reports whether it will. It will not if there are
 // no leases, or after Close. If Close comes first, f may not be called.
 //
-// Later does not block, and wakes no goroutine. So a clean-up of the garbage collector may call it, whose
-// goroutine may not touch the channels and timers of a bubble of testing/synctest.
+// Later does not block, and wakes no goroutine. So a clean-up of the garbage collector may call it. The
+// goroutine of a clean-up must not touch the channels and timers of a bubble of testing/synctest.
 func (w *Watchdog) Later(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

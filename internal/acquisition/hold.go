@@ -446,9 +446,10 @@ func (a *Acquisition) stopRenewal(ctx context.Context) {
 }
 
 // HandleCollected is called when the user's handle has become garbage, by a goroutine of the runtime. That
-// goroutine may end no context and start no timer of a program that runs in a bubble of testing/synctest. So
-// the watchdog drops the hold, within a second. It is idle only if no lock of the client is live. Then little is
-// left to do, and no context to end.
+// goroutine may end no context, start no timer and send on no channel of a program that runs in a bubble of
+// testing/synctest. So the watchdog drops the hold, within a second. It is idle if the client has no lease. The
+// goroutine of the runtime then drops the hold, which has been lost, and that may still end a process in a
+// bubble.
 func (h *Hold) HandleCollected() {
 	if !h.A.session.Watchdog.Later(h.drop) {
 		h.drop()

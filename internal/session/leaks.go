@@ -42,7 +42,7 @@ func (d *leakReporter) count(log *slog.Logger) int {
 // flush logs how many holds got no line of their own, if any.
 func (d *leakReporter) flush(log *slog.Logger) {
 	if more := d.reset() - maxLeakLogs; more > 0 {
-		log.Error("redlatch: more holds were dropped without Unlock within a second", slog.Int("holds", more))
+		log.Error("redlatch: more holds or permits were dropped without Unlock or Release within a second", slog.Int("holds", more))
 	}
 }
 

@@ -151,7 +151,7 @@ func (h *recorder) Handle(_ context.Context, r slog.Record) error {
 // The first few holds that a program drops within a second have a line each. Another line counts
 // the others. A client that closes reports none, because it releases them.
 func TestDroppedHoldsAreReportedBySeconds(t *testing.T) {
-	const one, more = "redlatch: a hold was dropped without Unlock; so", "redlatch: more holds were dropped without Unlock within a second holds="
+	const one, more = "redlatch: a hold was dropped without Unlock; so", "redlatch: more holds or permits were dropped without Unlock or Release within a second holds="
 	inBubble(t, func(t *testing.T, _ *Session) {
 		h := &recorder{Handler: slog.DiscardHandler}
 		s := New(Config{Log: slog.New(h)})

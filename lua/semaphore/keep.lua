@@ -40,7 +40,7 @@ if refused then
   return refused
 end
 
--- Tells whether an id has the units: that of this call, of the acquisition, or of an earlier call.
+-- Reports whether an id has the units: that of this call, of the acquisition, or of an earlier call.
 local function has(id)
   return not other and extend_permit(0, id, units, now_ms, 0, retention_ms)
 end
