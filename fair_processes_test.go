@@ -34,7 +34,8 @@ type turn struct {
 }
 
 // queuersWorker makes the requested number of goroutines wait for a fair mutex. All of them start
-// when it reads a line. Some give up, and some re-enter.
+// when it reads a line. Some give up, and some re-enter. It writes a line when each has its place or has ended, and
+// another one with the turns.
 func queuersWorker() error {
 	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
 	if err != nil {
@@ -59,9 +60,18 @@ func queuersWorker() error {
 		return err
 	}
 	turns, failed := make([]turn, n), make([]error, n)
-	var all sync.WaitGroup
+	var all, settled sync.WaitGroup
+	settled.Add(n)
 	for i := range n {
-		all.Go(func() { turns[i], failed[i] = takeATurn(locks, os.Getenv("REDLATCH_TEST_LOCK"), i) })
+		settle := sync.OnceFunc(settled.Done)
+		all.Go(func() {
+			defer settle()
+			turns[i], failed[i] = takeATurn(locks, os.Getenv("REDLATCH_TEST_LOCK"), i, settle)
+		})
+	}
+	settled.Wait()
+	if err := say.Encode(found{Trusted: true}); err != nil {
+		return err
 	}
 	all.Wait()
 	if err := errors.Join(failed...); err != nil {
@@ -77,16 +87,23 @@ func queuersWorker() error {
 // may be late by a second, and Redis must not drop any of them as expired.
 const crowdBeats = 5 * time.Second
 
-func takeATurn(locks *redlatch.Client, name string, i int) (t turn, err error) {
+// givesUp says whether a waiter gives up, or has the lock by then.
+func givesUp(i int) bool { return i%5 == 0 }
+
+// takeATurn calls standing when the waiter has its place and will keep it until it has the lock.
+func takeATurn(locks *redlatch.Client, name string, i int, standing func()) (t turn, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	time.Sleep(rand.N(500 * time.Millisecond))
-	if i%5 == 0 { // gives up, or has it by then
+	if givesUp(i) {
 		time.AfterFunc(rand.N(time.Second), cancel)
 	}
 	m := locks.FairMutex(name, redlatch.WithWaitCallback(func(lock.Waiting) {
 		if t.Stood == 0 {
 			t.Stood = time.Now().UnixNano()
+		}
+		if !givesUp(i) {
+			standing()
 		}
 	}))
 	t.Asked = time.Now().UnixNano()
@@ -137,6 +154,7 @@ func TestFairOrderAcrossProcesses(t *testing.T) {
 	var turns []turn
 	gaveUp, waited := 0, 0
 	for _, w := range all {
+		w.hear() // all have their places, or had their turns
 		for _, turn := range w.hear().Turns {
 			switch {
 			case turn.Fence == 0:
@@ -183,11 +201,12 @@ func TestKilledWaitersAreDroppedTogether(t *testing.T) {
 		w := startWorker(t, "queuers", "REDLATCH_TEST_URL="+s.URL(), "REDLATCH_TEST_LOCK="+name, "REDLATCH_TEST_WAITERS=350")
 		w.hear()
 		w.say()
+		w.hear() // all have their places, or gave up
 		victims = append(victims, w)
 	}
+	const behind = 2 * 350 * 4 / 5
 	standing := func() int64 { return admin.ZCard(t.Context(), key.ForMutex(name).Queue).Val() }
-	require.Eventually(t, func() bool { return standing() == 2*350*4/5 }, guard, time.Millisecond, "those who give up have gone")
-	behind := standing()
+	require.Eventually(t, func() bool { return standing() == behind }, guard, time.Millisecond, "those who give up have gone")
 	type result struct {
 		hold *lock.Hold
 		err  error
