@@ -104,6 +104,16 @@ func TestTheNightlyJobIsDoneOnceDespiteFaults(t *testing.T) {
 	}
 }
 
+// Time does not mend these.
+func TestTheNightlyJobEndsWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := locksOn(t, redistest.Bubble(t).Client())
+		require.NoError(t, locks.Close(t.Context()))
+		require.ErrorIs(t, nightly(t.Context(), locks, time.Now()), redlatch.ErrClosed)
+		require.ErrorIs(t, nightly(t.Context(), new(redlatch.Client), time.Now()), redlatch.ErrConfig)
+	})
+}
+
 // The replica that has done the job does not repeat it, although it cannot say so to the others.
 func TestAReplicaDoesTheNightlyJobOnce(t *testing.T) {
 	runs, results := night(t, 1, func(*redistest.Virtual) {}, func(s *redistest.Virtual, _ int) error {

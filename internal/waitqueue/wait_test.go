@@ -28,6 +28,7 @@ type desk struct {
 	beat  func(id string) lua.HeartbeatReply // nil: queued
 	fails error                              // of all heartbeats
 	beats []string                           // ids
+	woken []event.Result                     // causes
 }
 
 var atTheDoor = lua.QueueState{Position: 1, Length: 1, Holder: "x", Remaining: -1}
@@ -37,7 +38,11 @@ func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		d := &desk{v: v, rdb: v.Client()}
-		s := session.New(session.Config{Redis: d.rdb, PubSub: d.rdb})
+		s := session.New(session.Config{Redis: d.rdb, PubSub: d.rdb, Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) {
+			if e.Kind == event.Woken {
+				d.woken = append(d.woken, e.Result)
+			}
+		})}})
 		d.WaiterSet = NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) (replies []lua.HeartbeatReply, err error) {
 			for _, id := range batch {
 				d.beats = append(d.beats, id)
@@ -554,6 +559,8 @@ func TestAWaiterAsksIfItMayHaveMissedAMessage(t *testing.T) {
 		require.Len(t, first.claim, 1)
 		require.GreaterOrEqual(t, first.claim[0], late)
 		require.Empty(t, after.claim)
+		synctest.Wait()
+		require.Equal(t, []event.Result{event.Message}, d.woken, "the second question of one waiter")
 	})
 }
 
