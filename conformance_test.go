@@ -195,6 +195,7 @@ func newMutexes(t testing.TB, rdb redis.UniversalClient, o locktest.Options, mor
 	t.Helper()
 	options := []redlatch.Option{
 		redlatch.WithLease(o.Lease), redlatch.WithPollInterval(o.Poll), redlatch.WithDescription(o.Description),
+		redlatch.WithWaitTimeout(o.WaitTimeout),
 		redlatch.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	if o.Renewal != 0 {

@@ -48,7 +48,7 @@
 //
 // Pub/sub notifies waiters of a release, over one connection for each client. A message is a hint
 // that may be lost, so waiters also ask Redis by themselves, rarely. The context given to Lock
-// bounds the wait and nothing else.
+// bounds the wait and nothing else. [WithWaitTimeout] bounds the wait of Do too.
 //
 // # Commands that were sent and not answered
 //

@@ -194,28 +194,46 @@ func ExampleMutex_HoldFrom() {
 }
 
 // chargeSoon waits for the lock for at most two seconds. The work has the time of ctx.
-func chargeSoon(ctx context.Context, locks *redlatch.Client) (err error) {
-	wait, cancel := context.WithTimeout(ctx, 2*time.Second)
-	hold, err := locks.Mutex("orders:42").Lock(wait)
-	cancel() // it bounded the wait and nothing else
-	if err != nil {
-		return err
-	}
-	defer func() { // in an outage, an Unlock without a deadline retries for the rest of the lease
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		err = errors.Join(err, hold.Unlock(ctx))
-	}()
-	work, cancel := hold.Bind(ctx) // ends with ctx, or with the hold
-	defer cancel()
-	return chargeCard(work)
+func chargeSoon(ctx context.Context, locks *redlatch.Client) error {
+	mu := locks.Mutex("orders:42", redlatch.WithWaitTimeout(2*time.Second))
+	return mu.Do(ctx, chargeCard)
 }
 
 func Example_boundedWait() {
 	locks, stop := exampleClient()
 	defer stop()
-	fmt.Println(chargeSoon(context.Background(), locks))
-	// Output: <nil>
+	ctx := context.Background()
+	fmt.Println(chargeSoon(ctx, locks))
+
+	hold, err := locks.Mutex("orders:42").Lock(ctx) // of another request
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Unlock(ctx)
+	err = chargeSoon(ctx, locks)
+	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// <nil>
+	// true false
+}
+
+// The context of Lock bounds the wait, and not the hold.
+func Example_boundedLock() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	wait, cancel := context.WithTimeout(ctx, 2*time.Second)
+	hold, err := locks.Mutex("orders:42").Lock(wait)
+	cancel() // the hold goes on
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("trusted:", hold.Trusted())
+	fmt.Println(hold.Unlock(ctx))
+	// Output:
+	// trusted: true
+	// <nil>
 }
 
 func reserve(context.Context) error { return nil }

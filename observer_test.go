@@ -245,7 +245,16 @@ func TestTheResultOfAWaitIsThatOfItsError(t *testing.T) {
 		result event.Result
 		play   func(t *testing.T, s *observed, kind string) error
 	}{
-		"the context ends while another has it": {event.Cancelled, func(t *testing.T, s *observed, kind string) error {
+		"the program cancels while another has it": {event.Cancelled, func(t *testing.T, s *observed, kind string) error {
+			_, release, err := kinds[kind].take(s.other, t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, release(t.Context())) }()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			_, _, err = kinds[kind].take(s.locks, ctx)
+			return err
+		}},
+		"the deadline comes while another has it": {event.Busy, func(t *testing.T, s *observed, kind string) error {
 			_, release, err := kinds[kind].take(s.other, t.Context())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, release(t.Context())) }()

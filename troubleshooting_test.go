@@ -80,6 +80,10 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		_, err := s.locks.Mutex("orders:42").Lock(s.wait())
 		return err
 	}),
+	"the wait timeout ends": whileHeld(func(s *troubled) error {
+		_, err := s.locks.Mutex("orders:42", redlatch.WithWaitTimeout(2*time.Second)).Lock(s.t.Context())
+		return err
+	}),
 	"the context ends in a queue": whileHeld(func(s *troubled) error {
 		_, err := s.locks.FairMutex("orders:42").Lock(s.wait())
 		return err

@@ -30,7 +30,7 @@ type (
 	// Context, Bind, Lost, Trusted, TrustedUntil, Units, ReportProgress, ID and Name.
 	Permit = semaphore.Permit
 	// Locker is the interface of mutexes of both kinds. [lock.Locker] documents its methods: Lock, TryLock, Do,
-	// TryDo, Inspect and Name.
+	// TryDo, HoldFrom, Inspect and Name.
 	Locker = lock.Locker
 	// Waiting is what [WithWaitCallback] says of a wait. [lock.Waiting] documents its fields.
 	Waiting = lock.Waiting

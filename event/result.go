@@ -9,11 +9,12 @@ const (
 
 	// Acquired says that the call returns a hold or a permit.
 	Acquired Result = iota + 1
-	// Busy says that TryLock, TryAcquire or TryDo found the lock held or waited for, or that an operator
-	// removed the waiter from the queue.
+	// Busy says that somebody else had the lock: TryLock, TryAcquire or TryDo found it held or waited for, the
+	// wait was over by WithWaitTimeout or the deadline of the context, or an operator removed the waiter from
+	// the queue.
 	Busy
-	// Cancelled says that the context of the call ended while somebody else had the lock, or before
-	// Redis was asked.
+	// Cancelled says that the program cancelled the context of the call while somebody else had the lock, or
+	// that the context had ended before Redis was asked.
 	Cancelled
 	// Unavailable says that Redis could not be asked, or did not answer in time.
 	Unavailable

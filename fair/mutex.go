@@ -58,7 +58,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // that arrives late moves on to the next waiter immediately. Errors:
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while someone else held the
 //     lock. It says who, since when, and the position. errors.Is also finds the end of ctx. If an
-//     operator removed the waiter from the queue, the error also matches lockerr.ErrRemoved.
+//     operator removed the waiter from the queue, the error also matches lockerr.ErrRemoved. The end of
+//     the time of redlatch.WithWaitTimeout gives the same errors, without an end of ctx.
 //   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
 //     does not end, Lock waits for Redis as it does for the lock: for ever.
 //   - only the error of ctx, if it had ended before.
@@ -81,11 +82,13 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	}
 	defer w.Close()
 	w.manager = m.manager
+	bounded, cancel := w.WaitContext(ctx)
+	defer cancel()
 	for {
-		if h, has, err := w.ReenterHeld(ctx); has {
+		if h, has, err := w.ReenterHeld(bounded); has {
 			return w.NewHandle(ctx, h, err)
 		}
-		h, err := w.contend(ctx)
+		h, err := w.contend(bounded)
 		if errors.Is(err, mutex.ErrOwnerHolds) {
 			continue
 		}
@@ -108,7 +111,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	}
 	defer w.Close()
 	w.manager = m.manager
-	bounded, cancel := session.WithDefaultTimeout(ctx)
+	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
 	if h, has, err := w.ReenterHeld(bounded); has {
 		return w.NewHandle(ctx, h, err)
@@ -125,8 +128,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // other from other locks. The context ends if the lock is lost, with a *lockerr.LostError as its
 // cause. fn decides what to do then. [Mutex.HoldFrom] returns the hold, which has the fence.
 //
-// ctx bounds the wait and fn. To bound only the wait, use Lock with a context of its own, and
-// [lock.Hold.Bind] for the work.
+// ctx bounds the wait and fn. To bound only the wait, make the mutex with redlatch.WithWaitTimeout.
 //
 // Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, or could not be
 // released, the error also matches that (lockerr.ErrLost for the first). To tell a failed release from a

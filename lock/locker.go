@@ -22,6 +22,8 @@ type Locker interface {
 	Do(ctx context.Context, fn func(ctx context.Context) error) error
 	// TryDo runs fn under the lock if that needs no waiting. It acquires the lock like TryLock.
 	TryDo(ctx context.Context, fn func(ctx context.Context) error) error
+	// HoldFrom returns the hold of this lock that ctx descends from, if there is one.
+	HoldFrom(ctx context.Context) (*Hold, bool)
 	// Inspect reads who holds the lock.
 	Inspect(ctx context.Context) (Info, error)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/redlatch/redlatch/internal/mutex"
-	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
@@ -48,6 +47,7 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // releases it in the background. Errors:
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while someone else held the
 //     lock, or while other goroutines of this client went first. errors.Is also finds the end of ctx.
+//     The end of the time of redlatch.WithWaitTimeout gives the same errors, without an end of ctx.
 //   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
 //     does not end, Lock waits for Redis as it does for the lock: for ever.
 //   - only the error of ctx, if it had ended before, or ended when this call was to ask Redis next.
@@ -69,15 +69,17 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	}
 	m.join(w)
 	defer w.finish()
+	bounded, cancel := w.WaitContext(ctx)
+	defer cancel()
 	warning := w.NewSelfDeadlockWarning()
 	defer warning.Stop()
 	for {
-		if h, has, err := w.ReenterHeld(ctx); has {
+		if h, has, err := w.ReenterHeld(bounded); has {
 			return w.NewHandle(ctx, h, err)
 		}
 		wait, localLock := w.queue.lockOrEnqueue(w)
 		if wait != nil {
-			g, err := w.awaitHandoff(ctx, wait, warning)
+			g, err := w.awaitHandoff(bounded, wait, warning)
 			switch {
 			case errors.Is(err, mutex.ErrOwnerHolds):
 				continue
@@ -90,7 +92,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			localLock = g.localLock
 		}
 		if localLock {
-			h, err := w.contend(ctx, warning)
+			h, err := w.contend(bounded, warning)
 			if errors.Is(err, mutex.ErrOwnerHolds) {
 				continue
 			}
@@ -114,7 +116,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	}
 	m.join(w)
 	defer w.finish()
-	bounded, cancel := session.WithDefaultTimeout(ctx)
+	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
 	for {
 		if h, has, err := w.ReenterHeld(bounded); has {
@@ -136,8 +138,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // other from other locks. The context ends if the lock is lost, with a *lockerr.LostError as its
 // cause. fn decides what to do then. [Mutex.HoldFrom] returns the hold, which has the fence.
 //
-// ctx bounds the wait and fn. To bound only the wait, use Lock with a context of its own, and
-// [lock.Hold.Bind] for the work.
+// ctx bounds the wait and fn. To bound only the wait, make the mutex with redlatch.WithWaitTimeout.
 //
 // Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, or could not be
 // released, the error also matches that (lockerr.ErrLost for the first). To tell a failed release from a

@@ -71,7 +71,8 @@ func (s *Semaphore) Name() string {
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while too few units were
 //     free. It says how many are in use, the limit, and the position. errors.Is also finds the end
 //     of ctx. If an operator removed the waiter from the queue, the error also matches
-//     lockerr.ErrRemoved.
+//     lockerr.ErrRemoved. The end of the time of redlatch.WithWaitTimeout gives the same errors, without
+//     an end of ctx.
 //   - a *lockerr.LimitError, which is a lockerr.ErrConfig, immediately, if Redis has another limit,
 //     or n is more than the limit is now.
 //   - a *lockerr.ConfigError if n is below 1 or above the limit.
@@ -91,7 +92,9 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 		return nil, err
 	}
 	defer w.close()
-	h, err := w.contend(ctx)
+	bounded, cancel := session.WaitContext(ctx, w.isTry, w.settings.WaitTimeout)
+	defer cancel()
+	h, err := w.contend(bounded)
 	return w.newHandle(ctx, h, err)
 }
 
@@ -108,7 +111,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 		return nil, err
 	}
 	defer w.close()
-	bounded, cancel := session.WithDefaultTimeout(ctx)
+	bounded, cancel := session.WaitContext(ctx, w.isTry, w.settings.WaitTimeout)
 	defer cancel()
 	h, err := w.try(bounded)
 	return w.newHandle(ctx, h, err)
@@ -119,7 +122,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 //
 // The context that fn gets is a child of ctx. It ends if the permit is lost, with a
 // *lockerr.LostError as its cause. fn decides what to do then. ctx bounds the wait and fn. To bound only
-// the wait, use Acquire with a context of its own, and [Permit.Bind] for the work.
+// the wait, make the semaphore with redlatch.WithWaitTimeout.
 // [Semaphore.PermitFrom] returns the permit, for instance to report progress.
 //
 // Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, or could not

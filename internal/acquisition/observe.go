@@ -52,7 +52,7 @@ func waitResult(err error) event.Result {
 		return event.AfterLoss
 	case errors.Is(err, lockerr.ErrRefused), errors.Is(err, lockerr.ErrConfig):
 		return event.Refused
-	case errors.As(err, &refused) && (refused.Err == nil || errors.Is(refused.Err, lockerr.ErrRemoved)):
+	case errors.As(err, &refused) && !errors.Is(refused.Err, context.Canceled):
 		return event.Busy
 	case errors.Is(err, ErrAborted):
 		return event.Aborted

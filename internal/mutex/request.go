@@ -64,6 +64,11 @@ func (n *Core) Begin(ctx context.Context, w *Request) error {
 	return nil
 }
 
+// WaitContext is [session.WaitContext] for the request.
+func (w *Request) WaitContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return session.WaitContext(ctx, w.Try, w.Settings.WaitTimeout)
+}
+
 // Close ends what Begin began. If the call leaves work, the background must have got it
 // before, so that closing waits for one of the two.
 func (w *Request) Close() {

@@ -55,6 +55,18 @@ func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFun
 	return WithDeadlineReason(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
 }
 
+// WaitContext returns the context for the commands of a call that acquires a lock. It ends with ctx. For
+// a try it ends after five seconds at the latest, and for a wait after the wait timeout, unless that is 0.
+func WaitContext(ctx context.Context, try bool, timeout time.Duration) (context.Context, context.CancelFunc) {
+	switch {
+	case try:
+		return WithDefaultTimeout(ctx)
+	case timeout > 0:
+		return WithDeadlineReason(ctx, time.Now().Add(timeout), "gave up after "+timeout.String()+" (WithWaitTimeout)")
+	}
+	return ctx, func() {}
+}
+
 // Cause returns why ctx ended, or nil if it has not. The error matches ctx.Err(), and the cause
 // with which somebody ended ctx, except for the errors that foreignCause hides. If redlatch ended
 // ctx, the error is the reason that redlatch gave.

@@ -29,6 +29,7 @@ func TestSettingsHaveBounds(t *testing.T) {
 	poll := func(s *Lock, d time.Duration) { s.PollInterval = d }
 	heartbeat := func(s *Lock, d time.Duration) { s.Heartbeat = d }
 	warning := func(s *Lock, d time.Duration) { s.SelfDeadlockAfter = d }
+	wait := func(s *Lock, d time.Duration) { s.WaitTimeout = d }
 	replicas := func(s *Lock, d time.Duration) { s.Replicas, s.ReplicaTimeout = 1, d }
 	for _, c := range []struct {
 		what string
@@ -65,6 +66,11 @@ func TestSettingsHaveBounds(t *testing.T) {
 			"self-deadlock warning", warning,
 			[]time.Duration{0, 10 * time.Millisecond, time.Hour},
 			[]time.Duration{-1, 1, 10*time.Millisecond - 1},
+		},
+		{
+			"wait timeout", wait,
+			[]time.Duration{0, time.Millisecond, time.Millisecond + 1, 10 * year},
+			[]time.Duration{-time.Second, 1, time.Millisecond - 1},
 		},
 		{
 			"replica timeout", replicas,

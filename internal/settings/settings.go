@@ -17,6 +17,9 @@ const MinLease = 100 * time.Millisecond
 // units (milliseconds taken for nanoseconds) from flooding the server.
 const minInterval = 10 * time.Millisecond
 
+// minWait is the shortest wait timeout: a shorter one is usually a mistaken unit.
+const minWait = time.Millisecond
+
 // Lock contains the settings of one lock.
 type Lock struct {
 	Lease             time.Duration // how long Redis keeps the lock without a renewal
@@ -28,6 +31,7 @@ type Lock struct {
 	PollInterval      time.Duration // a plain waiter asks again at least this often
 	LocalHandoffTime  time.Duration // the goroutines of one client hand the lock on for so long
 	SelfDeadlockAfter time.Duration // a wait of this length logs the self-deadlock warning; 0: never
+	WaitTimeout       time.Duration // a call gives up after it; 0: when its context ends
 
 	Replicas       int           // so many must acknowledge a grant
 	ReplicaTimeout time.Duration // for so long the server waits for them; unused without Replicas
@@ -105,6 +109,8 @@ func (s *Lock) Complete() error {
 		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must not be longer than "+maxHeartbeat.String())
 	case s.SelfDeadlockAfter != 0 && s.SelfDeadlockAfter < minInterval:
 		return bad("self-deadlock warning", "WithSelfDeadlockWarning", s.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
+	case s.WaitTimeout != 0 && s.WaitTimeout < minWait:
+		return bad("wait timeout", "WithWaitTimeout", s.WaitTimeout, "must be 0 or at least "+minWait.String())
 	case s.Replicas < 0:
 		return bad("number of replicas", "WithReplicas", s.Replicas, "must not be negative")
 	case s.Replicas == 0: // the timeout means nothing

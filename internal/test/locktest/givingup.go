@@ -30,6 +30,25 @@ var givingUp = []property{
 		p.unlock(h)
 		q.free()
 	}},
+	{"a wait timeout ends the wait and leaves nothing", func(f *fixture) {
+		hurried := patient
+		hurried.WaitTimeout = 300 * time.Millisecond
+		p, q := f.process(patient), f.process(hurried)
+		h := p.lock()
+		f.unchanged(func() {
+			waiter := q.start(context.Background())
+			err := waiter.failed()
+			require.NotErrorIs(f, err, context.DeadlineExceeded, "the caller set no deadline")
+			require.NotErrorIs(f, err, context.Canceled)
+			require.ErrorContains(f, err, "gave up after 300ms")
+			if waiter.answered.Load() >= int64(f.subject.Asks) { // else it may not have learned who has the lock, which is rare
+				f.notAcquired(err, h)
+			}
+			f.eventually(func() bool { return len(f.channels()) == 0 }, "nobody listens any more")
+		})
+		p.unlock(h)
+		q.free()
+	}},
 	{"a cancel ends the wait and its cause shows", func(f *fixture) {
 		p, q := f.process(patient), f.process(patient)
 		h := p.lock()

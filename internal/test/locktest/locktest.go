@@ -46,6 +46,7 @@ type Options struct {
 	Lease       time.Duration
 	Renewal     time.Duration // 0: follows the lease
 	Poll        time.Duration
+	WaitTimeout time.Duration // 0: none
 	Description string
 }
 

@@ -13,16 +13,8 @@ import (
 )
 
 func waitRedlatch(ctx context.Context, locks *redlatch.Client) error {
-	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	hold, err := locks.Mutex("orders:42").Lock(wait)
-	if err != nil {
-		return err
-	}
-	defer hold.Unlock(ctx) // also if ctx has ended
-	ctx, stop := hold.Bind(ctx)
-	defer stop()
-	return chargeCard(ctx) // ctx ends with the caller's, or if the lock is lost
+	mu := locks.Mutex("orders:42", redlatch.WithWaitTimeout(5*time.Second))
+	return mu.Do(ctx, chargeCard)
 }
 
 func tryRedlatch(ctx context.Context, locks *redlatch.Client) error {

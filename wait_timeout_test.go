@@ -1,0 +1,173 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// The goal of this file: a wait timeout ends the wait, says why, and ends nothing else.
+
+const waitTimeout = 2 * time.Second
+
+// dos run a function under one kind of lock each.
+var dos = map[string]func(c *redlatch.Client, ctx context.Context, fn func(context.Context) error) error{
+	"mutex": func(c *redlatch.Client, ctx context.Context, fn func(context.Context) error) error {
+		return c.Mutex("orders").Do(ctx, fn)
+	},
+	"fair": func(c *redlatch.Client, ctx context.Context, fn func(context.Context) error) error {
+		return c.FairMutex("orders").Do(ctx, fn)
+	},
+	"semaphore": func(c *redlatch.Client, ctx context.Context, fn func(context.Context) error) error {
+		return c.Semaphore("orders", 1).Do(ctx, 1, fn)
+	},
+}
+
+func TestAWaitTimeoutEndsTheWait(t *testing.T) {
+	never := func(context.Context) error { return errors.New("the work ran") }
+	for name, c := range map[string]struct {
+		kind   error
+		result event.Result
+		play   func(t *testing.T, ctx context.Context, s *observed, kind string) error
+	}{
+		"another client has it": {redlatch.ErrNotAcquired, event.Busy, func(t *testing.T, ctx context.Context, s *observed, kind string) error {
+			_, release, err := kinds[kind].take(s.other, t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, release(t.Context())) }()
+			return dos[kind](s.locks, ctx, never)
+		}},
+		"this client has it": {redlatch.ErrNotAcquired, event.Busy, func(t *testing.T, ctx context.Context, s *observed, kind string) error {
+			_, release, err := kinds[kind].take(s.locks, t.Context())
+			require.NoError(t, err)
+			s.forget()
+			defer func() { require.NoError(t, release(t.Context())) }()
+			return dos[kind](s.locks, ctx, never)
+		}},
+		"redis is down": {redlatch.ErrUnavailable, event.Unavailable, func(t *testing.T, ctx context.Context, s *observed, kind string) error {
+			s.proxy.Down()
+			defer s.proxy.Up()
+			return dos[kind](s.locks, ctx, never)
+		}},
+		"redis is silent": {redlatch.ErrIndeterminate, event.Unavailable, func(t *testing.T, ctx context.Context, s *observed, kind string) error {
+			s.proxy.BlackHole(redistest.CommandTraffic)
+			defer s.proxy.Heal()
+			return dos[kind](s.locks, ctx, never)
+		}},
+	} {
+		for _, kind := range primitives {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // for a library without the timeout
+					defer cancel()
+					began := time.Now()
+					err := c.play(t, ctx, s, kind)
+					require.Equal(t, waitTimeout, time.Since(began))
+					require.ErrorIs(t, err, c.kind)
+					require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller set no deadline")
+					require.NotErrorIs(t, err, context.Canceled)
+					require.ErrorContains(t, err, "gave up after 2s (WithWaitTimeout)")
+					e := s.of(event.WaitEnded)[0]
+					require.Equal(t, c.result, e.Result)
+					require.Equal(t, err, e.Err)
+				}, redlatch.WithWaitTimeout(waitTimeout))
+			})
+		}
+	}
+}
+
+// The error has the facts of the holder, as after a deadline.
+func TestAWaitTimeoutNamesTheHolder(t *testing.T) {
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		h, err := s.other.Mutex("orders").Lock(t.Context())
+		require.NoError(t, err)
+		for kind, lock := range map[string]redlatch.Locker{"mutex": s.locks.Mutex("orders"), "fair": s.locks.FairMutex("orders")} {
+			_, err = lock.Lock(t.Context())
+			var facts *lockerr.NotAcquiredError
+			require.ErrorAs(t, err, &facts, kind)
+			require.Equal(t, h.ID(), facts.Holder, kind)
+			require.Positive(t, facts.Remaining, kind)
+		}
+		require.NoError(t, h.Unlock(t.Context()))
+	}, redlatch.WithWaitTimeout(waitTimeout))
+}
+
+func TestAWaitTimeoutBoundsTheWaitOnly(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithWaitTimeout(waitTimeout))
+				ctx := context.WithValue(t.Context(), recorderKey{}, "kept")
+				h, release, err := kinds[kind].take(s.locks, ctx)
+				require.NoError(t, err)
+				time.Sleep(time.Hour)
+				require.NoError(t, h.Context().Err())
+				require.Equal(t, "kept", h.Context().Value(recorderKey{}))
+				_, has := h.Context().Deadline()
+				require.False(t, has)
+				require.NoError(t, release(t.Context()))
+
+				require.NoError(t, dos[kind](s.locks, ctx, func(ctx context.Context) error {
+					time.Sleep(time.Hour)
+					_, has := ctx.Deadline()
+					require.False(t, has)
+					return ctx.Err()
+				}))
+			})
+		})
+	}
+}
+
+func TestAWaitTimeoutIsNotForTheLockThatComesInTime(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithWaitTimeout(waitTimeout))
+				_, release, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				time.AfterFunc(waitTimeout-time.Millisecond, func() { _ = release(t.Context()) })
+				require.NoError(t, dos[kind](s.locks, t.Context(), func(context.Context) error { return nil }))
+			})
+		})
+	}
+}
+
+func TestTheContextMayEndBeforeTheWaitTimeout(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithWaitTimeout(waitTimeout))
+				_, release, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				defer func() { require.NoError(t, release(t.Context())) }()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, _, err = kinds[kind].take(s.locks, ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.NotContains(t, err.Error(), "WithWaitTimeout")
+			})
+		})
+	}
+}
+
+// A try does not wait for the lock. It waits for Redis as without the option.
+func TestATryHasNoWaitTimeout(t *testing.T) {
+	for primitive, try := range tries {
+		t.Run(primitives[primitive], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithWaitTimeout(time.Millisecond))
+				s.proxy.Down()
+				require.ErrorContains(t, try(s.locks, t.Context()), "gave up after 5s")
+			})
+		})
+	}
+}
