@@ -7,7 +7,7 @@ import (
 )
 
 // Call runs fn under a lock like [Mutex.Do], and returns what fn returns. If the lock was lost while
-// fn ran, or could not be released, the error also matches that, as in Do, and the value is still
+// fn ran, the error also matches lockerr.ErrLost, as in Do, and the value is still
 // that of fn. If fn did not run, the value is zero. ctx bounds the wait and fn, as in Do.
 func Call[T any](ctx context.Context, l Locker, fn func(ctx context.Context) (T, error)) (value T, err error) {
 	switch {

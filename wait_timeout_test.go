@@ -3,6 +3,7 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,15 +160,49 @@ func TestTheContextMayEndBeforeTheWaitTimeout(t *testing.T) {
 	}
 }
 
-// A try does not wait for the lock. It waits for Redis as without the option.
-func TestATryHasNoWaitTimeout(t *testing.T) {
-	for primitive, try := range tries {
-		t.Run(primitives[primitive], func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t, redlatch.WithWaitTimeout(time.Millisecond))
-				s.proxy.Down()
-				require.ErrorContains(t, try(s.locks, t.Context()), "gave up after 5s")
+// A try does not wait for the lock. It waits for Redis, for five seconds or the wait timeout.
+func TestATryWaitsForRedisNoLongerThanTheWaitTimeout(t *testing.T) {
+	for timeout, end := range map[time.Duration]string{
+		0: "gave up after 5s", waitTimeout: "gave up after 2s (WithWaitTimeout)", time.Hour: "gave up after 5s",
+	} {
+		for primitive, try := range tries {
+			t.Run(primitives[primitive]+", "+timeout.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := inBubble(t, redlatch.WithWaitTimeout(timeout))
+					s.proxy.Down()
+					err := try(s.locks, t.Context())
+					require.ErrorContains(t, err, end)
+					require.ErrorIs(t, err, redlatch.ErrUnavailable)
+				})
 			})
-		})
+		}
 	}
+}
+
+// A program that does not pass on the context of its hold waits for itself. With a wait timeout, only the
+// error can say so.
+func TestTheErrorNamesTheLineOfThisProgramThatHasTheLock(t *testing.T) {
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		h, err := s.locks.Mutex("orders").Lock(t.Context())
+		site := here(-1)
+		require.NoError(t, err)
+		for _, lock := range []redlatch.Locker{s.locks.Mutex("orders"), s.locks.FairMutex("orders")} {
+			for _, acquire := range []func(context.Context) (*redlatch.Hold, error){lock.Lock, lock.TryLock} {
+				_, err = acquire(t.Context())
+				var facts *lockerr.NotAcquiredError
+				require.ErrorAs(t, err, &facts)
+				require.Equal(t, site, filepath.Base(facts.AcquiredAt))
+				require.ErrorContains(t, err, ", acquired by this client at ")
+				require.ErrorContains(t, err, "/"+site)
+				require.NotContains(t, err.Error(), facts.AcquiredAt, "the text has the last directory only")
+			}
+		}
+		for _, lock := range []redlatch.Locker{s.other.Mutex("orders"), s.other.FairMutex("orders")} {
+			_, err = lock.TryLock(t.Context())
+			var facts *lockerr.NotAcquiredError
+			require.ErrorAs(t, err, &facts)
+			require.Empty(t, facts.AcquiredAt, "this client does not have it")
+		}
+		require.NoError(t, h.Unlock(t.Context()))
+	}, redlatch.WithWaitTimeout(waitTimeout))
 }

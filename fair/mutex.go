@@ -130,10 +130,14 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 //
 // ctx bounds the wait and fn. To bound only the wait, make the mutex with redlatch.WithWaitTimeout.
 //
-// Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, or could not be
-// released, the error also matches that (lockerr.ErrLost for the first). To tell a failed release from a
-// failed Lock, fn notes in a variable that it ran. Do costs two round trips
-// if the lock is free.
+// Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, the error also matches
+// lockerr.ErrLost.
+//
+// After fn, Do waits for Redis to confirm the release, for the time of one command: two seconds at most over
+// a normal link. If Redis does not answer in time, that is no error of Do, because fn ran under the lock. The
+// client goes on with the release in the background, observers learn of it (event.Released), and the lock
+// ends with its lease at the latest. Only a refusal of Redis is an error of Do too (lockerr.ErrRefused), and
+// the end of the client (ErrClosed). Do costs two round trips if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, m.Lock, fn)
 }

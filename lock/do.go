@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
@@ -19,12 +20,25 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 		return err
 	}
 	defer func() {
-		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, Unlock
-		// returns that loss, which fn may have returned too. fn may have ended the hold itself.
-		unlockErr := h.Unlock(ctx)
-		if unlockErr != nil && !errors.Is(err, unlockErr) && !errors.Is(unlockErr, lockerr.ErrNotHeld) {
-			err = oneline.Errors(err, unlockErr)
+		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, the release
+		// returns that loss, which fn may have returned too.
+		if lost := h.releaseAfterWork(ctx); lost != nil && !errors.Is(err, lost) {
+			err = oneline.Errors(err, lost)
 		}
 	}()
 	return fn(keepAlive{h.inner.Derive(ctx), h})
+}
+
+// releaseAfterWork is Unlock for Do. It returns only errors that matter to work that is done. Redis may not
+// have confirmed the release in time: the work was under the lock all the same, and the client goes on with
+// the release. Or fn has ended the hold itself.
+func (h *Hold) releaseAfterWork(ctx context.Context) error {
+	defer runtime.KeepAlive(h)
+	err := h.unlocked(h.inner.UnlockBriefly(ctx))
+	for _, harmless := range []error{lockerr.ErrNotHeld, lockerr.ErrUnavailable, lockerr.ErrIndeterminate} {
+		if errors.Is(err, harmless) {
+			return nil
+		}
+	}
+	return err
 }

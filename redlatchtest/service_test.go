@@ -28,17 +28,12 @@ var (
 func (s *Shop) Charge(ctx context.Context, order string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // for the wait and the payment
 	defer cancel()
-	paid := false
 	err := s.locks.Mutex("orders:"+order).Do(ctx, func(ctx context.Context) error {
-		err := s.pay(ctx, order)
-		paid = err == nil
-		return err
+		return s.pay(ctx, order)
 	})
 	switch {
-	case errors.Is(err, redlatch.ErrLost):
+	case errors.Is(err, redlatch.ErrLost): // while the order was being paid
 		return ErrUnclear
-	case paid:
-		return nil // even if the release failed: the lock ends with its lease
 	case errors.Is(err, redlatch.ErrNotAcquired):
 		return ErrBusy
 	case errors.Is(err, redlatch.ErrUnavailable), errors.Is(err, redlatch.ErrIndeterminate):

@@ -125,9 +125,14 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 // the wait, make the semaphore with redlatch.WithWaitTimeout.
 // [Semaphore.PermitFrom] returns the permit, for instance to report progress.
 //
-// Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, or could not
-// be released, the error also matches that (lockerr.ErrLost for the first). Do costs two round
-// trips if the units are free.
+// Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, the error also matches
+// lockerr.ErrLost.
+//
+// After fn, Do waits for Redis to confirm the release, for the time of one command: two seconds at most over
+// a normal link. If Redis does not answer in time, that is no error of Do, because fn ran with the units. The
+// client goes on with the release in the background, observers learn of it (event.Released), and the permit
+// ends with its lease at the latest. Only a refusal of Redis is an error of Do too (lockerr.ErrRefused), and
+// the end of the client (ErrClosed). Do costs two round trips if the units are free.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, holdOf(s.Acquire, n), fn)
 }

@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -44,9 +45,6 @@ var errReleased = errors.New("redlatch: released")
 
 // errExported says in errors that the lock goes on elsewhere.
 var errExported = errors.New("exported; attach its text to go on with the lock")
-
-// errOtherHolds is the error of an Export, whose text would end the other holds.
-var errOtherHolds = &lockerr.ConfigError{Setting: "hold", Value: "exported", Reason: "must be the only hold of its lock"}
 
 // releasedError is the cause with which the contexts of a released hold end. It says whose
 // release it was.
@@ -175,6 +173,14 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
+	return h.release(ctx, 0)
+}
+
+// UnlockBriefly is Unlock, but waits only for the time of one command. After that the background goes on.
+func (h *Hold) UnlockBriefly(ctx context.Context) error {
+	d := h.A.attemptTime()
+	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(d), "gave up after "+d.String())
+	defer cancel()
 	return h.release(ctx, 0)
 }
 
@@ -331,7 +337,10 @@ func (h *Hold) beginUnlock(isExport bool) (left int, err error) {
 	case h.released:
 		return 0, &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name}
 	case isExport && a.holds > 1:
-		return 0, errOtherHolds
+		return 0, &lockerr.ConfigError{
+			Setting: fmt.Sprintf("export of lock %q: number of holds", a.Name), Value: a.holds,
+			Reason: "must be 1, because the text would end the other holds too; unlock these first",
+		}
 	case a.holds == 1:
 		a.state, h.exported = releasing, isExport
 		h.cancelContexts(errReleased)

@@ -1,0 +1,114 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+)
+
+// The goal of this file: work that was done under its lock counts as done, although Redis does not confirm
+// the release. Do does not wait for that longer than for one command, and the client goes on with it.
+
+const timeOfOneCommand = 2 * time.Second // with the default lease
+
+var errWork = errors.New("the work failed")
+
+var outages = map[string]func(s *observed){
+	"down":   func(s *observed) { s.proxy.Down() },
+	"silent": func(s *observed) { s.proxy.BlackHole(redistest.CommandTraffic) },
+}
+
+func TestDoIsDoneThoughRedisDoesNotConfirmTheRelease(t *testing.T) {
+	for outage, begin := range outages {
+		for _, kind := range primitives {
+			t.Run(kind+", redis is "+outage, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					var began time.Time
+					err := dos[kind](s.locks, t.Context(), func(context.Context) error {
+						began = time.Now()
+						begin(s)
+						return nil
+					})
+					require.NoError(t, err)
+					require.LessOrEqual(t, time.Since(began), timeOfOneCommand)
+					s.proxy.Up()
+					s.proxy.Heal()
+					_, release, err := kinds[kind].take(s.other, t.Context())
+					require.NoError(t, err)
+					require.Less(t, time.Since(began), 5*time.Second, "the client goes on with the release, and the lease is not waited for")
+					require.NoError(t, release(t.Context()))
+					require.Error(t, s.take(t, event.Released).Err, "observers learn of it")
+				})
+			})
+		}
+	}
+}
+
+// The error of the work is all that Do returns, also if the release fails.
+func TestDoInAnOutageReturnsTheErrorOfTheWork(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				err := dos[kind](s.locks, t.Context(), func(context.Context) error {
+					s.proxy.Down()
+					return errWork
+				})
+				require.True(t, err == errWork, "the very error: %v", err) //nolint:errorlint // the very error
+				s.proxy.Up()
+			})
+		})
+	}
+}
+
+// Each level of nested calls waits for one command.
+func TestNestedDosInAnOutageAddUpTheTimeOfOneCommandEach(t *testing.T) {
+	for outage, begin := range outages {
+		for _, kind := range []string{"mutex", "fair"} {
+			t.Run(kind+", redis is "+outage, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					var began time.Time
+					err := dos[kind](s.locks, t.Context(), func(ctx context.Context) error {
+						return dos[kind](s.locks, ctx, func(ctx context.Context) error {
+							return dos[kind](s.locks, ctx, func(context.Context) error {
+								began = time.Now()
+								begin(s)
+								return nil
+							})
+						})
+					})
+					require.NoError(t, err)
+					require.LessOrEqual(t, time.Since(began), 3*timeOfOneCommand)
+					s.proxy.Up()
+					s.proxy.Heal()
+					_, release, err := kinds[kind].take(s.other, t.Context())
+					require.NoError(t, err)
+					require.Less(t, time.Since(began), 10*time.Second)
+					require.NoError(t, release(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// A refusal does not go away by itself, so somebody has to learn of it.
+func TestDoSaysThatRedisRefusesTheRelease(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				refuse := s.proxy.Inject(redistest.Rule{Match: runs(kinds[kind].release), Action: redistest.Refuse("NOPERM this user has no permissions")})
+				began := time.Now()
+				err := dos[kind](s.locks, t.Context(), func(context.Context) error { return nil })
+				require.ErrorIs(t, err, redlatch.ErrRefused)
+				require.LessOrEqual(t, time.Since(began), timeOfOneCommand)
+				refuse.Disarm()
+			})
+		})
+	}
+}
