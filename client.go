@@ -239,7 +239,8 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 // Close ends the client. Goroutines that wait for a lock return ErrClosed. Close releases all
 // holds, and their contexts end with ErrClosed. It waits for background work.
 //
-// Close returns when all that is done, or within a moment after ctx ends. Locks that it could not
+// Close returns when all that is done, or within a moment after ctx ends. If ctx had ended before, Close
+// has the time of one command, two seconds. Locks that it could not
 // release by then are left to their leases, and the error says so. After Close every method returns
 // ErrClosed. A repeated Close waits for the first one and returns nil, or the error of ctx if that
 // ends first.
@@ -260,6 +261,11 @@ func (c *Client) Close(ctx context.Context) error {
 		return c.awaitClosed(ctx)
 	}
 	defer close(c.closed)
+	if ctx.Err() != nil { // most often this is the reason for Close, and no reason to leave locks to their leases
+		ended := session.DetachedWithTimeout(ctx, settings.DefaultAttemptTimeout)
+		defer ended.Release()
+		ctx = ended
+	}
 	ctx, cancel := session.WithoutOwnCancel(ctx, c.session) // it may be that of a hold, which Close ends
 	defer cancel()
 	held := c.held() // the session closes: nothing new comes

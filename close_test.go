@@ -460,3 +460,50 @@ func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
 		runtime.KeepAlive(all)
 	})
 }
+
+// Most programs close the client because the context of the program has ended. That is no reason to leave
+// the locks to their leases.
+func TestCloseWithAContextThatHasEndedReleases(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				ctx, stop := context.WithCancel(t.Context())
+				h, _, err := kinds[kind].take(s.locks, ctx)
+				require.NoError(t, err)
+				stop()
+				began := time.Now()
+				require.NoError(t, s.locks.Close(ctx))
+				require.Error(t, h.Context().Err())
+				_, release, err := kinds[kind].take(locksOn(t, s.direct), t.Context())
+				require.NoError(t, err)
+				require.Less(t, time.Since(began), time.Second, "the lease was not waited for")
+				require.NoError(t, release(t.Context()))
+			})
+		})
+	}
+}
+
+// Then it has the time of one command.
+func TestCloseWithAContextThatHasEndedDoesNotWaitForRedis(t *testing.T) {
+	for outage, begin := range outages {
+		t.Run(outage, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				ctx, stop := context.WithCancel(t.Context())
+				h, err := s.locks.Mutex("orders").Lock(ctx)
+				require.NoError(t, err)
+				stop()
+				begin(&observed{scene: s})
+				began := time.Now()
+				err = s.locks.Close(ctx)
+				require.ErrorContains(t, err, `"orders"`, "it says which lock is left to its lease")
+				require.ErrorIs(t, err, context.Canceled)
+				require.LessOrEqual(t, time.Since(began), timeOfOneCommand)
+				require.Error(t, h.Context().Err())
+				s.proxy.Up()
+				s.proxy.Heal()
+			})
+		})
+	}
+}
