@@ -32,17 +32,23 @@ func exampleClient() (locks *redlatch.Client, stop func()) {
 	}
 }
 
-// A handler answers with a status for each class of errors.
+// A handler answers with a status for each class of errors of Do and TryDo. The order matters: a work that
+// was cancelled because its lock was lost matches two of them.
 func Example() {
+	const clientClosedRequest = 499
 	status := func(err error) int {
 		switch {
-		case err == nil:
+		case err == nil: // the work ran under the lock
 			return http.StatusOK
-		case errors.Is(err, lockerr.ErrNotAcquired): // somebody else has the lock
+		case errors.Is(err, lockerr.ErrLost): // somebody else may have worked at the same time
+			return http.StatusInternalServerError
+		case errors.Is(err, context.Canceled): // the client has gone
+			return clientClosedRequest
+		case errors.Is(err, lockerr.ErrNotAcquired): // somebody else has the lock, and the work did not run
 			return http.StatusConflict
-		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down
+		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down, the same
 			return http.StatusServiceUnavailable
-		default:
+		default: // an error of the work, or of the configuration
 			return http.StatusInternalServerError
 		}
 	}

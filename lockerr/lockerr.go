@@ -17,6 +17,7 @@ package lockerr
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,7 @@ type NotAcquiredError struct {
 	Holder      string        // the acquisition that holds it; empty if the wait ended behind others of this process, before Redis was asked
 	Description string        // the description of the holder, as Redis stores it: quote it before you print it; empty if none
 	Remaining   time.Duration // of the holder's lease; 0 if not known, negative if it has no end
+	AcquiredAt  string        // the file and line of this program that acquired the lock, if it is a mutex that this client holds; otherwise empty
 	Err         error         // why the wait ended; nil for a try
 
 	// For locks with a queue; otherwise zero.
@@ -118,6 +120,9 @@ func (e *NotAcquiredError) Error() string {
 			if !e.IsKept() {
 				msg += " unless renewed"
 			}
+		}
+		if e.AcquiredAt != "" {
+			msg += ", acquired by this client at " + shortPath(e.AcquiredAt)
 		}
 	}
 	switch {
@@ -255,6 +260,12 @@ func (e *LimitError) Unwrap() error { return ErrConfig }
 
 // inner returns the text of an error inside of another one.
 func inner(err error) string { return oneline.OneLine(strings.TrimPrefix(err.Error(), "redlatch: ")) }
+
+// shortPath returns the file with its directory, and the line.
+func shortPath(site string) string {
+	dir, file := path.Split(site)
+	return path.Join(path.Base(dir), file)
+}
 
 // rounded leaves out digits that nobody reads.
 func rounded(d time.Duration) time.Duration {

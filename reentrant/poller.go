@@ -66,10 +66,10 @@ func (p *poller) begin(ctx context.Context) error {
 }
 
 // unaskedError returns the error of a wait that ended before Redis was asked. If nobody is known to have
-// the lock, it says no more than why the wait ended.
+// the lock, and the program ended the wait, it says no more than why.
 func (p *poller) unaskedError(ctx context.Context, err error) error {
 	var refused *lockerr.NotAcquiredError
-	if errors.As(err, &refused) && refused.Holder == "" {
+	if errors.As(err, &refused) && refused.Holder == "" && !session.EndedByItself(ctx) {
 		return &lockerr.OpError{Op: "lock", Name: p.request.Name, Err: session.CauseFor(ctx, p.request.Name)}
 	}
 	return err

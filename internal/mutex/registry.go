@@ -8,6 +8,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/lockerr"
 )
 
 // Registry is the registry of a client. It has the lock state of each name in use, for all kinds of
@@ -85,10 +86,12 @@ type LockState struct {
 	held        []*acquisition.Acquisition  // with open holds: one, and lost ones that nobody asked about
 	firstHeld   [1]*acquisition.Acquisition // the memory of held, until there are more
 	subscribers map[*owner.Owner][]*grantSubscriber
-	failure     error   // why the last attempt failed; nil if it did not
-	failedAt    Instant // when failure was set
-	askedAt     Instant // when a request was sent first, since the last answer
-	answeredAt  Instant // when Redis last answered a command for this name
+	refusal     *lockerr.NotAcquiredError // what Redis last answered to a waiter of this client; nil if nothing yet
+	refusedAt   Instant                   // when refusal was set
+	failure     error                     // why the last attempt failed; nil if it did not
+	failedAt    Instant                   // when failure was set
+	askedAt     Instant                   // when a request was sent first, since the last answer
+	answeredAt  Instant                   // when Redis last answered a command for this name
 }
 
 // grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock.
@@ -198,6 +201,28 @@ func (r *LockState) SetLastFailure(err error) {
 	if err == nil {
 		r.askedAt, r.answeredAt = 0, r.failedAt
 	}
+}
+
+// NoteRefusal notes what Redis answered to a waiter.
+func (r *LockState) NoteRefusal(refusal lockerr.NotAcquiredError) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusal, r.refusedAt = &refusal, Now()
+}
+
+// RefusalSince returns what Redis last answered to a waiter of this client since that time, or nil. It says
+// who was in the way of the others too.
+func (r *LockState) RefusalSince(began Instant) *lockerr.NotAcquiredError {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refusal == nil || r.refusedAt < began {
+		return nil
+	}
+	refusal := *r.refusal
+	if age := r.refusedAt.Age(); refusal.Remaining > 0 {
+		refusal.Remaining = max(refusal.Remaining-age, 1)
+	}
+	return &refusal
 }
 
 // NoteAsk notes that a request for a fresh grant is about to be sent.

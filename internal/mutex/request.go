@@ -90,11 +90,28 @@ func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error)
 		w.Session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
 		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
+	w.noteOwnHolder(err)
 	w.observeEnd(ctx, h, err)
 	if err != nil {
 		return nil, err
 	}
 	return lock.New(ctx, h), nil
+}
+
+// noteOwnHolder says in the error of a request where this client acquired the lock, if this client has it.
+// The program may wait for itself.
+func (w *Request) noteOwnHolder(err error) {
+	refused, ok := err.(*lockerr.NotAcquiredError) //nolint:errorlint // one inside of another error is of another call
+	if !ok {
+		return
+	}
+	a := w.State.Holder()
+	if a == nil || a.ID != refused.Holder {
+		return
+	}
+	if site := a.OldestCallSite(); site != (acquisition.CallSite{}) { // else its last hold has just been dropped
+		refused.AcquiredAt = site.String()
+	}
 }
 
 // ReenterHeld adds a hold if the chain has the lock, and reports whether the chain has it. If the
@@ -269,6 +286,9 @@ func (w *Request) TrustExpired(sent time.Time) bool {
 // is known of the holder. If last names none, WaitError names an acquisition of this client that
 // has the lock.
 func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
+	if refusal := w.State.RefusalSince(w.began); refusal != nil && last.Holder == "" {
+		last = *refusal
+	}
 	blocked, failure := last.Holder != "", w.State.LastFailure()
 	a := w.State.Holder()
 	if a == nil && !blocked && failure == nil && w.State.IsUnanswered(w.began) {

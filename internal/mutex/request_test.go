@@ -337,3 +337,22 @@ func TestAWaiterMayGiveUpDuringALocalHandoff(t *testing.T) {
 		w.Close()
 	})
 }
+
+// The acquisition that this client had may not be the one that refused the request.
+func TestOnlyTheHolderOfTheErrorHasALine(t *testing.T) {
+	inBubble(t, func(c *client) {
+		holder := c.request(settings.Default)
+		h := c.grant(holder)
+		w := c.request(settings.Default)
+		for id, named := range map[string]bool{h.A.ID: true, "another": false, "": false} {
+			refused := &lockerr.NotAcquiredError{Holder: id}
+			_, err := w.NewHandle(context.Background(), nil, refused)
+			require.Same(t, refused, err)
+			require.Equal(t, named, refused.AcquiredAt != "", id)
+		}
+		w.Close()
+		require.NoError(t, h.A.Close(context.Background()))
+		holder.RemoveAcquisition(h.A)
+		holder.Close()
+	})
+}

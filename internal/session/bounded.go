@@ -140,7 +140,7 @@ func (b *Bounded) fill() *fullContext {
 	}
 	if !b.end.IsZero() {
 		stop := full.cancel
-		ctx, cancel := context.WithDeadlineCause(full.Context, b.end, ownDeadline{why: b.why, callerCause: b.callerCause})
+		ctx, cancel := context.WithDeadlineCause(withoutDeadline{full.Context}, b.end, ownDeadline{why: b.why, callerCause: b.callerCause})
 		full.Context, full.cancel = ctx, func() { cancel(); stop() }
 	}
 	if b.released.Load() {
@@ -149,6 +149,13 @@ func (b *Bounded) fill() *fullContext {
 	b.full.Store(full)
 	return full
 }
+
+// withoutDeadline hides the deadline of a context, which ends as before. A context of a program may have a
+// deadline and not end at it. The package context makes no timer for a later deadline.
+type withoutDeadline struct{ context.Context }
+
+// Deadline says that there is none.
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // outlast makes the context go on if the parent ends with a cause of our own.
 func (f *fullContext) outlast(parent context.Context, own OwnEnds) {

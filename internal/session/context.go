@@ -52,14 +52,16 @@ func DetachedWithTimeout(ctx context.Context, d time.Duration) *Bounded {
 // is for an operation that does not wait for a lock. The operation retries for that long if it
 // cannot reach Redis.
 func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	return WithDeadlineReason(ctx, time.Now().Add(5*time.Second), "gave up after 5s")
+	return WithDeadlineReason(ctx, time.Now().Add(defaultTimeout), "gave up after "+defaultTimeout.String())
 }
 
-// WaitContext returns the context for the commands of a call that acquires a lock. It ends with ctx. For
-// a try it ends after five seconds at the latest, and for a wait after the wait timeout, unless that is 0.
+const defaultTimeout = 5 * time.Second
+
+// WaitContext returns the context for the commands of a call that acquires a lock. It ends with ctx, and
+// after the wait timeout, unless that is 0. For a try it ends after five seconds at the latest.
 func WaitContext(ctx context.Context, try bool, timeout time.Duration) (context.Context, context.CancelFunc) {
 	switch {
-	case try:
+	case try && (timeout == 0 || timeout > defaultTimeout):
 		return WithDefaultTimeout(ctx)
 	case timeout > 0:
 		return WithDeadlineReason(ctx, time.Now().Add(timeout), "gave up after "+timeout.String()+" (WithWaitTimeout)")
@@ -83,6 +85,19 @@ func Cause(ctx context.Context) error {
 		return &foreignCause{cause}
 	}
 	return oneline.Errors(err, &foreignCause{cause})
+}
+
+// EndedByItself reports whether ctx ended because the time was over that redlatch gave to the call, and not by
+// its caller.
+func EndedByItself(ctx context.Context) bool {
+	own, ok := causeOf(ctx).(ownDeadline) //nolint:errorlint // one inside of a cause is of another call
+	return ok && own.callerCause == nil
+}
+
+// isOver reports whether ctx has ended, or is about to: its deadline has passed, and its timer is late.
+func isOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // CauseFor is Cause for a call that takes the lock with this name. If ctx ended because this same

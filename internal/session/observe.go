@@ -60,7 +60,7 @@ func (s *Session) Observe(ctx context.Context, e event.Event) {
 }
 
 func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
-	e.Time = time.Now()
+	e.Time, e.Client = time.Now(), s.ID
 	o := &s.observers
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Session) reportDropped() {
 		for p := range o.counts {
 			if c := &o.counts[p]; c.dropped > 0 {
 				reports = append(reports, event.Event{
-					Kind: event.Dropped, Time: time.Now(), Primitive: event.Primitive(p), //nolint:gosec // an index of the array
+					Kind: event.Dropped, Time: time.Now(), Client: s.ID, Primitive: event.Primitive(p), //nolint:gosec // an index of the array
 					Count: c.dropped, Waiting: c.waiting, Held: c.held,
 				})
 				c.dropped = 0

@@ -82,8 +82,8 @@ type Answer[T any] struct {
 // and ErrIndeterminate if one may have. It is ErrRefused if Redis refused the command, and
 // ErrClosed if the client or the go-redis client closed. The error also matches the end of ctx, and
 // ErrWindowExpired if the window is over. If ctx had ended before Do, the error contains only the
-// end of ctx. For a release, which does not stop when the client closes, its kind is ErrUnavailable.
-// Otherwise it has no kind.
+// end of ctx. Its kind is ErrUnavailable for a release, which does not stop when the client closes, and for
+// the end of the time that redlatch gave to the call. Otherwise it has no kind.
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	ctx = withoutEndlessDeadline(ctx)
@@ -119,7 +119,8 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the reply has set the clock
 		}
-		if c.Observer != nil && ctx.Err() == nil {
+		lives := !isOver(ctx)
+		if c.Observer != nil && lives {
 			c.Observer.SetLastFailure(err)
 		}
 		took := time.Since(out.Sent)
@@ -128,7 +129,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			s.onPromptAnswer(took)
 			return out, nil
 		}
-		failed.beforeEnd = failed.beforeEnd || ctx.Err() == nil
+		failed.beforeEnd = failed.beforeEnd || lives
 		if failed.add(err, how.unsent, out.Sent) {
 			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.abandoned))
 		}
@@ -151,10 +152,10 @@ func (c Operation) errBeforeStart(ctx context.Context, s *Session) error {
 		return c.opError(ctx, s, lockerr.ErrClosed, nil)
 	case ctx.Err() == nil, c.MaybeApplied:
 		return nil
-	case c.StopOnClose:
+	case c.StopOnClose && !EndedByItself(ctx):
 		return c.opError(ctx, s, nil, nil)
 	}
-	return c.opError(ctx, s, lockerr.ErrUnavailable, nil) // a release, with which the background goes on
+	return c.opError(ctx, s, lockerr.ErrUnavailable, nil) // with a release, the background goes on
 }
 
 // timeoutFor returns how long an attempt may go unanswered. since is the time from the first

@@ -247,6 +247,22 @@ func TestTheErrorOfAWaitSaysWhatEndedIt(t *testing.T) {
 	})
 }
 
+// A wait timeout that ends before the command is sent is no fault of Redis, unless Redis could not be asked.
+func TestTheEndOfTheTimeOfAWaitIsBusy(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Session) {
+		ctx, cancel := WithDeadlineReason(t.Context(), time.Now(), "gave up")
+		defer cancel()
+		call := Operation{Op: "lock", Name: "x", StopOnClose: true}
+		_, unsent := Do(ctx, s, call, func(context.Context, lua.Redis, lua.Time) (int, error) { panic("sends") })
+		require.EqualError(t, unsent, `redlatch: lock "x": redis is not available: gave up`)
+		refusal := &lockerr.NotAcquiredError{Name: "x"}
+		require.Equal(t, refusal, s.WaitError(ctx, WaitEnd{Operation: call, Err: unsent, NotAcquired: refusal}))
+		require.ErrorIs(t, s.WaitError(ctx, WaitEnd{Operation: call, Err: unsent, LastFailure: io.EOF, NotAcquired: refusal}), lockerr.ErrUnavailable)
+		sent := &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "lock", Name: "x", Attempts: 1}
+		require.Equal(t, sent, s.WaitError(ctx, WaitEnd{Operation: call, Err: sent, NotAcquired: refusal}))
+	})
+}
+
 // Each kind of lease has its own command. A server that lacks a script gets the text, and one that
 // refuses several slots is a cluster.
 func TestEachKindOfLeaseIsRenewedByItsOwnCommand(t *testing.T) {

@@ -1,0 +1,151 @@
+package redlatch_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lockerr"
+)
+
+// The goal of this file: goroutines whose time is over at the same instant all say that somebody else had the
+// lock. Those that come to ask Redis at the last moment do not blame Redis.
+
+// waits are the ways to bound a wait by one second.
+var waits = map[string]func(c *redlatch.Client, ctx context.Context, kind string) error{
+	"wait timeout": func(c *redlatch.Client, ctx context.Context, kind string) error {
+		return dos[kind](c, ctx, func(context.Context) error { return errors.New("the work ran") })
+	},
+	"deadline": func(c *redlatch.Client, ctx context.Context, kind string) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		return dos[kind](c, ctx, func(context.Context) error { return errors.New("the work ran") })
+	},
+}
+
+func TestWaitersThatGiveUpTogetherWereAllBusy(t *testing.T) {
+	for bound, wait := range waits {
+		var options []redlatch.Option
+		if bound == "wait timeout" {
+			options = append(options, redlatch.WithWaitTimeout(time.Second))
+		}
+		for _, kind := range primitives {
+			t.Run(kind+", "+bound, func(t *testing.T) {
+				for range 40 {
+					inObservedBubble(t, func(t *testing.T, s *observed) {
+						_, release, err := kinds[kind].take(s.other, t.Context())
+						require.NoError(t, err)
+						var all sync.WaitGroup
+						errs := make(chan error, 5)
+						for range cap(errs) {
+							all.Go(func() { errs <- wait(s.locks, context.Background(), kind) })
+						}
+						all.Wait()
+						for range cap(errs) {
+							err := <-errs
+							require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+							require.NotErrorIs(t, err, redlatch.ErrUnavailable)
+							require.NotErrorIs(t, err, redlatch.ErrIndeterminate)
+						}
+						ended := s.of(event.WaitEnded)
+						require.Len(t, ended, cap(errs))
+						for _, e := range ended {
+							require.Equal(t, event.Busy, e.Result)
+						}
+						require.NoError(t, release(t.Context()))
+					}, options...)
+				}
+			})
+		}
+	}
+}
+
+// The same on a server, where the attempts of the last moment are cut off. Redis answers all the time.
+func TestWaitersThatGiveUpTogetherWereAllBusyOnAServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	holder, locks := locksOn(t, s.Client(t)), locksOn(t, s.Client(t))
+	name := redistest.Name(t)
+	h := mustLock(t, t.Context(), holder.Mutex(name))
+	const together = 300 * time.Millisecond
+	var all sync.WaitGroup
+	errs := make(chan error, 400)
+	for range cap(errs) / 40 {
+		for range 20 {
+			all.Go(func() {
+				_, err := locks.Mutex(name, redlatch.WithWaitTimeout(together)).Lock(context.Background())
+				errs <- err
+			})
+		}
+		all.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), together)
+		for range 20 {
+			all.Go(func() { _, err := locks.Mutex(name).Lock(ctx); errs <- err })
+		}
+		all.Wait()
+		cancel()
+	}
+	for range cap(errs) {
+		var busy *lockerr.NotAcquiredError
+		require.ErrorAs(t, <-errs, &busy)
+	}
+	require.NoError(t, h.Unlock(t.Context()))
+}
+
+// staleContext has a deadline that has passed, and goes on. A program may embed contexts in such a way.
+type staleContext struct{ context.Context }
+
+func (staleContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Hour), true }
+
+func TestTheWaitTimeoutDoesNotRelyOnTheDeadlineOfTheContext(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t, redlatch.WithWaitTimeout(waitTimeout))
+				_, release, err := kinds[kind].take(locksOn(t, s.direct), t.Context())
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				_, _, err = kinds[kind].take(s.locks, staleContext{ctx})
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.Equal(t, waitTimeout, time.Since(began))
+				require.NoError(t, release(t.Context()))
+			})
+		})
+	}
+}
+
+// Its own lock is held, Redis is silent, and the re-entry waits behind a command that hangs.
+func TestAReentryWhoseTimeIsOverBlamesRedis(t *testing.T) {
+	for _, kind := range []string{"mutex", "fair"} {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				h, _, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				s.forget()
+				s.proxy.BlackHole(redistest.CommandTraffic)
+				errs := make(chan error, 3)
+				for range cap(errs) {
+					go func() { _, _, err := kinds[kind].take(s.locks, h.Context()); errs <- err }()
+				}
+				for range cap(errs) {
+					err := <-errs
+					require.True(t, errors.Is(err, redlatch.ErrUnavailable) || errors.Is(err, redlatch.ErrIndeterminate), "%v", err)
+				}
+				for _, e := range s.of(event.WaitEnded) {
+					require.Equal(t, event.Unavailable, e.Result)
+				}
+				s.proxy.Heal()
+			}, redlatch.WithWaitTimeout(time.Second))
+		})
+	}
+}
