@@ -314,15 +314,17 @@ func Example_errors() {
 
 var runNightly = func(context.Context) error { return nil }
 
+func writeReport(context.Context) error { return nil }
+
 func Example_fair() {
 	ctx := context.Background()
 	locks, stop := exampleClient()
 	defer stop()
 
-	job := locks.FairMutex("nightly", redlatch.WithWaitCallback(func(w lock.Waiting) {
+	job := locks.FairMutex("reports", redlatch.WithWaitCallback(func(w lock.Waiting) {
 		fmt.Printf("%d of %d; %s has it\n", w.Position, w.Length, w.Description)
 	}))
-	if err := job.Do(ctx, runNightly); err != nil {
+	if err := job.Do(ctx, writeReport); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("done")
@@ -400,7 +402,7 @@ func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error
 	}
 }
 
-func Example_cron() {
+func Example_onceANight() {
 	locks, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()

@@ -38,10 +38,10 @@ type recorderKey struct{}
 func (r *recorder) Observe(ctx context.Context, e event.Event) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if e.Time.IsZero() || e.Time.After(time.Now()) || ctx.Err() != nil {
-		panic(fmt.Sprint("an event without a time, or with a context that ended: ", e))
+	if e.Time.IsZero() || e.Time.After(time.Now()) || ctx.Err() != nil || e.Client == "" || e.ID != "" && !strings.HasPrefix(e.ID, e.Client+":") {
+		panic(fmt.Sprint("an event without a time or its client, or with a context that ended: ", e))
 	}
-	e.Time = time.Time{} // so that tests compare the rest
+	e.Time, e.Client = time.Time{}, "" // so that tests compare the rest
 	r.events, r.values = append(r.events, e), append(r.values, ctx.Value(recorderKey{}))
 }
 
@@ -251,6 +251,15 @@ func TestTheResultOfAWaitIsThatOfItsError(t *testing.T) {
 			defer func() { require.NoError(t, release(t.Context())) }()
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
+			_, _, err = kinds[kind].take(s.locks, ctx)
+			return err
+		}},
+		"the deadline comes, for a cause that is a cancel": {event.Busy, func(t *testing.T, s *observed, kind string) error {
+			_, release, err := kinds[kind].take(s.other, t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, release(t.Context())) }()
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, fmt.Errorf("upstream: %w", context.Canceled))
+			defer cancel()
 			_, _, err = kinds[kind].take(s.locks, ctx)
 			return err
 		}},

@@ -129,15 +129,20 @@ func WithProgressTimeout(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.ProgressTimeout = d })
 }
 
-// WithWaitTimeout sets how long Lock, Acquire, Do and redlatch.Call wait for the lock. After that they return
-// the error that they return at a deadline: a *lockerr.NotAcquiredError if somebody else has the lock, and
-// lockerr.ErrUnavailable or ErrIndeterminate if Redis did not answer. errors.Is does not find
-// context.DeadlineExceeded in it, because the context of the caller has not ended.
+// WithWaitTimeout sets how long Lock, Acquire, Do and redlatch.Call wait for the lock, and for Redis if it does
+// not answer. After that they return the error that they return at a deadline: a *lockerr.NotAcquiredError if
+// somebody else has the lock, and lockerr.ErrUnavailable or ErrIndeterminate if Redis did not answer. errors.Is
+// does not find context.DeadlineExceeded in it, because the context of the caller has not ended.
 //
 // It bounds only the wait. The context of the hold, and the context that Do gives to its function, do not end
 // when the time is over. If the context of the call ends first, the wait ends with it. With WithReplicas, the
-// time for the replicas comes on top. TryLock, TryAcquire, TryDo and Attach do not wait for the lock, and
-// ignore it. At least 1 ms. Defaults to 0, which means that only the context ends the wait.
+// time for the replicas comes on top. A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
+// for Redis for this time or five seconds, whichever is shorter. Attach waits for five seconds.
+//
+// Each call has this time. If several locks of one request shall share a time, give Lock a context with a
+// deadline instead.
+//
+// At least 1 ms. Defaults to 0, which means that only the context ends the wait.
 func WithWaitTimeout(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.WaitTimeout = d })
 }

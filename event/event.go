@@ -3,10 +3,11 @@ package event
 import "time"
 
 // Event is one fact about a wait, a hold or the connection of a client. The kind says which fields
-// are set. The others are zero.
+// are set beside Kind, Time and Client. The others are zero.
 type Event struct {
 	Kind      Kind
 	Time      time.Time     // when it happened; observers may get it later
+	Client    string        // the id of the client, with which the ids of its acquisitions begin
 	Primitive Primitive     // what the lock is; 0 for an event of several locks, or of none
 	Try       bool          // the wait is that of TryLock, TryAcquire or TryDo
 	Result    Result        // one word that says how it went, for a label

@@ -3,10 +3,10 @@ package event
 // Kind is what happened.
 type Kind uint8
 
-// Kinds of events. Each comment lists the fields that are set beside Kind and Time.
+// Kinds of events. Each comment lists the fields that are set beside Kind, Time and Client.
 const (
-	// WaitBegan says that a call began to acquire a lock. A call that is refused before it asks
-	// anything has no events: its name is not usable, or its context has ended.
+	// WaitBegan says that a call began to acquire a lock. A call that is refused before it begins has no
+	// events: its name is not usable, or its context had ended before the call.
 	//
 	// Primitive, Name, Try, Units.
 	WaitBegan Kind = iota + 1
@@ -69,8 +69,8 @@ const (
 	// Dropped says that the observers were too slow, and have missed events of a primitive. They have got
 	// all events before this one, and the next events are again complete.
 	//
-	// Primitive, Count, the number of missed events, and Waiting and Held, which an observer that counts
-	// takes over.
+	// Primitive, Count, the number of missed events, and Waiting and Held of the client, which an observer that
+	// counts takes over. An observer of several clients counts for each Client.
 	Dropped
 )
 

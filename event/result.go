@@ -14,7 +14,8 @@ const (
 	// the queue.
 	Busy
 	// Cancelled says that the program cancelled the context of the call while somebody else had the lock, or
-	// that the context had ended before Redis was asked.
+	// that the context ended before the call asked Redis. If Redis does not answer meanwhile, the result is
+	// Unavailable.
 	Cancelled
 	// Unavailable says that Redis could not be asked, or did not answer in time.
 	Unavailable

@@ -36,7 +36,7 @@ func ExampleMutex_Lock() {
 	locks, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	first, err := locks.FairMutex("nightly").Lock(ctx)
+	first, err := locks.FairMutex("reports").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func ExampleMutex_Lock() {
 			}
 		})
 		workers.Go(func() {
-			hold, err := locks.FairMutex("nightly", callback).Lock(ctx)
+			hold, err := locks.FairMutex("reports", callback).Lock(ctx)
 			if err != nil {
 				log.Fatal(err)
 			}
@@ -81,14 +81,14 @@ func ExampleMutex_Do() {
 	locks, stop := exampleClient()
 	defer stop()
 
-	err := locks.FairMutex("nightly").Do(context.Background(), func(ctx context.Context) error {
+	err := locks.FairMutex("reports").Do(context.Background(), func(ctx context.Context) error {
 		hold, ok := redlatch.HoldFromContext(ctx)
 		fmt.Println(hold.Name(), ok)
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
-	// nightly true
+	// reports true
 	// <nil>
 }
 
@@ -97,7 +97,7 @@ func ExampleMutex_RemoveWaiter() {
 	locks, stop := exampleClient()
 	defer stop()
 	ctx := context.Background()
-	mu := locks.FairMutex("nightly")
+	mu := locks.FairMutex("reports")
 	hold, err := mu.Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
@@ -107,7 +107,7 @@ func ExampleMutex_RemoveWaiter() {
 	inQueue, ended := make(chan struct{}), make(chan error)
 	callback := redlatch.WithWaitCallback(func(redlatch.Waiting) { close(inQueue) })
 	go func() {
-		_, err := locks.FairMutex("nightly", callback).Lock(ctx)
+		_, err := locks.FairMutex("reports", callback).Lock(ctx)
 		ended <- err
 	}()
 	<-inQueue

@@ -102,7 +102,8 @@ func (r report) write(ctx context.Context) error {
 // alwaysFree is a fake for tests: nobody else wants the lock.
 type alwaysFree struct{ lock.Locker }
 
-func (alwaysFree) Name() string { return "a fake" }
+func (alwaysFree) Name() string                                { return "a fake" }
+func (alwaysFree) HoldFrom(context.Context) (*lock.Hold, bool) { return nil, false }
 func (alwaysFree) Do(ctx context.Context, fn func(context.Context) error) error {
 	return fn(ctx)
 }

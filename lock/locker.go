@@ -6,11 +6,11 @@ import "context"
 // in one place, and to replace the lock in tests. The methods of the implementations document how
 // long they block, their errors and their cost.
 //
-// A fake may call the function in Do and TryDo. It cannot make a hold that is held. For tests of code that
-// calls Lock, use the module redlatchtest, which has a real client on an embedded server.
+// A fake may call the function in Do and TryDo. It cannot make a hold that is held, so its HoldFrom returns
+// false. For tests of code that calls Lock or needs a fence, use the module redlatchtest, which has a real
+// client on an embedded server.
 //
-// Because programs implement Locker, it gets no further methods. A lock that can do more has an
-// interface of its own.
+// Because programs implement Locker, it gets no further methods.
 type Locker interface {
 	// Name returns the name of the lock, with the client's prefix.
 	Name() string

@@ -11,9 +11,9 @@ import (
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
-// nightly is the program under test: a job that only one process may run.
-func nightly(ctx context.Context, locks *redlatch.Client, job func(context.Context) error) string {
-	err := locks.Mutex("nightly").TryDo(ctx, job)
+// reindex is the program under test: a job that only one process may run.
+func reindex(ctx context.Context, locks *redlatch.Client, job func(context.Context) error) string {
+	err := locks.Mutex("reindex").TryDo(ctx, job)
 	switch {
 	case err == nil:
 		return "done"
@@ -33,13 +33,13 @@ func quick(context.Context) error { return nil }
 func Example() {
 	example(func(t testing.TB) {
 		server := redlatchtest.New(t)
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 
-		release := server.HoldElsewhere("nightly")
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		release := server.HoldElsewhere("reindex")
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 
 		release()
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 	})
 	// Output:
 	// done
@@ -50,9 +50,9 @@ func Example() {
 func ExampleServer_NewClient() {
 	example(func(t testing.TB) {
 		server := redlatchtest.New(t)
-		first := nightly(context.Background(), server.Client, func(context.Context) error {
+		first := reindex(context.Background(), server.Client, func(context.Context) error {
 			second := server.NewClient() // another process starts while the first works
-			fmt.Println(nightly(context.Background(), second, quick))
+			fmt.Println(reindex(context.Background(), second, quick))
 			return nil
 		})
 		fmt.Println(first)
@@ -65,8 +65,8 @@ func ExampleServer_NewClient() {
 func ExampleServer_Lose() {
 	example(func(t testing.TB) {
 		server := redlatchtest.New(t)
-		fmt.Println(nightly(context.Background(), server.Client, func(ctx context.Context) error {
-			server.Lose("nightly")
+		fmt.Println(reindex(context.Background(), server.Client, func(ctx context.Context) error {
+			server.Lose("reindex")
 			<-ctx.Done()
 			return ctx.Err()
 		}))
@@ -77,11 +77,11 @@ func ExampleServer_Lose() {
 func ExampleServer_Advance() {
 	example(func(t testing.TB) {
 		server := redlatchtest.New(t, redlatch.WithLease(10*time.Second))
-		server.HoldElsewhere("nightly")
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		server.HoldElsewhere("reindex")
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 
 		server.Advance(10 * time.Second) // the other process has crashed
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 	})
 	// Output:
 	// runs elsewhere
@@ -94,10 +94,10 @@ func ExampleServer_Down() {
 		server.Down()
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		fmt.Println(nightly(ctx, server.Client, quick))
+		fmt.Println(reindex(ctx, server.Client, quick))
 
 		server.Up()
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 	})
 	// Output:
 	// no Redis
@@ -108,7 +108,7 @@ func ExampleServer_FailNext() {
 	example(func(t testing.TB) {
 		server := redlatchtest.New(t)
 		server.FailNext(redlatchtest.OpLock, errors.New("OOM command not allowed when used memory > 'maxmemory'"))
-		fmt.Println(nightly(context.Background(), server.Client, quick))
+		fmt.Println(reindex(context.Background(), server.Client, quick))
 	})
 	// Output: failed
 }

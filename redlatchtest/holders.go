@@ -17,7 +17,8 @@ const operatorTimeout = 10 * time.Second
 
 // HoldElsewhere acquires a lock as another process would. It holds the lock until release is called, or
 // until the test ends. Mutex and FairMutex of the name are both held. The other process has the
-// options of New except WithObserver, and its watchdog renews the lease. Its description in errors is "another process".
+// options of New except WithObserver, WithMaxHold and WithProgressTimeout, and its watchdog renews the lease,
+// unless one of the options is WithoutRenewal. Its description in errors is "another process".
 //
 // release hands the lock to the next waiter, as Unlock does. Further calls of release do nothing. The
 // lock may also be lost before (Lose, Advance).
@@ -75,7 +76,8 @@ func (s *Server) keep(hold any, unlock func(context.Context) error) (release fun
 // the holder finds out at its next renewal. While the server is down, that is so here too. The lock is
 // free then, or the next waiter has it.
 //
-// If nobody holds a lock or a permit of the name, Lose ends the test.
+// If nobody holds a lock or a permit of the name, and Redis does not keep it either (UnlockAfter), Lose ends
+// the test.
 func (s *Server) Lose(name string) {
 	s.t.Helper()
 	ctx, cancel := operatorContext()
@@ -110,8 +112,9 @@ func (s *Server) losePermits(ctx context.Context, name string) (lost int) {
 // left, as if their holders had crashed. The holder of HoldElsewhere is one of them.
 //
 // A holder of Client or of the clients of NewClient whose lease ended is notified when Advance returns,
-// as by Lose. The watchdogs renew all other leases immediately, and all waiters ask again. While the
-// server is down, clients find out later, as in production.
+// as by Lose. The watchdogs begin to renew all other leases, and all waiters ask again. Before another
+// Advance, let them finish: in a bubble, call synctest.Wait. Otherwise the second Advance may end leases that
+// were about to be renewed. While the server is down, clients find out later, as in production.
 //
 // Inside a bubble of testing/synctest, use time.Sleep if time should pass for everybody. Live holders
 // then keep their locks. d must not be negative.

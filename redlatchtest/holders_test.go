@@ -320,3 +320,24 @@ func TestFencesGrowAcrossAdvance(t *testing.T) {
 		}
 	})
 }
+
+// Options that end a hold of the program do not end that of HoldElsewhere, which the test ends.
+func TestHoldElsewhereLastsUntilItIsReleased(t *testing.T) {
+	for name, option := range map[string]redlatch.LockOption{
+		"WithMaxHold": redlatch.WithMaxHold(time.Second), "WithProgressTimeout": redlatch.WithProgressTimeout(time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := redlatchtest.New(t, option, redlatch.WithLease(3*time.Second))
+				release := server.HoldElsewhere("orders:42")
+				time.Sleep(time.Minute)
+				_, err := server.Client.Mutex("orders:42").TryLock(t.Context())
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				release()
+				hold, err := server.Client.Mutex("orders:42").TryLock(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, hold.Unlock(t.Context()))
+			})
+		})
+	}
+}

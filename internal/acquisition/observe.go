@@ -14,7 +14,7 @@ import (
 // known of the request. From then on, the observers know of the grant, and learn of its end. A grant
 // that no call returned has no events.
 func ObserveWaitEnd(ctx context.Context, s *session.Session, e event.Event, h *Hold, err error) {
-	e.Kind, e.Err, e.Result = event.WaitEnded, err, waitResult(err)
+	e.Kind, e.Err, e.Result = event.WaitEnded, err, waitResult(ctx, err)
 	if err != nil {
 		e.Source = 0
 		s.Observe(ctx, e)
@@ -36,8 +36,8 @@ func ObserveWaitEnd(ctx context.Context, s *session.Session, e event.Event, h *H
 // ErrAborted is the error of a request whose call does not return.
 var ErrAborted = errors.New("a panic, or the end of the goroutine")
 
-// waitResult returns the result of a request that ends with err.
-func waitResult(err error) event.Result {
+// waitResult returns the result of a request with ctx that ends with err.
+func waitResult(ctx context.Context, err error) event.Result {
 	var refused *lockerr.NotAcquiredError
 	switch {
 	case err == nil:
@@ -52,7 +52,10 @@ func waitResult(err error) event.Result {
 		return event.AfterLoss
 	case errors.Is(err, lockerr.ErrRefused), errors.Is(err, lockerr.ErrConfig):
 		return event.Refused
-	case errors.As(err, &refused) && !errors.Is(refused.Err, context.Canceled):
+	case errors.As(err, &refused):
+		if errors.Is(refused.Err, context.Canceled) && errors.Is(ctx.Err(), context.Canceled) {
+			return event.Cancelled // not a deadline whose cause says so
+		}
 		return event.Busy
 	case errors.Is(err, ErrAborted):
 		return event.Aborted

@@ -108,7 +108,7 @@ func (n *Core) toInfo(r lua.InspectReply) lock.Info {
 // It returns zero for a fence that is not: Redisson counts from one.
 func GrantTime(fence int64, now lua.Time) time.Time {
 	const year2000 = lua.Time(946684800e6) // counters of Redisson stay below
-	if lua.Time(fence) <= year2000 || lua.Time(fence) > now {
+	if lua.Time(fence) < year2000 || lua.Time(fence) > now {
 		return time.Time{}
 	}
 	return time.UnixMicro(fence)
