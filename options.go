@@ -135,8 +135,8 @@ func WithProgressTimeout(d time.Duration) LockOption {
 // does not find context.DeadlineExceeded in it, because the context of the caller has not ended.
 //
 // It bounds only the wait. The context of the hold, and the context that Do gives to its function, do not end
-// when the time is over. If the context of the call ends first, the wait ends with it. With WithReplicas, the
-// time for the replicas comes on top. A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
+// when the time is over. If the context of the call ends first, the wait ends with it. The time includes that
+// for replicas (WithReplicas). A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
 // for Redis for this time or five seconds, whichever is shorter. Attach waits for five seconds.
 //
 // Each call has this time. If several locks of one request shall share a time, give Lock a context with a

@@ -819,3 +819,24 @@ func TestAHookThatEndsAWaitLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// The wait timeout includes the time for replicas.
+func TestTheWaitTimeoutEndsTheWaitForReplicas(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := replicated(t, redlatch.WithWaitTimeout(300*time.Millisecond))
+				s.onReplicas(0, 0, redistest.DelayReply(time.Minute))
+				began := time.Now()
+				_, _, err := kinds[kind].take(s.locks, t.Context())
+				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+				require.ErrorContains(t, err, "(WithWaitTimeout)")
+				require.Equal(t, 300*time.Millisecond, time.Since(began))
+				_, release, err := kinds[kind].take(locksOn(t, s.direct), t.Context())
+				require.NoError(t, err)
+				require.Less(t, time.Since(began), 5*time.Second, "the background has released the grant")
+				require.NoError(t, release(t.Context()))
+			})
+		})
+	}
+}

@@ -86,13 +86,13 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	defer cancel()
 	for {
 		if h, has, err := w.ReenterHeld(bounded); has {
-			return w.NewHandle(ctx, h, err)
+			return w.NewHandle(ctx, bounded, h, err)
 		}
 		h, err := w.contend(bounded)
 		if errors.Is(err, mutex.ErrOwnerHolds) {
 			continue
 		}
-		return w.NewHandle(ctx, h, err)
+		return w.NewHandle(ctx, bounded, h, err)
 	}
 }
 
@@ -114,10 +114,10 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
 	if h, has, err := w.ReenterHeld(bounded); has {
-		return w.NewHandle(ctx, h, err)
+		return w.NewHandle(ctx, bounded, h, err)
 	}
 	h, err := w.try(bounded)
-	return w.NewHandle(ctx, h, err)
+	return w.NewHandle(ctx, bounded, h, err)
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also
@@ -182,9 +182,9 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 	w.manager = m.manager
 	g, err := w.Attach(ctx, text, w.CleanUp)
 	if err != nil {
-		return w.NewHandle(ctx, nil, err)
+		return w.NewHandle(ctx, ctx, nil, err)
 	}
-	return w.NewHandle(ctx, w.startHold(waitqueue.Grant(g)), nil)
+	return w.NewHandle(ctx, ctx, w.startHold(waitqueue.Grant(g)), nil)
 }
 
 // HoldFrom returns the hold of this lock that ctx descends from, for instance for its fence inside of nested

@@ -11,7 +11,8 @@
 //	err := shop.TryCharge(ctx, "orders:42") // finds the lock held
 //
 // It works inside a bubble of testing/synctest, and outside of one. Inside a bubble, time.Sleep moves
-// the clocks of the program and of the server, so a test with leases and deadlines takes no time. Renewals
+// the clocks of the program and of the server, so a test does not wait for leases and deadlines. An
+// hour of virtual time costs seconds for each waiter, because waiters and holders send their commands. Renewals
 // come at slightly random instants, as in production, so do not expect a loss at an exact time. Outside, both
 // clocks are real. The clients reach the server through
 // pipes, so there is no port. When the test ends, no goroutine is left.

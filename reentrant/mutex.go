@@ -75,7 +75,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	defer warning.Stop()
 	for {
 		if h, has, err := w.ReenterHeld(bounded); has {
-			return w.NewHandle(ctx, h, err)
+			return w.NewHandle(ctx, bounded, h, err)
 		}
 		wait, localLock := w.queue.lockOrEnqueue(w)
 		if wait != nil {
@@ -87,7 +87,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 				_ = g.hold.Unlock(ctx) // it took too long to get here; anew
 				continue
 			case err != nil || g.hold != nil:
-				return w.NewHandle(ctx, g.hold, err)
+				return w.NewHandle(ctx, bounded, g.hold, err)
 			}
 			localLock = g.localLock
 		}
@@ -96,7 +96,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 			if errors.Is(err, mutex.ErrOwnerHolds) {
 				continue
 			}
-			return w.NewHandle(ctx, h, err)
+			return w.NewHandle(ctx, bounded, h, err)
 		}
 	}
 }
@@ -120,13 +120,13 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	defer cancel()
 	for {
 		if h, has, err := w.ReenterHeld(bounded); has {
-			return w.NewHandle(ctx, h, err)
+			return w.NewHandle(ctx, bounded, h, err)
 		}
 		h, err := w.try(bounded, w.queue.tryLock())
 		if errors.Is(err, mutex.ErrOwnerHolds) {
 			continue
 		}
-		return w.NewHandle(ctx, h, err)
+		return w.NewHandle(ctx, bounded, h, err)
 	}
 }
 
@@ -191,7 +191,7 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 	m.join(w)
 	defer w.finish()
 	h, err := w.attach(ctx, text, w.queue.tryLock())
-	return w.NewHandle(ctx, h, err)
+	return w.NewHandle(ctx, ctx, h, err)
 }
 
 // HoldFrom returns the hold of this lock that ctx descends from, for instance for its fence inside of nested

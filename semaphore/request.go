@@ -173,12 +173,13 @@ func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	return h
 }
 
-// newHandle makes the user's handle, after replicas have acknowledged the grant if they must. If the client
+// newHandle makes the user's handle, after replicas have acknowledged the grant if they must. ctx is that of
+// the caller, and bounded ends with the wait. If the client
 // closes, newHandle releases the permit instead, because closing may have looked for held permits before
 // this one was there.
-func (w *request) newHandle(ctx context.Context, h *acquisition.Hold, err error) (*Permit, error) {
+func (w *request) newHandle(ctx, bounded context.Context, h *acquisition.Hold, err error) (*Permit, error) {
 	if err == nil && !h.A.IsAcknowledged() {
-		err = h.Acknowledge(ctx)
+		err = h.Acknowledge(bounded)
 	}
 	if err == nil && w.session.IsClosing() {
 		w.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })

@@ -95,7 +95,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 	bounded, cancel := session.WaitContext(ctx, w.isTry, w.settings.WaitTimeout)
 	defer cancel()
 	h, err := w.contend(bounded)
-	return w.newHandle(ctx, h, err)
+	return w.newHandle(ctx, bounded, h, err)
 }
 
 // TryAcquire takes n units if so many are free and nobody waits. It does not wait, and never
@@ -114,7 +114,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	bounded, cancel := session.WaitContext(ctx, w.isTry, w.settings.WaitTimeout)
 	defer cancel()
 	h, err := w.try(bounded)
-	return w.newHandle(ctx, h, err)
+	return w.newHandle(ctx, bounded, h, err)
 }
 
 // Do runs fn with n units. It waits for them like [Semaphore.Acquire], calls fn, and gives them

@@ -77,12 +77,13 @@ func (w *Request) Close() {
 	w.Session.EndRequest()
 }
 
-// NewHandle makes the user's handle of a hold, after replicas have acknowledged its grant if they must.
+// NewHandle makes the user's handle of a hold, after replicas have acknowledged its grant if they must. ctx
+// is that of the caller, which the context of the hold descends from. bounded ends with the wait.
 // If the client closes, NewHandle releases the hold instead, because closing may have listed the held
 // locks before this hold was there.
-func (w *Request) NewHandle(ctx context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
+func (w *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
 	if err == nil && !h.A.IsAcknowledged() {
-		if err = h.Acknowledge(ctx); err == nil {
+		if err = h.Acknowledge(bounded); err == nil {
 			w.State.AddHeld(h.A)
 		}
 	}

@@ -139,7 +139,7 @@ func TestAGrantThatComesDuringCloseIsReleased(t *testing.T) {
 		w := c.request(settings.Default)
 		h := c.grant(w)
 		c.Session.BeginClose()
-		handle, err := w.NewHandle(context.Background(), h, nil)
+		handle, err := w.NewHandle(context.Background(), context.Background(), h, nil)
 		require.Nil(t, handle)
 		require.ErrorIs(t, err, lockerr.ErrClosed)
 		synctest.Wait()
@@ -346,7 +346,7 @@ func TestOnlyTheHolderOfTheErrorHasALine(t *testing.T) {
 		w := c.request(settings.Default)
 		for id, named := range map[string]bool{h.A.ID: true, "another": false, "": false} {
 			refused := &lockerr.NotAcquiredError{Holder: id}
-			_, err := w.NewHandle(context.Background(), nil, refused)
+			_, err := w.NewHandle(context.Background(), context.Background(), nil, refused)
 			require.Same(t, refused, err)
 			require.Equal(t, named, refused.AcquiredAt != "", id)
 		}

@@ -54,11 +54,12 @@ func TestAFenceOfTheClockSaysWhenItWasGivenOut(t *testing.T) {
 	year2000 := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := year2000.Add(time.Hour)
 	for fence, want := range map[time.Time]time.Time{
-		time.UnixMicro(7):              {},
-		year2000:                       {},
-		year2000.Add(time.Microsecond): year2000.Add(time.Microsecond),
-		now:                            now,
-		now.Add(time.Microsecond):      {},
+		time.UnixMicro(7):               {},
+		year2000.Add(-time.Microsecond): {},
+		year2000:                        year2000,
+		year2000.Add(time.Microsecond):  year2000.Add(time.Microsecond),
+		now:                             now,
+		now.Add(time.Microsecond):       {},
 	} {
 		got := GrantTime(fence.UnixMicro(), lua.Time(now.UnixMicro()))
 		require.True(t, want.Equal(got), "%v, not %v", got, want)

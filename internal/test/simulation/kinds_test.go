@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/check"
 	"github.com/redlatch/redlatch/internal/test/history"
@@ -26,16 +27,16 @@ const (
 var anyKind = func() primitive {
 	p := inOrder
 	p.kinds = []string{fairKind, plainKind, redissonKind, bothKinds}
-	p.of = func(m *machine, name string, a *workload.Actor) workload.Lock {
+	p.of = func(m *machine, name string, a *workload.Actor, options ...redlatch.LockOption) workload.Lock {
 		switch m.plan.kindOf(slices.Index(m.actors, a)) {
 		case plainKind:
-			return plain.of(m, name, a)
+			return plain.of(m, name, a, options...)
 		case redissonKind:
 			// The lease is as long as that of others, without a renewal, because plans hold for
 			// less.
 			return &redissonLock{rdb: m.rdb, key: key.ForMutex(name), client: fmt.Sprintf("5c0f-%d", a.Client), lease: m.plan.lease}
 		}
-		return inOrder.of(m, name, a)
+		return inOrder.of(m, name, a, options...)
 	}
 	p.commands = map[string]func(cmd []string) bool{
 		"acquire":   plain.commands["acquire"],

@@ -15,7 +15,7 @@ import (
 // primitive is a lock in the simulation.
 type primitive struct {
 	// of returns the lock of a name for the client of a machine.
-	of func(m *machine, name string, a *workload.Actor) workload.Lock
+	of func(m *machine, name string, a *workload.Actor, options ...redlatch.LockOption) workload.Lock
 	// stays reports whether Redis keeps a key by design when nobody uses the locks of these names
 	// any more.
 	stays func(key string, names []string) bool
@@ -52,8 +52,8 @@ const name = "orders"
 var primitives = map[string]primitive{"mutex": plain, "fair mutex": inOrder, "semaphore": permits}
 
 var plain = primitive{
-	of: func(m *machine, name string, _ *workload.Actor) workload.Lock {
-		return workload.Of(m.client.Mutex(name))
+	of: func(m *machine, name string, _ *workload.Actor, options ...redlatch.LockOption) workload.Lock {
+		return workload.Of(m.client.Mutex(name, options...))
 	},
 	force: func(ctx context.Context, m *machine, _ string) bool {
 		holder, _ := m.client.Mutex(name).ForceRelease(ctx, "")
@@ -84,8 +84,8 @@ func isFirst(cmd []string) bool { return cmd[8] == "1" }
 func isFence(key string, _ []string) bool { return strings.HasPrefix(key, "redisson_lock_token:") }
 
 var inOrder = primitive{
-	of: func(m *machine, name string, a *workload.Actor) workload.Lock {
-		return workload.Of(m.client.FairMutex(name, redlatch.WithWaitCallback(a.Waits)))
+	of: func(m *machine, name string, a *workload.Actor, options ...redlatch.LockOption) workload.Lock {
+		return workload.Of(m.client.FairMutex(name, append(options, redlatch.WithWaitCallback(a.Waits))...))
 	},
 	force: func(ctx context.Context, m *machine, _ string) bool {
 		holder, _ := m.client.FairMutex(name).ForceRelease(ctx, "")

@@ -147,6 +147,9 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 			}
 			with.goroutines = append(with.goroutines, does)
 		}
+		if goroutines > 1 && with.kind != redissonKind && rapid.SampledFrom([]bool{false, false, true}).Draw(t, "give up together") {
+			p.giveUpTogether(t, h, with.goroutines)
+		}
 		s.clients = append(s.clients, with)
 	}
 	if h.busy {
@@ -163,6 +166,16 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		s.events = slices.DeleteFunc(s.events, func(e event) bool { return e.what == "clock back" })
 	}
 	return s
+}
+
+// giveUpTogether has the goroutines of a client begin with waits that are over at the same instant. Each of
+// them may get its turn to ask then.
+func (p primitive) giveUpTogether(t *rapid.T, h hardship, all []goroutine) {
+	d := rapid.SampledFrom(h.pauses).Draw(t, "together for")
+	for i := range all {
+		wait := []workload.Step{{Verb: workload.Sleep, For: time.Millisecond}, {Verb: workload.Hurry, For: d, Units: p.one()}, {Verb: workload.Unlock}}
+		all[i].steps = append(wait, all[i].steps...)
+	}
 }
 
 // drawBusy lets clients wait all the time for a lock that another client holds.
@@ -328,7 +341,7 @@ func (p primitive) most() int { return p.one() * p.units }
 
 func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 	verbs := []workload.Verb{
-		workload.Acquire, workload.Acquire, workload.Acquire, workload.Cancel, workload.Try,
+		workload.Acquire, workload.Acquire, workload.Acquire, workload.Cancel, workload.Hurry, workload.Try,
 		workload.Unlock, workload.UnlockWithin, workload.UnlockFirst, workload.UnlockLate, workload.Sleep, workload.Sleep, workload.Work,
 	}
 	if len(p.resizes) > 0 {
@@ -339,7 +352,7 @@ func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 	switch s.Verb {
 	case workload.Resize:
 		s.Units = rapid.SampledFrom(p.resizes).Draw(t, "limit")
-	case workload.Cancel, workload.Sleep, workload.Work, workload.UnlockWithin:
+	case workload.Cancel, workload.Hurry, workload.Sleep, workload.Work, workload.UnlockWithin:
 		s.For = pause.Draw(t, "for")
 	case workload.Acquire: // sometimes without a limit, because nobody may wait for ever
 		if rapid.Bool().Draw(t, "limited") {
@@ -347,7 +360,7 @@ func drawStep(t *rapid.T, p primitive, h hardship) workload.Step {
 		}
 	}
 	switch s.Verb {
-	case workload.Acquire, workload.Cancel, workload.Try:
+	case workload.Acquire, workload.Cancel, workload.Hurry, workload.Try:
 		s.Units = p.drawUnits(t)
 	}
 	return s

@@ -18,8 +18,8 @@ const limit = 3
 var orders = key.ForSemaphore(name)
 
 var permits = primitive{
-	of: func(m *machine, name string, a *workload.Actor) workload.Lock {
-		return workload.Permits(m.client.Semaphore(name, limit, redlatch.WithWaitCallback(a.Waits)))
+	of: func(m *machine, name string, a *workload.Actor, options ...redlatch.LockOption) workload.Lock {
+		return workload.Permits(m.client.Semaphore(name, limit, append(options, redlatch.WithWaitCallback(a.Waits))...))
 	},
 	force: func(ctx context.Context, m *machine, acquisition string) bool {
 		units, _ := m.client.Semaphore(name, limit).ForceRelease(ctx, acquisition)

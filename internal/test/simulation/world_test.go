@@ -200,6 +200,9 @@ func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 		a.Resources = []check.Resource{w.checked[name], w.unchecked[name]}
 	}
 	a.Lock = p.of(m, given, a)
+	if _, foreign := a.Lock.(*redissonLock); !foreign {
+		a.Within = func(d time.Duration) workload.Lock { return p.of(m, given, a, redlatch.WithWaitTimeout(d)) }
+	}
 	if p.counted {
 		a.Counted = func(ctx context.Context) (string, int, error) {
 			info, err := m.client.Mutex(given).Inspect(ctx)

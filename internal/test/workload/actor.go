@@ -33,6 +33,8 @@ type Actor struct {
 	// UnlockLimit is the time limit of an Unlock, which is called again if it fails. 0: no limit, and
 	// one call.
 	UnlockLimit time.Duration
+	// Within returns the lock with a wait timeout, for Hurry. nil: the lock has none, and the context ends instead.
+	Within func(d time.Duration) Lock
 	// Counted asks Redis who has the lock, and with how many holds. It is for Count.
 	Counted func(ctx context.Context) (acquisition string, holds int, err error)
 	// Siblings run at the same time with the context of the hold of a FanOut. Each has a lock and a
@@ -124,7 +126,7 @@ func (a *Actor) release(h held) history.Op {
 func (a *Actor) do(ctx context.Context, s Step) {
 	last := len(a.holds) - 1
 	switch s.Verb {
-	case Acquire, Cancel, Try:
+	case Acquire, Cancel, Hurry, Try:
 		a.acquire(ctx, s)
 	case Resize:
 		a.resize(ctx, s.Units)
@@ -173,6 +175,10 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	defer cancel()
 	op := history.Op{Client: a.Client, Name: a.Name, Owner: a.chain.name, Kind: history.Acquire, Units: s.Units}
 	l := a.Lock
+	hurry := s.Verb == Hurry && a.Within != nil
+	if hurry {
+		l = a.Within(s.For)
+	}
 	if s.Units != 0 {
 		l = l.(Units).Of(s.Units)
 	}
@@ -183,12 +189,18 @@ func (a *Actor) acquire(ctx context.Context, s Step) {
 	a.sample()
 	a.call = a.Recorder.Begin(op)
 	returned := a.expectReturn(bounded, s.Verb)
+	if hurry {
+		returned = a.expectEnd(s)
+	}
 	var hold Hold
 	err := a.survive(func() (err error) {
 		hold, err = take(bounded)
 		return err
 	})
 	returned()
+	if hurry && err != nil && ctx.Err() == nil {
+		a.expectKind(err)
+	}
 	op = a.call.End(func(op *history.Op) {
 		if err != nil {
 			a.fail(op, err)
@@ -240,6 +252,8 @@ func (a *Actor) bound(ctx context.Context, s Step) (context.Context, context.Can
 	case s.For == 0 && a.Endless:
 		return context.WithoutCancel(ctx), func() {}
 	case s.For == 0:
+		return context.WithCancel(ctx)
+	case s.Verb == Hurry && a.Within != nil: // the lock has the limit
 		return context.WithCancel(ctx)
 	case s.Verb == Cancel:
 		ctx, cancel := context.WithCancel(ctx)
@@ -370,6 +384,31 @@ func (a *Actor) expectReturn(ctx context.Context, what Verb) (returned func()) {
 		if late := time.Since(<-ended); late > moment && a.late == nil {
 			a.late = fmt.Errorf("actor %d: %v returned %v after the end of its context", a.Client, Step{Verb: what}, late)
 		}
+	}
+}
+
+// expectEnd is expectReturn for a lock that has a wait timeout.
+func (a *Actor) expectEnd(s Step) (returned func()) {
+	began := time.Now()
+	return func() {
+		if late := time.Since(began) - s.For; late > moment && a.late == nil {
+			a.late = fmt.Errorf("actor %d: %v returned %v after the end of its time", a.Client, s, late)
+		}
+	}
+}
+
+// expectKind checks the error of an acquire whose context goes on: it says what happened.
+func (a *Actor) expectKind(err error) {
+	for _, kind := range []error{
+		lockerr.ErrNotAcquired, lockerr.ErrUnavailable, lockerr.ErrIndeterminate, lockerr.ErrRefused, lockerr.ErrLost,
+		lockerr.ErrNotReplicated, lockerr.ErrClosed, lockerr.ErrConfig,
+	} {
+		if errors.Is(err, kind) {
+			return
+		}
+	}
+	if a.broken == nil {
+		a.broken = fmt.Errorf("actor %d: the error of an acquire does not say what happened: %w", a.Client, err)
 	}
 }
 

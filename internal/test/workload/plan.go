@@ -11,6 +11,7 @@ type Verb uint8
 const (
 	Acquire      Verb = iota + 1 // wait at most For; 0: for ever. Re-enter if held
 	Cancel                       // like Acquire, but cancelled after For
+	Hurry                        // like Acquire, but For is the wait timeout of the lock
 	Try                          // do not wait
 	Unlock                       // the newest hold
 	UnlockFirst                  // the oldest hold
@@ -34,7 +35,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	names := []string{"?", "acquire", "cancel", "try", "unlock", "unlock first", "unlock late", "unlock within", "unlock all", "sleep", "work", "resize", "count", "fan out", "keep", "pass"}
+	names := []string{"?", "acquire", "cancel", "hurry", "try", "unlock", "unlock first", "unlock late", "unlock within", "unlock all", "sleep", "work", "resize", "count", "fan out", "keep", "pass"}
 	text := names[s.Verb]
 	if s.Units != 0 {
 		text += fmt.Sprintf(" %d", s.Units)
