@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,9 +47,14 @@ func (r records) collected(t testing.TB, name string) map[string]string {
 		case <-time.After(time.Millisecond): // the clean-up has a goroutine of its own
 		}
 	}
-	require.FailNow(t, "no report of "+name)
+	_, gone := collectedHandles.Load(name)
+	require.FailNow(t, "no report of "+name, "the runtime has collected a handle of it: %v", gone)
 	return nil
 }
+
+// collectedHandles has the names of the locks of which the runtime has collected a handle that drop had made.
+// If there is no report, it tells whether the runtime or the library is late.
+var collectedHandles sync.Map
 
 // drop locks and forgets the hold. It returns what the test still knows of it. It is not inlined,
 // so that no part of the hold stays in registers of the caller.
@@ -58,6 +64,7 @@ func drop(t testing.TB, ctx context.Context, m *reentrant.Mutex) (acquisition, s
 	h, err := m.Lock(ctx)
 	site = here(-1)
 	require.NoError(t, err)
+	runtime.AddCleanup(h, func(name string) { collectedHandles.Store(name, true) }, m.Name())
 	return h.ID(), site
 }
 
@@ -222,14 +229,14 @@ func unlockInVain(t testing.TB, m *reentrant.Mutex, hang func() *redistest.Fault
 	owner := redlatch.WithOwner(context.Background()) // not the context of the hold, which keeps the hold
 	h := mustLock(t, owner, m)
 	hangs := hang()
-	short := func(op func(ctx context.Context) error) {
-		ctx, cancel := context.WithTimeout(owner, time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, op(ctx), redlatch.ErrIndeterminate)
-	}
-	short(func(ctx context.Context) error { _, err := m.Lock(ctx); return err })
+	ctx, cancel := context.WithCancel(owner)
+	go func() { hangs.Await(1); cancel() }() // when the re-entry is on its way
+	_, err := m.Lock(ctx)
+	require.ErrorIs(t, err, redlatch.ErrIndeterminate)
 	hangs.Await(2) // the re-entry, and the number of holds that is sent right after it
-	short(h.Unlock)
+	ctx, cancel = context.WithTimeout(owner, time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, h.Unlock(ctx), redlatch.ErrIndeterminate)
 }
 
 // A hold whose Unlock goes on in the background was not dropped without one.
