@@ -239,9 +239,9 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 // Close ends the client. Goroutines that wait for a lock return ErrClosed. Close releases all
 // holds, and their contexts end with ErrClosed. It waits for background work.
 //
-// Close returns when all that is done, or within a moment after ctx ends. If ctx had ended before, Close
-// has the time of one command, two seconds. Locks that it could not
-// release by then are left to their leases, and the error says so. After Close every method returns
+// Close returns when all that is done, or within a moment after ctx ends. If ctx has already ended, the first
+// Close still has two seconds, the time of one command. Locks that Close could not release in this time are
+// left to their leases, and the error says so. After Close every method returns
 // ErrClosed. A repeated Close waits for the first one and returns nil, or the error of ctx if that
 // ends first.
 //
@@ -261,7 +261,7 @@ func (c *Client) Close(ctx context.Context) error {
 		return c.awaitClosed(ctx)
 	}
 	defer close(c.closed)
-	if ctx.Err() != nil { // most often this is the reason for Close, and no reason to leave locks to their leases
+	if ctx.Err() != nil { // often the end of ctx is why the program calls Close
 		ended := session.DetachedWithTimeout(ctx, settings.DefaultAttemptTimeout)
 		defer ended.Release()
 		ctx = ended

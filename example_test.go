@@ -225,7 +225,7 @@ func Example_boundedLock() {
 
 	wait, cancel := context.WithTimeout(ctx, 2*time.Second)
 	hold, err := locks.Mutex("orders:42").Lock(wait)
-	cancel() // the hold goes on
+	cancel() // this does not end the hold
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -135,12 +135,16 @@ func WithProgressTimeout(d time.Duration) LockOption {
 // does not find context.DeadlineExceeded in it, because the context of the caller has not ended.
 //
 // It bounds only the wait. The context of the hold, and the context that Do gives to its function, do not end
-// when the time is over. If the context of the call ends first, the wait ends with it. The time includes that
-// for replicas (WithReplicas). A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
-// for Redis for this time or five seconds, whichever is shorter. Attach waits for five seconds.
+// when the time is over. If the context of the call ends first, the wait ends with it. The time includes the
+// wait for replicas (WithReplicas). If it ends there, the error is lockerr.ErrIndeterminate, and the client
+// releases the lock in the background. A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
+// for Redis for this time or five seconds, whichever is shorter. The option does not change Attach.
 //
-// Each call has this time. If several locks of one request shall share a time, give Lock a context with a
-// deadline instead.
+// With a time below that of WithSelfDeadlockWarning there is no such warning. The error then says where this
+// client acquired the lock, if it holds the lock itself.
+//
+// Each call has this time. To share one time among several Lock calls, pass them a context with a deadline
+// instead.
 //
 // At least 1 ms. Defaults to 0, which means that only the context ends the wait.
 func WithWaitTimeout(d time.Duration) LockOption {
@@ -186,8 +190,8 @@ func WithSelfDeadlockWarning(after time.Duration) LockOption {
 // If fewer replicas acknowledge the lock in time, the client releases it as Unlock does, and Lock returns a
 // *lockerr.NotReplicatedError. It does not try again. If Redis does not answer, Lock returns
 // lockerr.ErrIndeterminate after the timeout and the time of one command, and the background releases the
-// lock. lockerr.ErrLost says that Redis lost the lock meanwhile, for instance by a failover. If ctx ends, Lock
-// returns at once. Redis waits no longer than until the deadline of ctx.
+// lock. lockerr.ErrLost says that Redis lost the lock meanwhile, for instance by a failover. If ctx ends or
+// the wait timeout is over, Lock returns at once. Redis waits no longer than that.
 //
 // A failover is then less likely to forget a lock. It still can, because it may promote a replica that lacks
 // the lock. Renewals and releases reach replicas later, as without the option.

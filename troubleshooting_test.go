@@ -84,6 +84,14 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		_, err := s.locks.Mutex("orders:42", redlatch.WithWaitTimeout(2*time.Second)).Lock(s.t.Context())
 		return err
 	}),
+	"this program holds it itself": func(t *testing.T, s *troubled) error {
+		own := locksOn(t, s.direct, redlatch.WithDescription("host-7 pid 4242"), redlatch.WithWaitTimeout(2*time.Second))
+		h, err := own.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, err)
+		keepHandle(t, h)
+		_, err = own.Mutex("orders:42").Lock(t.Context())
+		return err
+	},
 	"the context ends in a queue": whileHeld(func(s *troubled) error {
 		_, err := s.locks.FairMutex("orders:42").Lock(s.wait())
 		return err
@@ -219,6 +227,7 @@ var changing = []struct {
 	{regexp.MustCompile(`for [0-9.]+s more`), "for 28.3s more"},
 	{regexp.MustCompile(`\(\d+ attempts`), "(5 attempts"},
 	{regexp.MustCompile(`age [0-9.ms]+\)`), "age 9.7s)"},
+	{regexp.MustCompile(`at [^ ]+\.go:\d+`), "at <file>"},
 }
 
 func TestTroubleshootingShowsTheErrorsAsTheyAre(t *testing.T) {

@@ -10,6 +10,8 @@
 //	waiting: WaitBegan − WaitEnded
 //	held:    WaitEnded (Acquired, not by Reentry) − Released − Lost
 //
+// After [Dropped], set the counts of its Client and Primitive to those of the event.
+//
 // A wait that ended by Reentry took no time, so a histogram of waits leaves it out.
 //
 // Of two events that happen in two goroutines at nearly the same time, the later one may be

@@ -7,7 +7,7 @@ import "time"
 type Event struct {
 	Kind      Kind
 	Time      time.Time     // when it happened; observers may get it later
-	Client    string        // the id of the client, with which the ids of its acquisitions begin
+	Client    string        // the id of the client; the ids of its acquisitions begin with it
 	Primitive Primitive     // what the lock is; 0 for an event of several locks, or of none
 	Try       bool          // the wait is that of TryLock, TryAcquire or TryDo
 	Result    Result        // one word that says how it went, for a label

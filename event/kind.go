@@ -26,11 +26,12 @@ const (
 	//
 	// Primitive, Name, Result.
 	Woken
-	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export or Close.
-	// If Redis did not confirm the release, Err says why. The client then retries in the background,
-	// except after UnlockAfter, ReleaseAfter, Export and Close. In these cases, the lock ends with its
-	// lease, or after the time for which Redis keeps it. The context of an Unlock may end while another
-	// command of the hold hangs. Then the event comes when the background has ended the hold, up to a lease later.
+	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export, Release, ReleaseAfter,
+	// Do or Close. If Redis did not confirm the release, Err says why. The client then retries in the
+	// background, except after UnlockAfter, ReleaseAfter, Export and Close. In these cases, the lock ends with
+	// its lease, or after the time for which Redis keeps it. An Unlock or a Do may give up while another
+	// command of the hold hangs. Then the event comes when the background has ended the hold, up to a lease
+	// later.
 	//
 	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
 	Released
@@ -69,8 +70,8 @@ const (
 	// Dropped says that the observers were too slow, and have missed events of a primitive. They have got
 	// all events before this one, and the next events are again complete.
 	//
-	// Primitive, Count, the number of missed events, and Waiting and Held of the client, which an observer that
-	// counts takes over. An observer of several clients counts for each Client.
+	// Primitive, Count, the number of missed events, and Waiting and Held, the counts of this primitive of the client. An observer
+	// that counts sets its counts to them. If it observes several clients, it keeps counts for each Client and Primitive.
 	Dropped
 )
 

@@ -9,13 +9,13 @@ const (
 
 	// Acquired says that the call returns a hold or a permit.
 	Acquired Result = iota + 1
-	// Busy says that somebody else had the lock: TryLock, TryAcquire or TryDo found it held or waited for, the
-	// wait was over by WithWaitTimeout or the deadline of the context, or an operator removed the waiter from
-	// the queue.
+	// Busy says that somebody else had the lock, or that too few units were free. A try found it so, or a wait
+	// ended by WithWaitTimeout or by the deadline of the context. Busy also says that an operator removed the
+	// waiter from the queue.
 	Busy
-	// Cancelled says that the program cancelled the context of the call while somebody else had the lock, or
-	// that the context ended before the call asked Redis. If Redis does not answer meanwhile, the result is
-	// Unavailable.
+	// Cancelled says that the program cancelled the context while somebody else had the lock. Or the context
+	// ended after the call began and before it asked Redis. If Redis did not answer, the result is Unavailable
+	// instead.
 	Cancelled
 	// Unavailable says that Redis could not be asked, or did not answer in time.
 	Unavailable

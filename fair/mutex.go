@@ -41,10 +41,10 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 	return &m.core
 }
 
-// Lock waits until it has the lock, or ctx ends. It waits behind all requests that came before, of
-// any process. With the context of a hold of the lock, or one derived from it, Lock re-enters. It
-// then adds another hold immediately, under the lease and the renewal of the first hold. With any
-// other context it waits, even if the same goroutine holds the lock. ctx bounds the wait and
+// Lock waits until it has the lock, ctx ends, or the wait timeout is over (redlatch.WithWaitTimeout). It waits
+// behind all requests that came before, of any process. With the context of a hold of the lock, or one derived
+// from it, Lock re-enters. It then adds another hold immediately, under the lease and the renewal of the first
+// hold. With any other context it waits, even if the same goroutine holds the lock. ctx bounds the wait and
 // nothing else.
 //
 // The order is that of arrival at the server. A waiter sends heartbeats to show that it is alive. A
@@ -58,16 +58,18 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // that arrives late moves on to the next waiter immediately. Errors:
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while someone else held the
 //     lock. It says who, since when, and the position. errors.Is also finds the end of ctx. If an
-//     operator removed the waiter from the queue, the error also matches lockerr.ErrRemoved. The end of
-//     the time of redlatch.WithWaitTimeout gives the same errors, without an end of ctx.
-//   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
-//     does not end, Lock waits for Redis as it does for the lock: for ever.
+//     operator removed the waiter from the queue, the error also matches lockerr.ErrRemoved.
+//   - lockerr.ErrUnavailable or ErrIndeterminate if the wait ended while Redis did not answer. Without a
+//     wait timeout and without an end of ctx, Lock waits through an outage.
 //   - only the error of ctx, if it had ended before.
 //   - lockerr.ErrLost if the hold of ctx was lost. Lock does not acquire the lock anew before the
 //     lost holds are unlocked, because the work under them would not know.
 //   - lockerr.ErrNotReplicated, a *lockerr.NotReplicatedError, immediately if too few replicas
 //     acknowledged the grant in time. Only redlatch.WithReplicas makes them do so.
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed, ErrConfig.
+//
+// If redlatch.WithWaitTimeout ends the wait, Lock returns ErrNotAcquired, ErrUnavailable or
+// ErrIndeterminate in the same cases. The error then matches no end of ctx.
 //
 // A free lock costs one round trip, and so does each re-entry. Each costs one more if the server
 // does not know the script yet. A waiter sends one more command, if no other goroutine of the
@@ -103,7 +105,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 //
 // It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
-// than five seconds, and no longer than a lease after a command that Redis may have run.
+// than five seconds or the wait timeout, and no longer than a lease after a command that Redis may have run.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	w := newRequest(true)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
@@ -133,11 +135,13 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // Do returns the error of Lock, or that of fn. If the lock was lost while fn ran, the error also matches
 // lockerr.ErrLost.
 //
-// After fn, Do waits for Redis to confirm the release, for the time of one command: two seconds at most over
-// a normal link. If Redis does not answer in time, that is no error of Do, because fn ran under the lock. The
-// client goes on with the release in the background, observers learn of it (event.Released), and the lock
-// ends with its lease at the latest. Only a refusal of Redis is an error of Do too (lockerr.ErrRefused), and
-// the end of the client (ErrClosed). Do costs two round trips if the lock is free.
+// After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
+// seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran under the lock. The
+// client keeps trying in the background, and does not renew the lock. It notifies observers with
+// event.Released, whose Err says why. Nested calls of Do wait at each level. If Redis refuses the release, the
+// error also matches lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
+//
+// Do costs two round trips if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, m.Lock, fn)
 }

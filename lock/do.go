@@ -29,9 +29,8 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	return fn(keepAlive{h.inner.Derive(ctx), h})
 }
 
-// releaseAfterWork is Unlock for Do. It returns only errors that matter to work that is done. Redis may not
-// have confirmed the release in time: the work was under the lock all the same, and the client goes on with
-// the release. Or fn has ended the hold itself.
+// releaseAfterWork is Unlock for Do. It returns nil if Redis did not confirm the release in time, because the
+// work ran under the lock, or if the function ended the hold itself.
 func (h *Hold) releaseAfterWork(ctx context.Context) error {
 	defer runtime.KeepAlive(h)
 	err := h.unlocked(h.inner.UnlockBriefly(ctx))

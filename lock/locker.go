@@ -6,15 +6,15 @@ import "context"
 // in one place, and to replace the lock in tests. The methods of the implementations document how
 // long they block, their errors and their cost.
 //
-// A fake may call the function in Do and TryDo. It cannot make a hold that is held, so its HoldFrom returns
-// false. For tests of code that calls Lock or needs a fence, use the module redlatchtest, which has a real
-// client on an embedded server.
+// A fake may call the function in Do and TryDo. It cannot make a usable hold, so its HoldFrom returns false.
+// For tests of code that calls Lock or needs a fence, use the module redlatchtest, which has a real client on
+// an embedded server.
 //
 // Because programs implement Locker, it gets no further methods.
 type Locker interface {
 	// Name returns the name of the lock, with the client's prefix.
 	Name() string
-	// Lock waits until it has the lock, or ctx ends.
+	// Lock waits until it has the lock, ctx ends, or the wait timeout of the lock is over.
 	Lock(ctx context.Context) (*Hold, error)
 	// TryLock acquires the lock if that needs no waiting.
 	TryLock(ctx context.Context) (*Hold, error)

@@ -79,7 +79,7 @@ type NotAcquiredError struct {
 	Holder      string        // the acquisition that holds it; empty if the wait ended behind others of this process, before Redis was asked
 	Description string        // the description of the holder, as Redis stores it: quote it before you print it; empty if none
 	Remaining   time.Duration // of the holder's lease; 0 if not known, negative if it has no end
-	AcquiredAt  string        // the file and line of this program that acquired the lock, if it is a mutex that this client holds; otherwise empty
+	AcquiredAt  string        // where this program acquired the lock, as file:line; only for a mutex that this client holds itself
 	Err         error         // why the wait ended; nil for a try
 
 	// For locks with a queue; otherwise zero.
@@ -185,7 +185,7 @@ func (e *LostError) Unwrap() error { return ErrLost }
 
 // OpError is an operation on one lock that failed for the reason in Kind. Kind is one of
 // [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused] and [ErrClosed]. It is nil if
-// the context had ended before the client asked anything.
+// the context of the caller had ended before the client asked anything.
 type OpError struct {
 	Kind error  // one of the values above, or nil
 	Op   string // the operation: "lock", "unlock", ...

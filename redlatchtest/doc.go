@@ -11,11 +11,11 @@
 //	err := shop.TryCharge(ctx, "orders:42") // finds the lock held
 //
 // It works inside a bubble of testing/synctest, and outside of one. Inside a bubble, time.Sleep moves
-// the clocks of the program and of the server, so a test does not wait for leases and deadlines. An
-// hour of virtual time costs seconds for each waiter, because waiters and holders send their commands. Renewals
-// come at slightly random instants, as in production, so do not expect a loss at an exact time. Outside, both
-// clocks are real. The clients reach the server through
-// pipes, so there is no port. When the test ends, no goroutine is left.
+// the clocks of the program and of the server, so a test does not wait for leases and deadlines. An hour of
+// virtual time costs seconds for each waiter, because waiters send heartbeats and holders renew. Renewals come
+// at slightly random instants, as in production, so do not expect a loss at an exact time. Outside, both
+// clocks are real. The clients reach the server through pipes, so there is no port. When the test ends, no
+// goroutine is left.
 //
 // The embedded server is miniredis with the scripts of redlatch. It is one server without persistence,
 // replicas or memory limits. The page docs/testing.md shows the tests of a whole service.

@@ -23,8 +23,8 @@ const (
 	// TryAcquire, Do or TryDo of a semaphore. Attach sends the command of a handoff, which belongs to
 	// OpUnlock.
 	OpLock Op = "lock"
-	// OpUnlock is a command of Unlock, UnlockAfter, Export, Release or ReleaseAfter, including those that
-	// the client sends in the background after a call that failed.
+	// OpUnlock is a command that releases: of Unlock, UnlockAfter, Export, Release and ReleaseAfter, and of Do,
+	// TryDo and the background.
 	OpUnlock Op = "unlock"
 	// OpRenew is a renewal of locks or permits by the watchdog.
 	OpRenew Op = "renew"

@@ -76,7 +76,7 @@ func (s *Server) keep(hold any, unlock func(context.Context) error) (release fun
 // the holder finds out at its next renewal. While the server is down, that is so here too. The lock is
 // free then, or the next waiter has it.
 //
-// If nobody holds a lock or a permit of the name, and Redis does not keep it either (UnlockAfter), Lose ends
+// If nobody holds a lock or a permit of the name, and Redis keeps no lock of the name (UnlockAfter), Lose ends
 // the test.
 func (s *Server) Lose(name string) {
 	s.t.Helper()

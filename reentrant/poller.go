@@ -66,10 +66,10 @@ func (p *poller) begin(ctx context.Context) error {
 }
 
 // unaskedError returns the error of a wait that ended before Redis was asked. If nobody is known to have
-// the lock, and the program ended the wait, it says no more than why.
+// the lock, and the program ended the wait, the error contains only the reason.
 func (p *poller) unaskedError(ctx context.Context, err error) error {
 	var refused *lockerr.NotAcquiredError
-	if errors.As(err, &refused) && refused.Holder == "" && !session.EndedByItself(ctx) {
+	if errors.As(err, &refused) && refused.Holder == "" && !session.EndedByOwnLimit(ctx) {
 		return &lockerr.OpError{Op: "lock", Name: p.request.Name, Err: session.CauseFor(ctx, p.request.Name)}
 	}
 	return err

@@ -56,9 +56,10 @@ func (s *Semaphore) Name() string {
 	return s.keys.Name
 }
 
-// Acquire waits until it has n units, or ctx ends. It waits behind all requests that came before,
-// of any process. ctx bounds the wait and nothing else. There is no re-entry: each Acquire takes
-// units of its own. An Acquire that waits for units of its own caller waits for itself.
+// Acquire waits until it has n units, ctx ends, or the wait timeout is over (redlatch.WithWaitTimeout). It
+// waits behind all requests that came before, of any process. ctx bounds the wait and nothing else. There is no
+// re-entry: each Acquire takes units of its own. An Acquire that waits for units of its own caller waits for
+// itself.
 //
 // A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. All
 // expired waiters together delay the others by one heartbeat at most. If a worker dies, its units
@@ -71,17 +72,19 @@ func (s *Semaphore) Name() string {
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while too few units were
 //     free. It says how many are in use, the limit, and the position. errors.Is also finds the end
 //     of ctx. If an operator removed the waiter from the queue, the error also matches
-//     lockerr.ErrRemoved. The end of the time of redlatch.WithWaitTimeout gives the same errors, without
-//     an end of ctx.
+//     lockerr.ErrRemoved.
 //   - a *lockerr.LimitError, which is a lockerr.ErrConfig, immediately, if Redis has another limit,
 //     or n is more than the limit is now.
 //   - a *lockerr.ConfigError if n is below 1 or above the limit.
-//   - lockerr.ErrUnavailable or ErrIndeterminate if ctx ended while Redis did not answer. If ctx
-//     does not end, Acquire waits for Redis as it does for units.
+//   - lockerr.ErrUnavailable or ErrIndeterminate if the wait ended while Redis did not answer. Without a
+//     wait timeout and without an end of ctx, Acquire waits through an outage.
 //   - only the error of ctx, if it had ended before.
 //   - lockerr.ErrNotReplicated, a *lockerr.NotReplicatedError, immediately if too few replicas
 //     acknowledged the grant in time. Only redlatch.WithReplicas makes them do so.
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed.
+//
+// If redlatch.WithWaitTimeout ends the wait, Acquire returns ErrNotAcquired, ErrUnavailable or
+// ErrIndeterminate in the same cases. The error then matches no end of ctx.
 //
 // If enough units are free, Acquire costs one round trip. A waiter sends one more command, if no
 // other goroutine of the client was waiting before. After that it sends its heartbeats, a hundred
@@ -104,7 +107,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 //
 // It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
-// than five seconds, and no longer than a lease after a command that Redis may have run.
+// than five seconds or the wait timeout, and no longer than a lease after a command that Redis may have run.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.newRequest(ctx, n, true)
 	if err != nil {
@@ -128,11 +131,13 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 // Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, the error also matches
 // lockerr.ErrLost.
 //
-// After fn, Do waits for Redis to confirm the release, for the time of one command: two seconds at most over
-// a normal link. If Redis does not answer in time, that is no error of Do, because fn ran with the units. The
-// client goes on with the release in the background, observers learn of it (event.Released), and the permit
-// ends with its lease at the latest. Only a refusal of Redis is an error of Do too (lockerr.ErrRefused), and
-// the end of the client (ErrClosed). Do costs two round trips if the units are free.
+// After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
+// seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran with the units. The
+// client keeps trying in the background, and does not renew the permit. It notifies observers with
+// event.Released, whose Err says why. Nested calls of Do wait at each level. If Redis refuses the release, the
+// error also matches lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
+//
+// Do costs two round trips if the units are free.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, holdOf(s.Acquire, n), fn)
 }

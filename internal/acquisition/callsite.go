@@ -9,6 +9,11 @@ import (
 // CallSite is where in the program a lock was acquired.
 type CallSite struct{ pcs [6]uintptr }
 
+const unknownSite = "unknown"
+
+// IsKnown reports whether String shows a line of the program.
+func (s CallSite) IsKnown() bool { return s.String() != unknownSite }
+
 // CallerSite records the call stack. It costs well under a microsecond, because names are looked up
 // only when they are shown.
 func CallerSite() CallSite {
@@ -17,15 +22,19 @@ func CallerSite() CallSite {
 	return s
 }
 
-// String shows the first caller outside of redlatch.
+// String shows the first caller outside of redlatch. A goroutine may begin with a method of redlatch, as in
+// go mu.Do(ctx, fn). Nothing tells then where the program did that, and the result is "unknown".
 func (s CallSite) String() string {
 	if s.pcs[0] == 0 {
-		return "unknown"
+		return unknownSite
 	}
 	frames := runtime.CallersFrames(s.pcs[:])
 	for {
 		f, more := frames.Next()
-		if !more || !isLibraryFrame(f.Function) {
+		switch {
+		case strings.HasPrefix(f.Function, "runtime."):
+			return unknownSite
+		case !more || !isLibraryFrame(f.Function):
 			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 	}

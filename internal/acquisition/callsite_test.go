@@ -26,6 +26,16 @@ func TestACallSiteIsTheLineOfTheUser(t *testing.T) {
 	require.Equal(t, "unknown", acquisition.CallSite{}.String())
 }
 
+// go mu.Do(ctx, fn) leaves no line of the program.
+func TestACallSiteIsNoLineOfTheRuntime(t *testing.T) {
+	sites := make(chan acquisition.CallSite)
+	go acquisition.SendCallSite(sites)
+	site := <-sites
+	require.Equal(t, "unknown", site.String())
+	require.False(t, site.IsKnown())
+	require.True(t, request().IsKnown())
+}
+
 func TestTheOldestHoldIsTheFirstThatIsOpen(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, _ := s.start()

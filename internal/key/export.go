@@ -37,5 +37,6 @@ func ParseExported(text string) (Exported, error) {
 			return e, nil
 		}
 	}
-	return Exported{}, &lockerr.ConfigError{Setting: "exported hold", Value: text, Reason: "must be a text that Hold.Export returned"}
+	// Not the text: whoever reads it in a log could take the lock.
+	return Exported{}, &lockerr.ConfigError{Setting: "exported hold", Value: fmt.Sprintf("text of %d bytes", len(text)), Reason: "must be a text that Hold.Export returned"}
 }

@@ -3,6 +3,7 @@ package mutex
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redlatch/redlatch/event"
@@ -32,7 +33,8 @@ func (w *Request) Attach(ctx context.Context, text string, cleanUp func(id strin
 	case err != nil:
 		return Attached{}, err
 	case exported.Name != w.Name:
-		return Attached{}, &lockerr.ConfigError{Setting: "exported hold", Value: text, Reason: "must be of this lock, and is of another one"}
+		// Not the text: whoever reads it in a log could take the lock.
+		return Attached{}, &lockerr.ConfigError{Setting: "lock of the exported hold", Value: exported.Name, Reason: fmt.Sprintf("must be %q, the lock that is to be attached", w.Name)}
 	}
 	if a := w.State.HeldBy(w.Owner); a != nil {
 		if err := a.Loss(); err != nil {

@@ -203,15 +203,15 @@ func (r *LockState) SetLastFailure(err error) {
 	}
 }
 
-// NoteRefusal notes what Redis answered to a waiter.
+// NoteRefusal notes what Redis answered to a waiter, so that calls that give up before they ask can name the
+// holder.
 func (r *LockState) NoteRefusal(refusal lockerr.NotAcquiredError) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refusal, r.refusedAt = &refusal, Now()
 }
 
-// RefusalSince returns what Redis last answered to a waiter of this client since that time, or nil. It says
-// who was in the way of the others too.
+// RefusalSince returns what Redis last answered to a waiter of this client since that time, or nil.
 func (r *LockState) RefusalSince(began Instant) *lockerr.NotAcquiredError {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -110,7 +110,7 @@ func (w *Request) noteOwnHolder(err error) {
 	if a == nil || a.ID != refused.Holder {
 		return
 	}
-	if site := a.OldestCallSite(); site != (acquisition.CallSite{}) { // else its last hold has just been dropped
+	if site := a.OldestCallSite(); site.IsKnown() {
 		refused.AcquiredAt = site.String()
 	}
 }
@@ -284,8 +284,8 @@ func (w *Request) TrustExpired(sent time.Time) bool {
 }
 
 // WaitError returns the error of a wait that ended with err; see [session.WaitEnd]. last says what
-// is known of the holder. If last names none, WaitError names an acquisition of this client that
-// has the lock.
+// is known of the holder. If last names none, WaitError takes what Redis last answered to another waiter of
+// this client. If there is no such answer, it names an acquisition of this client that has the lock.
 func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	if refusal := w.State.RefusalSince(w.began); refusal != nil && last.Holder == "" {
 		last = *refusal

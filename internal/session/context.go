@@ -87,9 +87,8 @@ func Cause(ctx context.Context) error {
 	return oneline.Errors(err, &foreignCause{cause})
 }
 
-// EndedByItself reports whether ctx ended because the time was over that redlatch gave to the call, and not by
-// its caller.
-func EndedByItself(ctx context.Context) bool {
+// EndedByOwnLimit reports whether a time limit of redlatch ended ctx, and not the caller.
+func EndedByOwnLimit(ctx context.Context) bool {
 	own, ok := causeOf(ctx).(ownDeadline) //nolint:errorlint // one inside of a cause is of another call
 	return ok && own.callerCause == nil
 }

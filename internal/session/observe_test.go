@@ -38,7 +38,7 @@ func TestRenewalsHaveAnEventForEachResult(t *testing.T) {
 			return seen
 		}
 		of := func(p event.Primitive, r event.Result, n int, err error) event.Event {
-			return event.Event{Kind: event.Renewed, Primitive: p, Result: r, Count: n, Duration: time.Second, Err: err}
+			return event.Event{Kind: event.Renewed, Client: s.ID, Primitive: p, Result: r, Count: n, Duration: time.Second, Err: err}
 		}
 		answers = []watchdog.Result{watchdog.Renewed, watchdog.Gone, watchdog.Renewed, watchdog.Held, watchdog.Unknown}
 		require.ElementsMatch(t, []event.Event{

@@ -82,8 +82,8 @@ type Answer[T any] struct {
 // and ErrIndeterminate if one may have. It is ErrRefused if Redis refused the command, and
 // ErrClosed if the client or the go-redis client closed. The error also matches the end of ctx, and
 // ErrWindowExpired if the window is over. If ctx had ended before Do, the error contains only the
-// end of ctx. Its kind is ErrUnavailable for a release, which does not stop when the client closes, and for
-// the end of the time that redlatch gave to the call. Otherwise it has no kind.
+// end of ctx. For a release, which does not stop when the client closes, and if redlatch's own time limit
+// ended ctx, its kind is ErrUnavailable. Otherwise it has no kind.
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	ctx = withoutEndlessDeadline(ctx)
@@ -152,7 +152,7 @@ func (c Operation) errBeforeStart(ctx context.Context, s *Session) error {
 		return c.opError(ctx, s, lockerr.ErrClosed, nil)
 	case ctx.Err() == nil, c.MaybeApplied:
 		return nil
-	case c.StopOnClose && !EndedByItself(ctx):
+	case c.StopOnClose && !EndedByOwnLimit(ctx):
 		return c.opError(ctx, s, nil, nil)
 	}
 	return c.opError(ctx, s, lockerr.ErrUnavailable, nil) // with a release, the background goes on

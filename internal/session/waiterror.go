@@ -28,8 +28,8 @@ type WaitEnd struct {
 //
 // If ctx has ended and nothing had failed before, the error is NotAcquired. The exception is a wait
 // that ended during a command, while Redis had not answered yet that somebody is in the way. The
-// error is then that of the command. If the time of the wait was over before the command was sent, others of
-// this client were in the way.
+// error is then that of the command. If redlatch's own time limit ended before the command was sent, the
+// error is NotAcquired too: other calls of this client were in the way.
 //
 // If ctx has ended and something had failed, the error is that of the last command, because the
 // command may have been granted. If the wait did not end during a command, the error is
@@ -43,7 +43,7 @@ func (s *Session) WaitError(ctx context.Context, e WaitEnd) error {
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: e.Operation.Op, Name: e.Operation.Name}
 	case ctx.Err() == nil:
 		return e.Err
-	case smooth && (e.Blocked || !isOp || failed.Attempts == 0 && EndedByItself(ctx)):
+	case smooth && (e.Blocked || !isOp || failed.Attempts == 0 && EndedByOwnLimit(ctx)):
 		return e.NotAcquired
 	case isOp && (failed.Kind != nil || smooth): // without a kind, nothing was asked
 		return e.Err
