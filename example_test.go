@@ -53,7 +53,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locks.Close(ctx)
+	defer locks.Close(ctx) // releases what is still held
 
 	err = locks.Mutex("orders:42").Do(ctx, func(ctx context.Context) error {
 		return chargeCard(ctx) // may lock "orders:42" again

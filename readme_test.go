@@ -33,13 +33,12 @@ func TestTheReadmeIsShort(t *testing.T) {
 
 // Every Go block of the README and of these pages is in the compiled examples, letter for letter.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
-	examples, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
+	examples := readAll(t, "example_test.go", "lockerr/example_test.go")
 	text := readAll(t, "README.md", "docs/usage.md", "docs/choosing.md", "docs/production.md")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1)
 	require.GreaterOrEqual(t, len(blocks), 4)
 	for _, block := range blocks {
-		require.Contains(t, string(examples), block[1])
+		require.True(t, strings.Contains(examples, block[1]), block[1])
 	}
 }
 

@@ -9,7 +9,7 @@ type Event struct {
 	Time      time.Time     // when it happened; observers may get it later
 	Client    string        // the id of the client; the ids of its acquisitions begin with it
 	Primitive Primitive     // what the lock is; 0 for an event of several locks, or of none
-	Try       bool          // the wait is that of TryLock, TryAcquire or TryDo
+	Try       bool          // the wait is that of TryLock, TryAcquire, TryDo or Attach
 	Result    Result        // one word that says how it went, for a label
 	Source    Source        // of a wait that ended with Acquired
 	Name      string        // the lock or semaphore; there may be too many for a label

@@ -44,9 +44,9 @@ func Example() {
 			return http.StatusInternalServerError
 		case errors.Is(err, context.Canceled): // the client has gone
 			return clientClosedRequest
-		case errors.Is(err, lockerr.ErrNotAcquired): // somebody else has the lock, and the work did not run
+		case errors.Is(err, lockerr.ErrNotAcquired): // somebody else has this lock, or one that the work asked for
 			return http.StatusConflict
-		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down, the same
+		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down
 			return http.StatusServiceUnavailable
 		default: // an error of the work, or of the configuration
 			return http.StatusInternalServerError

@@ -17,7 +17,6 @@ package lockerr
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,7 +78,7 @@ type NotAcquiredError struct {
 	Holder      string        // the acquisition that holds it; empty if the wait ended behind others of this process, before Redis was asked
 	Description string        // the description of the holder, as Redis stores it: quote it before you print it; empty if none
 	Remaining   time.Duration // of the holder's lease; 0 if not known, negative if it has no end
-	AcquiredAt  string        // where this program acquired the lock, as file:line; only for a mutex that this client holds itself
+	AcquiredAt  string        // where this program acquired the lock, as directory/file:line; only for a mutex that this client holds itself
 	Err         error         // why the wait ended; nil for a try
 
 	// For locks with a queue; otherwise zero.
@@ -122,7 +121,7 @@ func (e *NotAcquiredError) Error() string {
 			}
 		}
 		if e.AcquiredAt != "" {
-			msg += ", acquired by this client at " + shortPath(e.AcquiredAt)
+			msg += ", acquired by this client at " + e.AcquiredAt + " (re-entry needs the context of that hold)"
 		}
 	}
 	switch {
@@ -260,12 +259,6 @@ func (e *LimitError) Unwrap() error { return ErrConfig }
 
 // inner returns the text of an error inside of another one.
 func inner(err error) string { return oneline.OneLine(strings.TrimPrefix(err.Error(), "redlatch: ")) }
-
-// shortPath returns the file with its directory, and the line.
-func shortPath(site string) string {
-	dir, file := path.Split(site)
-	return path.Join(path.Base(dir), file)
-}
 
 // rounded leaves out digits that nobody reads.
 func rounded(d time.Duration) time.Duration {

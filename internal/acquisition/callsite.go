@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"fmt"
+	"path"
 	"runtime"
 	"strings"
 )
@@ -38,6 +39,12 @@ func (s CallSite) String() string {
 			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 	}
+}
+
+// Short is String without the path to the directory of the file.
+func (s CallSite) Short() string {
+	dir, file := path.Split(s.String())
+	return path.Join(path.Base(dir), file)
 }
 
 // isLibraryFrame reports whether a function belongs to redlatch.

@@ -111,7 +111,7 @@ func (w *Request) noteOwnHolder(err error) {
 		return
 	}
 	if site := a.OldestCallSite(); site.IsKnown() {
-		refused.AcquiredAt = site.String()
+		refused.AcquiredAt = site.Short()
 	}
 }
 
