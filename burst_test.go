@@ -17,7 +17,7 @@ import (
 )
 
 // The goal of this file: goroutines whose time is over at the same instant all say that somebody else had the
-// lock. Those that come to ask Redis at the last moment do not blame Redis.
+// lock. A call that asks Redis at the last moment does not blame Redis.
 
 // waits are the ways to bound a wait by one second.
 var waits = map[string]func(c *redlatch.Client, ctx context.Context, kind string) error{

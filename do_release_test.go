@@ -112,3 +112,15 @@ func TestDoSaysThatRedisRefusesTheRelease(t *testing.T) {
 		})
 	}
 }
+
+// Close has released the lock under the work, so the work may have run beside that of somebody else.
+func TestDoSaysThatTheClientWasClosedUnderItsWork(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				err := dos[kind](s.locks, t.Context(), func(context.Context) error { return s.locks.Close(t.Context()) })
+				require.ErrorIs(t, err, redlatch.ErrClosed)
+			})
+		})
+	}
+}

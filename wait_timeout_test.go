@@ -206,3 +206,20 @@ func TestTheErrorNamesTheLineOfThisProgramThatHasTheLock(t *testing.T) {
 		require.NoError(t, h.Unlock(t.Context()))
 	}, redlatch.WithWaitTimeout(waitTimeout))
 }
+
+// A goroutine that begins with Do has no line in the program. The error then says nothing of it.
+func TestTheErrorNamesNoLineOfTheRuntime(t *testing.T) {
+	inObservedBubble(t, func(t *testing.T, s *observed) {
+		mu := s.locks.Mutex("orders")
+		begun, end := make(chan struct{}), make(chan struct{})
+		go mu.Do(t.Context(), func(context.Context) error { close(begun); <-end; return nil }) //nolint:errcheck // the hold counts
+		<-begun
+		_, err := mu.TryLock(t.Context())
+		var facts *lockerr.NotAcquiredError
+		require.ErrorAs(t, err, &facts)
+		require.NotEmpty(t, facts.Holder)
+		require.Empty(t, facts.AcquiredAt)
+		close(end)
+		synctest.Wait()
+	})
+}

@@ -70,8 +70,9 @@ const (
 	// Dropped says that the observers were too slow, and have missed events of a primitive. They have got
 	// all events before this one, and the next events are again complete.
 	//
-	// Primitive, Count, the number of missed events, and Waiting and Held, the counts of this primitive of the client. An observer
-	// that counts sets its counts to them. If it observes several clients, it keeps counts for each Client and Primitive.
+	// Primitive, Count, the number of missed events, and Waiting and Held, the counts of this primitive of the
+	// client. An observer that counts sets its counts to them. If it observes several clients, it keeps counts
+	// for each Client and Primitive.
 	Dropped
 )
 

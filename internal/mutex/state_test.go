@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/owner"
+	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -24,6 +25,25 @@ func TestAFailureIsRememberedForTenSeconds(t *testing.T) {
 		require.Equal(t, failure, r.LastFailure())
 		time.Sleep(time.Nanosecond)
 		require.NoError(t, r.LastFailure())
+	})
+}
+
+// A refusal names the holder to the waits that had begun by then, with what is left of its lease.
+func TestARefusalIsForTheWaitsOfItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r LockState
+		require.Nil(t, r.RefusalSince(Now()))
+		before := Now()
+		time.Sleep(time.Second)
+		r.NoteRefusal(lockerr.NotAcquiredError{Holder: "somebody:1", Remaining: 3 * time.Second})
+		time.Sleep(time.Second)
+		require.Nil(t, r.RefusalSince(Now()), "a later wait was not refused")
+		require.Equal(t, &lockerr.NotAcquiredError{Holder: "somebody:1", Remaining: 2 * time.Second}, r.RefusalSince(before))
+		time.Sleep(time.Hour)
+		require.Positive(t, r.RefusalSince(before).Remaining, "0 means that it is not known")
+		r.NoteRefusal(lockerr.NotAcquiredError{Holder: "somebody:2", Remaining: -1})
+		time.Sleep(time.Second)
+		require.Equal(t, time.Duration(-1), r.RefusalSince(before).Remaining, "a lease without an end keeps none")
 	})
 }
 
