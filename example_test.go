@@ -379,21 +379,23 @@ func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error
 	mutex := locks.Mutex("nightly:" + night.UTC().Format(time.DateOnly))
 	for done := false; ; {
 		err := mutex.TryDo(ctx, func(ctx context.Context) error {
-			if err := runNightly(ctx); err != nil {
-				return err
+			if !done {
+				if err := runNightly(ctx); err != nil {
+					return err
+				}
+				done = true
 			}
-			done = true
 			hold, _ := mutex.HoldFrom(ctx)
 			return hold.UnlockAfter(ctx, 24*time.Hour) // nobody repeats the job of this night
 		})
-		if done || errors.Is(err, redlatch.ErrClosed) || errors.Is(err, redlatch.ErrConfig) {
-			return err // if the job is done and this is not nil, another replica may repeat it
+		if err == nil || errors.Is(err, redlatch.ErrClosed) || errors.Is(err, redlatch.ErrConfig) {
+			return err
 		}
 		var busy *redlatch.NotAcquiredError
 		if errors.As(err, &busy) && busy.Name == mutex.Name() && busy.IsKept() {
 			return nil // another replica has done it
 		}
-		log.Printf("the job of the night is not done yet: %v", err)
+		log.Printf("the job of the night is done: %v, and no replica knows it yet: %v", done, err)
 		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():

@@ -67,8 +67,12 @@ func ExampleHold_Bind() {
 
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		hold, err := locks.Mutex("orders:42").TryLock(r.Context())
-		if err != nil {
+		switch {
+		case errors.Is(err, redlatch.ErrNotAcquired):
 			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		case err != nil: // the example of package lockerr has all of them
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		defer hold.Unlock(r.Context())
@@ -77,7 +81,7 @@ func ExampleHold_Bind() {
 		defer cancel()
 		if err := prepareOrder(ctx); err != nil {
 			lost := errors.Is(context.Cause(ctx), redlatch.ErrLost)
-			http.Error(w, fmt.Sprint(err, "; lost the lock: ", lost), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprint(err, "; lost the lock: ", lost), http.StatusInternalServerError)
 			return
 		}
 		fmt.Fprintln(w, "done")

@@ -21,7 +21,8 @@ import (
 // Server is an embedded Redis for one test, and the clients that the program under test uses.
 //
 // Methods of Server that cannot do their work end the test with t.Fatal. So call them in the goroutine of
-// the test, as the package testing demands for t.Fatal. Names of locks are those that the program
+// the test, as the package testing demands for t.Fatal. Down, Up and the release of HoldElsewhere may be
+// called in any goroutine, for instance by time.AfterFunc. Names of locks are those that the program
 // passes to Client, without the prefix of WithPrefix.
 type Server struct {
 	// Client is the client for the program under test. It has the options of New, and is closed when
