@@ -50,6 +50,17 @@ func listens(t *testing.T, s *redistest.Server, pattern string) bool {
 	return len(names) > 0
 }
 
+// firstEcho returns a func that waits until a server has sent an echo to its subscribers. A client that
+// has had none does not judge its connection.
+func firstEcho(t *testing.T, s *redistest.Server) (came func()) {
+	t.Helper()
+	echoes := s.Control().PSubscribe(t.Context(), "*redlatch-echo:*")
+	t.Cleanup(func() { _ = echoes.Close() })
+	_, err := echoes.Receive(t.Context())
+	require.NoError(t, err)
+	return func() { within(t, echoes.Channel(), "an echo comes back") }
+}
+
 // deafEvents returns a recorder and a func that waits for the first end of a connection, and returns why it
 // ended.
 func deafEvents(t *testing.T) (r *recorder, end func() error) {
@@ -70,13 +81,14 @@ func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
 			r, end := deafEvents(t)
 			holder := locksOn(t, c.Client(t), redlatch.WithLease(time.Hour))
 			waiter := locksOn(t, c.Client(t), append(onlyMessages, redlatch.WithObserver(r))...)
+			third := c.Nodes[2]
+			echoed := firstEcho(t, third)
 			ofThird, name := namesOfShard(2, 1)[0], namesOfShard(0, 1)[0]
 
 			_, err := holder.Mutex(ofThird).Lock(ctx)
 			require.NoError(t, err)
 			first := make(chan error, 1)
 			go func() { _, err := waiter.Mutex(ofThird).Lock(ctx); first <- err }()
-			third := c.Nodes[2]
 			require.Eventually(t, func() bool { return listens(t, third, key.ForMutex(ofThird).Channel) }, guard, time.Millisecond)
 
 			held, err := k.lock(ctx, holder, name)
@@ -88,7 +100,7 @@ func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
 				}
 			}()
 			require.Eventually(t, func() bool { return listens(t, third, k.channel(name)) }, guard, time.Millisecond)
-			require.Eventually(t, func() bool { return listens(t, third, "*redlatch-echo:*") }, guard, time.Millisecond)
+			echoed()
 			c.Remove(t, third)
 			require.ErrorContains(t, end(), "gets no messages")
 			require.Eventually(t, func() bool {
@@ -115,7 +127,7 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 			r, end := deafEvents(t)
 			holder := client(redlatch.WithLease(time.Hour))
 			waiter := client(append(onlyMessages, redlatch.WithObserver(r))...)
-			name := redistest.Name(t)
+			echoed, name := firstEcho(t, p.master), redistest.Name(t)
 			held, err := k.lock(ctx, holder, name)
 			require.NoError(t, err)
 			got := make(chan *lock.Hold, 1)
@@ -125,7 +137,7 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 				}
 			}()
 			require.Eventually(t, func() bool { return listens(t, p.master, k.channel(name)) }, guard, time.Millisecond)
-			require.Eventually(t, func() bool { return listens(t, p.master, "*redlatch-echo:*") }, guard, time.Millisecond)
+			echoed()
 			p.replicated()
 
 			// The sentinels get no more answers of the master, and cannot make it a replica. All others
