@@ -28,6 +28,18 @@ var keepers = map[string]func(h held, ctx context.Context, d time.Duration) erro
 	},
 }
 
+// requireKeepOp asserts that the error says what its caller called.
+func requireKeepOp(t *testing.T, kind string, err error) {
+	t.Helper()
+	want := "unlock after"
+	if kind == "semaphore" {
+		want = "release after"
+	}
+	var op *redlatch.OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, want, op.Op)
+}
+
 func TestALockIsKeptAfterItsLastHold(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
@@ -41,6 +53,7 @@ func TestALockIsKeptAfterItsLastHold(t *testing.T) {
 				require.Error(t, ctx.Err())
 				require.False(t, isClosed(h.Lost()), "not lost, but released")
 				require.ErrorIs(t, release(t.Context()), redlatch.ErrNotHeld)
+				requireKeepOp(t, kind, keep(h, t.Context(), cooldown))
 				require.NoError(t, s.take(t, event.Released).Err)
 				requireKept(t, kind, s.other)
 
@@ -147,7 +160,9 @@ func TestALockThatCouldNotBeKeptEndsWithItsLease(t *testing.T) {
 				s.proxy.Down()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				require.ErrorIs(t, keep(h, ctx, cooldown), context.DeadlineExceeded)
+				err = keep(h, ctx, cooldown)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				requireKeepOp(t, kind, err)
 				s.proxy.Up()
 				time.Sleep(time.Second)
 				require.NoError(t, keep(h, t.Context(), cooldown))
@@ -171,7 +186,9 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 				require.NoError(t, err)
 				keeps := func(cmd []string) bool { return runs("mutex/keep")(cmd) || runs("semaphore/keep")(cmd) }
 				refused := s.proxy.Inject(redistest.Rule{Match: keeps, Action: redistest.Refuse("NOPERM")})
-				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrRefused)
+				err = keep(h, t.Context(), cooldown)
+				require.ErrorIs(t, err, redlatch.ErrRefused)
+				requireKeepOp(t, kind, err)
 				refused.Disarm()
 				require.NoError(t, release(t.Context()))
 				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)

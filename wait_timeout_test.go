@@ -194,7 +194,7 @@ func TestTheErrorNamesTheLineOfThisProgramThatHasTheLock(t *testing.T) {
 				require.ErrorAs(t, err, &facts)
 				require.Equal(t, site, filepath.Base(facts.AcquiredAt))
 				require.Len(t, strings.Split(facts.AcquiredAt, "/"), 2, "the last directory, which a client may see")
-				require.ErrorContains(t, err, ", acquired by this client at "+facts.AcquiredAt+" (re-entry needs the context of that hold)")
+				require.ErrorContains(t, err, ", acquired by this client at "+facts.AcquiredAt+" (if that is your own call chain, pass the context of that hold)")
 			}
 		}
 		for _, lock := range []redlatch.Locker{s.other.Mutex("orders"), s.other.FairMutex("orders")} {

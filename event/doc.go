@@ -14,6 +14,9 @@
 //
 // A wait that ended by Reentry took no time, so a histogram of waits leaves it out.
 //
+// These counts are those of the observer, which gets its events after they happened. In the next line of the
+// program, a count may still be the old one.
+//
 // Of two events that happen in two goroutines at nearly the same time, the later one may be
 // observed first.
 //

@@ -17,7 +17,8 @@ const (
 	// ended after the call began and before it asked Redis. If Redis did not answer, the result is Unavailable
 	// instead.
 	Cancelled
-	// Unavailable says that Redis could not be asked, or did not answer in time.
+	// Unavailable says that Redis could not be asked, or did not answer in time. If the program cancelled the
+	// context during such an outage, the result is Unavailable and not Cancelled.
 	Unavailable
 	// Refused says that Redis refused the command, or that the limit of a semaphore does not fit.
 	Refused

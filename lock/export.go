@@ -40,18 +40,7 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (text string, e
 	defer runtime.KeepAlive(h)
 	id, err := h.inner.Export(ctx, within)
 	if err := h.unlocked(err); err != nil {
-		return "", asExportError(err)
+		return "", err
 	}
 	return key.Exported{Name: h.Name(), ID: id, Fence: h.Fence()}.String(), nil
-}
-
-// asExportError names the operation that the caller knows. An export is a release, which calls itself unlock.
-func asExportError(err error) error {
-	op, ok := err.(*lockerr.OpError) //nolint:errorlint // not one that it wraps, which may be of another call
-	if !ok {
-		return err
-	}
-	export := *op
-	export.Op = "export"
-	return &export
 }

@@ -209,7 +209,7 @@ func (h *Hold) unlocked(err error) error {
 // meanwhile, the call returns lockerr.ErrLost.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
-		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock"}
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock after"}
 	}
 	defer runtime.KeepAlive(h)
 	return h.unlocked(h.inner.UnlockAfter(ctx, d))

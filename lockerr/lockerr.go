@@ -37,7 +37,9 @@ var (
 	ErrRemoved = errors.New("redlatch: removed from the queue by an operator")
 
 	// ErrLost says that a hold ended although its holder did not release it. It expired, was
-	// removed, or could not be confirmed in time. Someone else may now use what it guarded.
+	// removed, or could not be confirmed in time. Someone else may now use what it guarded. The context
+	// of a lost hold is cancelled, so an error may match both ErrLost and context.Canceled. Compare with
+	// ErrLost first.
 	ErrLost = errors.New("redlatch: lost")
 
 	// ErrNotHeld says that there is nothing to release: the hold was released before. Nothing was
@@ -121,7 +123,7 @@ func (e *NotAcquiredError) Error() string {
 			}
 		}
 		if e.AcquiredAt != "" {
-			msg += ", acquired by this client at " + e.AcquiredAt + " (re-entry needs the context of that hold)"
+			msg += ", acquired by this client at " + e.AcquiredAt + " (if that is your own call chain, pass the context of that hold)"
 		}
 	}
 	switch {

@@ -11,8 +11,18 @@
 //	err := shop.TryCharge(ctx, "orders:42") // finds the lock held
 //
 // It works inside a bubble of testing/synctest, and outside of one. Inside a bubble, time.Sleep moves
-// the clocks of the program and of the server, so a test does not wait for leases and deadlines. An hour of
-// virtual time costs seconds for each waiter, because waiters send heartbeats and holders renew. Renewals come
+// the clocks of the program and of the server, so a test does not wait for leases and deadlines. Here a call
+// waits for two seconds, and the test takes milliseconds:
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		server := redlatchtest.New(t)
+//		shop := NewShop(server.Client)
+//		release := server.HoldElsewhere("orders:42")
+//		time.AfterFunc(2*time.Second, release)
+//		err := shop.Charge(t.Context(), "orders:42") // waits, and then has the lock
+//	})
+//
+// An hour of virtual time costs seconds for each waiter, because waiters send heartbeats and holders renew. Renewals come
 // at slightly random instants, as in production, so do not expect a loss at an exact time. Outside, both
 // clocks are real. The clients reach the server through pipes, so there is no port. When the test ends, no
 // goroutine is left.

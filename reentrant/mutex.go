@@ -50,8 +50,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 //   - lockerr.ErrUnavailable or ErrIndeterminate if the wait ended while Redis did not answer. Without a
 //     wait timeout and without an end of ctx, Lock waits through an outage.
 //   - only the error of ctx, if it had ended before, or ended when this call was to ask Redis next.
-//   - lockerr.ErrLost if the hold of ctx was lost. Lock does not acquire the lock anew before the
-//     lost holds are unlocked, because the work under them would not know.
+//   - lockerr.ErrLost if the hold of ctx was lost, and then context.Canceled beside it. Lock does not
+//     acquire the lock anew before the lost holds are unlocked, because the work under them would not know.
 //   - lockerr.ErrNotReplicated, a *lockerr.NotReplicatedError, immediately if too few replicas
 //     acknowledged the grant in time. Only redlatch.WithReplicas makes them do so.
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed, ErrConfig.

@@ -126,7 +126,7 @@ func (p *Permit) Release(ctx context.Context) error {
 // permit has ended meanwhile, that call returns lockerr.ErrLost.
 func (p *Permit) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	if p.holdOrNil() == nil {
-		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease}
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease + " after"}
 	}
 	return p.hold.UnlockAfter(ctx, d)
 }

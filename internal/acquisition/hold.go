@@ -206,7 +206,18 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 		k.least = max(k.least, d)
 	}
 	h.A.mu.Unlock()
-	return h.release(ctx, 0)
+	return withOp(h.release(ctx, 0), h.A.releaseOp()+" after")
+}
+
+// withOp names the operation that the caller called, in the error of a release.
+func withOp(err error, op string) error {
+	e, ok := err.(*lockerr.OpError) //nolint:errorlint // not one that it wraps, which may be of another call
+	if !ok {
+		return err
+	}
+	named := *e
+	named.Op = op
+	return &named
 }
 
 // Export is UnlockAfter for a lock that goes on elsewhere. It returns the id under which Redis keeps the
@@ -220,7 +231,7 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err
 		return "", err
 	}
 	if err := h.release(ctx, within); err != nil {
-		return "", err
+		return "", withOp(err, "export")
 	}
 	h.A.mu.Lock()
 	exported := h.exported
