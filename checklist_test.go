@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -450,17 +451,17 @@ func TestMutex_Soak(t *testing.T) {
 func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
-	newFamily := func() (*reentrant.Manager, *mutex.Registry) {
+	newFamily := func() (construct.Mutexes, *mutex.Registry) {
 		rdb := s.Client(t)
 		ses := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(func() { ses.BeginClose(); _ = ses.FinishClose(ctx) })
 		book := mutex.NewRegistry(ses)
-		return reentrant.NewManager(book), book
+		return construct.Reentrant(book), book
 	}
 	set := new(settings.Default)
 	family, f := newFamily()
 	other, _ := newFamily()
-	mu, elsewhere := family.Mutex(name, set), other.Mutex(name, set)
+	mu, elsewhere := family.Mutex(name, set).(*reentrant.Mutex), other.Mutex(name, set).(*reentrant.Mutex)
 	require.Zero(t, f.Len())
 	outer := lockNow(t, mu)
 	inner, err := mu.Lock(outer.Context())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch/fair"
 	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/session"
@@ -28,9 +29,9 @@ import (
 type Client struct {
 	session          *session.Session
 	registry         *mutex.Registry
-	mutexes          *reentrant.Manager
-	fair             *fair.Manager
-	semaphores       *semaphore.Manager
+	mutexes          construct.Mutexes
+	fair             construct.Mutexes
+	semaphores       construct.Semaphores
 	defaults         settings.Lock // an interval that was not set follows the lease of each lock
 	completeDefaults *settings.Lock
 	servers          servers
@@ -110,7 +111,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	}
 	registry := mutex.NewRegistry(s)
 	return &Client{
-		session: s, registry: registry, mutexes: reentrant.NewManager(registry), fair: fair.NewManager(registry), semaphores: semaphore.NewManager(s),
+		session: s, registry: registry, mutexes: construct.Reentrant(registry), fair: construct.Fair(registry), semaphores: construct.Semaphore(s),
 		defaults: cfg.lock, completeDefaults: complete, servers: known, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
 }
@@ -189,7 +190,7 @@ func (c *Client) Mutex(name string, options ...LockOption) *reentrant.Mutex {
 	if !c.isValid() {
 		return new(reentrant.Mutex)
 	}
-	return c.mutexes.Mutex(c.prefix+name, c.lockSettings(options))
+	return c.mutexes.Mutex(c.prefix+name, c.lockSettings(options)).(*reentrant.Mutex)
 }
 
 // FairMutex returns the mutex of a name that is granted in order of arrival, across all processes.
@@ -200,7 +201,7 @@ func (c *Client) FairMutex(name string, options ...LockOption) *fair.Mutex {
 	if !c.isValid() {
 		return new(fair.Mutex)
 	}
-	return c.fair.Mutex(c.prefix+name, c.lockSettings(options))
+	return c.fair.Mutex(c.prefix+name, c.lockSettings(options)).(*fair.Mutex)
 }
 
 // Semaphore returns the semaphore of a name. At most limit units of its permits live at once,
@@ -211,7 +212,7 @@ func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semap
 	if !c.isValid() {
 		return new(semaphore.Semaphore)
 	}
-	return c.semaphores.Semaphore(c.prefix+name, limit, c.lockSettings(options))
+	return c.semaphores.Semaphore(c.prefix+name, limit, c.lockSettings(options)).(*semaphore.Semaphore)
 }
 
 // isValid reports whether New made the client. Every use of a lock of any other client returns an

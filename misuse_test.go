@@ -45,9 +45,8 @@ func TestWhatNobodyMadeSaysSo(t *testing.T) {
 	for _, v := range []any{
 		new(redlatch.Client), (*redlatch.Client)(nil),
 		new(reentrant.Mutex), new(fair.Mutex), new(semaphore.Semaphore),
-		new(reentrant.Manager).Mutex("orders", nil), new(fair.Manager).Mutex("orders", nil), new(semaphore.Manager).Semaphore("orders", 1, nil),
 		(*reentrant.Mutex)(nil), (*fair.Mutex)(nil), (*semaphore.Semaphore)(nil),
-		new(lock.Hold), (*lock.Hold)(nil), lock.New(t.Context(), nil), new(semaphore.Permit), (*semaphore.Permit)(nil),
+		new(lock.Hold), (*lock.Hold)(nil), new(semaphore.Permit), (*semaphore.Permit)(nil),
 	} {
 		saysSo(t, reflect.ValueOf(v))
 	}

@@ -4,22 +4,31 @@ import (
 	"context"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Manager is what the fair mutexes of one client share. Users have it inside their redlatch.Client.
-type Manager struct {
+// manager is what the fair mutexes of one client share. Users have it inside their redlatch.Client.
+type manager struct {
 	session  *session.Session
 	registry *mutex.Registry
 	waiters  *waitqueue.WaiterSet[lua.Heartbeat]
 }
 
-// NewManager makes the manager of one client. The client has one registry for all its mutexes.
-func NewManager(b *mutex.Registry) *Manager {
-	f := &Manager{session: b.Session, registry: b}
+func init() {
+	construct.Fair = func(r *mutex.Registry) construct.Mutexes { return newManager(r) }
+}
+
+// Mutex implements construct.Mutexes.
+func (f *manager) Mutex(name string, st *settings.Lock) any { return f.mutex(name, st) }
+
+// newManager makes the manager of one client. The client has one registry for all its mutexes.
+func newManager(b *mutex.Registry) *manager {
+	f := &manager{session: b.Session, registry: b}
 	f.waiters = waitqueue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat) ([]lua.HeartbeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
@@ -27,9 +36,9 @@ func NewManager(b *mutex.Registry) *Manager {
 	return f
 }
 
-func (f *Manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
+func (f *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
 	return lua.Heartbeats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // Waiting returns how many goroutines of the client wait, or are about to.
-func (f *Manager) Waiting() int { return f.waiters.Len() }
+func (f *manager) Waiting() int { return f.waiters.Len() }

@@ -18,15 +18,13 @@ import (
 // called concurrently. Methods of a nil Mutex, or of one that no client made, return a
 // *lockerr.ConfigError.
 type Mutex struct {
-	manager *Manager
+	manager *manager
 	core    mutex.Core
 }
 
 var _ lock.Locker = (*Mutex)(nil)
 
-// Mutex returns the mutex of a name. If the name or the settings are not usable, every use of the
-// mutex returns an error.
-func (f *Manager) Mutex(name string, st *settings.Lock) *Mutex {
+func (f *manager) mutex(name string, st *settings.Lock) *Mutex {
 	return &Mutex{manager: f, core: f.registry.NewCore(name, st)}
 }
 

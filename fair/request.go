@@ -20,7 +20,7 @@ import (
 type request struct {
 	mutex.Request
 
-	manager      *Manager
+	manager      *manager
 	ticket       int64 // 0 until it has one
 	queueState   lua.QueueState
 	queueStateAt lua.Time // when the client last learned of the place

@@ -31,12 +31,12 @@ type Hold struct {
 	derived atomic.Pointer[derivedContext] // nil before the first call of Context
 }
 
-// New makes the user's handle of a hold; for the locks of this module. If inner is nil, the result
-// is a hold that is not held.
-func New(ctx context.Context, inner *acquisition.Hold) *Hold {
-	if inner == nil {
-		return new(Hold)
-	}
+func init() {
+	acquisition.NewHandle = func(ctx context.Context, inner *acquisition.Hold) any { return newHold(ctx, inner) }
+}
+
+// newHold makes the user's handle of a hold.
+func newHold(ctx context.Context, inner *acquisition.Hold) *Hold {
 	h := &Hold{inner: inner, parent: ctx}
 	h.cleanup = runtime.AddCleanup(h, (*acquisition.Hold).HandleCollected, inner)
 	return h

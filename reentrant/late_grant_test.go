@@ -26,13 +26,13 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
-		f := NewManager(mutex.NewRegistry(client))
+		f := newManager(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
 			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 			_ = client.FinishClose(context.Background())
 		}()
-		m := f.Mutex("x", new(settings.Default))
+		m := f.mutex("x", new(settings.Default))
 		h, err := m.Lock(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -100,13 +100,13 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 			v := redistest.Bubble(t)
 			rdb := v.Client()
 			client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
-			f := NewManager(mutex.NewRegistry(client))
+			f := newManager(mutex.NewRegistry(client))
 			defer func() {
 				client.BeginClose()
 				_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 				_ = client.FinishClose(context.Background())
 			}()
-			m := f.Mutex("x", new(settings.Default))
+			m := f.mutex("x", new(settings.Default))
 			warm, err := m.Lock(context.Background()) // the server's clock is learned
 			require.NoError(t, err)
 			require.NoError(t, warm.Unlock(context.Background()))

@@ -63,9 +63,9 @@ func TestOnlyWakeUpsUnderTheSameHolderAreAFlood(t *testing.T) {
 }
 
 // polling makes the poller of a Lock that has the local lock.
-func polling(t *testing.T, f *Manager) *poller {
+func polling(t *testing.T, f *manager) *poller {
 	t.Helper()
-	m := f.Mutex("x", new(settings.Default))
+	m := f.mutex("x", new(settings.Default))
 	w := new(request)
 	require.NoError(t, m.core.Begin(t.Context(), &w.Request))
 	m.join(w)
@@ -280,7 +280,7 @@ func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 }
 
 // inUse reports whether the client keeps what it knows of a name.
-func (f *Manager) inUse(name string) bool {
+func (f *manager) inUse(name string) bool {
 	state := f.registry.AcquireRef(name)
 	defer f.registry.ReleaseRef(name, state)
 	f.mu.Lock()
@@ -289,9 +289,9 @@ func (f *Manager) inUse(name string) bool {
 }
 
 // use counts the test as a user of a name until stopUsing.
-func (f *Manager) use(name string) *localQueue { return f.acquireRef(f.registry.AcquireRef(name)) }
+func (f *manager) use(name string) *localQueue { return f.acquireRef(f.registry.AcquireRef(name)) }
 
-func (f *Manager) stopUsing(name string, l *localQueue) {
+func (f *manager) stopUsing(name string, l *localQueue) {
 	f.releaseRef(l)
 	f.registry.ReleaseRef(name, l.LockState)
 }
@@ -388,7 +388,7 @@ func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := newFamily(t, v.Client(), false)
-		m := f.Mutex("x", new(settings.Default))
+		m := f.mutex("x", new(settings.Default))
 		h, err := m.Lock(t.Context()) // the client knows the clock
 		require.NoError(t, err)
 		require.NoError(t, h.Unlock(t.Context()))

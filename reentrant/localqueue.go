@@ -18,7 +18,7 @@ import (
 type localQueue struct {
 	*mutex.LockState
 
-	refs int32 // users, guarded by Manager.mu
+	refs int32 // users, guarded by manager.mu
 
 	localLocked bool // somebody has the local lock; guarded by mu
 	*contention      // set under mu; nil until another goroutine or client may want the lock
@@ -27,7 +27,7 @@ type localQueue struct {
 
 // contention is what one client knows of the others that want a lock.
 type contention struct {
-	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not; guarded by Manager.mu
+	lingerUntil time.Time // until when the state is kept though nobody may use it; zero if it is not; guarded by manager.mu
 
 	// Guarded by localQueue.mu.
 	waiters list.List            // of *waiter, for the local lock, in order of arrival

@@ -25,13 +25,13 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
-		f := NewManager(mutex.NewRegistry(client))
+		f := newManager(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
 			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 			_ = client.FinishClose(context.Background())
 		}()
-		m := f.Mutex("x", new(settings.Default))
+		m := f.mutex("x", new(settings.Default))
 		given, left := 0, 0
 		for range rounds {
 			ctx, cancel := context.WithCancel(context.Background())

@@ -5,13 +5,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
 )
 
-// Manager is what the mutexes of one client share: for each name in use, the waiters of this
+// manager is what the mutexes of one client share: for each name in use, the waiters of this
 // client. Users have it inside their redlatch.Client.
-type Manager struct {
+type manager struct {
 	session  *session.Session
 	registry *mutex.Registry
 
@@ -20,14 +22,21 @@ type Manager struct {
 	mu sync.Mutex // guards the users of all local queues, LockState.Local, and lingerUntil
 }
 
-// NewManager makes the manager of one client. The client has one registry for all its mutexes.
-func NewManager(b *mutex.Registry) *Manager {
-	return &Manager{session: b.Session, registry: b}
+func init() {
+	construct.Reentrant = func(r *mutex.Registry) construct.Mutexes { return newManager(r) }
+}
+
+// Mutex implements construct.Mutexes.
+func (f *manager) Mutex(name string, st *settings.Lock) any { return f.mutex(name, st) }
+
+// newManager makes the manager of one client. The client has one registry for all its mutexes.
+func newManager(b *mutex.Registry) *manager {
+	return &manager{session: b.Session, registry: b}
 }
 
 // acquireRef returns the local queue of a name and counts the caller as a user. The caller must be a user
 // of the lock state until it has called releaseRef.
-func (f *Manager) acquireRef(s *mutex.LockState) *localQueue {
+func (f *manager) acquireRef(s *mutex.LockState) *localQueue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l, _ := s.Local.(*localQueue)
@@ -41,7 +50,7 @@ func (f *Manager) acquireRef(s *mutex.LockState) *localQueue {
 
 // releaseRef ends the use that acquireRef began. The last user ends the subscription, so that
 // nothing is kept for names that are not in use.
-func (f *Manager) releaseRef(l *localQueue) {
+func (f *manager) releaseRef(l *localQueue) {
 	f.mu.Lock()
 	l.refs--
 	last := l.refs == 0
@@ -55,7 +64,7 @@ func (f *Manager) releaseRef(l *localQueue) {
 }
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
-func (f *Manager) noteRelease(name, channel string, receivers int64, roundTrip time.Duration) {
+func (f *manager) noteRelease(name, channel string, receivers int64, roundTrip time.Duration) {
 	own := f.session.Wakes.IsSubscribed(channel)
 	if own && receivers > 0 {
 		receivers--
@@ -76,7 +85,7 @@ func (f *Manager) noteRelease(name, channel string, receivers int64, roundTrip t
 
 // linger keeps what is known of a name for as long as the longest yield, even if nobody of this
 // client wants the lock now.
-func (f *Manager) linger(name string, l *localQueue) {
+func (f *manager) linger(name string, l *localQueue) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	isKept := !l.lingerUntil.IsZero()
@@ -99,7 +108,7 @@ func (f *Manager) linger(name string, l *localQueue) {
 
 // lingerLeft returns how long the state is still to be kept. If the time is over, it ends the
 // keeping.
-func (f *Manager) lingerLeft(l *localQueue) time.Duration {
+func (f *manager) lingerLeft(l *localQueue) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := time.Until(l.lingerUntil)

@@ -15,7 +15,7 @@ import (
 type request struct {
 	mutex.Request
 
-	manager *Manager
+	manager *manager
 	queue   *localQueue
 	first   backend // most requests start one hold, whose backend then needs no memory of its own
 }

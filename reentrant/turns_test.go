@@ -42,7 +42,7 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 		f := newFamily(t, rdb, false)
 		over := make(chan struct{})
 		if c.tries {
-			g.Go(func() { tryEvery(t, f.Mutex("x", new(settings.Default)), time.Duration(5+20*i)*time.Millisecond, over) })
+			g.Go(func() { tryEvery(t, f.mutex("x", new(settings.Default)), time.Duration(5+20*i)*time.Millisecond, over) })
 		}
 		asks.lease = st.Lease
 		g.Go(func() {
@@ -55,7 +55,7 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 					return
 				}
 				asks.begin()
-				h, err := f.Mutex("x", new(st)).Lock(context.Background())
+				h, err := f.mutex("x", new(st)).Lock(context.Background())
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -168,14 +168,14 @@ func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
 		v := redistest.Bubble(t)
 		st := settings.Default
 		st.PollInterval = 20 * time.Millisecond
-		holder, err := newFamily(t, v.Client(), false).Mutex("x", new(st)).Lock(context.Background())
+		holder, err := newFamily(t, v.Client(), false).mutex("x", new(st)).Lock(context.Background())
 		require.NoError(t, err)
 		forger, hook, rdb := v.Client(), &asks{lease: st.Lease}, v.Client()
 		rdb.AddHook(hook)
 		waiter, done := newFamily(t, rdb, false), make(chan error, 1)
 		hook.begin()
 		go func() {
-			h, err := waiter.Mutex("x", new(st)).Lock(context.Background())
+			h, err := waiter.mutex("x", new(st)).Lock(context.Background())
 			if err == nil {
 				err = h.Unlock(context.Background())
 			}

@@ -20,13 +20,13 @@ import (
 )
 
 // newFamily makes a client in the bubble. It ends with the test.
-func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *Manager {
+func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *manager {
 	t.Helper()
 	s := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
 	if cluster {
 		s.FoundCluster()
 	}
-	f := NewManager(mutex.NewRegistry(s))
+	f := newManager(mutex.NewRegistry(s))
 	t.Cleanup(func() {
 		s.BeginClose()
 		_ = acquisition.CloseAll(context.Background(), f.registry.Held())
@@ -55,10 +55,10 @@ func (a away) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 const holdTime = 3007 * time.Microsecond // no question of a waiter comes just when it is over
 
 // take has the client take so many turns, or turns until the context ends.
-func take(t *testing.T, ctx context.Context, f *Manager, turns int) (taken int) {
+func take(t *testing.T, ctx context.Context, f *manager, turns int) (taken int) {
 	t.Helper()
 	for ; taken < turns && ctx.Err() == nil; taken++ {
-		h, err := f.Mutex("x", new(settings.Default)).Lock(context.Background())
+		h, err := f.mutex("x", new(settings.Default)).Lock(context.Background())
 		require.NoError(t, err)
 		time.Sleep(holdTime)
 		require.NoError(t, h.Unlock(context.Background()))
@@ -169,7 +169,7 @@ func TestYielding_AWaiterGetsTheLock(t *testing.T) {
 				}()
 				for range 5 {
 					before := turns.Load()
-					h, err := far.Mutex("x", new(settings.Default)).Lock(context.Background())
+					h, err := far.mutex("x", new(settings.Default)).Lock(context.Background())
 					require.NoError(t, err)
 					assert.LessOrEqual(t, turns.Load()-before, int64(c.turns))
 					require.NoError(t, h.Unlock(context.Background()))
@@ -187,7 +187,7 @@ func TestYielding_NobodyYieldsToItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		one, other := newFamily(t, v.Client(), false), newFamily(t, v.Client(), false)
-		first, err := other.Mutex("x", new(settings.Default)).Lock(context.Background())
+		first, err := other.mutex("x", new(settings.Default)).Lock(context.Background())
 		require.NoError(t, err)
 		st := settings.Default
 		st.LocalHandoffTime = 0
@@ -195,7 +195,7 @@ func TestYielding_NobodyYieldsToItself(t *testing.T) {
 		done := make(chan time.Time, waiters)
 		for range waiters {
 			go func() {
-				h, err := one.Mutex("x", new(st)).Lock(context.Background())
+				h, err := one.mutex("x", new(st)).Lock(context.Background())
 				if assert.NoError(t, err) {
 					assert.NoError(t, h.Unlock(context.Background()))
 				}

@@ -21,10 +21,10 @@ import (
 )
 
 // newFamily makes a client in the bubble. It ends with the test.
-func newFamily(t *testing.T, rdb *redis.Client) *Manager {
+func newFamily(t *testing.T, rdb *redis.Client) *manager {
 	t.Helper()
 	s := session.New(session.Config{Redis: rdb, PubSub: rdb})
-	f := NewManager(s)
+	f := newManager(s)
 	t.Cleanup(func() {
 		s.BeginClose()
 		_ = acquisition.CloseAll(context.Background(), f.Held())
@@ -45,9 +45,9 @@ func acquire(t *testing.T, s *Semaphore, n int) *Permit {
 }
 
 // warm makes the server know the scripts of operators, and the client the clock of the server.
-func warm(t *testing.T, f *Manager) {
+func warm(t *testing.T, f *manager) {
 	t.Helper()
-	s := f.Semaphore("known", 2, new(settings.Default))
+	s := f.semaphore("known", 2, new(settings.Default))
 	p, q := acquire(t, s, 1), acquire(t, s, 1)
 	_, err := s.ForceRelease(t.Context(), p.ID())
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func warm(t *testing.T, f *Manager) {
 func TestInspectShowsFiveHundredPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		s := newFamily(t, v.Client()).Semaphore("render", 1000, new(settings.Default))
+		s := newFamily(t, v.Client()).semaphore("render", 1000, new(settings.Default))
 		require.NoError(t, acquire(t, s, 1).Release(t.Context()))
 		var entries []redis.Z
 		for i := range 501 {
@@ -83,7 +83,7 @@ func TestAFailedCallOfAnOperatorReturnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := newFamily(t, v.Client())
-		good, bad := f.Semaphore("render", 2, new(settings.Default)), f.Semaphore("", 2, new(settings.Default))
+		good, bad := f.semaphore("render", 2, new(settings.Default)), f.semaphore("", 2, new(settings.Default))
 		requireNothing := func(s *Semaphore, limit int, is error) {
 			t.Helper()
 			before, err := s.Resize(t.Context(), limit)
@@ -160,7 +160,7 @@ func TestWaitersBehindTheFirstFiftyAreServedAfterAFault(t *testing.T) {
 				link := v.Another()
 				f := newFamily(t, link.Client())
 				warm(t, f)
-				s := f.Semaphore("render", waiters, new(settings.Default))
+				s := f.semaphore("render", waiters, new(settings.Default))
 				held := acquire(t, s, waiters)
 				queueUp(t, v.Client(), "render", waiters)
 				fault := link.Inject(redistest.Rule{Match: runs(script), Skip: 1, Action: redistest.Refuse("LOADING Redis is loading")})
@@ -183,7 +183,7 @@ func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := newFamily(t, v.Client())
 		warm(t, f)
-		s := f.Semaphore("render", 8, new(settings.Default))
+		s := f.semaphore("render", 8, new(settings.Default))
 		v.Record()
 		for limit := range 5 {
 			before, err := s.Resize(t.Context(), limit+1)
@@ -203,7 +203,7 @@ func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 func TestAManagerCountsPermitsAndWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFamily(t, redistest.Bubble(t).Client())
-		s := f.Semaphore("render", 2, new(settings.Default))
+		s := f.semaphore("render", 2, new(settings.Default))
 		one, two := acquire(t, s, 1), acquire(t, s, 1)
 		require.Equal(t, 2, f.Len())
 		ctx, stop := context.WithCancel(t.Context())
@@ -228,7 +228,7 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		f := newFamily(t, rdb)
-		p := acquire(t, f.Semaphore("render", 2, new(settings.Default)), 2)
+		p := acquire(t, f.semaphore("render", 2, new(settings.Default)), 2)
 		requests := []watchdog.Renewal{{Key: "render", ID: p.ID(), Lease: time.Minute}, {Key: "render", ID: "client:1", Lease: time.Minute}}
 		answers, err := f.renew(t.Context(), rdb, requests)
 		require.NoError(t, err)
@@ -243,7 +243,7 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 
 func TestTrustInAGrantEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &request{Semaphore: NewManager(session.New(session.Config{})).Semaphore("render", 2, new(settings.Default))}
+		w := &request{Semaphore: newManager(session.New(session.Config{})).semaphore("render", 2, new(settings.Default))}
 		sent := time.Now()
 		time.Sleep(29*time.Second - 1)
 		require.False(t, w.TrustExpired(sent))
@@ -255,9 +255,9 @@ func TestTrustInAGrantEndsBeforeItsLease(t *testing.T) {
 // A waiter that cannot reach the server asks often enough to show within a heartbeat that it is
 // alive.
 func TestAWaiterPausesForAThirdOfItsHeartbeat(t *testing.T) {
-	f := NewManager(session.New(session.Config{}))
+	f := newManager(session.New(session.Config{}))
 	st := settings.Default
 	st.Heartbeat = 6 * time.Second
-	w := &request{Semaphore: f.Semaphore("render", 2, &st), session: f.session}
+	w := &request{Semaphore: f.semaphore("render", 2, &st), session: f.session}
 	require.Equal(t, 2*time.Second, w.waitOperation().MaxBackoff)
 }

@@ -5,16 +5,18 @@ import (
 	"sync"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
+	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// Manager is what the semaphores of one client share: the permits that it has, and its waiters.
+// manager is what the semaphores of one client share: the permits that it has, and its waiters.
 // Users have it inside their redlatch.Client.
-type Manager struct {
+type manager struct {
 	session *session.Session
 	keys    *key.Cache[key.Semaphore]
 	waiters *waitqueue.WaiterSet[lua.PermitHeartbeat]
@@ -30,9 +32,16 @@ type heldPermit struct {
 	units int
 }
 
-// NewManager makes the manager of one client.
-func NewManager(s *session.Session) *Manager {
-	f := &Manager{session: s, keys: key.NewCache(key.ForSemaphore), held: make(map[string]heldPermit)}
+func init() {
+	construct.Semaphore = func(s *session.Session) construct.Semaphores { return newManager(s) }
+}
+
+// Semaphore implements construct.Semaphores.
+func (f *manager) Semaphore(name string, limit int, st *settings.Lock) any { return f.semaphore(name, limit, st) }
+
+// newManager makes the manager of one client.
+func newManager(s *session.Session) *manager {
+	f := &manager{session: s, keys: key.NewCache(key.ForSemaphore), held: make(map[string]heldPermit)}
 	f.waiters = waitqueue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
 		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat) ([]lua.HeartbeatReply, error) {
 			return f.heartbeats(ctx, rdb, batch, false)
@@ -42,14 +51,14 @@ func NewManager(s *session.Session) *Manager {
 }
 
 // Len returns how many permits the client has, plus how many of its goroutines wait for some.
-func (f *Manager) Len() int {
+func (f *manager) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.held) + f.waiters.Len()
 }
 
 // Held returns all permits that the client has.
-func (f *Manager) Held() []*acquisition.Acquisition {
+func (f *manager) Held() []*acquisition.Acquisition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := make([]*acquisition.Acquisition, 0, len(f.held))
@@ -63,7 +72,7 @@ func (f *Manager) Held() []*acquisition.Acquisition {
 
 // addPermit notes a permit. It is called with the units, before the watchdog asks for them, and
 // again as soon as the client has the acquisition.
-func (f *Manager) addPermit(id string, p heldPermit) {
+func (f *manager) addPermit(id string, p heldPermit) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held[id] = p
@@ -71,25 +80,25 @@ func (f *Manager) addPermit(id string, p heldPermit) {
 
 // nextStamp returns the stamp of a new resize. It is the server's clock, as far as the client knows
 // it, but later than every earlier stamp of this client, and later than after.
-func (f *Manager) nextStamp(after lua.Time) lua.Time {
+func (f *manager) nextStamp(after lua.Time) lua.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastStamp = max(f.session.Now(), f.lastStamp+1, after+1)
 	return f.lastStamp
 }
 
-func (f *Manager) removePermit(a *acquisition.Acquisition) {
+func (f *manager) removePermit(a *acquisition.Acquisition) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.held, a.ID)
 }
 
-func (f *Manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
+func (f *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
 	return lua.PermitHeartbeats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // renew extends permits for the watchdog. It sends once.
-func (f *Manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
+func (f *manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
 	f.mu.Lock()
 	for i, r := range requests {
@@ -101,7 +110,7 @@ func (f *Manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.
 }
 
 // send extends permits once.
-func (f *Manager) send(ctx context.Context, rdb lua.Redis, batch []lua.PermitRenewal) ([]watchdog.Result, error) {
+func (f *manager) send(ctx context.Context, rdb lua.Redis, batch []lua.PermitRenewal) ([]watchdog.Result, error) {
 	result, err := lua.RenewPermits(ctx, rdb, f.session.FenceRetention, batch)
 	if err != nil {
 		return nil, err

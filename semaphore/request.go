@@ -189,7 +189,7 @@ func (w *request) newHandle(ctx, bounded context.Context, h *acquisition.Hold, e
 	if err != nil {
 		return nil, err
 	}
-	return &Permit{hold: lock.New(ctx, h), units: w.units}, nil
+	return &Permit{hold: acquisition.NewHandle(ctx, h).(*lock.Hold), units: w.units}, nil
 }
 
 // TrustExpired reports whether trust in a grant of a whole lease was over when the grant arrived.

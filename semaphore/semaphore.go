@@ -18,19 +18,14 @@ import (
 // it is needed, and share it or not. Its methods may be called concurrently. Methods of a nil
 // Semaphore, or of one that no client made, return a *lockerr.ConfigError.
 type Semaphore struct {
-	manager  *Manager
+	manager  *manager
 	keys     *key.Semaphore
 	limit    int
 	settings *settings.Lock
 	err      error // what is wrong with the name, the limit or the settings
 }
 
-// Semaphore returns the semaphore of a name, with the limit that the program passes. If the name,
-// the limit or the settings are not usable, every use of the semaphore returns an error.
-func (f *Manager) Semaphore(name string, limit int, st *settings.Lock) *Semaphore {
-	if f.session == nil {
-		return new(Semaphore) // no client made the manager
-	}
+func (f *manager) semaphore(name string, limit int, st *settings.Lock) *Semaphore {
 	s := &Semaphore{manager: f, limit: limit, settings: st}
 	if s.keys, s.err = f.keys.Get(name); s.err == nil {
 		s.err = checkUnits("limit", limit)

@@ -15,6 +15,10 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
+// NewHandle makes the user's handle of a hold, a *lock.Hold. Package lock sets it and does not export it,
+// so that its page shows only what programs use. ctx is that of the call that acquired the lock.
+var NewHandle func(ctx context.Context, h *Hold) any
+
 // Hold is one of the holds of an acquisition, behind the handle that the user has. It must not
 // refer to that handle: the client notices a forgotten hold because its handle becomes garbage.
 type Hold struct {

@@ -80,7 +80,7 @@ func (b *Registry) Held() []*acquisition.Acquisition {
 type LockState struct {
 	refs int // users, guarded by Registry.mu
 
-	Local any // the local queue of the plain mutex, guarded by its reentrant.Manager; nil if none is in use
+	Local any // the local queue of the plain mutex, guarded by the manager of its client; nil if none is in use
 
 	mu          sync.Mutex
 	held        []*acquisition.Acquisition  // with open holds: one, and lost ones that nobody asked about

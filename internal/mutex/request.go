@@ -96,7 +96,7 @@ func (w *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, e
 	if err != nil {
 		return nil, err
 	}
-	return lock.New(ctx, h), nil
+	return acquisition.NewHandle(ctx, h).(*lock.Hold), nil
 }
 
 // noteOwnHolder says in the error of a request where this client acquired the lock, if this client has it.

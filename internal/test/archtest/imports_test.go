@@ -28,11 +28,12 @@ var may = map[string][]string{
 	"internal/mutex":       {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// Waiting in a queue, for the fair mutex and the semaphore.
 	"internal/waitqueue": {"event", "lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
-	"reentrant":          {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
-	"fair":               {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
-	"semaphore":          {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/keptid", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
+	"internal/construct": {"internal/acquisition", "internal/mutex", "internal/session", "internal/settings"},
+	"reentrant":          {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
+	"fair":               {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
+	"semaphore":          {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/construct", "internal/keptid", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
 	"internal/testhook":  {"internal/acquisition", "internal/session"},
-	".":                  {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	".":                  {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/check":    {"internal/test/history"},
