@@ -3,8 +3,8 @@ package fair
 import (
 	"context"
 
-	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/construct"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"

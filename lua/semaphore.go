@@ -138,23 +138,26 @@ type ReleasePermitsReply struct {
 	// More says that there may be waiters for what is free, after dead ones or
 	// more than one call serves: call again.
 	More bool
+	// IsSplit says that no node had all keys, so the call only freed the units. The description stays, and
+	// the waiters learn of the units by their next heartbeats: call again when the slot has moved.
+	IsSplit bool
 }
 
 // ReleasePermits releases a permit, whose units go to the next waiters, or the
 // place in the queue. One round trip.
 //
-// If no node has all keys, because the slot migrates, ReleasePermits only frees units, without the queue.
-// The waiters learn of it by their next heartbeats. The description stays.
+// If no node has all keys, because the slot migrates, ReleasePermits only frees units: see IsSplit.
 func ReleasePermits(ctx context.Context, rdb Redis, p ReleasePermitsParams) (ReleasePermitsReply, error) {
 	v, err := releasePermitsScript.run(ctx, rdb, p.Keys.all(), p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
+	var out ReleasePermitsReply
 	if IsSplit(ctx, err) {
 		freed, freeErr := releasePermitsScript.run(ctx, rdb, p.Keys.all()[:1], p.Waiter.member(), p.Retention.Milliseconds(), p.ClientChannels)
 		if reply := readReply(releasePermitsScript, freed, freeErr); reply.int(0) == 1 || isUnclear(freeErr) {
-			v, err = freed, freeErr
+			v, err, out.IsSplit = freed, freeErr, true
 		}
 	}
 	r := readReply(releasePermitsScript, v, err)
-	out := ReleasePermitsReply{More: r.int(1) == 1}
+	out.More = r.int(1) == 1
 	switch r.int(0) {
 	case 1:
 		out.Status = Freed

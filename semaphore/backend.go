@@ -47,11 +47,11 @@ func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 }
 
 // Release gives the units to the next waiters that fit, or frees them. The first answer says what
-// became of the permit. If one command does not serve all waiters, the client serves the others in
-// the background. So no error of a later command hides that answer.
+// became of the permit. If one command does not serve all waiters, or only frees the units because the slot
+// migrates, the client does the rest in the background. So no error of a later command hides that answer.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.StoredID())
-	if err != nil && !session.IsSingleAttempt(ctx) || answer.Value.More {
+	if err != nil && !session.IsSingleAttempt(ctx) || answer.Value.More || answer.Value.IsSplit {
 		k.releaseInBackground(a.StoredID(), session.InFlight{}, func(lua.Status) {})
 	}
 	if err != nil {

@@ -37,7 +37,9 @@ func init() {
 }
 
 // Semaphore implements construct.Semaphores.
-func (f *manager) Semaphore(name string, limit int, st *settings.Lock) any { return f.semaphore(name, limit, st) }
+func (f *manager) Semaphore(name string, limit int, st *settings.Lock) any {
+	return f.semaphore(name, limit, st)
+}
 
 // newManager makes the manager of one client.
 func newManager(s *session.Session) *manager {

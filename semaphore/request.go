@@ -147,6 +147,9 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
+// errSplit says that a release has freed the units, and has to be repeated for the rest.
+var errSplit = errors.New("redlatch: the slot of the semaphore migrates")
+
 // releaseInBackground is CleanUp, also of a release that failed. It calls note with each answer.
 func (w *request) releaseInBackground(id string, inFlight session.InFlight, note func(lua.Status)) {
 	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
@@ -155,7 +158,10 @@ func (w *request) releaseInBackground(id string, inFlight session.InFlight, note
 		for {
 			answer, err := w.releaseOrLeave(ctx, id)
 			note(answer.Value.Status)
-			if err != nil || !answer.Value.More {
+			switch {
+			case err == nil && answer.Value.IsSplit:
+				return errSplit
+			case err != nil || !answer.Value.More:
 				return err
 			}
 		}

@@ -108,7 +108,7 @@ func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites 
 }
 
 // lockKeys counts the keys of all masters. A release whose two keys are on two nodes leaves the description of
-// a permit behind, which ends with its lease.
+// a permit behind, until the client repeats it.
 func (s *clusterStand) lockKeys(names string) (n int) {
 	for _, node := range s.bed.Nodes {
 		if !s.isMaster(node) {

@@ -122,13 +122,16 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 }
 
 // Dial connects to the proxy as a client does.
-func (v *Virtual) Dial() (net.Conn, error) {
+func (v *Virtual) Dial() (net.Conn, error) { return v.dialAs(nil) }
+
+// dialAs is Dial for a connection to a place in a cluster, or nil.
+func (v *Virtual) dialAs(at *place) (net.Conn, error) {
 	if v.isRefusing() {
 		// The same error as from package net, from which clients know that nothing was sent.
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
 	}
 	ours, theirs := net.Pipe()
-	if err := v.connect(theirs); err != nil {
+	if err := v.connect(theirs, at); err != nil {
 		return nil, err
 	}
 	return &pipeConn{Conn: ours}, nil

@@ -123,6 +123,22 @@ func (p *Proxy) Kill(traffic Traffic) (killed int) {
 	return len(doomed)
 }
 
+// KillNode closes the connections to a node of a cluster, and returns how many there were.
+func (p *Proxy) KillNode(node int) (killed int) {
+	p.mu.Lock()
+	var doomed []*session
+	for s := range p.sessions {
+		if s.at != nil && s.at.node == node {
+			doomed = append(doomed, s)
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range doomed { // end takes the mutex to remove the session
+		s.end()
+	}
+	return len(doomed)
+}
+
 // Down closes every connection and refuses new ones.
 func (p *Proxy) Down() {
 	p.mu.Lock()
@@ -214,19 +230,19 @@ func (p *Proxy) serve(l net.Listener) {
 			}
 			// In a goroutine of its own, because a server that does not accept one connection must
 			// not block other clients.
-			p.running.Go(func() { _ = p.connect(client) })
+			p.running.Go(func() { _ = p.connect(client, nil) })
 		}
 	})
 }
 
 // connect makes a session for the connection of a client, or closes the connection.
-func (p *Proxy) connect(client net.Conn) error {
+func (p *Proxy) connect(client net.Conn, at *place) error {
 	server, err := p.dialServer()
 	if err != nil {
 		_ = client.Close()
 		return err
 	}
-	s := newSession(p, client, server)
+	s := newSession(p, client, server, at)
 	if !p.admit(s) {
 		s.end()
 		return syscall.ECONNREFUSED

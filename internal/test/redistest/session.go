@@ -17,6 +17,7 @@ type session struct {
 	proxy  *Proxy
 	client net.Conn
 	server net.Conn
+	at     *place // in a cluster; otherwise nil
 	out    *outbox
 	done   chan struct{}
 	ending sync.Once
@@ -64,8 +65,8 @@ func (x *exchange) kind() actionKind {
 	return x.fault.rule.Action.kind
 }
 
-func newSession(p *Proxy, client, server net.Conn) *session {
-	s := &session{proxy: p, client: client, server: server, done: make(chan struct{})}
+func newSession(p *Proxy, client, server net.Conn, at *place) *session {
+	s := &session{proxy: p, client: client, server: server, at: at, done: make(chan struct{})}
 	s.out = newOutbox(client, s.done)
 	return s
 }
@@ -118,6 +119,10 @@ func (s *session) handle(cmd command, read time.Time) {
 	}
 	if s.held != nil {
 		s.held.add(cmd)
+		return
+	}
+	if until := s.stalledUntil(); !until.IsZero() {
+		s.forwardAt(until, cmd)
 		return
 	}
 	s.treat(cmd, read, s.proxy.faultFor(cmd))
@@ -189,6 +194,15 @@ func (s *session) treat(cmd command, read time.Time, f *Fault) {
 	}
 }
 
+// stalledUntil is when the node of a cluster answers again. It is zero if the node answers. Handshakes do not
+// wait, because go-redis reads those of its PubSub under a mutex.
+func (s *session) stalledUntil() time.Time {
+	if s.at == nil || s.role.Load() == roleUndecided {
+		return time.Time{}
+	}
+	return s.at.stalledUntil()
+}
+
 // forwardAt sends the command at due. The goroutine of the requests does not wait for that: it reads
 // further commands meanwhile, so that each of them has its delay from the time when it was sent, as
 // on a long wire. From the first delayed command on, another goroutine handles them.
@@ -215,6 +229,14 @@ func (s *session) forward(x *exchange) {
 	if slices.Contains([]string{"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE",
 		"UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"}, x.cmd.name()) {
 		x.confirmations = max(1, len(x.cmd.args)-1)
+	}
+	if s.at != nil && x.kind() != actAnswer {
+		if answer := s.at.answer(x.cmd); answer != "" {
+			if x.fault != nil {
+				x.fault.giveBack() // the command did not run
+			}
+			x = &exchange{cmd: ping, fault: newFault(s.proxy.t, Rule{Action: Action{kind: actAnswer, reply: answer}})}
+		}
 	}
 	s.mu.Lock()
 	s.pending = append(s.pending, x)
@@ -291,6 +313,9 @@ func (s *session) pass(f frame, x *exchange) {
 	p := parcel{bytes: f.raw}
 	if x == nil && f.firstWord() == "message" {
 		p.due = s.proxy.messageDue()
+	}
+	if p.due.IsZero() {
+		p.due = s.stalledUntil()
 	}
 	kind := x.kind()
 	if kind != actPass && kind != actAnswer && f.isNoScript() {

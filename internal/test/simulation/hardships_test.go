@@ -25,6 +25,7 @@ type hardship struct {
 	counts       bool            // the test checks the holds that Redis counts
 	turns        []time.Duration // hold times of clients that take the lock again and again; none: no client does
 	keeping      []time.Duration // for which Redis keeps a lock after its last hold; none: no client wants that
+	masters      int             // of a cluster; 0: there is one server
 	fansOut      bool            // some clients let others work with their context
 	busy         bool            // clients also wait for another lock, so they listen all the time
 	fewest       int             // least number of faults in one schedule
@@ -46,9 +47,10 @@ func ms(all ...int) []time.Duration {
 }
 
 var (
-	onTheWire = []string{"cut reply", "cut request", "delay reply", "delay request", "swallow", "silence", "refuse loading", "refuse oom"}
-	late      = []string{"duplicate", "hold back"}
-	toLinks   = []string{"kill connections", "kill subscriber", "deafen", "deafen"}
+	onTheWire  = []string{"cut reply", "cut request", "delay reply", "delay request", "swallow", "silence", "refuse loading", "refuse oom"}
+	late       = []string{"duplicate", "hold back"}
+	ofClusters = []string{"slot migrates", "slot migrates", "slot moves", "node fails", "node stalls", "cluster is down"}
+	toLinks    = []string{"kill connections", "kill subscriber", "deafen", "deafen"}
 )
 
 // nothingExpires has a lease so long that nothing can end it. Every answer has to be right.
@@ -226,6 +228,37 @@ var locksAreKept = hardship{
 	events:       slices.Concat([]string{"close", "die", "cut off", "black hole"}, toLinks),
 	waits:        ms(100, 300, 900, 1100, 2500),
 	longest:      2 * time.Minute,
+}
+
+// slotsMove has a cluster. The slot of the lock moves to another node at once or key by key, its node dies and
+// another one has all of its data, or nobody gets an answer. Nothing can end, so every answer has to be right.
+var slotsMove = hardship{
+	masters: 3,
+	lease:   ms(120_000), every: ms(40_000, 400),
+	heartbeats:   ms(30_000),
+	pauses:       ms(1, 20, 300, 1000, 3000),
+	turns:        ms(20, 300),
+	unlockLimits: ms(0, 20, 400),
+	counts:       true,
+	fewest:       1,
+	actions:      slices.Concat([]string{"duplicate but grants", "fail after"}, onTheWire),
+	events:       slices.Concat([]string{"kill connections"}, ofClusters, ofClusters),
+	waits:        ms(5, 300, 1500, 6000),
+	longest:      time.Minute,
+}
+
+// failoversForget has a cluster whose replicas lag behind. A failover brings back what was deleted, and forgets
+// what was written. No lock survives that, but fences do.
+var failoversForget = hardship{
+	masters: 3,
+	lease:   ms(1000), every: ms(0), expires: true,
+	heartbeats: ms(400, 1000),
+	pauses:     ms(1, 100, 400, 1200),
+	turns:      ms(50, 300),
+	actions:    onTheWire,
+	events:     slices.Concat([]string{"failover forgets", "failover forgets", "failover forgets", "slot migrates", "node fails", "close"}, toLinks),
+	waits:      ms(5, 100, 300, 900, 2500),
+	longest:    2 * time.Minute,
 }
 
 // filled returns the hardship with values for the fields that are not set.

@@ -18,7 +18,7 @@ import (
 // own. redissonLock polls often instead of waiting for messages, so it gets ahead of others more
 // often.
 type redissonLock struct {
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	key    key.Mutex
 	client string
 	lease  time.Duration

@@ -24,6 +24,7 @@ type schedule struct {
 	slow     bool          // the wire takes time, which differs between clients
 	warm     bool          // the server knows the scripts
 	jitter   bool          // each third reply takes longer
+	masters  int           // of a cluster; 0: there is one server
 	clients  []client
 	faults   []wireFault
 	events   []event
@@ -118,6 +119,7 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 		longest: h.longest, expires: h.expires,
 		handoffs: rapid.SampledFrom(ms(0, 10, 300, 3000, 3000)).Draw(t, "hands on for"),
 		slow:     rapid.Bool().Draw(t, "slow wire"),
+		masters:  h.masters,
 		warm:     rapid.SampledFrom([]bool{true, true, true, false}).Draw(t, "warm server"),
 	}
 	crowds := rapid.SampledFrom(h.crowds).Draw(t, "goroutines of clients")
@@ -421,6 +423,9 @@ func drawEvent(t *rapid.T, h hardship, link *rapid.Generator[int]) event {
 	case "clock back", "clock forward":
 		e.link, e.wait = nobody, rapid.SampledFrom(h.steps).Draw(t, "step")
 	case "forge", "standstill", "deny publish":
+		e.link = nobody
+	}
+	if slices.Contains(ofClusters, e.what) || e.what == "failover forgets" {
 		e.link = nobody
 	}
 	return e

@@ -20,6 +20,11 @@ func TestAnswersAreRightWhileNothingExpires(t *testing.T) {
 	simulate(t, primitives, nothingExpires, answersAreRight)
 }
 
+// A cluster moves slots, and loses nodes but no data. The answers are those of one server.
+func TestAnswersAreRightWhileSlotsMove(t *testing.T) {
+	simulate(t, primitives, slotsMove, answersAreRight)
+}
+
 // A failed Unlock may be called again, and does not report a loss that never happened.
 func TestUnlockMayBeTriedAgain(t *testing.T) {
 	simulate(t, primitives, linksFlap, answersAreRight)
@@ -37,6 +42,14 @@ func TestNoTwoTrustWhileLeasesExpire(t *testing.T) {
 // vanished before for one that it removed itself.
 func TestFencesGrowWhileKeysVanish(t *testing.T) {
 	simulate(t, primitives, keysVanish, func(p primitive, o outcome) error {
+		return errors.Join(p.excludes(o, o.afterALease()), p.fences(o), o.order(p))
+	})
+}
+
+// A failover forgets what was written last. Two clients may hold the lock, but fences grow and reject late
+// writers, and a holder that has lost the lock is notified within a lease.
+func TestFencesGrowWhileFailoversForget(t *testing.T) {
+	simulate(t, primitives, failoversForget, func(p primitive, o outcome) error {
 		return errors.Join(p.excludes(o, o.afterALease()), p.fences(o), o.order(p))
 	})
 }

@@ -32,6 +32,7 @@ type world struct {
 	p                     primitive
 	s                     schedule
 	server                *redistest.Virtual
+	slots                 *redistest.Slots          // of the cluster that the server stands for; nil: it is one server
 	replica               *redistest.Virtual        // which lags behind; nil if no client is led to it
 	skewed                atomic.Bool               // the server's clock was set
 	offset                atomic.Int64              // of the server's clock
@@ -69,7 +70,7 @@ type machine struct {
 	plan   client
 	number int
 	link   *redistest.Virtual
-	rdb    *redis.Client
+	rdb    redis.UniversalClient
 	client *redlatch.Client
 	actors []*workload.Actor // siblings too
 	runs   []*workload.Actor // actors that begin by themselves
@@ -90,6 +91,9 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 	}
 	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "stale replica" }) {
 		w.replica = w.server.Replica()
+	}
+	if s.masters > 0 {
+		w.slots = w.server.Cluster(s.masters)
 	}
 	link := w.server
 	for c, plan := range s.clients {
@@ -127,16 +131,28 @@ func build(t *rapid.T, p primitive, s schedule) *world {
 	return w
 }
 
-func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *machine {
-	rdb := link.Client(func(o *redis.Options) {
-		o.PoolSize, o.PipelinePoolSize = 200+2*plan.hoard, 2 // see redistest.Virtual.Client
-		o.ReadBufferSize, o.WriteBufferSize = 1024, 1024
-		o.DisableIdentity = true
-		// A client that obeys deadlines receives no late answers, so its link must not be slow:
-		// see docs/guarantees.md.
-		o.ContextTimeoutEnabled = plan.direct && 4*plan.delay <= min(plan.lease, plan.heartbeat)
-		o.DialerRetries = 1 // go-redis sleeps between retries under the mutex of its PubSub
+// client makes the go-redis client of a machine.
+func (w *world) client(link *redistest.Virtual, plan client) redis.UniversalClient {
+	const buffer = 1024
+	pool, pipelines := 200+2*plan.hoard, 2 // see redistest.Virtual.Client
+	// A client that obeys deadlines receives no late answers, so its link must not be slow:
+	// see docs/guarantees.md.
+	obeys := plan.direct && 4*plan.delay <= min(plan.lease, plan.heartbeat)
+	const dials = 1 // go-redis sleeps between retries under the mutex of its PubSub
+	if w.slots == nil {
+		return link.Client(func(o *redis.Options) {
+			o.PoolSize, o.PipelinePoolSize, o.ReadBufferSize, o.WriteBufferSize = pool, pipelines, buffer, buffer
+			o.DisableIdentity, o.ContextTimeoutEnabled, o.DialerRetries = true, obeys, dials
+		})
+	}
+	return link.ClusterClient(w.slots, func(o *redis.ClusterOptions) {
+		o.PoolSize, o.PipelinePoolSize, o.ReadBufferSize, o.WriteBufferSize = pool, pipelines, buffer, buffer
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.DialerRetries = true, obeys, dials
 	})
+}
+
+func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *machine {
+	rdb := w.client(link, plan)
 	m := &machine{plan: plan, number: len(w.machines), link: link, rdb: rdb}
 	about := ""
 	if slices.ContainsFunc(w.s.events, func(e event) bool { return e.what == "clock back" }) {
@@ -378,6 +394,8 @@ func (w *world) happen(e event) {
 		bite = w.step(e.wait)
 	case "clock back":
 		bite = w.step(-e.wait)
+	case "slot migrates", "slot moves", "node fails", "failover forgets", "node stalls", "cluster is down":
+		bite = w.trouble(e)
 	default:
 		panic(e.what)
 	}
@@ -389,6 +407,62 @@ func (w *world) happen(e event) {
 	if bite && e.what == "hang and close" && len(m.hoarded) > 0 {
 		w.bites[closesAHoard]++
 	}
+}
+
+// trouble lets one of the troubles of a cluster happen to the node of the lock. It bites if a node refused a
+// command, or if it had connections to lose.
+func (w *world) trouble(e event) (bite bool) {
+	before := w.slots.Refused()
+	switch e.what {
+	case "slot migrates":
+		w.slots.StartMigration(name)
+		time.Sleep(e.wait / 3)
+		w.slots.MoveKeys(func(string) bool { e.which = e.which*5 + 3; return e.which%2 == 0 })
+		time.Sleep(e.wait / 3)
+		w.slots.MoveKeys(func(string) bool { return true })
+		time.Sleep(e.wait / 3)
+		w.slots.EndMigration()
+	case "slot moves":
+		w.slots.Move(name)
+		time.Sleep(e.wait)
+	case "node fails":
+		node, open := w.slots.Fail(name), 0
+		for _, m := range w.machines {
+			open += m.link.KillNode(node)
+		}
+		time.Sleep(e.wait)
+		w.slots.Promote(node)
+		return open > 0
+	case "failover forgets":
+		return w.failOver(e.wait)
+	case "node stalls":
+		return w.slots.Stall(name, e.wait)
+	case "cluster is down":
+		w.slots.SetDown(true)
+		time.Sleep(e.wait)
+		w.slots.SetDown(false)
+	}
+	return w.slots.Refused() > before
+}
+
+// failOver has the node of the lock die. The one that takes over has the data of lag before that.
+func (w *world) failOver(lag time.Duration) (bite bool) {
+	const aside = 333 * time.Nanosecond // when nobody else is at work
+	time.Sleep(aside)
+	restore := w.server.Snapshot()
+	time.Sleep(lag)
+	node := w.slots.Fail(name)
+	for _, m := range w.machines {
+		m.link.KillNode(node)
+	}
+	time.Sleep(lag / 2) // still aside
+	w.mu.Lock()
+	w.deletions = append(w.deletions, w.recorder.Now())
+	w.mu.Unlock()
+	bite = restore()
+	w.forget()
+	w.slots.Promote(node)
+	return bite
 }
 
 // close closes a client, and checks that Close takes no longer than within and a moment.
@@ -610,7 +684,7 @@ func (w *world) befell(link int, counts func(wireFault) bool, also func(event) b
 		}
 	}
 	return slices.ContainsFunc(w.s.events, func(e event) bool {
-		return also(e) && (e.link == link || slices.Contains([]string{"flush", "clock forward", "clock back", "deny publish"}, e.what))
+		return also(e) && (e.link == link || slices.Contains([]string{"flush", "clock forward", "clock back", "deny publish"}, e.what) || e.what == "failover forgets" || slices.Contains(ofClusters, e.what))
 	})
 }
 
@@ -708,11 +782,21 @@ func (w *world) idle(p primitive) error {
 	return err
 }
 
+// leavesDescriptions reports whether the description of a permit may stay after a release that only freed the
+// units, because the slot migrated. The client repeats the release in the background. But a slot may migrate
+// for longer, and a failover may bring the description back.
+func (w *world) leavesDescriptions() bool {
+	forgets := slices.ContainsFunc(w.s.events, func(e event) bool { return e.what == "failover forgets" })
+	return slices.ContainsFunc(w.s.events, func(e event) bool {
+		return e.what == "slot migrates" && (forgets || e.wait > w.s.lease()+w.s.heartbeat())
+	})
+}
+
 // remains returns an error if keys or channels of the locks are left although nobody uses the
 // locks.
 func (w *world) remains(p primitive) error {
 	for _, key := range w.server.Server.Keys() {
-		if !p.stays(key, w.names()) && !isFence(key, nil) {
+		if !p.stays(key, w.names()) && !isFence(key, nil) && !(w.leavesDescriptions() && strings.HasPrefix(key, "redlatch:holders:")) {
 			return fmt.Errorf("the key %q remains: %v", key, w.server.Server.Dump())
 		}
 	}
