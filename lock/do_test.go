@@ -52,6 +52,29 @@ func TestDoRunsTheBodyUnderTheLockAndReturnsItsError(t *testing.T) {
 	})
 }
 
+// The context of the outer lock ends because that lock is lost, and so the wait for another lock ends. The
+// error of that wait contains the loss, but it does not match it, because it is about the other lock.
+func TestDoReportsALossThatEndedTheWaitForAnotherLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, v := inBubble(t)
+		busy, err := locks.Mutex("inner").Lock(t.Context())
+		require.NoError(t, err)
+		err = locks.Mutex("outer").Do(t.Context(), func(ctx context.Context) error {
+			v.Server.Del("outer")
+			_, err := locks.Mutex("inner").Lock(ctx)
+			require.NotErrorIs(t, err, lockerr.ErrLost, "the inner lock was not lost")
+			require.ErrorContains(t, err, "lost")
+			return err
+		})
+		require.ErrorIs(t, err, lockerr.ErrLost)
+		var lost *lockerr.LostError
+		require.ErrorAs(t, err, &lost)
+		require.Equal(t, "outer", lost.Name)
+		require.ErrorIs(t, err, lockerr.ErrNotAcquired, "of the inner lock")
+		require.NoError(t, busy.Unlock(t.Context()))
+	})
+}
+
 // The loss is one fact, whoever tells it. The error of the body is another.
 func TestDoReportsALossOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
