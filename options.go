@@ -241,7 +241,9 @@ func WithWaitCallback(callback func(lock.Waiting)) LockOption {
 }
 
 // WithPrefix puts a prefix before the names of all locks, for instance to give a service its own
-// part of the keyspace by ACL. Java clients need the same prefix. The rules are those of a name.
+// part of the keyspace by ACL. Only the key of a mutex begins with it. In the keys of fences, queues and
+// permits it stands behind a brace, as in redisson_lock_token:{shop:orders}. The page docs/security.md has the
+// whole rule. Java clients need the same prefix. The rules are those of a name.
 // Braces in the prefix must form their own {tag}. Defaults to none.
 func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })

@@ -26,17 +26,23 @@ func FromContext(ctx context.Context) (*Hold, bool) {
 // holdKey is the key under which a context has its hold.
 type holdKey struct{}
 
+// innermostKey is the key under which a context has its innermost hold, also that of a permit.
+type innermostKey struct{}
+
 // keepAlive is a context that refers to its hold. So the hold does not become garbage while work
 // goes on that has only the context. keepAlive wraps the context that the acquisition knows,
 // instead of being wrapped by it, because that one never becomes garbage.
 type keepAlive struct {
 	context.Context
 	hold *Hold
+	own  context.Context // the parent of the hold, if Bind joined its locks with those of another context; otherwise nil
 }
 
 // Value returns the hold for holdKey, unless it is that of a permit, and for a search that finds it.
 func (k keepAlive) Value(key any) any {
 	switch key := key.(type) {
+	case innermostKey:
+		return k.hold
 	case holdKey:
 		if !k.hold.inner.A.IsPermit() {
 			return k.hold
@@ -45,6 +51,10 @@ func (k keepAlive) Value(key any) any {
 		if key.Finds(k.hold.inner) {
 			return k.hold
 		}
+		if found := k.Context.Value(key); found != nil || k.own == nil {
+			return found
+		}
+		return k.own.Value(key)
 	}
 	return k.Context.Value(key)
 }

@@ -26,7 +26,7 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 			err = oneline.Errors(err, lost)
 		}
 	}()
-	return fn(keepAlive{h.inner.Derive(ctx), h})
+	return fn(keepAlive{Context: h.inner.Derive(ctx), hold: h})
 }
 
 // releaseAfterWork is Unlock for Do. It returns nil if Redis did not confirm the release in time, because the

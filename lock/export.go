@@ -32,7 +32,8 @@ import (
 //
 // Export waits as Unlock does, and costs one round trip. Errors are those of UnlockAfter. It returns
 // lockerr.ErrConfig if the owner has other holds of the lock. With an error there is no text. Call
-// Export again, or Unlock.
+// Export again, or Unlock. If other goroutines were re-entering the lock, the client may have released it in
+// the background meanwhile, and Export then returns lockerr.ErrNotHeld.
 func (h *Hold) Export(ctx context.Context, within time.Duration) (text string, err error) {
 	if !h.isValid() {
 		return "", &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export"}

@@ -111,7 +111,7 @@ func (h *Hold) Context() context.Context {
 	if h.derived.Load() == nil {
 		h.derived.CompareAndSwap(nil, &derivedContext{h.inner.Derive(context.WithoutCancel(h.parent))})
 	}
-	return keepAlive{h.derived.Load().Context, h}
+	return keepAlive{Context: h.derived.Load().Context, hold: h}
 }
 
 // Bind returns a child of parent that also ends when the hold does. It is for work that must stop
@@ -134,8 +134,12 @@ func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context
 		cancel(context.Cause(notHeld))
 		return ctx, func() {}
 	}
-	ctx, cancel = h.inner.Bind(parent)
-	return keepAlive{ctx, h}, cancel
+	k := keepAlive{hold: h}
+	if innermost := h.parent.Value(innermostKey{}); innermost != nil && innermost != parent.Value(innermostKey{}) {
+		k.own = h.parent
+	}
+	k.Context, cancel = h.inner.Bind(parent)
+	return k, cancel
 }
 
 // derivedContext is the context that the acquisition ends.
@@ -196,8 +200,9 @@ func (h *Hold) unlocked(err error) error {
 // be longer than the lease. So the lease can stay short, in case a holder crashes.
 //
 // If other holds of the owner remain, the lock is kept for d when the last of them is released. Of
-// several times, the longest counts. The waiters notice the end of d like the end of a lease, and
-// Inspect shows until then that the lock is kept. ForceRelease ends it. Inside of Do, the function calls
+// several times, the longest counts. To skip work that was done a moment ago, others must use TryDo or
+// TryLock: Lock and Do wait for the end of d, and then run. Waiters notice that end at their next poll or
+// heartbeat at the latest. Inspect shows until then that the lock is kept. ForceRelease ends it. Inside of Do, the function calls
 // UnlockAfter on its hold, and Do then does not unlock.
 //
 // UnlockAfter waits as Unlock does, costs one round trip, and returns the errors of Unlock. It also

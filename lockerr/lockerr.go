@@ -57,7 +57,8 @@ var (
 	ErrUnavailable = errors.New("redlatch: redis is not available")
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
-	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. With
+	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. Do
+	// also returns it if Redis refused the release, after the work. With
 	// redlatch.WithReplicas, somebody may have seen the lock held until the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 

@@ -76,6 +76,9 @@ func (s *Server) keep(hold any, unlock func(context.Context) error) (release fun
 // the holder finds out at its next renewal. While the server is down, that is so here too. The lock is
 // free then, or the next waiter has it.
 //
+// Call Lose in the goroutine of the test, and the program under test in another one. A test may end as soon as
+// the program has noticed the loss, and Lose must have returned by then.
+//
 // If nobody holds a lock or a permit of the name, and Redis keeps no lock of the name (UnlockAfter), Lose ends
 // the test.
 func (s *Server) Lose(name string) {

@@ -63,7 +63,8 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 }
 
 // Resize sets the limit for all programs. The new limit applies immediately, and until the next
-// Resize. If the limit is raised, waiters that now fit are served. If it is lowered, no permit is
+// Resize. But Redis forgets it when nobody has used the semaphore for the time of redlatch.WithFenceRetention,
+// and then the limit that programs pass counts again. To keep a limit for good, also deploy it. If the limit is raised, waiters that now fit are served. If it is lowered, no permit is
 // taken away, and new requests wait until enough permits have ended. Waiters for more than the new
 // limit get a *lockerr.LimitError, at their next heartbeat at the latest. Until then they keep
 // their places, and those behind them wait.
