@@ -9,10 +9,10 @@
 //
 // # Metrics
 //
-// The page docs/metrics.md lists the metrics, and has alert rules and a board for Grafana. The module redlatchprom
-// makes the same metrics for Prometheus without OpenTelemetry. After the translation of the Prometheus exporter they
-// have the same names, types and labels, so the board serves both. The name of a lock is not an attribute, because there
-// may be millions of names. WithNameLabel maps names to a small set.
+// The page docs/metrics.md lists the metrics. The module redlatchprom makes the same metrics for Prometheus without
+// OpenTelemetry, and has a board for Grafana and alert rules. After the translation of the Prometheus exporter, the
+// metrics of both modules have the same names, types and labels, so the board serves both. The name of a lock is not an
+// attribute, because there may be millions of names. WithNameLabel maps names to a small set.
 //
 // # Traces
 //

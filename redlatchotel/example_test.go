@@ -26,6 +26,30 @@ func connect() (rdb *redis.Client, stop func()) {
 	return rdb, func() { rdb.Close(); server.Close() }
 }
 
+// A program that has set the global providers needs no options.
+func Example() {
+	ctx := context.Background()
+	rdb, stop := connect()
+	defer stop()
+
+	metrics, err := redlatchotel.NewMetrics()
+	if err != nil {
+		log.Fatal(err)
+	}
+	traces, err := redlatchotel.NewTraces()
+	if err != nil {
+		log.Fatal(err)
+	}
+	rdb.AddHook(metrics.RedisHook()) // optional: the duration of scripts
+	locks, err := redlatch.New(rdb, redlatch.WithObserver(metrics), redlatch.WithObserver(traces))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(ctx)
+	fmt.Println(locks.Mutex("orders:42").Do(ctx, func(context.Context) error { return nil }))
+	// Output: <nil>
+}
+
 // A program has readers and exporters of its own. If it sets the global meter provider, it needs no option here.
 func ExampleNewMetrics() {
 	ctx := context.Background()

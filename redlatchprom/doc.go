@@ -7,9 +7,9 @@
 //	rdb.AddHook(metrics.RedisHook()) // optional: the duration of scripts
 //	locks, err := redlatch.New(rdb, redlatch.WithObserver(metrics))
 //
-// The page docs/metrics.md lists the metrics, and has alert rules and a board for Grafana. The directory grafana of
-// this module has both as files. The module redlatchotel makes the same metrics with OpenTelemetry, so the board serves
-// both.
+// The page docs/metrics.md lists the metrics. This module has a board for Grafana (grafana/redlatch.json) and alert rules
+// for Prometheus (alerts/redlatch.yaml). The module redlatchotel makes the same metrics with OpenTelemetry, so the board
+// and the rules serve both.
 //
 // # Names of locks
 //

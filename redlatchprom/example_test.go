@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http"
 	"strings"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
@@ -25,7 +27,6 @@ func connect() (rdb *redis.Client, stop func()) {
 	return rdb, func() { rdb.Close(); server.Close() }
 }
 
-// A program serves the registry with promhttp.HandlerFor.
 func Example() {
 	ctx := context.Background()
 	rdb, stop := connect()
@@ -37,6 +38,7 @@ func Example() {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics)
+	http.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	rdb.AddHook(metrics.RedisHook()) // optional: the duration of scripts
 	locks, err := redlatch.New(rdb, redlatch.WithObserver(metrics))
 	if err != nil {
