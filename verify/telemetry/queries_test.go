@@ -96,7 +96,7 @@ func newScrape(t *testing.T, families map[string]*dto.MetricFamily) scrape {
 // find returns the series that a selector finds.
 func (s scrape) find(selector *parser.VectorSelector) (found []labels.Labels) {
 	for _, one := range s[selector.Name] {
-		matches := func(m *labels.Matcher) bool { return m.Name == labels.MetricName || m.Matches(one.Get(m.Name)) }
+		matches := func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel || m.Matches(one.Get(m.Name)) }
 		if !slices.ContainsFunc(selector.LabelMatchers, func(m *labels.Matcher) bool { return !matches(m) }) {
 			found = append(found, one)
 		}
@@ -121,7 +121,7 @@ func (s scrape) check(t *testing.T, q query, optional ...string) {
 		require.NotEmpty(t, found, "%s: no series: %s", q.place, selector)
 		for _, m := range selector.LabelMatchers {
 			for _, word := range m.SetMatches() {
-				has := func(one labels.Labels) bool { return m.Name == labels.MetricName || one.Get(m.Name) == word }
+				has := func(one labels.Labels) bool { return m.Name == model.MetricNameLabel || one.Get(m.Name) == word }
 				require.True(t, slices.ContainsFunc(found, has), "%s: no series with %s=%q", q.place, m.Name, word)
 			}
 		}
