@@ -14,6 +14,9 @@
 //
 // A wait that ended by Reentry took no time, so a histogram of waits leaves it out.
 //
+// The events of a wait have its number, Wait. So an observer knows which Queued and Woken belong to which
+// WaitEnded. The number is unique in its client.
+//
 // Of two events that happen in two goroutines at nearly the same time, the later one may be
 // observed first.
 //

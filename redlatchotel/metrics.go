@@ -170,7 +170,8 @@ func (m *Metrics) Stop() error { return m.reading.Unregister() }
 
 // RedisHook returns a hook that measures the scripts of redlatch, for AddHook of a go-redis client. Without it, the
 // metrics of scripts and batches have no values. The hook ignores all other commands. Add it to each go-redis client
-// once.
+// once. Unlike an observer, a hook runs inside of the command. So a panic of the meter provider does no harm, but a
+// provider that blocks delays the command.
 func (m *Metrics) RedisHook() redis.Hook {
 	return scripthook.New(func(u telemetry.Update) { m.update(context.Background(), u) })
 }
