@@ -50,7 +50,8 @@ func Example() {
 	// Output: <nil>
 }
 
-// A program has readers and exporters of its own. If it sets the global meter provider, it needs no option here.
+// A program has readers and exporters of its own. If it sets the global meter provider, it needs no
+// option here.
 func ExampleNewMetrics() {
 	ctx := context.Background()
 	rdb, stop := connect()

@@ -37,23 +37,25 @@ func WithMeterProvider(p metric.MeterProvider) MetricOption {
 	return metricOption(func(c *metricConfig) { c.provider = p })
 }
 
-// WithNameLabel adds the attribute "name" to the metrics that docs/metrics.md lists with it. label maps the name of a
-// lock to its value, and must map all names to a small set, for instance by what comes before the first colon. It is
-// called for each event, concurrently for several clients. After the first 100 values, further values become "other".
-// So do names for which label panics. Defaults to nil, which means no such attribute.
+// WithNameLabel adds the attribute "name" to the metrics that docs/metrics.md lists with it. label
+// maps the name of a lock to its value, and must map all names to a small set, for instance by what
+// comes before the first colon. It is called for each event, concurrently for several clients.
+// After the first 100 values, further values become "other". So do names for which label panics.
+// Defaults to nil, which means no such attribute.
 func WithNameLabel(label func(name string) string) MetricOption {
 	return metricOption(func(c *metricConfig) { c.NameLabel = label })
 }
 
-// WithQueueTimeout sets how long a collection waits for Redis in total, to read the queues that are watched. A queue
-// that could not be read has no values in this collection, and counts in redlatch.queue.read_failures. At least 1 ms.
-// Defaults to 1 s.
+// WithQueueTimeout sets how long a collection waits for Redis in total, to read the queues that are
+// watched. A queue that could not be read has no values in this collection, and counts in
+// redlatch.queue.read_failures. At least 1 ms. Defaults to 1 s.
 func WithQueueTimeout(d time.Duration) MetricOption {
 	return metricOption(func(c *metricConfig) { c.QueueTimeout = d })
 }
 
-// Metrics makes metrics of the events of clients. It is an observer, see redlatch.WithObserver. One of them serves all
-// clients of a program. NewMetrics makes it. Its methods may be called concurrently.
+// Metrics makes metrics of the events of clients. It is an observer, see redlatch.WithObserver. One
+// of them serves all clients of a program. NewMetrics makes it. Its methods may be called
+// concurrently.
 type Metrics struct {
 	tally      *telemetry.Tally
 	counters   [telemetry.Count]metric.Float64Counter
@@ -63,8 +65,8 @@ type Metrics struct {
 	reading    metric.Registration
 }
 
-// NewMetrics makes the instruments. The error is a *lockerr.ConfigError that names the option which is not usable, or
-// an error of the provider.
+// NewMetrics makes the instruments. The error is a *lockerr.ConfigError that names the option which
+// is not usable, or an error of the provider.
 func NewMetrics(options ...MetricOption) (*Metrics, error) {
 	config := metricConfig{Config: telemetry.Config{QueueTimeout: telemetry.DefaultQueueTimeout}, provider: otel.GetMeterProvider()}
 	for _, option := range options {
@@ -137,7 +139,8 @@ func (m *Metrics) Observe(ctx context.Context, e event.Event) {
 	}
 }
 
-// update changes a counter or a histogram. The span of ctx becomes the exemplar, if the SDK has exemplars.
+// update changes a counter or a histogram. The span of ctx becomes the exemplar, if the SDK has
+// exemplars.
 func (m *Metrics) update(ctx context.Context, u telemetry.Update) {
 	set := metric.WithAttributeSet(m.attributes(u))
 	if histogram := m.histograms[u.Instrument]; histogram != nil {
@@ -164,21 +167,23 @@ func (m *Metrics) read(ctx context.Context, to metric.Observer) error {
 	return nil
 }
 
-// Stop ends the values that are read at each collection, such as redlatch.held. Counters and histograms keep their
-// values. A program needs it only if the meter provider lives on.
+// Stop ends the values that are read at each collection, such as redlatch.held. Counters and
+// histograms keep their values. A program needs it only if the meter provider lives on.
 func (m *Metrics) Stop() error { return m.reading.Unregister() }
 
-// RedisHook returns a hook that measures the scripts of redlatch, for AddHook of a go-redis client. Without it, the
-// metrics of scripts and batches have no values. The hook ignores all other commands. Add it to each go-redis client
-// once. Unlike an observer, a hook runs inside of the command. So a panic of the meter provider does no harm, but a
-// provider that blocks delays the command.
+// RedisHook returns a hook that measures the scripts of redlatch, for AddHook of a go-redis client.
+// Without it, the metrics of scripts and batches have no values. The hook ignores all other
+// commands. Add it to each go-redis client once. Unlike an observer, a hook runs inside of the
+// command. So a panic of the meter provider does no harm, but a provider that blocks delays the
+// command.
 func (m *Metrics) RedisHook() redis.Hook {
 	return scripthook.New(func(u telemetry.Update) { m.update(context.Background(), u) })
 }
 
-// WatchFairMutex makes each collection read the queue of a fair mutex in Redis: one command for each queue and
-// collection. Each process that watches a queue reports the same values, with the name of the lock as the attribute
-// "name". The error is a *lockerr.ConfigError, for instance if the queue is watched already.
+// WatchFairMutex makes each collection read the queue of a fair mutex in Redis: one command for
+// each queue and collection. Each process that watches a queue reports the same values, with the
+// name of the lock as the attribute "name". The error is a *lockerr.ConfigError, for instance if
+// the queue is watched already.
 func (m *Metrics) WatchFairMutex(mutex *redlatch.FairMutex) error {
 	if mutex == nil {
 		return m.tally.WatchQueue(event.FairMutex, "", nil)

@@ -64,7 +64,8 @@ func some() (events []event.Event) {
 	return events
 }
 
-// Each instrument of the table is there, with its unit, its help and its type, and has no other attributes.
+// Each instrument of the table is there, with its unit, its help and its type, and has no other
+// attributes.
 func TestTheInstrumentsAreThoseOfTheTable(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -154,8 +155,8 @@ func (failingMeter) Float64Counter(string, ...metric.Float64CounterOption) (metr
 	return nil, errProvider
 }
 
-// A function of the program that panics, ends its goroutine or blocks is called in the goroutine of the observers.
-// Locks go on, and metrics can be collected.
+// A function of the program that panics, ends its goroutine or blocks is called in the goroutine of
+// the observers. Locks go on, and metrics can be collected.
 func TestTelemetryThatFailsAffectsNoLock(t *testing.T) {
 	t.Parallel()
 	blocked := make(chan struct{})

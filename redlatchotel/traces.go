@@ -32,9 +32,10 @@ func WithTracerProvider(p trace.TracerProvider) TraceOption {
 	return traceOption(func(c *traceConfig) { c.provider = p })
 }
 
-// WithSpanName adds the attribute redlatch.name to spans. name maps the name of a lock to its value, for instance to
-// hide ids of users. The value of an empty text is left out. Names may be many here, unlike those of WithNameLabel. name
-// is called for each span, concurrently for several clients. Defaults to nil, which means no such attribute.
+// WithSpanName adds the attribute redlatch.name to spans. name maps the name of a lock to its
+// value, for instance to hide ids of users. The value of an empty text is left out. Names may be
+// many here, unlike those of WithNameLabel. name is called for each span, concurrently for several
+// clients. Defaults to nil, which means no such attribute.
 func WithSpanName(name func(name string) string) TraceOption {
 	return traceOption(func(c *traceConfig) { c.name = name })
 }
@@ -65,8 +66,8 @@ const (
 // maxMoments bounds the events of a span. A long wait may have very many.
 const maxMoments = 64
 
-// Traces makes spans of the events of clients. It is an observer, see redlatch.WithObserver. One of them serves all
-// clients of a program. NewTraces makes it.
+// Traces makes spans of the events of clients. It is an observer, see redlatch.WithObserver. One of
+// them serves all clients of a program. NewTraces makes it.
 type Traces struct {
 	tracer trace.Tracer
 	name   func(string) string
@@ -82,8 +83,8 @@ type wait struct {
 	number uint64
 }
 
-// moments is what happened in a wait. The span of the wait begins when the wait ends, so that no span stays open if
-// events are dropped.
+// moments is what happened in a wait. The span of the wait begins when the wait ends, so that no
+// span stays open if events are dropped.
 type moments struct {
 	primitive event.Primitive
 	first     event.Event // the first place in the queue
@@ -96,8 +97,8 @@ type hold struct {
 	span      trace.Span
 }
 
-// NewTraces makes an observer for traces. The error is a *lockerr.ConfigError that names the option which is not
-// usable.
+// NewTraces makes an observer for traces. The error is a *lockerr.ConfigError that names the option
+// which is not usable.
 func NewTraces(options ...TraceOption) (*Traces, error) {
 	config := traceConfig{provider: otel.GetTracerProvider()}
 	for _, option := range options {
@@ -184,7 +185,8 @@ func (t *Traces) waitEnded(ctx context.Context, e event.Event) {
 	span.End(trace.WithTimestamp(e.Time))
 }
 
-// isFailure reports whether a wait failed. That somebody else has the lock, or that the caller has left, is normal.
+// isFailure reports whether a wait failed. That somebody else has the lock, or that the caller has
+// left, is normal.
 func isFailure(e event.Event) bool {
 	return !slices.Contains([]event.Result{event.Acquired, event.Busy, event.Cancelled, event.Closed}, e.Result)
 }
@@ -229,7 +231,8 @@ func (t *Traces) hold(id string) *hold {
 // maxEarly is how many losses are kept that came before their grants.
 const maxEarly = 64
 
-// holdEnded ends the span of a grant. A loss at nearly the same time as its grant may be observed first.
+// holdEnded ends the span of a grant. A loss at nearly the same time as its grant may be observed
+// first.
 func (t *Traces) holdEnded(e event.Event) {
 	t.mu.Lock()
 	h := t.holds[e.ID]

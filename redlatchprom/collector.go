@@ -13,9 +13,9 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Collector makes metrics of the events of clients. It is an observer, see redlatch.WithObserver, and a collector,
-// see prometheus.Registerer. One collector serves all clients of a program. New makes it. Its methods may be called
-// concurrently.
+// Collector makes metrics of the events of clients. It is an observer, see redlatch.WithObserver,
+// and a collector, see prometheus.Registerer. One collector serves all clients of a program. New
+// makes it. Its methods may be called concurrently.
 type Collector struct {
 	tally      *telemetry.Tally
 	counters   [telemetry.Count]*prometheus.CounterVec
@@ -24,7 +24,8 @@ type Collector struct {
 	vectors    []prometheus.Collector            // counters and histograms
 }
 
-// New makes a collector. The error is a *lockerr.ConfigError that names the option which is not usable.
+// New makes a collector. The error is a *lockerr.ConfigError that names the option which is not
+// usable.
 func New(options ...Option) (*Collector, error) {
 	config := telemetry.Config{QueueTimeout: telemetry.DefaultQueueTimeout}
 	for _, option := range options {
@@ -95,8 +96,8 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. If queues are watched, it blocks until Redis answers, and no longer than
-// WithQueueTimeout says.
+// Collect implements prometheus.Collector. If queues are watched, it blocks until Redis answers,
+// and no longer than WithQueueTimeout says.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	for _, vector := range c.vectors {
 		vector.Collect(to)
@@ -110,14 +111,15 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// RedisHook returns a hook that measures the scripts of redlatch, for AddHook of a go-redis client. Without it, the
-// metrics of scripts and batches have no values. The hook ignores all other commands. Add it to each go-redis client
-// once.
+// RedisHook returns a hook that measures the scripts of redlatch, for AddHook of a go-redis client.
+// Without it, the metrics of scripts and batches have no values. The hook ignores all other
+// commands. Add it to each go-redis client once.
 func (c *Collector) RedisHook() redis.Hook { return scripthook.New(c.update) }
 
-// WatchFairMutex makes each collection read the queue of a fair mutex in Redis: one command for each queue and
-// collection. Each process that watches a queue reports the same values, with the name of the lock as the label
-// "name". The error is a *lockerr.ConfigError, for instance if the queue is watched already.
+// WatchFairMutex makes each collection read the queue of a fair mutex in Redis: one command for
+// each queue and collection. Each process that watches a queue reports the same values, with the
+// name of the lock as the label "name". The error is a *lockerr.ConfigError, for instance if the
+// queue is watched already.
 func (c *Collector) WatchFairMutex(m *redlatch.FairMutex) error {
 	if m == nil {
 		return c.tally.WatchQueue(event.FairMutex, "", nil)

@@ -68,7 +68,8 @@ func hookScripts(t testing.TB, hook redis.Hook) {
 	require.NoError(t, client.Close(context.Background()))
 }
 
-// watchQueues makes a client with two queues that the collector watches, one of which cannot be read.
+// watchQueues makes a client with two queues that the collector watches, one of which cannot be
+// read.
 func watchQueues(t testing.TB, metrics *redlatchprom.Collector) {
 	t.Helper()
 	rdb := redistest.Shared(t).Client(t)
@@ -82,7 +83,8 @@ func watchQueues(t testing.TB, metrics *redlatchprom.Collector) {
 	require.NoError(t, metrics.WatchSemaphore(closed.Semaphore(t.Name(), 1)))
 }
 
-// With every instrument in the scrape, promlint has nothing to say, and each metric that is described is there.
+// With every instrument in the scrape, promlint has nothing to say, and each metric that is
+// described is there.
 func TestTheMetricsAreThoseThatPromlintLikes(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string][]redlatchprom.Option{
@@ -231,7 +233,8 @@ redlatch_waiting{primitive="semaphore"} 0
 	require.Equal(t, 3, testutil.CollectAndCount(metrics, "redlatch_hold_duration_seconds"), "two that were released, and one that was lost")
 }
 
-// awaitHeld waits until the collector has got all events of a client that was closed: Close waits for only 100 ms.
+// awaitHeld waits until the collector has got all events of a client that was closed: Close waits
+// for only 100 ms.
 func awaitHeld(t *testing.T, metrics *redlatchprom.Collector) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -286,8 +289,8 @@ func TestWhatCannotBeUsedIsRefused(t *testing.T) {
 	require.ErrorIs(t, metrics.WatchSemaphore(new(redlatch.Semaphore)), redlatch.ErrConfig)
 }
 
-// A function of the program that panics, ends its goroutine or blocks is called in the goroutine of the observers.
-// Locks go on, and so do other observers.
+// A function of the program that panics, ends its goroutine or blocks is called in the goroutine of
+// the observers. Locks go on, and so do other observers.
 func TestTelemetryThatFailsAffectsNoLock(t *testing.T) {
 	t.Parallel()
 	blocked := make(chan struct{})

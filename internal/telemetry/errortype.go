@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// ErrorType returns one word for an error, as error.type of OpenTelemetry demands: of a small set, and without the
-// text of the error.
+// ErrorType returns one word for an error, as error.type of OpenTelemetry demands: of a small set,
+// and without the text of the error.
 func ErrorType(err error) string {
 	for _, kind := range kinds {
 		if errors.Is(err, kind.err) {
@@ -53,7 +53,8 @@ var kinds = []struct {
 	{syscall.ECONNRESET, "connection"},
 }
 
-// answerType returns the code of an error that Redis answered, if it is one of those that Redis has.
+// answerType returns the code of an error that Redis answered, if it is one of those that Redis
+// has.
 func answerType(err error) string {
 	for _, code := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "OOM", "NOPERM", "NOAUTH", "NOSCRIPT", "MISCONF", "NOREPLICAS", "WRONGTYPE", "CROSSSLOT", "MOVED", "ASK"} {
 		if strings.HasPrefix(err.Error(), code+" ") {

@@ -44,8 +44,8 @@ type Instrument struct {
 	Pulled string
 }
 
-// PrometheusName returns the name that Prometheus has for the instrument. It is the one into which OpenTelemetry
-// translates Name.
+// PrometheusName returns the name that Prometheus has for the instrument. It is the one into which
+// OpenTelemetry translates Name.
 func (i *Instrument) PrometheusName() string {
 	name := PrometheusLabel(i.Name)
 	if i.Unit == seconds {
@@ -98,7 +98,8 @@ const (
 )
 
 var (
-	// longTimes are for what may take as long as work takes. shortTimes are for what Redis should answer soon.
+	// longTimes are for what may take as long as work takes. shortTimes are for what Redis should
+	// answer soon.
 	longTimes  = []float64{0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 	shortTimes = []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5}
 	sizes      = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}

@@ -59,7 +59,8 @@ func (q *queues) add(primitive event.Primitive, name string, read ReadQueue) err
 	return nil
 }
 
-// readAll reads all queues at once. It blocks until all have answered, and no longer than the timeout.
+// readAll reads all queues at once. It blocks until all have answered, and no longer than the
+// timeout.
 func (q *queues) readAll(ctx context.Context) (values []Update) {
 	q.mu.Lock()
 	all := slices.Clone(q.all)
@@ -79,8 +80,8 @@ func (q *queues) readAll(ctx context.Context) (values []Update) {
 	return values
 }
 
-// begin begins to read the queue, unless somebody reads it already. So a server that hangs occupies one goroutine for
-// each queue, however often metrics are collected.
+// begin begins to read the queue, unless somebody reads it already. So a server that hangs occupies
+// one goroutine for each queue, however often metrics are collected.
 func (q *queue) begin() *reading {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,7 +114,8 @@ func (q *queue) finish(r *reading) {
 	}
 }
 
-// await returns what the reading found, and the failures so far. If the reading failed, the gauges have no values.
+// await returns what the reading found, and the failures so far. If the reading failed, the gauges
+// have no values.
 func (q *queue) await(ctx context.Context, r *reading) (values []Update) {
 	err := error(nil)
 	select {

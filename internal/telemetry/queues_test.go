@@ -43,8 +43,9 @@ func TestQueuesAreReadWhenTheyAreAskedFor(t *testing.T) {
 	})
 }
 
-// All that goes wrong is counted, and the values are missing meanwhile. A server that hangs occupies one goroutine,
-// however often metrics are collected, and no collection waits longer than the timeout.
+// All that goes wrong is counted, and the values are missing meanwhile. A server that hangs
+// occupies one goroutine, however often metrics are collected, and no collection waits longer than
+// the timeout.
 func TestQueuesThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tally := newTally(t, nil)

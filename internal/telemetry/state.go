@@ -14,8 +14,8 @@ type state struct {
 	total   [event.Semaphore + 1]counts
 	clients map[string]*[event.Semaphore + 1]counts
 	holds   map[string]hold // by the id of the acquisition
-	// early are ids whose end came before their grant, which is possible if the two happen at nearly the same
-	// time. It is a ring, because some of these grants are never notified of.
+	// early are ids whose end came before their grant, which is possible if the two happen at
+	// nearly the same time. It is a ring, because some of these grants are never notified of.
 	early [64]string
 	next  int
 }
@@ -66,7 +66,8 @@ func (s *state) add(e event.Event, waiting, held int) {
 	total.waiting, total.held = total.waiting+waiting, total.held+held
 }
 
-// client returns the counts of a client. A client whose counts are all zero may be forgotten: it may have been closed.
+// client returns the counts of a client. A client whose counts are all zero may be forgotten: it
+// may have been closed.
 func (s *state) client(id string) *[event.Semaphore + 1]counts {
 	if of, ok := s.clients[id]; ok {
 		return of
@@ -87,8 +88,8 @@ func (s *state) client(id string) *[event.Semaphore + 1]counts {
 	return of
 }
 
-// correct sets the counts after dropped events. Nobody knows which of the grants have ended, so their ages are not
-// known any more.
+// correct sets the counts after dropped events. Nobody knows which of the grants have ended, so
+// their ages are not known any more.
 func (s *state) correct(e event.Event) {
 	of := s.client(e.Client)[e.Primitive]
 	s.add(e, e.Waiting-of.waiting, e.Held-of.held)

@@ -20,7 +20,8 @@ type Config struct {
 // DefaultQueueTimeout is below the shortest time that collectors usually wait.
 const DefaultQueueTimeout = time.Second
 
-// Tally turns events into updates, and counts what is there now. Its methods may be called concurrently.
+// Tally turns events into updates, and counts what is there now. Its methods may be called
+// concurrently.
 type Tally struct {
 	names  names
 	state  state
@@ -47,7 +48,8 @@ func (t *Tally) Labels(id ID) []string {
 	return labels
 }
 
-// Updates counts an event, and appends the updates of counters and histograms. At most MaxUpdates are appended.
+// Updates counts an event, and appends the updates of counters and histograms. At most MaxUpdates
+// are appended.
 func (t *Tally) Updates(to []Update, e event.Event) []Update {
 	label := ""
 	if t.HasNames() {
@@ -70,7 +72,8 @@ func (t *Tally) setName(u *Update, label string) {
 	}
 }
 
-// Zeros returns the updates of [Zeros]. With labels for names there are none, because the names are not known.
+// Zeros returns the updates of [Zeros]. With labels for names there are none, because the names are
+// not known.
 func (t *Tally) Zeros() (zeros []Update) {
 	for _, u := range Zeros() {
 		if !t.HasNames() || !Instruments[u.Instrument].IsNamed {
@@ -85,14 +88,14 @@ func (t *Tally) WatchQueue(primitive event.Primitive, name string, read ReadQueu
 	return t.queues.add(primitive, name, read)
 }
 
-// Read returns the values of all gauges, and of QueueReadFailures. It reads the queues that are watched, and blocks for
-// the queue timeout at most.
+// Read returns the values of all gauges, and of QueueReadFailures. It reads the queues that are
+// watched, and blocks for the queue timeout at most.
 func (t *Tally) Read(ctx context.Context) []Update {
 	values := t.queues.readAll(ctx)
 	total, oldest := t.state.read(time.Now())
 	for p := event.Mutex; p <= event.Semaphore; p++ {
-		// Of two events at nearly the same time, the later one may be observed first. So a count may be below 0 for an
-		// instant.
+		// Of two events at nearly the same time, the later one may be observed first. So a count
+		// may be below 0 for an instant.
 		values = append(values,
 			NewUpdate(Waiting, float64(max(total[p].waiting, 0)), p.String()),
 			NewUpdate(Held, float64(max(total[p].held, 0)), p.String()))

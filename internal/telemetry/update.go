@@ -83,7 +83,8 @@ func appendWait(to []Update, e event.Event) []Update {
 	return to
 }
 
-// primitiveOf returns the label of an event. An operation of a client that belongs to no primitive has none.
+// primitiveOf returns the label of an event. An operation of a client that belongs to no primitive
+// has none.
 func primitiveOf(e event.Event) string {
 	if e.Primitive == 0 {
 		return noPrimitive
@@ -99,8 +100,8 @@ func leaseOf(e event.Event) string {
 	return leaseOfLock
 }
 
-// Zeros returns updates by 0 of counters that say that something is wrong. With them, the first loss is an
-// increase, and not a series that begins with 1.
+// Zeros returns updates by 0 of counters that say that something is wrong. With them, the first
+// loss is an increase, and not a series that begins with 1.
 func Zeros() (zeros []Update) {
 	for p := event.Mutex; p <= event.Semaphore; p++ {
 		for reason := event.Unconfirmed; reason <= event.NotRenewed; reason++ {

@@ -21,7 +21,8 @@ import (
 	"github.com/redlatch/redlatch/redlatchprom"
 )
 
-// variant is a client with some telemetry. observed counts its releases that all observers have got.
+// variant is a client with some telemetry. observed counts its releases that all observers have
+// got.
 type variant struct {
 	name     string
 	mutex    *redlatch.Mutex
@@ -65,8 +66,8 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// chunk locks and unlocks some times. It waits for the observers, so that their work is in its time and not in that of
-// the next variant.
+// chunk locks and unlocks some times. It waits for the observers, so that their work is in its time
+// and not in that of the next variant.
 func (v *variant) chunk(b *testing.B) {
 	const turns = 50
 	began, cpu, ctx := time.Now(), cpuTime(), context.Background()
@@ -91,8 +92,9 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// BenchmarkOverhead shows what telemetry adds to Lock and Unlock of a free mutex on a real server: to the time of the
-// calls, and to the time of the processors. The variants take turns, so that a busy machine slows all of them.
+// BenchmarkOverhead shows what telemetry adds to Lock and Unlock of a free mutex on a real server:
+// to the time of the calls, and to the time of the processors. The variants take turns, so that a
+// busy machine slows all of them.
 //
 //	go test -run - -bench Overhead -benchtime 200x
 func BenchmarkOverhead(b *testing.B) {

@@ -104,8 +104,8 @@ func (s scrape) find(selector *parser.VectorSelector) (found []labels.Labels) {
 	return found
 }
 
-// check checks that each selector of a query finds series, and each word of its matchers too, and that these have
-// the labels by which the query groups.
+// check checks that each selector of a query finds series, and each word of its matchers too, and
+// that these have the labels by which the query groups.
 func (s scrape) check(t *testing.T, q query, optional ...string) {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(q.text)
@@ -142,8 +142,8 @@ func (s scrape) check(t *testing.T, q query, optional ...string) {
 	require.Positive(t, selectors, q.place)
 }
 
-// Each query of the board and of the alerts finds the series of both modules that it asks for. Without labels for
-// names, queries that group by name have one group.
+// Each query of the board and of the alerts finds the series of both modules that it asks for.
+// Without labels for names, queries that group by name have one group.
 func TestTheQueriesFindTheirSeries(t *testing.T) {
 	t.Parallel()
 	queries := append(boardQueries(t), alertQueries(t)...)

@@ -144,8 +144,8 @@ func gather(t testing.TB, registry *prometheus.Registry) map[string]*dto.MetricF
 	return families
 }
 
-// isOfAClock reports whether the values of a metric depend on when it was measured or read, so that two modules do
-// not have the same.
+// isOfAClock reports whether the values of a metric depend on when it was measured or read, so that
+// two modules do not have the same.
 func isOfAClock(name string) bool {
 	return slices.Contains([]string{
 		telemetry.Instruments[telemetry.OldestHoldAge].PrometheusName(), telemetry.Instruments[telemetry.QueueOldestWait].PrometheusName(),
@@ -184,8 +184,8 @@ func series(f *dto.MetricFamily) (all []string) {
 	return all
 }
 
-// One board serves both modules: after the translation of OpenTelemetry to Prometheus they have the same metrics, with
-// the same help, types, labels and values.
+// One board serves both modules: after the translation of OpenTelemetry to Prometheus they have the
+// same metrics, with the same help, types, labels and values.
 func TestBothModulesHaveTheSameMetrics(t *testing.T) {
 	t.Parallel()
 	for name, label := range map[string]func(string) string{

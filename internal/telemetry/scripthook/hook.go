@@ -1,4 +1,5 @@
-// Package scripthook measures the scripts of redlatch, as a hook of go-redis. It ignores all other commands.
+// Package scripthook measures the scripts of redlatch, as a hook of go-redis. It ignores all other
+// commands.
 package scripthook
 
 import (
@@ -44,8 +45,8 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// measure measures the scripts among commands that were sent together. err is the error of a command that was sent
-// alone. A panic here would be one of the command, so it ends here.
+// measure measures the scripts among commands that were sent together. err is the error of a
+// command that was sent alone. A panic here would be one of the command, so it ends here.
 func (h hook) measure(took time.Duration, err error, cmds ...redis.Cmder) {
 	defer func() { _ = recover() }()
 	size := 0
