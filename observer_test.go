@@ -28,7 +28,8 @@ import (
 type recorder struct {
 	mutex  sync.Mutex
 	events []event.Event
-	values []any  // of the contexts, for recorderKey
+	values []any // of the contexts, for recorderKey
+	waits  []uint64
 	seen   int    // the test has looked at so many events
 	settle func() // returns when the observers have got all events; nil if the test waits for that itself
 }
@@ -41,7 +42,8 @@ func (r *recorder) Observe(ctx context.Context, e event.Event) {
 	if e.Time.IsZero() || e.Time.After(time.Now()) || ctx.Err() != nil || e.Client == "" || e.ID != "" && !strings.HasPrefix(e.ID, e.Client+":") {
 		panic(fmt.Sprint("an event without a time or its client, or with a context that ended: ", e))
 	}
-	e.Time, e.Client = time.Time{}, "" // so that tests compare the rest
+	r.waits = append(r.waits, e.Wait)
+	e.Time, e.Client, e.Wait = time.Time{}, "", 0 // so that tests compare the rest
 	r.events, r.values = append(r.events, e), append(r.values, ctx.Value(recorderKey{}))
 }
 
@@ -514,6 +516,48 @@ func TestAPlaceInAQueueIsObserved(t *testing.T) {
 			require.NoError(t, (<-mine)(t.Context()))
 		}
 	})
+}
+
+// Waits at the same time, for the same lock and with the same context, differ in their numbers.
+func TestTheEventsOfAWaitHaveItsNumber(t *testing.T) {
+	for primitive, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				_, release, err := kinds[kind].take(s.other, t.Context())
+				require.NoError(t, err)
+				var group sync.WaitGroup
+				for range 2 {
+					group.Go(func() {
+						_, release, err := kinds[kind].take(s.locks, t.Context())
+						require.NoError(t, err)
+						require.NoError(t, release(t.Context()))
+					})
+				}
+				time.Sleep(20 * time.Second)
+				require.NoError(t, release(t.Context()))
+				group.Wait()
+				synctest.Wait()
+				events := map[uint64]map[event.Kind]int{}
+				for i, e := range s.events {
+					if events[s.waits[i]] == nil {
+						events[s.waits[i]] = map[event.Kind]int{}
+					}
+					events[s.waits[i]][e.Kind]++
+				}
+				require.Len(t, events, 3, "0 is for events of no wait")
+				require.Equal(t, 2, events[0][event.Released])
+				queued := 0
+				for wait := range uint64(2) {
+					require.Equal(t, 1, events[wait+1][event.WaitBegan])
+					require.Equal(t, 1, events[wait+1][event.WaitEnded])
+					queued += events[wait+1][event.Queued]
+				}
+				require.Equal(t, primitive != event.Mutex, queued > 1)
+				require.Zero(t, events[0][event.Queued]+events[0][event.Woken])
+				require.Positive(t, events[1][event.Woken]+events[2][event.Woken])
+			})
+		})
+	}
 }
 
 func TestAWakeUpSaysItsCause(t *testing.T) {

@@ -17,6 +17,9 @@
 // These counts are those of the observer, which gets its events after they happened. In the next line of the
 // program, a count may still be the old one.
 //
+// The events of a wait have its number, Wait. So an observer knows which Queued and Woken belong to which
+// WaitEnded. The number is unique in its client.
+//
 // Of two events that happen in two goroutines at nearly the same time, the later one may be
 // observed first.
 //

@@ -13,6 +13,7 @@ type Event struct {
 	Result    Result        // one word that says how it went, for a label
 	Source    Source        // of a wait that ended with Acquired
 	Name      string        // the lock or semaphore; there may be too many for a label
+	Wait      uint64        // which wait of the client, from 1; all events of one wait have the same number
 	ID        string        // the acquisition, <client id>:<n>
 	Fence     int64         // of the grant; 0 for a semaphore
 	Units     int           // of a semaphore; 1 for a mutex

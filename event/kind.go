@@ -8,23 +8,23 @@ const (
 	// WaitBegan says that a call began to acquire a lock. A call that is refused before it begins has no
 	// events: its name is not usable, or its context had ended before the call.
 	//
-	// Primitive, Name, Try, Units.
+	// Primitive, Name, Wait, Try, Units.
 	WaitBegan Kind = iota + 1
 	// WaitEnded says that the call ends, and how. The Result is one of [Acquired], [Busy],
 	// [Cancelled], [Unavailable], [Refused], [AfterLoss], [Closed], [Aborted] and
 	// [NotReplicated].
 	//
-	// Primitive, Name, Try, Units, Result, and Duration, the length of the wait. With Acquired also
+	// Primitive, Name, Wait, Try, Units, Result, and Duration, the length of the wait. With Acquired also
 	// Source, ID and Fence. Otherwise Err, the error of the call.
 	WaitEnded
 	// Queued says that a waiter has a place in a queue in Redis, or that its place has changed.
 	//
-	// Primitive, Name, Units, Position, Length.
+	// Primitive, Name, Wait, Units, Position, Length.
 	Queued
 	// Woken says that a waiter asks Redis again, and why. The Result is one of [Message], [Poll] and
 	// [LeaseEnd].
 	//
-	// Primitive, Name, Result.
+	// Primitive, Name, Wait, Result.
 	Woken
 	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export, Release, ReleaseAfter,
 	// Do or Close. If Redis did not confirm the release, Err says why. The client then retries in the
@@ -59,7 +59,7 @@ const (
 	Retried
 	// LateGrant says that the client has released a grant that came when its caller had left.
 	//
-	// Primitive, Name, ID.
+	// Primitive, Name, Wait, ID.
 	LateGrant
 	// Disconnected says that the connection for messages ended, or could not be made. That includes a
 	// connection that answered and got no messages, which the client ended. The client makes a new

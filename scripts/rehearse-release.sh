@@ -18,10 +18,15 @@ if ! grep -q "^## $version\b" "$root/CHANGELOG.md"; then
 fi
 
 git clone --quiet --no-hardlinks "$root" "$work/copy"
-go -C "$work/copy/redlatchtest" mod edit -require="$module@$version"
+nested='redlatchtest redlatchprom redlatchotel'
+for name in $nested; do
+	go -C "$work/copy/$name" mod edit -require="$module@$version"
+done
 git -C "$work/copy" -c user.name=release -c user.email=release@localhost commit --quiet --all --message "Release $version"
 git -C "$work/copy" -c tag.gpgSign=false tag "$version"
-git -C "$work/copy" -c tag.gpgSign=false tag "redlatchtest/$version"
+for name in $nested; do
+	git -C "$work/copy" -c tag.gpgSign=false tag "$name/$version"
+done
 
 # The modules come from the copy. Everything else comes from the module cache, or else from the proxy.
 export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$work/copy.insteadOf" GIT_CONFIG_VALUE_0="https://$module"
@@ -36,18 +41,29 @@ package main
 import (
 	"testing"
 
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/redlatchotel"
+	"github.com/redlatch/redlatch/redlatchprom"
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
 func TestSave(t *testing.T) {
-	server := redlatchtest.New(t)
+	collector, err := redlatchprom.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := redlatchotel.NewMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := redlatchtest.New(t, redlatch.WithObserver(collector), redlatch.WithObserver(metrics))
 	if err := save(t.Context(), server.Client, "42"); err != nil {
 		t.Fatal(err)
 	}
 }
 TEST
 go mod init example.com/program
-go get "$module@$version" "$module/redlatchtest@$version"
+go get "$module@$version" "$module/redlatchtest@$version" "$module/redlatchprom@$version" "$module/redlatchotel@$version"
 go mod tidy
 go test -count=1 ./...
 go build -o server "$module/examples/server"

@@ -10,13 +10,13 @@ import (
 
 // Event returns an event of the request.
 func (w *request) Event(kind event.Kind) event.Event {
-	return event.Event{Kind: kind, Primitive: event.Semaphore, Name: w.keys.Name}
+	return event.Event{Kind: kind, Primitive: event.Semaphore, Name: w.keys.Name, Wait: w.wait}
 }
 
 // observeBegin notifies the observers that the request begins.
 func (w *request) observeBegin(ctx context.Context) {
 	if w.session.Observed() {
-		w.began = time.Now()
+		w.began, w.wait = time.Now(), w.session.NextWait()
 		w.session.Observe(ctx, w.waitEvent(event.WaitBegan))
 	}
 }

@@ -33,6 +33,7 @@ type request struct {
 	callSite acquisition.CallSite
 	isTry    bool      // it does not wait
 	began    time.Time // zero if nobody observes it, or the observers know of its end
+	wait     uint64    // its number, for observers
 
 	ticket       int64 // 0 until it has one
 	queueState   lua.QueueState

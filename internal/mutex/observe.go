@@ -10,7 +10,7 @@ import (
 
 // Event returns an event of the request.
 func (w *Request) Event(kind event.Kind) event.Event {
-	return event.Event{Kind: kind, Primitive: w.Primitive, Name: w.Name}
+	return event.Event{Kind: kind, Primitive: w.Primitive, Name: w.Name, Wait: w.wait}
 }
 
 // NoteCleanUp notifies the observers of a late grant, if a cleanup of an id has freed the lock.
@@ -32,6 +32,7 @@ func (w *Request) NoteWake(cause event.Result) {
 // observeBegin notifies the observers that the request begins.
 func (w *Request) observeBegin(ctx context.Context) {
 	if w.Session.Observed() {
+		w.wait = w.Session.NextWait()
 		w.Session.Observe(ctx, w.waitEvent(event.WaitBegan))
 	}
 }

@@ -34,6 +34,7 @@ type Request struct {
 	CallSite acquisition.CallSite
 
 	began        Instant         // 0 when the observers know of the end
+	wait         uint64          // its number, for observers
 	Primitive    event.Primitive // set before Begin
 	Try          bool            // it does not wait; set before Begin
 	Source       event.Source    // of the hold that it gets

@@ -20,6 +20,7 @@ type observers struct {
 	queue       callQueue
 	panicLogged atomic.Bool
 	dropLogged  atomic.Bool
+	waits       atomic.Uint64 // that have begun
 
 	mu       sync.Mutex
 	counts   [event.Semaphore + 1]counts // by primitive
@@ -49,6 +50,9 @@ func (c *counts) add(e event.Event) {
 // Observed reports whether the client has observers. The caller makes an event only if so: without
 // observers, an event costs this check.
 func (s *Session) Observed() bool { return len(s.observers.all) > 0 }
+
+// NextWait returns the number of a wait that begins. Only a client with observers counts its waits.
+func (s *Session) NextWait() uint64 { return s.observers.waits.Add(1) }
 
 // Observe notifies the observers, soon and elsewhere. It does not block, so the caller may be anywhere.
 // Observers get the values of ctx. If they are too slow, they get the number of the events that they

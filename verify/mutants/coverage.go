@@ -197,7 +197,7 @@ func (p *product) hashCode() (string, error) {
 		rel := p.relative(name)
 		if d.IsDir() {
 			if rel != "." && strings.HasPrefix(d.Name(), ".") ||
-				slices.Contains([]string{"verify", "benchmarks", "examples", "redlatchtest"}, rel) {
+				slices.Contains([]string{"verify", "benchmarks", "examples", "redlatchtest", "redlatchprom", "redlatchotel"}, rel) {
 				return fs.SkipDir
 			}
 			return nil

@@ -33,7 +33,10 @@ var may = map[string][]string{
 	"fair":               {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
 	"semaphore":          {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/construct", "internal/keptid", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
 	"internal/testhook":  {"internal/acquisition", "internal/session"},
-	".":                  {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	// What redlatchprom and redlatchotel share. Package telemetry knows no library, and no Redis.
+	"internal/telemetry":            {"event", "lock", "lockerr"},
+	"internal/telemetry/scripthook": {"internal/telemetry", "lua"},
+	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/redistest": {"internal/key"},
@@ -61,7 +64,7 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/test/redistest", "internal/test/locktest", "internal/test/check"}
+	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/check"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {
