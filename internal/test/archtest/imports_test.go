@@ -36,7 +36,7 @@ var may = map[string][]string{
 	// What redlatchprom and redlatchotel share. Package telemetry knows no library, and no Redis.
 	"internal/telemetry":            {"event", "lock", "lockerr"},
 	"internal/telemetry/scripthook": {"internal/telemetry", "lua"},
-	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/session", "internal/settings"},
+	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/sender", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/redistest": {"internal/key"},
@@ -45,10 +45,12 @@ var may = map[string][]string{
 	"internal/test/locktest":  {"internal/owner", "internal/test/redistest", "lock", "lockerr"},
 
 	// Examples use what users can.
-	"examples/longjob":    {".", "examples/internal/server", "lock"},
-	"examples/nested":     {".", "examples/internal/server"},
-	"examples/quickstart": {".", "examples/internal/server"},
-	"examples/workers":    {".", "examples/internal/server", "semaphore"},
+	"examples/gettingstarted": {"."},
+	"examples/longjob":        {".", "examples/internal/server", "lock"},
+	"examples/nested":         {".", "examples/internal/server"},
+	"examples/quickstart":     {".", "examples/internal/server"},
+	"examples/workers":        {".", "examples/internal/server", "semaphore"},
+	"examples/server":         {"examples/internal/server"},
 }
 
 func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
