@@ -76,13 +76,15 @@ func (s *Server) keep(hold any, unlock func(context.Context) error) (release fun
 // the holder finds out at its next renewal. While the server is down, that is so here too. The lock is
 // free then, or the next waiter has it.
 //
-// Call Lose in the goroutine of the test, and the program under test in another one. A test may end as soon as
-// the program has noticed the loss, and Lose must have returned by then.
+// Lose may be called in any goroutine, for instance by time.AfterFunc. The test does not end before Lose has
+// returned. If Lose has to end the test, call it in the goroutine of the test, as for testing.T.FailNow.
 //
 // If nobody holds a lock or a permit of the name, and Redis keeps no lock of the name (UnlockAfter), Lose ends
 // the test.
 func (s *Server) Lose(name string) {
 	s.t.Helper()
+	s.losing.RLock()
+	defer s.losing.RUnlock()
 	ctx, cancel := operatorContext()
 	defer cancel()
 	lost, err := s.operator.FairMutex(s.Client.Mutex(name).Name()).ForceRelease(ctx, "")
@@ -126,6 +128,8 @@ func (s *Server) Advance(d time.Duration) {
 	if d < 0 {
 		s.t.Fatalf("redlatchtest: Advance by %v: the clock only goes ahead", d)
 	}
+	s.losing.RLock()
+	defer s.losing.RUnlock()
 	s.clock.advance(d)
 	ctx, cancel := operatorContext()
 	defer cancel()

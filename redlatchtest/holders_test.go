@@ -341,3 +341,24 @@ func TestHoldElsewhereLastsUntilItIsReleased(t *testing.T) {
 		})
 	}
 }
+
+// The test ends as soon as its program has noticed the loss, and Lose has then yet to look at other locks.
+func TestATestDoesNotEndWhileLoseRuns(t *testing.T) {
+	for range 50 {
+		failures, _ := run(func(t testing.TB) {
+			server := redlatchtest.New(t)
+			ctx := context.Background()
+			held, err := server.NewClient().Mutex("other").Lock(ctx)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			_ = server.Client.Mutex("orders").Do(ctx, func(ctx context.Context) error {
+				go server.Lose("orders")
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			_ = held.Unlock(ctx)
+		})
+		require.Empty(t, failures)
+	}
+}

@@ -21,7 +21,7 @@ import (
 // Server is an embedded Redis for one test, and the clients that the program under test uses.
 //
 // Methods of Server that cannot do their work end the test with t.Fatal. So call them in the goroutine of
-// the test, as the package testing demands for t.Fatal. Down, Up and the release of HoldElsewhere may be
+// the test, as the package testing demands for t.Fatal. Down, Up, Lose and the release of HoldElsewhere may be
 // called in any goroutine, for instance by time.AfterFunc. Names of locks are those that the program
 // passes to Client, without the prefix of WithPrefix.
 type Server struct {
@@ -42,6 +42,8 @@ type Server struct {
 
 	elsewhere *redlatch.Client // another process, with a link of its own
 	operator  *redlatch.Client // looks at locks and ends them, by the same link; it has no prefix
+
+	losing sync.RWMutex // read-locked by Lose and Advance, because a test may end as soon as its program notices the loss
 
 	mu      sync.Mutex
 	clients []*redlatch.Client // all of them
@@ -131,6 +133,12 @@ func (s *Server) Up() {
 	s.program.Up()
 }
 
+// awaitLosing returns when no Lose and no Advance is running.
+func (s *Server) awaitLosing() {
+	s.losing.Lock()
+	defer s.losing.Unlock()
+}
+
 func (s *Server) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,6 +193,7 @@ func (s *Server) held() (all []*acquisition.Acquisition) {
 // close is the end of the test.
 func (s *Server) close() {
 	s.t.Helper()
+	s.awaitLosing()
 	if !s.t.Failed() && !s.t.Skipped() {
 		s.requireInjected()
 		s.requireReleased()
