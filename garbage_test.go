@@ -343,7 +343,7 @@ func TestChainThatDroppedItsHoldMayLockAgain(t *testing.T) {
 		t.Parallel()
 		g := newGarbage(t)
 		name := redistest.Name(t)
-		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name)
+		chain, m := redlatch.WithOwner(t.Context()), g.locks.Mutex(name, redlatch.WithLease(time.Hour)) // nobody renews it
 		drop(t, chain, m)
 		other := mustLock(t, chain, m)
 		require.NoError(t, other.Unlock(t.Context()))

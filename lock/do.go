@@ -21,8 +21,11 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	}
 	defer func() {
 		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, the release
-		// returns that loss, which fn may have returned too.
-		if lost := h.releaseAfterWork(ctx); lost != nil && !errors.Is(err, lost) {
+		// returns that loss, which fn may have returned too. The error of another lock may contain the
+		// loss, as the cause that ended its wait, without being a loss itself.
+		lost := h.releaseAfterWork(ctx)
+		has := errors.Is(err, lost) && (errors.Is(err, lockerr.ErrLost) || !errors.Is(lost, lockerr.ErrLost))
+		if lost != nil && !has {
 			err = oneline.Errors(err, lost)
 		}
 	}()

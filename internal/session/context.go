@@ -118,10 +118,6 @@ type foreignCause struct{ cause error }
 func (f *foreignCause) Error() string { return oneline.OneLine(f.cause.Error()) }
 
 func (f *foreignCause) Is(target error) bool {
-	switch target.(type) { //nolint:errorlint // one of these itself, such as the loss of one lock
-	case *lockerr.OpError, *lockerr.NotAcquiredError, *lockerr.NotReplicatedError, *lockerr.LostError, *lockerr.LimitError, *lockerr.ConfigError:
-		return false
-	}
 	return !slices.Contains(operationErrors, target) && errors.Is(f.cause, target)
 }
 
