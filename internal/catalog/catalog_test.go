@@ -344,3 +344,19 @@ func TestListEndsWithItsContextAndSaysWhatRedisSaid(t *testing.T) {
 	_, err = blind.List(t.Context(), Query{})
 	require.ErrorContains(t, err, "NOPERM")
 }
+
+func TestSubscribersOfAllNodesCount(t *testing.T) {
+	cluster := redistest.StartCluster(t, 2, 1)
+	c, _ := newCatalog(t, cluster.Client(t))
+	for _, node := range cluster.Nodes {
+		listener := node.Client(t).Subscribe(t.Context(), key.ForMutex("x").Channel)
+		_, err := listener.Receive(t.Context()) // the server has confirmed it
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = listener.Close() })
+	}
+	subscribers := 0
+	for end := time.Now().Add(time.Minute); subscribers < len(cluster.Nodes) && time.Now().Before(end); { // until each node knows the replicas
+		subscribers = c.State(t.Context(), "x", 0).Subscribers
+	}
+	require.Equal(t, len(cluster.Nodes), subscribers)
+}
