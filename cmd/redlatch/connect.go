@@ -312,7 +312,7 @@ func (c *connection) await(ctx context.Context) error {
 	const pause = 200 * time.Millisecond
 	var last error
 	for {
-		err := c.rdb.Ping(ctx).Err()
+		err := c.rdb.Process(ctx, pingCommand{redis.NewStatusCmd(ctx, "ping")})
 		if err == nil {
 			return nil
 		}
@@ -330,6 +330,12 @@ func (c *connection) await(ctx context.Context) error {
 		}
 	}
 }
+
+// pingCommand is a PING that go-redis does not send again, so that its error is that of the server or the network.
+type pingCommand struct{ *redis.StatusCmd }
+
+// NoRetry is how go-redis asks.
+func (pingCommand) NoRetry() bool { return true }
 
 func unixPath(u *url.URL) string {
 	if u.Scheme == "unix" {

@@ -299,7 +299,7 @@ func TestRunWhenRedisDies(t *testing.T) {
 	server.Kill()
 	require.Equal(t, 75, long.wait(), long.err.String())
 
-	got := run(t, server.URL(), "run", "--connect-timeout", "100ms", name, "--", "echo", "ran")
+	got := run(t, server.URL(), "run", "--connect-timeout", "1s", name, "--", "echo", "ran")
 	require.Equal(t, 69, got.code)
 	require.Empty(t, got.out)
 	require.Contains(t, got.err, "redlatch: redis is not available at "+server.Addr()+": ")
