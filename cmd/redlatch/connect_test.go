@@ -139,4 +139,3 @@ func TestPlainNumbersAreSeconds(t *testing.T) {
 		require.Error(t, new(durationFlag).Set(text), text)
 	}
 }
-

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
-	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -90,7 +89,7 @@ func execute(args []string, in io.Reader, out, errOut io.Writer) int {
 
 // message returns the text of an error as one line without characters that control the terminal.
 func message(err error) string {
-	text := oneline.OneLine(err.Error())
+	text := safe(err.Error())
 	const name = "redlatch: "
 	if len(text) >= len(name) && text[:len(name)] == name {
 		return text
@@ -124,7 +123,8 @@ func newRoot(a *app) *cobra.Command {
 		return usageErrorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	a.conn.register(root.PersistentFlags(), a.getenv)
-	root.AddCommand(newRunCommand(a))
+	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a))
+	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))
 	useUsageErrors(root)
 	return root
 }

@@ -273,20 +273,6 @@ func (a *app) sayPlace(w redlatch.Waiting) {
 	a.say("waits for %s: place %d of %d%s", quoted(w.Name), w.Position, w.Length, holder)
 }
 
-// say prints a line for people.
-func (a *app) say(format string, args ...any) {
-	fmt.Fprintln(a.errOut, "redlatch: "+oneline.OneLine(fmt.Sprintf(format, args...)))
-}
-
-func quoted(text string) string { return strconv.Quote(text) }
-
-func holderText(id, description string) string {
-	if description == "" {
-		return id
-	}
-	return id + " (" + description + ")"
-}
-
 // describe returns what others see of this process.
 func describe(text string, command []string) string {
 	if text != "" {
