@@ -334,11 +334,11 @@ func (e *examination) pubSub(ctx context.Context) {
 	e.add("messages", "", statusOK, "", "a message of a release takes %s", time.Since(begin).Round(time.Microsecond))
 }
 
-// search checks what ls and top need.
+// search checks what ls needs.
 func (e *examination) search(ctx context.Context) {
 	if err := e.c.rdb.Scan(ctx, 0, "redlatch:*", 1).Err(); err != nil {
-		e.add("ls and top", "", statusWarning, "let a user for people do SCAN; programs do not need it", "%v", err)
+		e.add("ls", "", statusWarning, "let a user for people do SCAN; programs do not need it", "%v", err)
 		return
 	}
-	e.add("ls and top", "", statusOK, "", "this user can list names")
+	e.add("ls", "", statusOK, "", "this user can list names")
 }
