@@ -176,7 +176,7 @@ func (c *child) dieOf(status syscall.WaitStatus) {
 	}
 	signal.Reset(syscall.SIGINT)
 	_ = syscall.Kill(0, syscall.SIGINT)
-	time.Sleep(time.Second) // the signal comes before
+	time.Sleep(10 * time.Second) // the signal comes before
 }
 
 // terminal is the terminal that redlatch had when it started the command.

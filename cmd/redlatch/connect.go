@@ -29,14 +29,11 @@ type connectFlags struct {
 	getenv                          func(string) string
 }
 
-const (
-	defaultURL     = "redis://127.0.0.1:6379"
-	connectTimeout = 5 * time.Second
-)
+const defaultURL = "redis://127.0.0.1:6379"
 
-func (f *connectFlags) register(flags *pflag.FlagSet, getenv func(string) string) {
+func (f *connectFlags) register(flags *pflag.FlagSet, getenv func(string) string, timeout time.Duration) {
 	f.getenv = getenv
-	f.timeout.value = connectTimeout
+	f.timeout.value = timeout
 	flags.StringVar(&f.url, "redis", "", "`URL` of Redis, without a password: redis://, rediss://, unix://, redis+sentinel://host,host/master, redis+cluster://host,host (default REDIS_URL, or "+defaultURL+")")
 	flags.StringVar(&f.prefix, "prefix", "", "`TEXT` before all names, as redlatch.WithPrefix (default REDLATCH_PREFIX)")
 	flags.StringVar(&f.user, "user", "", "`NAME` of the user in Redis (default REDIS_USERNAME)")
@@ -276,6 +273,7 @@ func (a *app) connect(ctx context.Context, atLeast time.Duration, options ...red
 		return nil, err
 	}
 	options = append([]redlatch.Option{redlatch.WithPrefix(a.prefix()), redlatch.WithLogger(newLogger(a.errOut))}, options...)
+	options = append(options, a.options...)
 	locks, err := redlatch.New(rdb, options...)
 	if err != nil {
 		_ = rdb.Close()

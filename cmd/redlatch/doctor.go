@@ -68,7 +68,7 @@ func (e *examination) add(check, server, status, toDo, format string, args ...an
 
 func (a *app) doctor(ctx context.Context, asJSON, strict bool) error {
 	// The locks of the doctor leave as little behind as possible.
-	c, err := a.connect(ctx, 0, redlatch.WithFenceRetention(time.Second), redlatch.WithLease(5*time.Second), redlatch.WithDescription("redlatch doctor"))
+	c, err := a.connect(ctx, 0, redlatch.WithFenceRetention(time.Second), redlatch.WithLease(a.limits.connect), redlatch.WithDescription("redlatch doctor"))
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (a *app) doctor(ctx context.Context, asJSON, strict bool) error {
 	e.servers(ctx)
 	e.latency(ctx)
 	for _, check := range []func(context.Context){e.mutex, e.fairMutex, e.semaphore, e.pubSub} {
-		bounded, cancel := context.WithTimeout(ctx, connectTimeout) // a lock waits through an outage otherwise
+		bounded, cancel := context.WithTimeout(ctx, e.limits.connect) // a lock waits through an outage otherwise
 		if !e.isReplica() {
 			check(bounded)
 		}
@@ -229,7 +229,7 @@ func (e *examination) clock(ctx context.Context, node *redis.Client, addr string
 }
 
 func (e *examination) latency(ctx context.Context) {
-	const pings, slow = 11, 10 * time.Millisecond
+	const pings = 11
 	var trips []time.Duration
 	for range pings {
 		before := time.Now()
@@ -241,7 +241,7 @@ func (e *examination) latency(ctx context.Context) {
 	}
 	slices.Sort(trips)
 	median := trips[pings/2].Round(time.Microsecond)
-	if median > slow {
+	if median > e.limits.slow {
 		e.add("latency", "", statusWarning, "look for slow commands (SLOWLOG GET), and for the way between this machine and Redis", "a round trip takes %s; a lock and its release take two", median)
 		return
 	}
@@ -276,7 +276,7 @@ func (e *examination) fairMutex(ctx context.Context) {
 		}
 		next := make(chan error, 1)
 		placed := make(chan struct{}, 64)
-		waiting := e.c.locks.FairMutex(e.name, redlatch.WithWaitTimeout(connectTimeout), redlatch.WithWaitCallback(func(redlatch.Waiting) { placed <- struct{}{} }))
+		waiting := e.c.locks.FairMutex(e.name, redlatch.WithWaitTimeout(e.limits.connect), redlatch.WithWaitCallback(func(redlatch.Waiting) { placed <- struct{}{} }))
 		go func() {
 			second, err := waiting.Lock(ctx)
 			if err == nil {
@@ -314,7 +314,7 @@ func (e *examination) semaphore(ctx context.Context) {
 // pubSub sends a message on the channel of a mutex, as a release does.
 func (e *examination) pubSub(ctx context.Context) {
 	channel := key.ForMutex(e.prefix() + e.name).Channel
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.limits.connect)
 	defer cancel()
 	listener := e.c.rdb.Subscribe(ctx, channel)
 	defer listener.Close()

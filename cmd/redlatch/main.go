@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
 
+	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -18,7 +20,7 @@ func main() {
 		guardMain(os.Args[2:])
 		return
 	}
-	os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(newApp(os.Stdin, os.Stdout, os.Stderr).execute(os.Args[1:]))
 }
 
 // The exit codes are those of sysexits.h and of shells.
@@ -72,17 +74,17 @@ func exitCode(err error) int {
 }
 
 // execute runs one command line, and returns its exit code.
-func execute(args []string, in io.Reader, out, errOut io.Writer) int {
+func (a *app) execute(args []string) int {
 	logging.Disable() // go-redis would print each failed dial
-	root := newRoot(&app{in: in, out: out, errOut: errOut, getenv: os.Getenv})
+	root := newRoot(a)
 	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errOut)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.errOut)
 	err := root.Execute()
 	var exit *exitError
 	if err != nil && !(errors.As(err, &exit) && exit.err == nil) {
-		fmt.Fprintln(errOut, message(err))
+		fmt.Fprintln(a.errOut, message(err))
 	}
 	return exitCode(err)
 }
@@ -103,6 +105,26 @@ type app struct {
 	out, errOut io.Writer
 	getenv      func(string) string
 	conn        connectFlags
+
+	limits      limits
+	options     []redlatch.Option // more options of the client, for tests
+	interrupted func()            // called when run has dealt with a ^C, for tests
+}
+
+// limits are times that depend on the speed of the machine, or on that of a user. Tests set longer ones, because
+// their machine may be busy.
+type limits struct {
+	connect    time.Duration // to reach Redis, and for one question to it
+	release    time.Duration // to release the lock after the command; the lease ends it otherwise
+	interrupts time.Duration // two ^C within this time kill the command
+	slow       time.Duration // a round trip that takes longer is a warning of doctor
+}
+
+func newApp(in io.Reader, out, errOut io.Writer) *app {
+	return &app{
+		in: in, out: out, errOut: errOut, getenv: os.Getenv, interrupted: func() {},
+		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, slow: 10 * time.Millisecond},
+	}
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -122,7 +144,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%w; see %s --help", err, cmd.CommandPath())
 	})
-	a.conn.register(root.PersistentFlags(), a.getenv)
+	a.conn.register(root.PersistentFlags(), a.getenv, a.limits.connect)
 	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a))
 	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))
 	useUsageErrors(root)

@@ -27,10 +27,41 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(beCommandEnv) == "1" {
 		_ = os.Unsetenv(beCommandEnv)
-		main()
-		return
+		os.Exit(newTestApp().execute(os.Args[1:]))
 	}
+	unignoreSignals()
 	redistest.Main(m)
+}
+
+// Settings of the program, as durations. Each test sets what it needs.
+const (
+	interruptsEnv = "REDLATCH_TEST_INTERRUPTS" // the time between two ^C; the program also writes noticedInterrupt
+	releaseEnv    = "REDLATCH_TEST_RELEASE"    // the time for the release
+	renewEnv      = "REDLATCH_TEST_RENEW"      // the time between renewals
+
+	// The text has no "interrupt", which the commands of the tests write.
+	noticedInterrupt = "redlatch has dealt with ^C"
+)
+
+// newTestApp returns the program with times that a busy machine keeps.
+func newTestApp() *app {
+	a := newApp(os.Stdin, os.Stdout, os.Stderr)
+	read := func(name string, use func(time.Duration)) {
+		if text := os.Getenv(name); text != "" {
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				panic(err)
+			}
+			use(d)
+		}
+	}
+	read(interruptsEnv, func(d time.Duration) {
+		a.limits.interrupts = d
+		a.interrupted = func() { a.say(noticedInterrupt) }
+	})
+	read(releaseEnv, func(d time.Duration) { a.limits.release = d })
+	read(renewEnv, func(d time.Duration) { a.options = append(a.options, redlatch.WithRenewInterval(d)) })
+	return a
 }
 
 // guardTime ends a test that waits for something that does not happen.
@@ -73,6 +104,7 @@ type process struct {
 }
 
 // command makes a process that was not started. The environment has nothing that says where Redis is, except env.
+// It has a session of its own: otherwise redlatch would use the terminal from which somebody runs the tests.
 func command(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
@@ -83,6 +115,7 @@ func command(t *testing.T, env []string, args ...string) *process {
 	}
 	p.cmd.Env = append(append(p.cmd.Env, beCommandEnv+"=1", "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
+	p.cmd.SysProcAttr = ownSession()
 	return p
 }
 

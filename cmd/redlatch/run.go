@@ -33,8 +33,6 @@ type runFlags struct {
 const (
 	defaultLease = 30 * time.Second
 	defaultGrace = 5 * time.Second
-	// releaseTimeout is how long redlatch tries to release the lock after the command. The lease ends it otherwise.
-	releaseTimeout = 5 * time.Second
 )
 
 const runLong = `Run a command while this process holds the lock NAME. The lease is renewed while the command runs. The
@@ -417,15 +415,14 @@ func (r *runner) pass(s os.Signal) {
 
 // onInterrupt kills the command if it gets a second ^C.
 func (r *runner) onInterrupt() {
-	const within = 2 * time.Second
-	if !r.child.isTyped() {
-		return
+	if r.child.isTyped() {
+		now := time.Now()
+		if now.Sub(r.interrupt) < r.limits.interrupts {
+			r.child.kill()
+		}
+		r.interrupt = now
 	}
-	now := time.Now()
-	if now.Sub(r.interrupt) < within {
-		r.child.kill()
-	}
-	r.interrupt = now
+	r.interrupted()
 }
 
 // endGroup ends the processes that the command has left behind.
@@ -438,7 +435,7 @@ func (r *runner) endGroup() {
 }
 
 func (r *runner) release(after time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.limits.release)
 	defer cancel()
 	return r.grant.release(ctx, after)
 }

@@ -53,7 +53,7 @@ func (a *app) wait(ctx context.Context, f *waitFlags, name string) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, max(f.timeout.value, time.Millisecond), errStillHeld)
 		defer cancel()
 	}
-	free, holder, err := c.awaitFree(ctx, f, name, a.prefix())
+	free, holder, err := c.awaitFree(ctx, f, name, a.prefix(), a.limits.connect)
 	if err != nil {
 		return err
 	}
@@ -72,14 +72,14 @@ func (a *app) wait(ctx context.Context, f *waitFlags, name string) error {
 }
 
 // awaitFree asks at a message of a release, at the end of the lease, and at least every two seconds.
-func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string) (free bool, holder string, err error) {
+func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string, patience time.Duration) (free bool, holder string, err error) {
 	const poll = 2 * time.Second
 	releases := c.rdb.Subscribe(context.WithoutCancel(ctx), key.ForMutex(prefix+name).Channel)
 	defer releases.Close()
 	messages := releases.Channel()
 	for {
 		// The first question comes at once, and has its time even if --wait is 0.
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		left, who, err := c.ask(asking, f, name)
 		cancel()
 		if err != nil || who == "" {
