@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -196,19 +198,12 @@ func TestTwoInterruptsKill(t *testing.T) {
 	t.Parallel()
 	url := redistest.Shared(t).URL()
 	name := redistest.Name(t)
-	p := start(t, url, "run", name, "--", "sh", "-c", "trap 'echo interrupted' INT; "+forever)
+	p := command(t, []string{"REDIS_URL=" + url, interruptsEnv + "=1h"}, "run", name, "--", "sh", "-c", "trap 'echo interrupted' INT; "+forever).start()
 	p.awaitOut("runs")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	p.awaitOut("interrupted")
-	eventually(t, func() bool {
-		_ = p.cmd.Process.Signal(syscall.SIGINT)
-		select {
-		case <-p.done:
-			return true
-		default:
-			return false
-		}
-	}, "the end")
+	p.awaitErr(noticedInterrupt)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	require.Equal(t, 137, p.wait())
 	require.Equal(t, 0, run(t, url, "run", "-n", name, "--", "true").code, "the lock is free again")
 }
@@ -218,7 +213,8 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	locks := newLocks(t, rdb)
-	stubborn := `trap '' TERM; (trap '' TERM; echo inner; while :; do sleep 0.05; done) & ` + forever
+	const ends = "trap 'echo ends; exit 0' TERM; " + forever
+	const stubbornChild = `(trap '' TERM; echo inner; while :; do sleep 0.05; done) & `
 	for loss, lose := range map[string]func(t *testing.T, name string){
 		"DEL": func(t *testing.T, name string) { require.NoError(t, rdb.Del(t.Context(), name).Err()) },
 		"ForceRelease": func(t *testing.T, name string) {
@@ -226,52 +222,75 @@ func TestALostLockEndsTheWholeGroup(t *testing.T) {
 			require.NoError(t, err)
 		},
 	} {
-		for kind, script := range map[string]string{
-			"the command ends":            "trap 'echo ends; exit 0' TERM; " + forever,
-			"the command ignores SIGTERM": stubborn,
-			"a child ignores SIGTERM":     `(trap '' TERM; echo inner; while :; do sleep 0.05; done) & trap 'echo ends; exit 0' TERM; ` + forever,
-			"the command is stopped":      "trap 'echo ends; exit 0' TERM; echo runs; kill -STOP $$; " + forever,
+		for kind, c := range map[string]struct{ grace, script string }{
+			"the command ends":            {"20s", ends}, // it has this time, however busy the machine is
+			"the command is stopped":      {"20s", ends},
+			"the command ignores SIGTERM": {"300ms", `trap '' TERM; ` + stubbornChild + forever},
+			"a child ignores SIGTERM":     {"300ms", stubbornChild + forever},
 		} {
 			t.Run(loss+", "+kind, func(t *testing.T) {
 				t.Parallel()
 				name := redistest.Name(t)
-				p := start(t, server.URL(), "run", "--lease", "1s", "--grace", "300ms", name, "--", "sh", "-c", "echo group $(ps -o pgid= -p $$); "+script)
+				p := command(t, []string{"REDIS_URL=" + server.URL(), renewEnv + "=50ms"},
+					"run", "--grace", c.grace, name, "--", "sh", "-c", "echo pid $$; "+c.script).start()
 				p.awaitOut("runs") // the traps are set
-				if strings.Contains(script, "echo inner") {
+				if strings.Contains(c.script, "echo inner") {
 					p.awaitOut("inner")
+				}
+				pid, group := commandOf(t, p)
+				if kind == "the command is stopped" {
+					require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 				}
 				lose(t, name)
 				require.Equal(t, 75, p.wait(), p.err.String())
 				require.Contains(t, p.err.String(), "SIGTERM")
-				require.Equal(t, strings.Contains(kind, "ends") || strings.Contains(kind, "stopped") || strings.Contains(kind, "a child"), strings.Contains(p.out.String(), "ends\n"), p.out.String())
-				groupIsGone(t, p)
+				require.Equal(t, c.script == ends, strings.Contains(p.out.String(), "ends\n"), p.out.String())
+				awaitEndOfGroup(t, group)
 			})
 		}
 	}
 }
 
-// groupIsGone waits until the group that the script printed has no process.
-func groupIsGone(t *testing.T, p *process) {
+// commandOf returns the process of the command, which has written its number, and its group.
+func commandOf(t *testing.T, p *process) (pid, group int) {
 	t.Helper()
-	match := regexp.MustCompile(`group +(\d+)`).FindStringSubmatch(p.out.String())
+	match := regexp.MustCompile(`pid (\d+)\n`).FindStringSubmatch(p.out.String())
 	require.NotNil(t, match, p.out.String())
-	group, err := strconv.Atoi(match[1])
+	pid, err := strconv.Atoi(match[1])
+	require.NoError(t, err)
+	group, err = syscall.Getpgid(pid)
 	require.NoError(t, err)
 	require.Greater(t, group, 1)
 	require.NotEqual(t, syscall.Getpgrp(), group, "a group of its own")
-	eventually(t, func() bool { return groupIsDead(group) }, "the end of group %d", group)
+	return pid, group
 }
 
-// groupIsDead also counts processes as dead that nobody has reaped yet.
-func groupIsDead(group int) bool {
-	out, _ := exec.Command("ps", "-A", "-o", "pgid=,stat=").Output()
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		if len(fields) == 2 && fields[0] == strconv.Itoa(group) && !strings.HasPrefix(fields[1], "Z") {
+func awaitEndOfGroup(t *testing.T, group int) {
+	t.Helper()
+	eventually(t, func() bool { return groupIsDead(t, group) }, "the end of group %d", group)
+}
+
+// groupIsDead reports whether a group has no process. Where there is /proc, processes that nobody has reaped do not
+// count: in a container, that may last for ever.
+func groupIsDead(t *testing.T, group int) bool {
+	t.Helper()
+	if err := syscall.Kill(-group, 0); errors.Is(err, syscall.ESRCH) {
+		return true
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name of the program, in parentheses, may contain anything. The state, the parent and the group follow.
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
 			return false
 		}
 	}
-	return true
+	return len(stats) > 0
 }
 
 func TestRedlatchThatIsKilledTakesTheGroupWithIt(t *testing.T) {
@@ -280,10 +299,11 @@ func TestRedlatchThatIsKilledTakesTheGroupWithIt(t *testing.T) {
 	for kind, trap := range map[string]string{"the command ends": "", "the command ignores SIGTERM": "trap '' TERM; "} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			p := start(t, server.URL(), "run", "--lease", "1s", "--grace", "100ms", redistest.Name(t), "--", "sh", "-c", trap+"echo group $(ps -o pgid= -p $$); "+forever)
+			p := start(t, server.URL(), "run", "--grace", "100ms", redistest.Name(t), "--", "sh", "-c", trap+"echo pid $$; "+forever)
 			p.awaitOut("runs")
+			_, group := commandOf(t, p)
 			require.NoError(t, p.cmd.Process.Kill())
-			groupIsGone(t, p)
+			awaitEndOfGroup(t, group)
 		})
 	}
 }
@@ -292,20 +312,18 @@ func TestRunWhenRedisDies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	name := redistest.Name(t)
-	long := start(t, server.URL(), "run", "--lease", "1s", "--grace", "1s", name, "--", "sh", "-c", forever)
+	long := start(t, server.URL(), "run", "--lease", "8s", "--grace", "1s", name, "--", "sh", "-c", forever)
 	long.awaitOut("runs")
-	short := start(t, server.URL(), "run", name+"2", "--", "sh", "-c", "echo runs; read line; exit 3")
-	short.wait() // it has no input
 	server.Kill()
 	require.Equal(t, 75, long.wait(), long.err.String())
 
-	got := run(t, server.URL(), "run", "--connect-timeout", "1s", name, "--", "echo", "ran")
+	got := run(t, server.URL(), "run", "--connect-timeout", "3s", name, "--", "echo", "ran")
 	require.Equal(t, 69, got.code)
 	require.Empty(t, got.out)
 	require.Contains(t, got.err, "redlatch: redis is not available at "+server.Addr()+": ")
 	require.Contains(t, got.err, "refused")
 
-	waits := start(t, server.URL(), "run", "-w", "1m", name, "--", "echo", "ran") // the time of -w is for Redis too
+	waits := start(t, server.URL(), "run", "-w", "10m", name, "--", "echo", "ran") // the time of -w is for Redis too
 	server.Restart()
 	require.Equal(t, 0, waits.wait(), waits.err.String())
 	require.Equal(t, "ran\n", waits.out.String())
@@ -316,7 +334,8 @@ func TestACommandThatEndsInAnOutageKeepsItsExitCode(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "go")
-	p := start(t, server.URL(), "run", redistest.Name(t), "--", "sh", "-c", "echo runs; while ! [ -e "+file+" ]; do sleep 0.02; done; exit 3")
+	p := command(t, []string{"REDIS_URL=" + server.URL(), releaseEnv + "=1s"},
+		"run", "--lease", "10m", redistest.Name(t), "--", "sh", "-c", "echo runs; while ! [ -e "+file+" ]; do sleep 0.02; done; exit 3").start()
 	p.awaitOut("runs")
 	server.Kill()
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -378,17 +397,19 @@ func TestRunInAPipe(t *testing.T) {
 	require.Equal(t, "through the pipe", p.out.String())
 }
 
+// As under nohup(1).
 func TestAnIgnoredSignalStaysIgnored(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	p := command(t, []string{"REDIS_URL=" + server.URL()}, "run", redistest.Name(t), "--", "sh", "-c", "echo runs; sleep 0.2; echo ends; exit 4")
-	p.cmd.Args = append([]string{"nohup", p.cmd.Path}, p.cmd.Args[1:]...)
-	path, err := exec.LookPath("nohup")
+	p := command(t, []string{"REDIS_URL=" + server.URL()}, "run", redistest.Name(t), "--", "sh", "-c", "trap 'echo ends; exit 4' USR1; "+forever)
+	p.cmd.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`, p.cmd.Path}, p.cmd.Args[1:]...)
+	path, err := exec.LookPath("sh")
 	require.NoError(t, err)
 	p.cmd.Path = path
 	p.start()
 	p.awaitOut("runs")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGUSR1)) // redlatch would pass SIGHUP before
 	require.Equal(t, 4, p.wait())
 	require.Contains(t, p.out.String(), "ends")
 }
