@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,19 +27,23 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	server := redistest.Start(t)
-	s := &scene{url: server.URL(), locks: newLocks(t, server.Client(t), redlatch.WithPrefix("svc:"))}
+	// A busy machine must not end a lease or a heartbeat. Below a minute they appear as seconds.
+	const long = 50 * time.Second
+	s := &scene{url: server.URL(), locks: newLocks(t, server.Client(t), redlatch.WithPrefix("svc:"), redlatch.WithLease(long), redlatch.WithHeartbeat(long))}
 	var err error
 	s.hold, err = s.locks.FairMutex("door").Lock(t.Context())
 	require.NoError(t, err)
 	s.permit, err = s.locks.Semaphore("render", 3).Acquire(t.Context(), 2)
 	require.NoError(t, err)
 	t.Cleanup(func() { runtime.KeepAlive(s) })
-	wait := func(w redlatch.Waiting, placed chan struct{}) { placed <- struct{}{} }
-	placed := make(chan struct{}, 100)
-	callback := redlatch.WithWaitCallback(func(w redlatch.Waiting) { wait(w, placed) })
-	go func() { _, _ = s.locks.FairMutex("door", callback).Lock(t.Context()) }()
-	go func() { _, _ = s.locks.Semaphore("render", 3, callback).Acquire(t.Context(), 2) }()
-	for range 2 {
+	for _, wait := range []func(redlatch.LockOption){
+		func(placed redlatch.LockOption) { _, _ = s.locks.FairMutex("door", placed).Lock(t.Context()) },
+		func(placed redlatch.LockOption) {
+			_, _ = s.locks.Semaphore("render", 3, placed).Acquire(t.Context(), 2)
+		},
+	} {
+		placed := make(chan struct{}, 100)
+		go wait(redlatch.WithWaitCallback(func(redlatch.Waiting) { placed <- struct{}{} }))
 		select {
 		case <-placed:
 		case <-time.After(guardTime):
@@ -71,8 +77,8 @@ func TestLsListsWhatIsHeldOrWaitedFor(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
 	require.Len(t, lines, 3, got.out)
 	require.Regexp(t, `^NAME +KIND +HOLDER +HELD +LEASE +WAITERS +OLDEST$`, lines[0])
-	require.Regexp(t, `^door +mutex +the test +[\d.]+m?s +\d+s +1 +[\d.]+m?s$`, lines[1])
-	require.Regexp(t, `^render +semaphore +2 of 3 in use +[\d.]+m?s +\d+s +1 +[\d.]+m?s$`, lines[2])
+	require.Regexp(t, `^door +mutex +the test +[\dm.]+s +\d+s +1 +[\dm.]+s$`, lines[1])
+	require.Regexp(t, `^render +semaphore +2 of 3 in use +[\dm.]+s +\d+s +1 +[\dm.]+s$`, lines[2])
 
 	require.Contains(t, s.run(t, "ls", "--all").out, "\nidle ")
 	require.NotContains(t, s.run(t, "ls", "d*").out, "render")
@@ -101,13 +107,13 @@ func TestShowAnswersAtThreeInTheMorning(t *testing.T) {
 	require.Equal(t, 0, got.code, got.err)
 	require.Contains(t, got.out, "holder:      "+s.hold.ID())
 	require.Contains(t, got.out, fmt.Sprint("last fence:  ", s.hold.Fence()))
-	require.Regexp(t, `description: the test\n  holds:       1\n  since:       .*, for [\d.]+m?s\n  lease left:  \d+s`, got.out)
-	require.Regexp(t, `queue:       1 wait\n  # +WAITER +WAITS +HEARTBEAT +DESCRIPTION\n  1 +\S+ +[\d.]+m?s +[\d.]+s left +the test`, got.out)
+	require.Regexp(t, `description: the test\n  holds:       1\n  since:       .*, for [\dm.]+s\n  lease left:  \d+s`, got.out)
+	require.Regexp(t, `queue:       1 wait\n  # +WAITER +WAITS +HEARTBEAT +DESCRIPTION\n  1 +\S+ +[\dm.]+s +[\d.]+s left +the test`, got.out)
 
 	got = s.run(t, "show", "render")
 	require.Contains(t, got.out, "2 of 3 in use")
-	require.Regexp(t, s.permit.ID()+` +2 +[\d.]+m?s +\d+s +the test`, got.out)
-	require.Regexp(t, `  1 +\S+ +2 +[\d.]+m?s +[\d.]+s left +the test`, got.out)
+	require.Regexp(t, s.permit.ID()+` +2 +[\dm.]+s +\d+s +the test`, got.out)
+	require.Regexp(t, `  1 +\S+ +2 +[\dm.]+s +[\d.]+s left +the test`, got.out)
 
 	out := decode(t, s.run(t, "show", "render", "--json"))
 	semaphore := out["semaphore"].(map[string]any)
@@ -124,18 +130,38 @@ func TestShowFindsOutWhetherTheHolderLives(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	locks := newLocks(t, server.Client(t))
-	alive, err := locks.Mutex("alive", redlatch.WithLease(time.Second)).Lock(t.Context())
+	dead, err := locks.Mutex("dead", redlatch.WithLease(time.Hour), redlatch.WithoutRenewal()).Lock(t.Context())
 	require.NoError(t, err)
-	dead, err := locks.Mutex("dead", redlatch.WithLease(time.Second), redlatch.WithoutRenewal()).Lock(t.Context())
+	before := scriptCalls(t, server)
+	p := start(t, server.URL(), "show", "--alive", "dead")
+	const many = 12 // more than what it calls before it watches
+	eventually(t, func() bool { return scriptCalls(t, server) > before+many }, "it watches")
+	_, err = locks.Mutex("dead").ForceRelease(t.Context(), dead.ID())
 	require.NoError(t, err)
-	got := run(t, server.URL(), "show", "--alive", "dead")
-	require.Contains(t, got.out, "gone: it has released or lost the lock")
-	got = run(t, server.URL(), "show", "--alive", "alive")
+	require.Equal(t, 0, p.wait())
+	require.Contains(t, p.out.String(), "gone: it has released or lost the lock")
+
+	alive, err := locks.Mutex("alive", redlatch.WithRenewInterval(50*time.Millisecond)).Lock(t.Context())
+	require.NoError(t, err)
+	got := run(t, server.URL(), "show", "--alive", "alive")
 	require.Contains(t, got.out, "yes: it has just renewed its lease")
 	require.NoError(t, alive.UnlockAfter(t.Context(), time.Hour))
 	got = run(t, server.URL(), "show", "--alive", "alive")
 	require.Contains(t, got.out, "nobody holds it, and Redis keeps it")
 	runtime.KeepAlive(dead)
+}
+
+// scriptCalls returns how many scripts the server has run.
+func scriptCalls(t *testing.T, server *redistest.Server) (n int) {
+	t.Helper()
+	stats, err := server.Control().Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	for _, match := range regexp.MustCompile(`cmdstat_evalsha(?:_ro)?:calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
+		calls, err := strconv.Atoi(match[1])
+		require.NoError(t, err)
+		n += calls
+	}
+	return n
 }
 
 func TestHostileTextIsHarmless(t *testing.T) {
@@ -249,10 +275,14 @@ func TestDoctor(t *testing.T) {
 	}
 	ctx := t.Context()
 	control := server.Control()
-	eventually(t, func() bool {
-		keys, err := control.Keys(ctx, "*redlatch-doctor*").Result()
-		return err == nil && len(keys) == 0
-	}, "the end of its keys")
+	keys, err := control.Keys(ctx, "*redlatch-doctor*").Result()
+	require.NoError(t, err)
+	for _, key := range keys {
+		left, err := control.PTTL(ctx, key).Result()
+		require.NoError(t, err)
+		require.NotEqual(t, time.Duration(-1), left, "%s stays for ever", key)
+		require.LessOrEqual(t, left, 2*guardTime, "%s stays for longer than two leases", key)
+	}
 
 	problem := func(env []string, text string) {
 		t.Helper()
