@@ -20,8 +20,8 @@ var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH,
 }
 
-// catchSignals returns a channel that gets the signals to forward. A signal that the parent ignores, for instance
-// by nohup, stays ignored, also for the command.
+// catchSignals returns a channel that gets the signals to forward. A signal that the parent
+// ignores, for instance by nohup, stays ignored, also for the command.
 func catchSignals() chan os.Signal {
 	signals := make(chan os.Signal, 32)
 	for _, s := range forwarded {
@@ -59,7 +59,8 @@ type child struct {
 	needsTerminal bool // it is stopped until redlatch comes to the foreground
 }
 
-// startChild starts a command. The path was found before. If redlatch has the terminal, the command gets it.
+// startChild starts a command. The path was found before. If redlatch has the terminal, the command
+// gets it.
 func startChild(path string, args, env []string, grace time.Duration) (*child, error) {
 	g, err := startGuard(grace)
 	if err != nil {
@@ -112,8 +113,8 @@ func (c *child) terminate() {
 // kill ends the group. The guard ends too.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
 
-// onStop is called when the command has stopped. ^Z does nothing, because a command that is stopped would keep
-// the lock from everybody. Other stops are left alone.
+// onStop is called when the command has stopped. ^Z does nothing, because a command that is stopped
+// would keep the lock from everybody. Other stops are left alone.
 func (c *child) onStop(s syscall.Signal) (message string) {
 	c.needsTerminal = false
 	switch {
@@ -129,7 +130,8 @@ func (c *child) onStop(s syscall.Signal) (message string) {
 	return ""
 }
 
-// resume gives the terminal to the command if redlatch has it now, for instance after fg in the shell.
+// resume gives the terminal to the command if redlatch has it now, for instance after fg in the
+// shell.
 func (c *child) resume() bool {
 	if c.terminal == nil {
 		c.terminal = openTerminal()
@@ -141,8 +143,8 @@ func (c *child) resume() bool {
 	return true
 }
 
-// isTyped reports whether a SIGINT may be a ^C that the user meant for the command as a whole. A program that edits
-// a line, such as a shell, has ^C for itself.
+// isTyped reports whether a SIGINT may be a ^C that the user meant for the command as a whole. A
+// program that edits a line, such as a shell, has ^C for itself.
 func (c *child) isTyped() bool { return c.terminal == nil || c.terminal.isCanonical() }
 
 // finish takes the terminal back, and ends the guard. Processes that the command left behind go on.
@@ -152,7 +154,8 @@ func (c *child) finish() {
 	c.terminal.takeBack()
 }
 
-// awaitGroup returns when no process of the group is left, or after the time. It reports whether the group has ended.
+// awaitGroup returns when no process of the group is left, or after the time. It reports whether
+// the group has ended.
 func (c *child) awaitGroup(timeout <-chan time.Time) bool {
 	const pause = 20 * time.Millisecond
 	for {
@@ -168,8 +171,9 @@ func (c *child) awaitGroup(timeout <-chan time.Time) bool {
 	}
 }
 
-// dieOf ends redlatch like a command that ^C has ended. A shell goes on with its script unless its child died of the
-// signal. The other processes of the job get the signal too, because the terminal did not send it to them.
+// dieOf ends redlatch like a command that ^C has ended. A shell goes on with its script unless its
+// child died of the signal. The other processes of the job get the signal too, because the terminal
+// did not send it to them.
 func (c *child) dieOf(status syscall.WaitStatus) {
 	if c.terminal == nil || !status.Signaled() || status.Signal() != syscall.SIGINT {
 		return
@@ -186,7 +190,8 @@ type terminal struct {
 	state *unix.Termios
 }
 
-// openTerminal returns the controlling terminal if redlatch is in its foreground, and nil otherwise.
+// openTerminal returns the controlling terminal if redlatch is in its foreground, and nil
+// otherwise.
 func openTerminal() *terminal {
 	file, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {

@@ -56,7 +56,8 @@ type server struct {
 	sentinelAuth string
 }
 
-// parse reads the flags, the environment and the files that they name. No error contains a password.
+// parse reads the flags, the environment and the files that they name. No error contains a
+// password.
 func (f *connectFlags) parse() (*server, error) {
 	text, fromFlag := f.url, f.url != ""
 	if !fromFlag {
@@ -109,7 +110,8 @@ func firstOf(texts ...string) string {
 	return ""
 }
 
-// splitHosts takes all hosts but the first out of a URL, because package url refuses several with ports.
+// splitHosts takes all hosts but the first out of a URL, because package url refuses several with
+// ports.
 func splitHosts(text string) (rest string, others []string) {
 	scheme, after, found := strings.Cut(text, "://")
 	end := strings.IndexAny(after, "/?#")
@@ -124,8 +126,8 @@ func splitHosts(text string) (rest string, others []string) {
 	return scheme + "://" + after[:at] + hosts[0] + after[end:], hosts[1:]
 }
 
-// readKind takes the kind of servers out of the scheme, and adds the other hosts to the query, so that the result is a
-// URL as go-redis has it.
+// readKind takes the kind of servers out of the scheme, and adds the other hosts to the query, so
+// that the result is a URL as go-redis has it.
 func (s *server) readKind() error {
 	u := s.base
 	scheme, kind, _ := strings.Cut(u.Scheme, "+")
@@ -195,8 +197,8 @@ func (f *connectFlags) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// mergeTLS adds what the flags say to the TLS settings of the URL. Servers of a cluster have several names, so
-// each is compared with its own.
+// mergeTLS adds what the flags say to the TLS settings of the URL. Servers of a cluster have
+// several names, so each is compared with its own.
 func (s *server) mergeTLS(config *tls.Config, single bool) *tls.Config {
 	if config == nil {
 		return nil
@@ -249,7 +251,8 @@ func (s *server) newCluster(o *redis.ClusterOptions) redis.UniversalClient {
 	return redis.NewClusterClient(o)
 }
 
-// dials makes go-redis report the error of a failed dial. The client of locks tries again by itself.
+// dials makes go-redis report the error of a failed dial. The client of locks tries again by
+// itself.
 func dials(fromURL int) int { return max(fromURL, 1) }
 
 func badURL(err error) error { return usageErrorf("the URL of Redis: %w", err) }
@@ -261,8 +264,8 @@ type connection struct {
 	server *server
 }
 
-// connect returns when Redis has answered. It tries again until the connect timeout, or until atLeast if that is
-// longer, unless Redis refuses. The caller closes the connection.
+// connect returns when Redis has answered. It tries again until the connect timeout, or until
+// atLeast if that is longer, unless Redis refuses. The caller closes the connection.
 func (a *app) connect(ctx context.Context, atLeast time.Duration, options ...redlatch.Option) (*connection, error) {
 	s, err := a.conn.parse()
 	if err != nil {
@@ -329,7 +332,8 @@ func (c *connection) await(ctx context.Context) error {
 	}
 }
 
-// pingCommand is a PING that go-redis does not send again, so that its error is that of the server or the network.
+// pingCommand is a PING that go-redis does not send again, so that its error is that of the server
+// or the network.
 type pingCommand struct{ *redis.StatusCmd }
 
 // NoRetry is how go-redis asks.

@@ -210,7 +210,8 @@ func (e *examination) replicas(addr string, info map[string]string) {
 	}
 }
 
-// clock compares the clocks. Leases need no agreement, but fences of a cluster come from the clocks of its servers.
+// clock compares the clocks. Leases need no agreement, but fences of a cluster come from the clocks
+// of its servers.
 func (e *examination) clock(ctx context.Context, node *redis.Client, addr string) {
 	const most = time.Second
 	before := time.Now()

@@ -17,8 +17,9 @@ const guardArg = "__guard"
 
 func isGuard(args []string) bool { return len(args) == 3 && args[1] == guardArg }
 
-// guard is a process in the group of the command. It notices a ^C, which a terminal sends to that group only. It
-// also notices if redlatch dies without ending the command, and then ends the whole group.
+// guard is a process in the group of the command. It notices a ^C, which a terminal sends to that
+// group only. It also notices if redlatch dies without ending the command, and then ends the whole
+// group.
 type guard struct {
 	cmd        *exec.Cmd
 	group      int

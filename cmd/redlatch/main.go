@@ -1,4 +1,5 @@
-// Command redlatch shows and uses the locks of redlatch from a shell. docs/command-line.md is its manual.
+// Command redlatch shows and uses the locks of redlatch from a shell. docs/command-line.md is its
+// manual.
 package main
 
 import (
@@ -111,8 +112,8 @@ type app struct {
 	interrupted func()            // called when run has dealt with a ^C, for tests
 }
 
-// limits are times that depend on the speed of the machine, or on that of a user. Tests set longer ones, because
-// their machine may be busy.
+// limits are times that depend on the speed of the machine, or on that of a user. Tests set longer
+// ones, because their machine may be busy.
 type limits struct {
 	connect    time.Duration // to reach Redis, and for one question to it
 	release    time.Duration // to release the lock after the command; the lease ends it otherwise

@@ -17,7 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// beCommandEnv makes this test binary the command line program, so that the race detector sees it too.
+// beCommandEnv makes this test binary the command line program, so that the race detector sees it
+// too.
 const beCommandEnv = "REDLATCH_TEST_BE_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -104,8 +105,9 @@ type process struct {
 	done     chan struct{}
 }
 
-// command makes a process that was not started. The environment has nothing that says where Redis is, except env.
-// It has a session of its own: otherwise redlatch would use the terminal from which somebody runs the tests.
+// command makes a process that was not started. The environment has nothing that says where Redis
+// is, except env. It has a session of its own: otherwise redlatch would use the terminal from which
+// somebody runs the tests.
 func command(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}

@@ -270,8 +270,8 @@ func awaitEndOfGroup(t *testing.T, group int) {
 	eventually(t, func() bool { return groupIsDead(t, group) }, "the end of group %d", group)
 }
 
-// groupIsDead reports whether a group has no process. Where there is /proc, processes that nobody has reaped do not
-// count: in a container, that may last for ever.
+// groupIsDead reports whether a group has no process. Where there is /proc, processes that nobody
+// has reaped do not count: in a container, that may last for ever.
 func groupIsDead(t *testing.T, group int) bool {
 	t.Helper()
 	if err := syscall.Kill(-group, 0); errors.Is(err, syscall.ESRCH) {
@@ -284,7 +284,8 @@ func groupIsDead(t *testing.T, group int) bool {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name of the program, in parentheses, may contain anything. The state, the parent and the group follow.
+		// The name of the program, in parentheses, may contain anything. The state, the parent and
+		// the group follow.
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
 			return false

@@ -101,8 +101,9 @@ func TestAnInterruptEndsTheCommandAndTheScriptAroundIt(t *testing.T) {
 	require.Equal(t, 0, run(t, server.URL(), "run", "-n", name, "--", "true").code, "the lock is free again")
 }
 
-// A test must not press ^C before the last one has had its effects: the terminal drops output that nobody has read, two
-// signals may become one, and a ^C after the end of the command would end the shell.
+// A test must not press ^C before the last one has had its effects: the terminal drops output that
+// nobody has read, two signals may become one, and a ^C after the end of the command would end the
+// shell.
 func TestTwoInterruptsOfTheTerminalKill(t *testing.T) {
 	t.Parallel()
 	s := startOnTerminal(t, redistest.Shared(t).URL(), []string{interruptsEnv + "=1h"}, "bash", "-c", `"$redlatch" run `+redistest.Name(t)+` -- sh -c 'trap "echo interrupted" INT; `+forever+`'; echo "code $?"; read line; echo "shell got $line"`)
@@ -122,7 +123,8 @@ func interruptedUntil(last int) string {
 	return fmt.Sprintf(`n=0; trap "n=\$((n+1)); echo interrupted \$n" INT; echo runs; while [ $n -lt %d ]; do sleep 0.02; done; exit 8`, last)
 }
 
-// interrupt presses ^C, and waits until the command and redlatch have dealt with it, unless it is the last one.
+// interrupt presses ^C, and waits until the command and redlatch have dealt with it, unless it is
+// the last one.
 func (s *session) interrupt(n, last int) {
 	s.t.Helper()
 	s.press("\x03")

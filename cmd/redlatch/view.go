@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// safe returns foreign text as it may be shown in a terminal: one line, without characters that control the terminal,
-// change the direction or cannot be seen. These are shown as in a Go string.
+// safe returns foreign text as it may be shown in a terminal: one line, without characters that
+// control the terminal, change the direction or cannot be seen. These are shown as in a Go string.
 func safe(text string) string {
 	text = oneline.OneLine(text)
 	var b strings.Builder
@@ -119,7 +119,8 @@ func writeJSON(w io.Writer, value any) error {
 	return err
 }
 
-// nameJSON is the state of one name, in the output of --json. Times are those of the server. Durations are seconds.
+// nameJSON is the state of one name, in the output of --json. Times are those of the server.
+// Durations are seconds.
 type nameJSON struct {
 	Name      string         `json:"name"`
 	Kinds     []string       `json:"kinds"`

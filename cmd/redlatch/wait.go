@@ -71,7 +71,8 @@ func (a *app) wait(ctx context.Context, f *waitFlags, name string) error {
 	return err
 }
 
-// awaitFree asks at a message of a release, at the end of the lease, and at least every two seconds.
+// awaitFree asks at a message of a release, at the end of the lease, and at least every two
+// seconds.
 func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string, patience time.Duration) (free bool, holder string, err error) {
 	const poll = 2 * time.Second
 	releases := c.rdb.Subscribe(context.WithoutCancel(ctx), key.ForMutex(prefix+name).Channel)

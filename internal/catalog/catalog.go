@@ -1,15 +1,17 @@
-// Package catalog lists the names of locks and semaphores that Redis knows, and reads their state, for the
-// command line and for pages that show locks.
+// Package catalog lists the names of locks and semaphores that Redis knows, and reads their state,
+// for the command line and for pages that show locks.
 //
-// Redis has no list of all locks. [Catalog.List] looks for keys that only redlatch or Redisson makes: fences,
-// queues and permits. So it does not find:
+// Redis has no list of all locks. [Catalog.List] looks for keys that only redlatch or Redisson
+// makes: fences, queues and permits. So it does not find:
 //
-//   - a mutex that has been held for longer than Redis keeps its fence (redlatch.WithFenceRetention, by
-//     default one to two hours after the grant), while nobody waits in its queue. Renewals do not keep the fence.
+//   - a mutex that has been held for longer than Redis keeps its fence
+//     (redlatch.WithFenceRetention, by default one to two hours after the grant), while nobody
+//     waits in its queue. Renewals do not keep the fence.
 //   - a lock of Redisson's RLock, which has no fence. Only RFencedLock has one.
 //   - a name that nobody has used for longer than that. Nobody holds it.
 //
-// [Query.Hashes] finds the first two as well. It looks at every hash of the database, so it costs more.
+// [Query.Hashes] finds the first two as well. It looks at every hash of the database, so it costs
+// more.
 package catalog
 
 import (
@@ -31,9 +33,10 @@ type Catalog struct {
 	prefix string
 }
 
-// New returns the catalog of a client. rdb is the go-redis client that locks was made with. For a cluster it
-// is a *redis.ClusterClient, or a struct with its method ForEachMaster. Any other client finds only the names
-// on the node that it asks. Names have the prefix of the client, and the catalog shows them without it.
+// New returns the catalog of a client. rdb is the go-redis client that locks was made with. For a
+// cluster it is a *redis.ClusterClient, or a struct with its method ForEachMaster. Any other client
+// finds only the names on the node that it asks. Names have the prefix of the client, and the
+// catalog shows them without it.
 func New(rdb redis.UniversalClient, locks *redlatch.Client) *Catalog {
 	const anyName = "x"
 	return &Catalog{rdb: rdb, locks: locks, prefix: strings.TrimSuffix(locks.Mutex(anyName).Name(), anyName)}
@@ -75,12 +78,13 @@ type Entry struct {
 
 // Query says which names to list.
 type Query struct {
-	// Pattern is a glob as KEYS of Redis has it. The whole name must match, without the prefix of the client.
-	// Empty lists all names.
+	// Pattern is a glob as KEYS of Redis has it. The whole name must match, without the prefix of
+	// the client. Empty lists all names.
 	Pattern string
 	// Limit ends the search when it has found so many names, whichever these are. 0 means 10,000.
 	Limit int
-	// Hashes also looks at all hashes of the database whose name matches, and lists those that are locks.
+	// Hashes also looks at all hashes of the database whose name matches, and lists those that are
+	// locks.
 	Hashes bool
 }
 
@@ -96,13 +100,13 @@ const (
 	pageSize = 1000
 )
 
-// List looks through all keys of the server, or of all masters of a cluster, with SCAN in pages. It never blocks
-// the server for longer than a page takes. A name that exists all the while is found. A slot of a cluster
-// that moves to another master meanwhile may hide its names. Names of Redisson may be listed that
-// redlatch refuses, for instance because of a line break.
+// List looks through all keys of the server, or of all masters of a cluster, with SCAN in pages. It
+// never blocks the server for longer than a page takes. A name that exists all the while is found.
+// A slot of a cluster that moves to another master meanwhile may hide its names. Names of Redisson
+// may be listed that redlatch refuses, for instance because of a line break.
 //
-// The error is a *lockerr.ConfigError if the pattern is not complete. Otherwise it is what Redis or the
-// network said, or the error of ctx.
+// The error is a *lockerr.ConfigError if the pattern is not complete. Otherwise it is what Redis or
+// the network said, or the error of ctx.
 func (c *Catalog) List(ctx context.Context, q Query) (Listing, error) {
 	if err := checkGlob(q.Pattern); err != nil {
 		return Listing{}, err
@@ -128,7 +132,8 @@ func (c *Catalog) List(ctx context.Context, q Query) (Listing, error) {
 	return listing, nil
 }
 
-// forEachMaster calls visit for each server that has keys. In a cluster, the calls run at the same time.
+// forEachMaster calls visit for each server that has keys. In a cluster, the calls run at the same
+// time.
 func forEachMaster(ctx context.Context, rdb redis.UniversalClient, visit func(context.Context, redis.Cmdable) error) error {
 	cluster, ok := rdb.(interface {
 		ForEachMaster(context.Context, func(context.Context, *redis.Client) error) error
@@ -230,8 +235,8 @@ func (s *search) scanHashes(ctx context.Context, node redis.Cmdable) error {
 	})
 }
 
-// mostFields is more than the hash of a lock has. A larger hash is something else, and reading its fields
-// could block the server.
+// mostFields is more than the hash of a lock has. A larger hash is something else, and reading its
+// fields could block the server.
 const mostFields = 8
 
 func smallHashes(ctx context.Context, node redis.Cmdable, keys []string) (small []string, err error) {

@@ -6,8 +6,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// checkGlob refuses a pattern that ends inside of a class or after a backslash. Behind such a pattern, the rest
-// of the pattern for SCAN would mean something else.
+// checkGlob refuses a pattern that ends inside of a class or after a backslash. Behind such a
+// pattern, the rest of the pattern for SCAN would mean something else.
 func checkGlob(pattern string) error {
 	for rest := pattern; rest != ""; {
 		_, width, ok := parseGlob(rest)
@@ -19,8 +19,9 @@ func checkGlob(pattern string) error {
 	return nil
 }
 
-// matchGlob reports whether the whole text matches a pattern that checkGlob accepted. The rules are those of
-// KEYS in Redis, which compares bytes: * ? [a-z] [^a] and \ before a character that means itself.
+// matchGlob reports whether the whole text matches a pattern that checkGlob accepted. The rules are
+// those of KEYS in Redis, which compares bytes: * ? [a-z] [^a] and \ before a character that means
+// itself.
 func matchGlob(pattern, text string) bool {
 	// After a mismatch, the last star takes one byte more. Earlier stars need not.
 	starPattern, starText, star := "", "", false

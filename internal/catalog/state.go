@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// State is what Redis said about one name. Its parts were read one after the other, so they may not fit together
-// exactly.
+// State is what Redis said about one name. Its parts were read one after the other, so they may not
+// fit together exactly.
 type State struct {
 	Entry
 	Lock    lock.Info     // if Kinds has Mutex
@@ -22,8 +22,8 @@ type State struct {
 	Permits       semaphore.Info // if Kinds has Semaphore; its Waiting is the length of the queue
 	PermitWaiters []lock.Waiter  // the first in that queue
 
-	// Subscribers is how many clients listen for releases of the mutex, and so about how many clients wait for it.
-	// Clients of waiters in the queue count too. -1: Redis did not say.
+	// Subscribers is how many clients listen for releases of the mutex, and so about how many
+	// clients wait for it. Clients of waiters in the queue count too. -1: Redis did not say.
 	Subscribers int
 
 	Err error // why the rest could not be read, such as a name that redlatch refuses
@@ -34,8 +34,9 @@ func (s *State) IsIdle() bool {
 	return s.Err == nil && !s.Lock.Held() && s.Waiting == 0 && s.Permits.InUse == 0 && s.Permits.Waiting == 0
 }
 
-// States reads the state of each entry, in the order of the entries. show is how many waiters of each queue
-// to read at most. It reads many entries at the same time, so that the client sends the commands in pipelines.
+// States reads the state of each entry, in the order of the entries. show is how many waiters of
+// each queue to read at most. It reads many entries at the same time, so that the client sends the
+// commands in pipelines.
 func (c *Catalog) States(ctx context.Context, entries []Entry, show int) []State {
 	const atOnce = 64
 	states := make([]State, len(entries))
@@ -57,8 +58,8 @@ func (c *Catalog) States(ctx context.Context, entries []Entry, show int) []State
 	return states
 }
 
-// State reads all that Redis knows of one name, whether or not List finds it. Kinds of the result says what
-// there is. If it is 0 and Err is nil, nobody has used the name lately.
+// State reads all that Redis knows of one name, whether or not List finds it. Kinds of the result
+// says what there is. If it is 0 and Err is nil, nobody has used the name lately.
 func (c *Catalog) State(ctx context.Context, name string, show int) State {
 	s := c.States(ctx, []Entry{{name, Mutex | FairQueue | Semaphore}}, show)[0]
 	if s.Err == nil {
@@ -93,8 +94,9 @@ func (c *Catalog) state(ctx context.Context, e Entry, show int) State {
 	return s
 }
 
-// countSubscribers asks each server how many clients listen to the channel of each mutex. If one does not
-// say, all are unknown. The client of a cluster listens on any one node, so replicas count too.
+// countSubscribers asks each server how many clients listen to the channel of each mutex. If one
+// does not say, all are unknown. The client of a cluster listens on any one node, so replicas count
+// too.
 func (c *Catalog) countSubscribers(ctx context.Context, states []State) {
 	index := map[string][]int{} // by channel, because x and {x} share one
 	var channels []string
