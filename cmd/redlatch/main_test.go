@@ -119,6 +119,7 @@ func command(t *testing.T, env []string, args ...string) *process {
 	p.cmd.Env = append(append(p.cmd.Env, beCommandEnv+"=1", "GORACE=atexit_sleep_ms=0"), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.err
 	p.cmd.SysProcAttr = ownSession()
+	p.cmd.WaitDelay = guardTime // a process that stays must not keep the test waiting for its output
 	return p
 }
 

@@ -262,6 +262,11 @@ func commandOf(t *testing.T, p *process) (pid, group int) {
 	require.NoError(t, err)
 	require.Greater(t, group, 1)
 	require.NotEqual(t, syscall.Getpgrp(), group, "a group of its own")
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		}
+	})
 	return pid, group
 }
 
