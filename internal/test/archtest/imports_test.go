@@ -32,7 +32,9 @@ var may = map[string][]string{
 	"reentrant":          {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
 	"fair":               {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
 	"semaphore":          {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/construct", "internal/keptid", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
-	"internal/testhook":  {"internal/acquisition", "internal/session"},
+	// Which names there are, and their state, for people who look: the command line, pages.
+	"internal/catalog":  {".", "lock", "lockerr", "semaphore", "internal/key"},
+	"internal/testhook": {"internal/acquisition", "internal/session"},
 	// What redlatchprom and redlatchotel share. Package telemetry knows no library, and no Redis.
 	"internal/telemetry":            {"event", "lock", "lockerr"},
 	"internal/telemetry/scripthook": {"internal/telemetry", "lua"},
@@ -66,7 +68,7 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/check"}
+	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/catalog", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/check"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {

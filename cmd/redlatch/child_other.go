@@ -1,0 +1,7 @@
+//go:build !unix
+
+package main
+
+func isGuard([]string) bool { return false }
+
+func guardMain([]string) {}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlatch/redlatch/internal/catalog"
+)
+
+type listFlags struct {
+	all, hashes, json bool
+	limit             int
+}
+
+const listLong = `List the names that somebody holds or waits for. PATTERN is a glob as in redis-cli, such as 'orders:*'. Quote it.
+
+Redis has no list of all locks, so redlatch looks for their fences, queues and permits with SCAN. A mutex that has been
+held for longer than its fence lives, one to two hours, has none: --hashes finds it, and locks of Redisson too.
+It looks at every hash of the database, which takes longer.`
+
+func newListCommand(a *app) *cobra.Command {
+	f := &listFlags{}
+	cmd := &cobra.Command{
+		Use:     "ls [PATTERN]",
+		Aliases: []string{"list"},
+		Short:   "List locks and semaphores, who has them and how many wait",
+		Long:    listLong,
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.list(cmd.Context(), f, append(args, "")[0])
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVarP(&f.all, "all", "a", false, "also names that were used lately, and that nobody holds or waits for")
+	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
+	return cmd
+}
+
+func (f *listFlags) register(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.hashes, "hashes", false, "also look at every hash of the database")
+	cmd.Flags().IntVar(&f.limit, "limit", 10_000, "stop after `N` names")
+}
+
+// read returns the states that a list shows, and whether there may be more.
+func (a *app) read(ctx context.Context, c *connection, f *listFlags, pattern string) (states []catalog.State, now time.Time, truncated bool, err error) {
+	names := catalog.New(c.rdb, c.locks)
+	listing, err := names.List(ctx, catalog.Query{Pattern: pattern, Limit: f.limit, Hashes: f.hashes})
+	if err != nil {
+		return nil, now, false, err
+	}
+	const firstWaiter = 1 // has waited longest
+	all := names.States(ctx, listing.Entries, firstWaiter)
+	for i := range all {
+		if f.all || !all[i].IsIdle() {
+			states = append(states, all[i])
+		}
+	}
+	return states, c.now(ctx), listing.Truncated, nil
+}
+
+// now returns the time of the server, by which redlatch measures all ages.
+func (c *connection) now(ctx context.Context) time.Time {
+	if now, err := c.rdb.Time(ctx).Result(); err == nil {
+		return now
+	}
+	return time.Now()
+}
+
+func (a *app) list(ctx context.Context, f *listFlags, pattern string) error {
+	if f.limit < 1 {
+		return usageErrorf("--limit must be at least 1, not %d", f.limit)
+	}
+	c, err := a.connect(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	states, now, truncated, err := a.read(ctx, c, f, pattern)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		out := struct {
+			Names     []nameJSON `json:"names"`
+			Truncated bool       `json:"truncated"`
+		}{Names: []nameJSON{}, Truncated: truncated}
+		for i := range states {
+			out.Names = append(out.Names, toJSON(&states[i], now))
+		}
+		return writeJSON(a.out, out)
+	}
+	if truncated {
+		a.say("there may be more names; --limit shows more than %d", f.limit)
+	}
+	if len(states) == 0 {
+		a.say("nobody holds or waits for a lock that ls can see; see redlatch ls --help for --all and --hashes")
+		return nil
+	}
+	return table(a.out, listHeader, listRows(states, now))
+}
+
+var listHeader = []string{"NAME", "KIND", "HOLDER", "HELD", "LEASE", "WAITERS", "OLDEST"}
+
+// listRows returns a row for each mutex, and one for each semaphore.
+func listRows(states []catalog.State, now time.Time) (rows [][]string) {
+	for i := range states {
+		s := &states[i]
+		name := short(s.Name, 40)
+		if s.Err != nil {
+			rows = append(rows, []string{name, s.Kinds.String(), "unknown: " + short(s.Err.Error(), 60)})
+			continue
+		}
+		if s.Kinds.Has(catalog.Mutex) && (s.Lock.Held() || s.Waiting > 0 || !s.Kinds.Has(catalog.Semaphore)) {
+			rows = append(rows, mutexRow(s, name, now))
+		}
+		if s.Kinds.Has(catalog.Semaphore) {
+			rows = append(rows, semaphoreRow(s, name, now))
+		}
+	}
+	return rows
+}
+
+func mutexRow(s *catalog.State, name string, now time.Time) []string {
+	holder, held, lease := "-", "", ""
+	if s.Lock.Held() {
+		holder, held, lease = holderCell(s.Lock.Holder, s.Lock.Description, s.Lock.IsKept()), ageSince(s.Lock.Since, now), leaseLeft(s.Lock.Remaining)
+	}
+	waiting, oldest := strconv.Itoa(s.Waiting), ""
+	switch {
+	case s.Waiting > 0 && len(s.Waiters) > 0:
+		oldest = ageSince(s.Waiters[0].Since, now)
+	case s.Waiting == 0 && s.Subscribers > 0:
+		waiting = "~" + strconv.Itoa(s.Subscribers) // clients of a plain mutex, which has no queue
+	}
+	return []string{name, "mutex", holder, held, lease, waiting, oldest}
+}
+
+func semaphoreRow(s *catalog.State, name string, now time.Time) []string {
+	var since time.Time
+	lease := time.Duration(-1)
+	for _, h := range s.Permits.Holders {
+		if !h.Since.IsZero() && (since.IsZero() || h.Since.Before(since)) {
+			since = h.Since
+		}
+		if lease < 0 || h.Remaining < lease {
+			lease = h.Remaining
+		}
+	}
+	holder, left := fmt.Sprintf("%d of %d in use", s.Permits.InUse, s.Permits.Limit), ""
+	if lease >= 0 {
+		left = age(lease)
+	}
+	oldest := ""
+	if len(s.PermitWaiters) > 0 {
+		oldest = ageSince(s.PermitWaiters[0].Since, now)
+	}
+	return []string{name, "semaphore", holder, ageSince(since, now), left, strconv.Itoa(s.Permits.Waiting), oldest}
+}
+
+func holderCell(id, description string, kept bool) string {
+	text := description
+	if text == "" {
+		text = id
+	}
+	if kept {
+		return "nobody: kept after " + short(text, 30)
+	}
+	return short(text, 40)
+}

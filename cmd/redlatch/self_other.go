@@ -1,0 +1,7 @@
+//go:build unix && !linux
+
+package main
+
+import "os"
+
+func selfPath() (string, error) { return os.Executable() }

@@ -1,0 +1,9 @@
+//go:build !unix
+
+package main
+
+import "syscall"
+
+func ownSession() *syscall.SysProcAttr { return nil }
+
+func unignoreSignals() {}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/lock"
+)
+
+type showFlags struct {
+	json, alive bool
+	waiters     int
+}
+
+func newShowCommand(a *app) *cobra.Command {
+	f := &showFlags{}
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show who has a lock or a semaphore, and who waits",
+		Long: "Show who has the lock and the semaphore NAME, since when, and who waits.\n\n" +
+			"--alive waits until the holder renews its lease, which shows that its process lives, or until the lease ends.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), f, args[0]) },
+	}
+	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&f.alive, "alive", false, "find out whether the holder of the mutex lives")
+	cmd.Flags().IntVar(&f.waiters, "waiters", 50, "show `N` waiters of each queue")
+	return cmd
+}
+
+func (a *app) show(ctx context.Context, f *showFlags, name string) error {
+	if err := a.checkName(name); err != nil {
+		return err
+	}
+	c, err := a.connect(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	s := catalog.New(c.rdb, c.locks).State(ctx, name, max(f.waiters, 0))
+	if s.Err != nil {
+		return s.Err
+	}
+	alive := ""
+	if f.alive && s.Lock.Held() {
+		if alive, err = c.watchLease(ctx, &s); err != nil {
+			return err
+		}
+	}
+	now := c.now(ctx)
+	if f.json {
+		out := toJSON(&s, now)
+		if out.Mutex != nil {
+			out.Mutex.Alive = alive
+		}
+		return writeJSON(a.out, out)
+	}
+	return writeState(a.out, &s, alive, now)
+}
+
+// watchLease waits until the holder renews its lease, loses it, or is another one.
+func (c *connection) watchLease(ctx context.Context, s *catalog.State) (string, error) {
+	const poll = 200 * time.Millisecond
+	if s.Lock.IsKept() {
+		return "nobody holds it", nil
+	}
+	if s.Lock.Remaining < 0 {
+		return "unknown: the lease has no end", nil
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(poll):
+		}
+		info, err := c.locks.Mutex(s.Name).Inspect(ctx)
+		switch {
+		case err != nil:
+			return "", err
+		case info.Holder != s.Lock.Holder:
+			return "gone: it has released or lost the lock meanwhile", nil
+		case info.Remaining > s.Lock.Remaining:
+			s.Lock.Remaining = info.Remaining
+			return "yes: it has just renewed its lease", nil
+		}
+		s.Lock.Remaining = info.Remaining
+	}
+}
+
+func writeState(w io.Writer, s *catalog.State, alive string, now time.Time) error {
+	fmt.Fprintf(w, "name: %s\n", safe(s.Name))
+	if s.Kinds == 0 {
+		_, err := fmt.Fprintln(w, "nobody has used this name lately, so it is free")
+		return err
+	}
+	if s.Kinds.Has(catalog.Mutex) {
+		if err := writeMutex(w, s, alive, now); err != nil {
+			return err
+		}
+	}
+	if s.Kinds.Has(catalog.Semaphore) {
+		return writeSemaphore(w, s, now)
+	}
+	return nil
+}
+
+func writeMutex(w io.Writer, s *catalog.State, alive string, now time.Time) error {
+	info := &s.Lock
+	switch {
+	case !info.Held():
+		fmt.Fprintln(w, "\nmutex: free")
+	case info.IsKept():
+		fmt.Fprintf(w, "\nmutex: nobody holds it, and Redis keeps it\n  id:          %s\n  last holder: %s\n", safe(info.Holder), safe(info.Description))
+	default:
+		fmt.Fprintf(w, "\nmutex: held\n  holder:      %s\n  description: %s\n  holds:       %d\n", safe(info.Holder), safe(info.Description), info.Holds)
+	}
+	if info.Held() {
+		if !info.Since.IsZero() {
+			fmt.Fprintf(w, "  since:       %s, for %s\n", info.Since.Local().Format(time.RFC3339), ageSince(info.Since, now))
+		}
+		fmt.Fprintf(w, "  lease left:  %s\n", leaseLeft(info.Remaining))
+	}
+	if alive != "" {
+		fmt.Fprintf(w, "  alive:       %s\n", alive)
+	}
+	if info.Fence != 0 {
+		fmt.Fprintf(w, "  last fence:  %d\n", info.Fence)
+	}
+	if s.Subscribers >= 0 {
+		fmt.Fprintf(w, "  listeners:   %d clients listen for a release\n", s.Subscribers)
+	}
+	return writeQueue(w, s.Waiters, s.Waiting, false, now)
+}
+
+func writeSemaphore(w io.Writer, s *catalog.State, now time.Time) error {
+	p := &s.Permits
+	fmt.Fprintf(w, "\nsemaphore: %d of %d in use", p.InUse, p.Limit)
+	if p.Declared != p.Limit && p.Declared != 0 {
+		fmt.Fprintf(w, "; programs pass %d", p.Declared)
+	}
+	fmt.Fprintln(w)
+	var rows [][]string
+	for i := range p.Holders {
+		h := &p.Holders[i]
+		description := safe(h.Description)
+		if h.IsKept() {
+			description = "nobody: kept after " + description
+		}
+		rows = append(rows, []string{"  " + safe(h.ID), strconv.Itoa(h.Units), ageSince(h.Since, now), age(h.Remaining), description})
+	}
+	if len(rows) > 0 {
+		if err := table(w, []string{"  PERMIT", "UNITS", "HELD", "LEASE", "DESCRIPTION"}, rows); err != nil {
+			return err
+		}
+	}
+	return writeQueue(w, s.PermitWaiters, p.Waiting, true, now)
+}
+
+func writeQueue(w io.Writer, waiters []lock.Waiter, length int, units bool, now time.Time) error {
+	if length == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "  queue:       %d wait\n", length)
+	header := []string{"  #", "WAITER", "WAITS", "HEARTBEAT", "DESCRIPTION"}
+	if units {
+		header[1] = "WAITER\tUNITS"
+	}
+	var rows [][]string
+	for i, waiter := range waiters {
+		heartbeat := age(waiter.HeartbeatLeft) + " left"
+		if waiter.HeartbeatLeft <= 0 {
+			heartbeat = "crashed"
+		}
+		id := safe(waiter.ID)
+		if units {
+			id += "\t" + strconv.Itoa(waiter.Units)
+		}
+		rows = append(rows, []string{"  " + strconv.Itoa(i+1), id, ageSince(waiter.Since, now), heartbeat, safe(waiter.Description)})
+	}
+	if err := table(w, header, rows); err != nil {
+		return err
+	}
+	if more := length - len(waiters); more > 0 {
+		fmt.Fprintf(w, "  and %d more; --waiters shows them\n", more)
+	}
+	return nil
+}

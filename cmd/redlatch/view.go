@@ -1,0 +1,240 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/oneline"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+// safe returns foreign text as it may be shown in a terminal: one line, without characters that
+// control the terminal, change the direction or cannot be seen. These are shown as in a Go string.
+func safe(text string) string {
+	text = oneline.OneLine(text)
+	var b strings.Builder
+	for _, r := range text {
+		if oneline.IsInvisible(r) {
+			b.WriteString(strings.Trim(strconv.QuoteToASCII(string(r)), `"`))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// short returns safe text of a few characters at most, for a column of a table.
+func short(text string, most int) string {
+	text = safe(text)
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+// say prints a line for people.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.errOut, "redlatch: "+safe(fmt.Sprintf(format, args...)))
+}
+
+func quoted(text string) string { return strconv.Quote(text) }
+
+func holderText(id, description string) string {
+	if description == "" {
+		return id
+	}
+	return id + " (" + description + ")"
+}
+
+// age returns a duration with two units at most, such as 3m5s or 2d4h.
+func age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch d = max(d, 0); {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}
+
+// ageSince is empty for a time that is not known.
+func ageSince(since, now time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return age(now.Sub(since))
+}
+
+// leaseLeft returns what is left of a lease. A negative lease has no end.
+func leaseLeft(d time.Duration) string {
+	if d < 0 {
+		return "no end"
+	}
+	return age(d)
+}
+
+// table writes aligned columns.
+func table(w io.Writer, header []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	return t.Flush()
+}
+
+// writeJSON also escapes what must not reach a terminal, which JSON allows inside of strings.
+func writeJSON(w io.Writer, value any) error {
+	var text strings.Builder
+	enc := json.NewEncoder(&text)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, r := range text.String() {
+		if r < utf8.RuneSelf || strconv.IsPrint(r) && !oneline.IsInvisible(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// nameJSON is the state of one name, in the output of --json. Times are those of the server.
+// Durations are seconds.
+type nameJSON struct {
+	Name      string         `json:"name"`
+	Kinds     []string       `json:"kinds"`
+	Error     string         `json:"error,omitempty"`
+	Mutex     *mutexJSON     `json:"mutex,omitempty"`
+	Semaphore *semaphoreJSON `json:"semaphore,omitempty"`
+}
+
+type mutexJSON struct {
+	Held        bool         `json:"held"`
+	Kept        bool         `json:"kept"` // nobody holds it, and Redis keeps it for a while
+	Holder      string       `json:"holder,omitempty"`
+	Description string       `json:"description,omitempty"`
+	Holds       int          `json:"holds,omitempty"`
+	Since       *time.Time   `json:"since,omitempty"`
+	HeldFor     float64      `json:"held_for,omitempty"`
+	LeaseLeft   *float64     `json:"lease_left,omitempty"` // absent: nobody holds it, or the lease has no end
+	Fence       int64        `json:"fence,omitempty"`
+	Waiting     int          `json:"waiting"` // in the queue
+	Waiters     []waiterJSON `json:"waiters,omitempty"`
+	Subscribers *int         `json:"subscribers,omitempty"` // clients that listen for a release
+	Alive       string       `json:"alive,omitempty"`       // with --alive
+}
+
+type waiterJSON struct {
+	ID            string    `json:"id"`
+	Description   string    `json:"description"`
+	Units         int       `json:"units"`
+	Since         time.Time `json:"since"`
+	WaitsFor      float64   `json:"waits_for"`
+	Heartbeat     float64   `json:"heartbeat"`
+	HeartbeatLeft float64   `json:"heartbeat_left"` // 0: it counts as crashed
+}
+
+type semaphoreJSON struct {
+	Limit    int          `json:"limit"`
+	Declared int          `json:"declared"`
+	InUse    int          `json:"in_use"`
+	Waiting  int          `json:"waiting"`
+	Permits  []permitJSON `json:"permits,omitempty"`
+	Waiters  []waiterJSON `json:"waiters,omitempty"`
+}
+
+type permitJSON struct {
+	ID          string     `json:"id"`
+	Description string     `json:"description"`
+	Units       int        `json:"units"`
+	Kept        bool       `json:"kept"`
+	Since       *time.Time `json:"since,omitempty"`
+	HeldFor     float64    `json:"held_for,omitempty"`
+	LeaseLeft   float64    `json:"lease_left"`
+}
+
+func toJSON(s *catalog.State, now time.Time) nameJSON {
+	n := nameJSON{Name: s.Name, Kinds: append([]string{}, s.Kinds.Names()...)}
+	if s.Err != nil {
+		n.Error = s.Err.Error()
+		return n
+	}
+	if s.Kinds.Has(catalog.Mutex) {
+		n.Mutex = mutexToJSON(&s.Lock, now)
+		n.Mutex.Waiting, n.Mutex.Waiters = s.Waiting, waitersToJSON(s.Waiters, now)
+		if s.Subscribers >= 0 {
+			n.Mutex.Subscribers = &s.Subscribers
+		}
+	}
+	if s.Kinds.Has(catalog.Semaphore) {
+		n.Semaphore = &semaphoreJSON{
+			Limit: s.Permits.Limit, Declared: s.Permits.Declared, InUse: s.Permits.InUse, Waiting: s.Permits.Waiting,
+			Permits: permitsToJSON(s.Permits.Holders, now), Waiters: waitersToJSON(s.PermitWaiters, now),
+		}
+	}
+	return n
+}
+
+func mutexToJSON(info *lock.Info, now time.Time) *mutexJSON {
+	m := &mutexJSON{
+		Held: info.Held(), Kept: info.IsKept(), Holder: info.Holder, Description: info.Description, Holds: info.Holds, Fence: info.Fence,
+		Since: known(info.Since),
+	}
+	if m.Since != nil {
+		m.HeldFor = now.Sub(info.Since).Seconds()
+	}
+	if left := info.Remaining.Seconds(); info.Held() && left >= 0 {
+		m.LeaseLeft = &left
+	}
+	return m
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func waitersToJSON(waiters []lock.Waiter, now time.Time) (all []waiterJSON) {
+	for _, w := range waiters {
+		all = append(all, waiterJSON{
+			ID: w.ID, Description: w.Description, Units: w.Units, Since: w.Since, WaitsFor: now.Sub(w.Since).Seconds(),
+			Heartbeat: w.Heartbeat.Seconds(), HeartbeatLeft: w.HeartbeatLeft.Seconds(),
+		})
+	}
+	return all
+}
+
+func permitsToJSON(holders []semaphore.Holder, now time.Time) (all []permitJSON) {
+	for i := range holders {
+		h := &holders[i]
+		p := permitJSON{ID: h.ID, Description: h.Description, Units: h.Units, Kept: h.IsKept(), Since: known(h.Since), LeaseLeft: h.Remaining.Seconds()}
+		if p.Since != nil {
+			p.HeldFor = now.Sub(h.Since).Seconds()
+		}
+		all = append(all, p)
+	}
+	return all
+}
