@@ -244,8 +244,10 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 // Close still has two seconds, the time of one command. Locks that Close could not release in this time are
 // left to their leases, and the error says so. There is one exception. If an Unlock, a Release or a Do has
 // returned before Redis confirmed the release, the client goes on with it in the background. Close gives that
-// two seconds, and does not say whether it succeeded. After Close every method returns ErrClosed. A repeated Close waits for the first one and returns nil, or the error of ctx if that
-// ends first.
+// two seconds, and does not say whether it succeeded.
+//
+// After Close every method returns ErrClosed. A repeated Close waits for the first one and returns nil, or the
+// error of ctx if that ends first.
 //
 // A wait callback or a log handler may call Close, also with the context of a hold. Close does not
 // wait for wait callbacks that are running, and waits only an instant for the log handler. But a

@@ -24,8 +24,8 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 		// returns that loss, which fn may have returned too. The error of another lock may contain the
 		// loss, as the cause that ended its wait, without being a loss itself.
 		lost := h.releaseAfterWork(ctx)
-		has := errors.Is(err, lost) && (errors.Is(err, lockerr.ErrLost) || !errors.Is(lost, lockerr.ErrLost))
-		if lost != nil && !has {
+		isReported := errors.Is(err, lost) && errors.Is(err, lockerr.ErrLost)
+		if lost != nil && !isReported {
 			err = oneline.Errors(err, lost)
 		}
 	}()

@@ -271,7 +271,7 @@ func TestTheEventsOfASpanAreBounded(t *testing.T) {
 	require.Equal(t, sdktrace.Status{Code: codes.Error, Description: "unavailable"}, spans.Ended()[0].Status())
 }
 
-// What blocks here is an exporter or a processor of the program.
+// An exporter or a processor of the program blocks here.
 type blocking struct {
 	sdktrace.SpanProcessor
 	unblock chan struct{}

@@ -84,7 +84,7 @@ func (c *Collector) update(u telemetry.Update) {
 	}
 }
 
-// Describe implements prometheus.Collector. What it sends never changes.
+// Describe implements prometheus.Collector. It always sends the same descriptions.
 func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	for _, vector := range c.vectors {
 		vector.Describe(to)

@@ -73,14 +73,14 @@ func (a *app) wait(ctx context.Context, f *waitFlags, name string) error {
 
 // awaitFree asks at a message of a release, at the end of the lease, and at least every two
 // seconds.
-func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string, patience time.Duration) (free bool, holder string, err error) {
+func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string, attemptTime time.Duration) (free bool, holder string, err error) {
 	const poll = 2 * time.Second
 	releases := c.rdb.Subscribe(context.WithoutCancel(ctx), key.ForMutex(prefix+name).Channel)
 	defer releases.Close()
 	messages := releases.Channel()
 	for {
 		// The first question comes at once, and has its time even if --wait is 0.
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
 		left, who, err := c.ask(asking, f, name)
 		cancel()
 		if err != nil || who == "" {
@@ -101,7 +101,7 @@ func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix s
 	}
 }
 
-// ask returns who has the lock, and how long its lease lasts. Who is empty if it is free.
+// ask returns the holder of the lock, and how long its lease lasts. The holder is empty if it is free.
 func (c *connection) ask(ctx context.Context, f *waitFlags, name string) (left time.Duration, who string, err error) {
 	if f.permits == 0 {
 		info, err := c.locks.Mutex(name).Inspect(ctx)

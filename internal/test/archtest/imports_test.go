@@ -35,7 +35,7 @@ var may = map[string][]string{
 	// Which names there are, and their state, for people who look: the command line, pages.
 	"internal/catalog":  {".", "lock", "lockerr", "semaphore", "internal/key"},
 	"internal/testhook": {"internal/acquisition", "internal/session"},
-	// What redlatchprom and redlatchotel share. Package telemetry knows no library, and no Redis.
+	// redlatchprom and redlatchotel share these. Package telemetry knows no library, and no Redis.
 	"internal/telemetry":            {"event", "lock", "lockerr"},
 	"internal/telemetry/scripthook": {"internal/telemetry", "lua"},
 	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/sender", "internal/session", "internal/settings"},
