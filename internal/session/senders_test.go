@@ -33,6 +33,7 @@ func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 			a := to.Attempt(time.Second, nil, true)
 			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 			a.End()
+			synctest.Wait() // its worker is idle again, and takes the next command
 		}
 		require.Equal(t, 3, workers(), "one for each, and one for all others")
 		s.close()
