@@ -16,7 +16,11 @@ import (
 // The goal of this file: work that was done under its lock counts as done, although Redis does not confirm
 // the release. Do does not wait for that longer than for one command, and the client goes on with it.
 
-const timeOfOneCommand = 2 * time.Second // with the default lease
+// With the default settings.
+const (
+	timeOfOneCommand = 2 * time.Second
+	leaseByDefault   = 30 * time.Second
+)
 
 var errWork = errors.New("the work failed")
 
@@ -64,6 +68,59 @@ func TestDoInAnOutageReturnsTheErrorOfTheWork(t *testing.T) {
 				s.proxy.Up()
 			})
 		})
+	}
+}
+
+// Close waits for a release that Do left to the background, as long as it waits for its own.
+func TestCloseWaitsForAReleaseOfDo(t *testing.T) {
+	for outage, begin := range outages {
+		for _, kind := range primitives {
+			t.Run(kind+", redis is "+outage, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					require.NoError(t, dos[kind](s.locks, t.Context(), func(context.Context) error { begin(s); return nil }))
+					began := time.Now()
+					time.AfterFunc(8*time.Second, func() { s.proxy.Up(); s.proxy.Heal() })
+					require.NoError(t, s.locks.Close(t.Context()))
+					require.GreaterOrEqual(t, time.Since(began), 8*time.Second)
+					closed := time.Now()
+					_, release, err := kinds[kind].take(s.other, t.Context())
+					require.NoError(t, err)
+					require.Less(t, time.Since(closed), time.Second, "nobody has it")
+					require.NoError(t, release(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// If Redis stays away, Close says which locks it could not release, whoever began that. It gives up when the
+// leases have ended.
+func TestCloseSaysThatAReleaseOfDoFailed(t *testing.T) {
+	kindOf := map[string]error{"down": redlatch.ErrUnavailable, "silent": redlatch.ErrIndeterminate}
+	for outage, begin := range outages {
+		for _, kind := range primitives {
+			t.Run(kind+", redis is "+outage, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					require.NoError(t, dos[kind](s.locks, t.Context(), func(context.Context) error { begin(s); return nil }))
+					began := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					err := s.locks.Close(ctx)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.ErrorIs(t, err, kindOf[outage])
+					require.ErrorContains(t, err, `"orders"`)
+					require.LessOrEqual(t, time.Since(began), 10*time.Second+timeOfOneCommand)
+				})
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					require.NoError(t, dos[kind](s.locks, t.Context(), func(context.Context) error { begin(s); return nil }))
+					began := time.Now()
+					err := s.locks.Close(context.Background())
+					require.ErrorIs(t, err, kindOf[outage])
+					require.ErrorContains(t, err, `"orders"`)
+					require.LessOrEqual(t, time.Since(began), leaseByDefault+2*timeOfOneCommand)
+				})
+			})
+		}
 	}
 }
 

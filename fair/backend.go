@@ -17,8 +17,8 @@ type backend struct {
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
-		if !session.IsSingleAttempt(ctx) {
-			k.retryRelease(a.StoredID())
+		if !session.HasOwnRetries(ctx) {
+			k.retryRelease(err, a.StoredID())
 		}
 		return err
 	}

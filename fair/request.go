@@ -139,9 +139,9 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// retryRelease goes on in the background with a release that failed.
-func (w *request) retryRelease(id string) {
-	w.CleanUpPlace(session.InFlight{}, func(ctx context.Context) error {
+// retryRelease goes on in the background with a release that failed with err.
+func (w *request) retryRelease(err error, id string) {
+	w.RetryRelease(err, session.InFlight{}, func(ctx context.Context) error {
 		_, err := w.releaseOrLeave(ctx, id)
 		return err
 	})

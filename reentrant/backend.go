@@ -102,7 +102,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	// Either may have it, or may yet get it: both are given back, and w asks again.
 	k.CleanUp(id, answer.InFlight)
-	k.retryRelease(from.StoredID(), answer.InFlight)
+	k.retryRelease(err, from.StoredID(), answer.InFlight)
 	return err
 }
 
@@ -126,8 +126,8 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.request.Release(ctx, a.StoredID(), 0)
 	if err != nil {
-		if !session.IsSingleAttempt(ctx) {
-			k.retryRelease(a.StoredID(), session.InFlight{})
+		if !session.HasOwnRetries(ctx) {
+			k.retryRelease(err, a.StoredID(), session.InFlight{})
 		}
 		return err
 	}

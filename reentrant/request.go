@@ -40,9 +40,9 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// retryRelease goes on in the background with a release that failed.
-func (w *request) retryRelease(id string, inFlight session.InFlight) {
-	w.CleanUpGrant(inFlight, func(ctx context.Context) error {
+// retryRelease goes on in the background with a release that failed with err.
+func (w *request) retryRelease(err error, id string, inFlight session.InFlight) {
+	w.RetryRelease(err, inFlight, func(ctx context.Context) error {
 		_, err := w.Release(ctx, id, 0)
 		return err
 	})

@@ -51,11 +51,14 @@ func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 // migrates, the client does the rest in the background. So no error of a later command hides that answer.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.StoredID())
-	if err != nil && !session.IsSingleAttempt(ctx) || answer.Value.More || answer.Value.IsSplit {
-		k.releaseInBackground(a.StoredID(), session.InFlight{}, func(lua.Status) {})
-	}
 	if err != nil {
+		if !session.HasOwnRetries(ctx) {
+			k.session.RetryRelease(err, session.InFlight{}, k.settings.Lease, k.releaseAll(a.StoredID(), func(lua.Status) {}))
+		}
 		return err
+	}
+	if answer.Value.More || answer.Value.IsSplit {
+		k.cleanUp(session.InFlight{}, k.releaseAll(a.StoredID(), func(lua.Status) {}))
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone

@@ -139,21 +139,26 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
 func (w *request) CleanUp(id string, inFlight session.InFlight) {
-	w.releaseInBackground(id, inFlight, func(status lua.Status) {
+	w.cleanUp(inFlight, w.releaseAll(id, func(status lua.Status) {
 		if status == lua.Freed {
 			e := w.Event(event.LateGrant)
 			e.ID = id
 			w.session.Observe(context.Background(), e)
 		}
-	})
+	}))
+}
+
+func (w *request) cleanUp(inFlight session.InFlight, release func(ctx context.Context) error) {
+	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, release)
 }
 
 // errSplit says that a release has freed the units, and has to be repeated for the rest.
 var errSplit = errors.New("redlatch: the slot of the semaphore migrates")
 
-// releaseInBackground is CleanUp, also of a release that failed. It calls note with each answer.
-func (w *request) releaseInBackground(id string, inFlight session.InFlight, note func(lua.Status)) {
-	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, func(ctx context.Context) error {
+// releaseAll returns a function that gives up what an id has, and hands on all that is free. It calls
+// note with each answer.
+func (w *request) releaseAll(id string, note func(lua.Status)) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.session.AttemptTime(w.settings.AttemptTimeout()))
 		defer cancel()
 		for {
@@ -166,7 +171,7 @@ func (w *request) releaseInBackground(id string, inFlight session.InFlight, note
 				return err
 			}
 		}
-	})
+	}
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins.

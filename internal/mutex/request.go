@@ -243,11 +243,21 @@ func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx conte
 }
 
 func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
-	w.Session.CleanUp(inFlight, stands, func(ctx context.Context) error {
+	w.Session.CleanUp(inFlight, stands, w.attempt(release))
+}
+
+// RetryRelease goes on in the background with a release that failed with err. release makes one attempt at it.
+func (w *Request) RetryRelease(err error, inFlight session.InFlight, release func(ctx context.Context) error) {
+	w.Session.RetryRelease(err, inFlight, w.Settings.Lease, w.attempt(release))
+}
+
+// attempt bounds a command by the time of one attempt.
+func (w *Request) attempt(send func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, w.Session.AttemptTime(w.Settings.AttemptTimeout()))
 		defer cancel()
-		return release(ctx)
-	})
+		return send(ctx)
+	}
 }
 
 // StartAcquisition makes the acquisition of a grant, and returns its first hold. After a local

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -31,11 +32,38 @@ import (
 func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closeGrace, cancel) })
-	s.tasks.add()
-	go s.runCleanup(&cleanup{
+	s.startCleanup(&cleanup{
 		ctx: ctx, release: release, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + stands),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
+}
+
+// RetryRelease goes on in the background with a release that failed with err. It is CleanUp for a lock that
+// the client surely had. So FinishClose waits for it as long as it may, and returns the last error if the
+// release never succeeds.
+func (s *Session) RetryRelease(err error, inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
+	ctx := s.tasks.context()
+	s.startCleanup(&cleanup{
+		ctx: ctx, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + stands),
+		release: func(ctx context.Context) error {
+			last := release(ctx)
+			if last == nil || ctx.Err() == nil { // otherwise it says only that FinishClose cannot wait any longer
+				err = last
+			}
+			return last
+		},
+		done: func() {
+			if err != nil && s.IsClosing() {
+				s.unreleased.add(err)
+			}
+			s.tasks.done()
+		},
+	})
+}
+
+func (s *Session) startCleanup(g *cleanup) {
+	s.tasks.add()
+	go s.runCleanup(g)
 }
 
 // closeGrace is how long cleanups go on after the client began to close. FinishClose also waits at
@@ -44,8 +72,8 @@ const closeGrace = 2 * time.Second
 
 // cleanup is one grant or place to release.
 type cleanup struct {
-	ctx      context.Context // ends closeGrace after the client begins to close
-	done     func()
+	ctx      context.Context // its end ends the cleanup
+	done     func()          // called at the end
 	release  func(ctx context.Context) error
 	inFlight InFlight  // the second release comes after them; empty: there is no second release
 	end      time.Time // there is nothing left to release after it
@@ -86,6 +114,24 @@ func (s *Session) timeUntil(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-s.Now())*time.Microsecond + slack
 	return min(max(d, 0), maxInFlight)
+}
+
+// unreleased has the errors of the releases that failed while the client closed.
+type unreleased struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (u *unreleased) add(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.errs = append(u.errs, err)
+}
+
+func (u *unreleased) error() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return oneline.Errors(u.errs...)
 }
 
 // maxInFlight bounds what timeUntil returns. The guess is wrong if somebody set the server's clock.

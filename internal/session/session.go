@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
@@ -68,6 +69,7 @@ type Session struct {
 	latency           latency
 	needsEval         atomic.Bool // a server answered too late that it lacks a script
 	cleanups          cleanupQueue
+	unreleased        unreleased
 	leaks             leakReporter
 	renewers          [leaseKindCount]Renewer
 
@@ -193,7 +195,8 @@ func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
 
 // FinishClose closes the watchdog, the sender and the subscriptions. It blocks until they are
 // closed, and until the counted calls and the background work have ended. If ctx ends first,
-// FinishClose cancels that work and returns the reason why ctx ended.
+// FinishClose cancels that work and returns the reason why ctx ended. It also returns the errors of
+// releases that it began before, and that failed in the end; see RetryRelease.
 //
 // Before it returns, FinishClose waits a moment for attempts that were left behind, but not after
 // the end of ctx. It also waits an instant for the log handler. Nobody can stop either of them.
@@ -217,7 +220,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	s.leaks.flush(s.Log)
 	s.observers.queue.flush()
 	s.logLines.flush()
-	return err
+	return oneline.Errors(err, s.unreleased.error())
 }
 
 // RunCallback runs code of the user, in the middle of a request that BeginRequest counts. It
