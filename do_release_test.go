@@ -3,6 +3,7 @@ package redlatch_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -121,6 +122,24 @@ func TestCloseSaysThatAReleaseOfDoFailed(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Close retries its own releases until the leases have ended, and does not begin again in the background.
+func TestCloseGivesUpWithTheLeases(t *testing.T) {
+	for _, kind := range primitives {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				h, _, err := kinds[kind].take(s.locks, t.Context())
+				require.NoError(t, err)
+				s.proxy.Down()
+				began := time.Now()
+				require.ErrorIs(t, s.locks.Close(context.Background()), redlatch.ErrUnavailable)
+				require.LessOrEqual(t, time.Since(began), leaseByDefault+timeOfOneCommand)
+				s.proxy.Up()
+				runtime.KeepAlive(h)
+			})
+		})
 	}
 }
 

@@ -62,9 +62,9 @@ var nothingExpires = hardship{
 	counts:       true,
 	fewest:       1,
 	actions:      slices.Concat([]string{"duplicate but grants", "fail after", "garble", "deny"}, hookFaults, onTheWire),
-	events:       slices.Concat([]string{"close", "cut off", "late messages", "stale replica", "deny publish"}, toLinks),
-	waits:        ms(5, 300, 1500),
-	longest:      time.Minute, // half a lease: a waiter that waits for the end of a lease has missed a poll
+	events:       slices.Concat([]string{"close", "close in an outage", "cut off", "late messages", "stale replica", "deny publish"}, toLinks),
+	waits:        ms(5, 300, 1500, 5000), // an Unlock gives up in an outage of five seconds
+	longest:      time.Minute,            // half a lease: a waiter that waits for the end of a lease has missed a poll
 }
 
 // linksFlap interrupts links while clients release locks, and lets replies overtake each other. An

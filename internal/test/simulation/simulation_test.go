@@ -273,7 +273,7 @@ func play(t *rapid.T, p primitive, s schedule, sum *tally) (outcomes []outcome, 
 		w := build(t, p, s)
 		err = w.run()
 		w.settle()
-		err = errors.Join(err, w.overran, w.misled(), w.idle(p), w.remains(p), w.end())
+		err = errors.Join(err, w.closeFailed, w.misled(), w.idle(p), w.remains(p), w.end())
 		outcomes = w.outcomes()
 		sum.add(w, outcomes)
 		runtime.KeepAlive(w)

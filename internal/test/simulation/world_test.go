@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +45,7 @@ type world struct {
 	delays                []fault        // of slow links
 	bites                 map[string]int // of events
 	mu                    sync.Mutex     // guards bites and the fields below, up to back
-	overran               error          // a Close that took too long
+	closeFailed           error          // a Close that took too long, or left a lock without an error
 	deaths                []check.Death
 	deletions             []int64       // when a key was to be deleted, or an operator ended a grant
 	stoodFrom, stoodUntil int64         // the time when the server stood still
@@ -373,6 +374,15 @@ func (w *world) happen(e event) {
 		m.dead.Store(true)
 		m.die()
 		m.link.Down()
+	case "close in an outage":
+		bite = m.link.Open() > 0
+		m.link.Down()
+		outage := time.AfterFunc(e.wait, m.link.Up)
+		time.Sleep(e.wait / 4) // some give up their Unlock before
+		m.over.Store(true)
+		w.close(m, time.Minute)
+		outage.Stop()
+		m.link.Up()
 	case "close":
 		bite = m.link.Open() > 0
 		m.over.Store(true)
@@ -465,17 +475,38 @@ func (w *world) failOver(lag time.Duration) (bite bool) {
 	return bite
 }
 
-// close closes a client, and checks that Close takes no longer than within and a moment.
+// close closes a client, and checks that Close takes no longer than within and a moment. If Close returns no
+// error, Redis has no lock of the client any more.
 func (w *world) close(m *machine, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	began := time.Now()
-	_ = m.client.Close(ctx)
-	if took := time.Since(began); took > within+moment {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.overran = fmt.Errorf("Close took %v, with a context of %v", took, within)
+	err := m.client.Close(ctx)
+	took, left := time.Since(began), w.left(m)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if took > within+moment {
+		w.closeFailed = fmt.Errorf("Close took %v, with a context of %v", took, within)
 	}
+	if err == nil && len(left) > 0 {
+		w.closeFailed = fmt.Errorf("Close returned no error, and Redis still has %q", left)
+	}
+}
+
+// left returns the acquisitions of a client that Redis still has. A client does not release a lock that it
+// has lost. So left is empty if locks may be lost.
+func (w *world) left(m *machine) (acquisitions []string) {
+	if w.s.expires {
+		return nil
+	}
+	stored := w.server.Server.Dump()
+	for _, op := range w.recorder.History().Ops {
+		isOwn := slices.ContainsFunc(m.actors, func(a *workload.Actor) bool { return a.Client == op.Client })
+		if isOwn && op.Acquisition != "" && regexp.MustCompile(op.Acquisition+`\b`).MatchString(stored) {
+			acquisitions = append(acquisitions, op.Acquisition)
+		}
+	}
+	return acquisitions
 }
 
 // moment is the time by which Close may overrun its context.
