@@ -364,6 +364,7 @@ func TestAnAttachWhoseLeaseMayHaveEndedFails(t *testing.T) {
 		hook := &pausesAfter{script: "mutex/transfer", delay: lease}
 		s.client.AddHook(hook)
 		hook.times.Store(1)
+		synctest.Wait() // nothing is in flight, so Attach sends its command itself, and stops with it
 		_, err := mine.Attach(t.Context(), text)
 		requireOnly(t, redlatch.ErrIndeterminate, err)
 		h, err := theirs.Lock(t.Context())

@@ -27,9 +27,11 @@
 //
 // Each client observes its events one after the other, in a goroutine of its own. Nothing waits for an
 // observer, except Close for at most 100 ms. So an observer may get an event after the call has returned;
-// Time says when it happened. Observers get the values of the caller's context, for example a span, where an
-// event has a caller: WaitBegan, WaitEnded, Queued, Retried, Released, and Lost if a call found the loss. The
-// context never ends.
+// Time says when it happened. Usually that is at most 10 ms late. A test in virtual time sleeps for that time,
+// and then calls synctest.Wait. With redlatchtest, synctest.Wait is enough.
+//
+// Observers get the values of the caller's context, for example a span, where an event has a caller: WaitBegan,
+// WaitEnded, Queued, Retried, Released, and Lost if a call found the loss. The context never ends.
 //
 // If an observer blocks, up to 1,000 events wait for it. The client then drops events until the observers have
 // got all of those, logs that once, and says with [Dropped] how many events they missed.

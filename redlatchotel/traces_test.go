@@ -54,9 +54,15 @@ func inBubble(t *testing.T, play func(t *testing.T, s *scene), options ...redlat
 	})
 }
 
+// awaitEvents waits until the observers have got all events, which come ten milliseconds late at most.
+func awaitEvents() {
+	time.Sleep(10 * time.Millisecond)
+	synctest.Wait()
+}
+
 // ended returns the spans of a name that have ended, and forgets nothing.
 func (s *scene) ended(name string) (spans []sdktrace.ReadOnlySpan) {
-	synctest.Wait()
+	awaitEvents()
 	for _, span := range s.Ended() {
 		if span.Name() == name {
 			spans = append(spans, span)
@@ -83,10 +89,12 @@ func TestAWaitAndAHoldHaveSpans(t *testing.T) {
 		began := time.Now()
 		hold, err := s.locks.FairMutex("orders:42").Lock(ctx)
 		require.NoError(t, err)
-		waited := time.Since(began)
+		granted := time.Now()
+		waited := granted.Sub(began)
 		time.Sleep(time.Minute)
 		require.Len(t, s.ended("redlatch.wait"), 1)
 		require.Empty(t, s.ended("redlatch.hold"))
+		worked := time.Since(granted)
 		require.NoError(t, hold.Unlock(t.Context()))
 		wait, held := s.ended("redlatch.wait")[0], s.ended("redlatch.hold")[0]
 
@@ -98,7 +106,7 @@ func TestAWaitAndAHoldHaveSpans(t *testing.T) {
 		}
 		require.Equal(t, began, wait.StartTime())
 		require.Equal(t, waited, wait.EndTime().Sub(wait.StartTime()))
-		require.Equal(t, time.Minute, held.EndTime().Sub(held.StartTime()))
+		require.Equal(t, worked, held.EndTime().Sub(held.StartTime()))
 		require.Len(t, held.Links(), 1)
 		require.Equal(t, wait.SpanContext(), held.Links()[0].SpanContext)
 		require.Equal(t, map[string]any{
@@ -193,7 +201,7 @@ func TestSpansHaveNothingSensitive(t *testing.T) {
 		_, err = s.locks.Mutex("mail:jane@example.com").TryLock(t.Context())
 		require.Error(t, err)
 		require.NoError(t, hold.Unlock(t.Context()))
-		synctest.Wait()
+		awaitEvents()
 		return hold.ID()
 	}
 	inBubble(t, func(t *testing.T, s *scene) {

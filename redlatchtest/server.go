@@ -98,6 +98,7 @@ func (s *Server) newClient(rdb *redis.Client, options ...redlatch.Option) *redla
 	if err != nil {
 		s.t.Fatalf("redlatchtest: %v", err)
 	}
+	testhook.Of(c).Session.ObserveAtOnce() // so that tests in a bubble need not sleep before they look
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clients = append(s.clients, c)

@@ -11,22 +11,41 @@ import (
 // belong to the user. They may block, and may call Close. So only Close waits for them, and only for
 // an instant.
 type callQueue struct {
+	// linger is how long the goroutine waits for further calls when it has made all. Then one start of a
+	// goroutine, which wakes another processor, serves the calls of all this time.
+	linger  time.Duration
+	flushed chan struct{} // endLinger closes it; nil if linger is 0
+
 	pending tasks
 
 	mu      sync.Mutex
 	queue   []func()
+	made    int  // so many at the front of the queue were taken out
 	running bool // a goroutine makes the calls
+
+	isFlushed bool
 }
 
 // maxQueuedCalls bounds the queue while a call blocks. callQueue drops further calls.
 const maxQueuedCalls = 1000
 
+// newLingeringQueue returns a queue whose goroutine waits for further calls.
+func newLingeringQueue(linger time.Duration) callQueue {
+	return callQueue{linger: linger, flushed: make(chan struct{})}
+}
+
 // add adds a call, and does not block. It reports whether there was room for it.
 func (l *callQueue) add(call func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) == maxQueuedCalls {
+	switch len(l.queue) - l.made {
+	case 0:
+		l.queue, l.made = l.queue[:0], 0
+	case maxQueuedCalls:
 		return false
+	}
+	if l.made >= maxQueuedCalls {
+		l.queue, l.made = slices.Delete(l.queue, 0, l.made), 0
 	}
 	l.pending.add()
 	l.queue = append(l.queue, call)
@@ -41,7 +60,7 @@ func (l *callQueue) add(call func()) bool {
 func (l *callQueue) isEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.queue) == 0
+	return len(l.queue) == l.made
 }
 
 func (l *callQueue) run() {
@@ -51,10 +70,22 @@ func (l *callQueue) run() {
 			go l.run()
 		}
 	}()
-	for call := l.next(); call != nil; call = l.next() {
-		l.make(call)
+	for mayLinger := l.linger > 0; ; {
+		switch call := l.next(mayLinger); {
+		case call != nil:
+			l.make(call)
+			mayLinger = l.linger > 0
+		case mayLinger:
+			mayLinger = false
+			select {
+			case <-time.After(l.linger):
+			case <-l.flushed:
+			}
+		default:
+			finished = true
+			return
+		}
 	}
-	finished = true
 }
 
 func (l *callQueue) make(call func()) {
@@ -62,22 +93,35 @@ func (l *callQueue) make(call func()) {
 	call()
 }
 
-// next takes the first call. If there is none, it returns nil, and the goroutine ends.
-func (l *callQueue) next() func() {
+// next takes the first call. If there is none, it returns nil. The goroutine then ends, unless it goes on.
+func (l *callQueue) next(goesOn bool) func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.running = len(l.queue) > 0; !l.running {
+	if len(l.queue) == l.made {
+		l.running = goesOn
 		return nil
 	}
-	first := l.queue[0]
-	l.queue = slices.Delete(l.queue, 0, 1)
+	first := l.queue[l.made]
+	l.queue[l.made] = nil
+	l.made++
 	return first
+}
+
+// endLinger ends the waiting of the goroutine, for good.
+func (l *callQueue) endLinger() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.linger > 0 && !l.isFlushed {
+		l.isFlushed = true
+		close(l.flushed)
+	}
 }
 
 // flush blocks until all calls have returned, but only for an instant. A handler that waits for
 // Close, or for a reader that has gone, does not return before Close does.
 func (l *callQueue) flush() {
 	const instant = 100 * time.Millisecond
+	l.endLinger()
 	ctx, cancel := context.WithTimeout(context.Background(), instant)
 	defer cancel()
 	_ = l.pending.wait(ctx)

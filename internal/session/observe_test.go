@@ -113,3 +113,62 @@ func TestEventsOfNobodyCostNoMemory(t *testing.T) {
 		s.Observe(context.Background(), event.Event{Kind: event.Retried, Err: io.EOF})
 	}))
 }
+
+// The goroutine of the observers waits for further events before it ends, so that it need not be started for
+// each. Events that come meanwhile are ten milliseconds late at most. Close does not wait for that time.
+func TestEventsThatFollowSoonShareAGoroutine(t *testing.T) {
+	play := func(t *testing.T, atOnce bool, soon int) {
+		synctest.Test(t, func(t *testing.T) {
+			events := make(chan int, 10)
+			s := New(Config{Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) { events <- e.Count })}})
+			if atOnce {
+				s.ObserveAtOnce()
+			}
+			observe := func(n int) {
+				s.Observe(t.Context(), event.Event{Count: n})
+				synctest.Wait()
+			}
+			for n := range 4 {
+				observe(n)
+				time.Sleep(4 * time.Millisecond)
+			}
+			synctest.Wait()
+			require.Len(t, events, soon)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.Len(t, events, 4)
+			observe(4)
+			require.Len(t, events, 5, "nobody lingered any more")
+			observe(5)
+			s.BeginClose()
+			closed := time.Now()
+			require.NoError(t, s.FinishClose(t.Context()))
+			require.Equal(t, closed, time.Now())
+			for n := range 6 {
+				require.Equal(t, n, <-events)
+			}
+		})
+	}
+	t.Run("usually", func(t *testing.T) { play(t, false, 3) })
+	t.Run("in tests", func(t *testing.T) { play(t, true, 4) })
+}
+
+// The queue forgets the calls that it has made, though there always is another one.
+func TestAQueueThatIsNeverEmptyStaysSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l callQueue
+		call := func() { time.Sleep(time.Second) }
+		require.True(t, l.add(call)) // it runs
+		synctest.Wait()
+		require.True(t, l.add(call)) // it waits
+		for range 20 * maxQueuedCalls {
+			require.True(t, l.add(call))
+			require.False(t, l.isEmpty())
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		require.Less(t, cap(l.queue), 8*maxQueuedCalls)
+		time.Sleep(time.Minute)
+		require.True(t, l.isEmpty())
+	})
+}

@@ -83,7 +83,7 @@ type Session struct {
 
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
-	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}, observers: observers{all: cfg.Observers}}
+	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}, observers: observers{all: cfg.Observers, queue: newLingeringQueue(eventLinger)}}
 	next := slog.DiscardHandler
 	if cfg.Log != nil {
 		next = cfg.Log.Handler()

@@ -69,7 +69,7 @@ func cpuTime() time.Duration {
 // chunk locks and unlocks some times. It waits for the observers, so that their work is in its time
 // and not in that of the next variant.
 func (v *variant) chunk(b *testing.B) {
-	const turns = 50
+	const turns = 300
 	began, cpu, ctx := time.Now(), cpuTime(), context.Background()
 	for range turns {
 		hold, err := v.mutex.Lock(ctx)
@@ -96,7 +96,7 @@ func median(values []float64) float64 {
 // to the time of the calls, and to the time of the processors. The variants take turns, so that a
 // busy machine slows all of them.
 //
-//	go test -run - -bench Overhead -benchtime 200x
+//	go test -run - -bench Overhead -benchtime 40x
 func BenchmarkOverhead(b *testing.B) {
 	collector := func() *redlatchprom.Collector {
 		metrics, err := redlatchprom.New()
