@@ -39,6 +39,8 @@ func exampleClient() (locks *redlatch.Client, stop func()) {
 
 func chargeCard(context.Context) error { return nil }
 
+func charge(context.Context, int64) error { return nil }
+
 func Example() {
 	ctx := context.Background()
 	server := miniredis.NewMiniRedis() // stands for your Redis
@@ -55,9 +57,11 @@ func Example() {
 	}
 	defer locks.Close(ctx) // releases what is still held
 
-	err = locks.Mutex("orders:42").Do(ctx, func(ctx context.Context) error {
-		return chargeCard(ctx) // may lock "orders:42" again
-	})
+	order := locks.Mutex("orders:42", redlatch.WithWaitTimeout(2*time.Second))
+	err = order.Do(ctx, func(ctx context.Context) error { // ctx ends if the lock is lost
+		hold, _ := redlatch.HoldFromContext(ctx)
+		return charge(ctx, hold.Fence()) // may lock "orders:42" again, with this ctx
+	}) // redlatch.ErrNotAcquired: somebody else had it for all of the two seconds
 	fmt.Println(err)
 	// Output: <nil>
 }
