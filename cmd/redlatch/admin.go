@@ -90,8 +90,9 @@ func (a *app) confirm(f *adminFlags, question string) error {
 	return &exitError{exitNo, errors.New("nothing was changed")}
 }
 
-func isTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
+// isTerminal reports whether an input or output of the app is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

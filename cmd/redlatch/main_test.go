@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(beCommandEnv)
 		os.Exit(newTestApp().execute(os.Args[1:]))
 	}
+	time.Local = time.UTC // the screens of top have times
 	unignoreSignals()
 	redistest.Main(m)
 }
@@ -39,6 +40,7 @@ const (
 	interruptsEnv = "REDLATCH_TEST_INTERRUPTS" // the time between two ^C; the program also writes noticedInterrupt
 	releaseEnv    = "REDLATCH_TEST_RELEASE"    // the time for the release
 	renewEnv      = "REDLATCH_TEST_RENEW"      // the time between renewals
+	panicEnv      = "REDLATCH_TEST_PANIC"      // no duration: the key that makes top panic
 
 	// The text has no "interrupt", which the commands of the tests write.
 	noticedInterrupt = "redlatch has dealt with ^C"
@@ -61,6 +63,13 @@ func newTestApp() *app {
 		a.limits.interrupts = d
 		a.interrupted = func() { a.say(noticedInterrupt) }
 	})
+	if key := os.Getenv(panicEnv); key != "" {
+		a.keyPressed = func(pressed string) {
+			if pressed == key {
+				panic("the key " + key)
+			}
+		}
+	}
 	read(releaseEnv, func(d time.Duration) { a.limits.release = d })
 	read(renewEnv, func(d time.Duration) { a.options = append(a.options, redlatch.WithRenewInterval(d)) })
 	return a
