@@ -120,13 +120,14 @@ type limits struct {
 	connect    time.Duration // to reach Redis, and for one question to it
 	release    time.Duration // to release the lock after the command; the lease ends it otherwise
 	interrupts time.Duration // two ^C within this time kill the command
+	complete   time.Duration // for names after the tab key
 	slow       time.Duration // a round trip that takes longer is a warning of doctor
 }
 
 func newApp(in io.Reader, out, errOut io.Writer) *app {
 	return &app{
 		in: in, out: out, errOut: errOut, getenv: os.Getenv, interrupted: func() {}, keyPressed: func(string) {},
-		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, slow: 10 * time.Millisecond},
+		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, complete: 500 * time.Millisecond, slow: 10 * time.Millisecond},
 	}
 }
 
@@ -150,7 +151,8 @@ func newRoot(a *app) *cobra.Command {
 	a.conn.register(root.PersistentFlags(), a.getenv, a.limits.connect)
 	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a))
 	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))
-	root.AddCommand(newTopCommand(a))
+	root.AddCommand(newTopCommand(a), newManCommand(a))
+	a.useCompletion(root)
 	useUsageErrors(root)
 	return root
 }
