@@ -179,6 +179,8 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	for _, args := range [][]string{
 		{"ls"}, {"ls", "--json"}, {"show", "door"}, {"show", "door", "--json"}, {"show", hostile}, {"run", "-n", "door", "--", "true"}, {"wait", "-w", "0", "door"},
 		{"ls", hostile + "["}, {"run", "-v", "-w", "0", hostile, "--", "true"}, {"release", "door", "--yes", "--expected", hostile}, {hostile},
+		{"remove-waiter", "door", hostile, "--yes"}, {"remove-waiter", hostile, "x", "--yes"}, {"remove-waiter", "door", hostile, "--yes", "--json"},
+		{"resize", "door", hostile}, {"resize", hostile, "3"}, {"resize", "door", "3"},
 	} {
 		got := run(t, server.URL(), args...)
 		for _, r := range got.out + got.err {
