@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,4 +146,45 @@ func requireShell(t *testing.T, server *redistest.Server, text string, translate
 		}
 	}
 	require.NotZero(t, ran)
+}
+
+// The three commands of the quick start work on a machine that has only Go and a checkout. The test
+// changes the port, because something may listen on that of Redis.
+func TestTheQuickStart(t *testing.T) {
+	t.Parallel()
+	_, blocks := page(t, "command-line.md", "sh")
+	commands := strings.Split(strings.TrimSpace(blocks[0]), "\n")
+	require.Len(t, commands, 3)
+	modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	require.NoError(t, err)
+	builds, err := exec.Command("go", "env", "GOCACHE").Output()
+	require.NoError(t, err)
+	env := []string{"GOPATH=" + t.TempDir(), "GOBIN=", "GOMODCACHE=" + strings.TrimSpace(string(modules)), "GOCACHE=" + strings.TrimSpace(string(builds))}
+	shell := func(script string, more ...string) *process {
+		p := command(t, append(env, more...))
+		path, err := exec.LookPath("bash")
+		require.NoError(t, err)
+		p.cmd.Path, p.cmd.Args, p.cmd.Dir = path, []string{"bash", "-c", script}, filepath.Join("..", "..")
+		return p.start()
+	}
+	const patience = 5 * time.Minute // a compiler on a busy machine
+	server, isBackground := strings.CutSuffix(commands[0], " &")
+	require.True(t, isBackground)
+	p := shell(server + " 127.0.0.1:0")
+	t.Cleanup(func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }) // go run and the server
+	var match []string
+	for end := time.Now().Add(patience); match == nil; time.Sleep(20 * time.Millisecond) {
+		match = regexp.MustCompile(`The server runs at (\S+) until`).FindStringSubmatch(p.out.String())
+		require.True(t, time.Now().Before(end), p.err.String())
+	}
+	install := shell(commands[1])
+	select {
+	case <-install.done:
+	case <-time.After(patience):
+		t.Fatal("go install does not end")
+	}
+	require.Equal(t, 0, install.wait(), install.err.String())
+	run := shell(commands[2], "REDIS_URL="+match[1])
+	require.Equal(t, 0, run.wait(), run.err.String())
+	require.Equal(t, "only one host prints this\n", run.out.String())
 }
