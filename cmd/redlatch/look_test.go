@@ -331,3 +331,12 @@ func TestDoctorInAClusterAndOnAReplica(t *testing.T) {
 	require.Equal(t, 1, got.code)
 	require.Contains(t, got.out, "this server is a replica of "+host+":"+port)
 }
+
+// A server double says little in INFO. Its locks are tried all the same.
+func TestDoctorOfAServerThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	got := run(t, "redis://"+redistest.Embedded(t).Addr(), "doctor")
+	require.Equal(t, 0, got.code, got.out)
+	require.Regexp(t, `(?s)warning +server .*INFO does not say.*ok +mutex: .*ok +semaphore: `, got.out)
+	require.NotContains(t, got.out, "too old")
+}

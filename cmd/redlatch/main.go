@@ -120,6 +120,7 @@ type limits struct {
 	connect    time.Duration // to reach Redis, and for one question to it
 	release    time.Duration // to release the lock after the command; the lease ends it otherwise
 	interrupts time.Duration // two ^C within this time kill the command
+	reading    time.Duration // of top; a scan of a large database needs it
 	complete   time.Duration // for names after the tab key
 	slow       time.Duration // a round trip that takes longer is a warning of doctor
 }
@@ -127,7 +128,9 @@ type limits struct {
 func newApp(in io.Reader, out, errOut io.Writer) *app {
 	return &app{
 		in: in, out: out, errOut: errOut, getenv: os.Getenv, interrupted: func() {}, keyPressed: func(string) {},
-		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, complete: 500 * time.Millisecond, slow: 10 * time.Millisecond},
+		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, slow: 10 * time.Millisecond,
+			reading: 30 * time.Second, complete: 500 * time.Millisecond,
+		},
 	}
 }
 

@@ -50,7 +50,7 @@ const (
 // newTestApp returns the program with times that a busy machine keeps.
 func newTestApp() *app {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
-	a.limits = limits{connect: guardTime, release: guardTime, interrupts: time.Hour, complete: guardTime, slow: time.Hour}
+	a.limits = limits{connect: guardTime, release: guardTime, interrupts: time.Hour, reading: guardTime, complete: guardTime, slow: time.Hour}
 	read := func(name string, use func(time.Duration)) {
 		if text := os.Getenv(name); text != "" {
 			d, err := time.ParseDuration(text)

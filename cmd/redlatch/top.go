@@ -164,8 +164,7 @@ type topReading struct {
 
 // readTop reads once. It ends by itself, because the client of locks waits through an outage.
 func (a *app) readTop(ctx context.Context, c *connection, f *topFlags, pattern string, q topQuery) topReading {
-	const mostTime = 30 * time.Second // a scan of a large database needs it
-	ctx, cancel := context.WithTimeout(ctx, max(mostTime, a.conn.timeout.value))
+	ctx, cancel := context.WithTimeout(ctx, max(a.limits.reading, a.conn.timeout.value))
 	defer cancel()
 	const mostWaiters = 500
 	begin := time.Now()

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -221,6 +223,7 @@ func TestTopWhenRedisDies(t *testing.T) {
 	server := redistest.Start(t)
 	hold, err := newLocks(t, server.Client(t), redlatch.WithLease(time.Hour)).Mutex("door").Lock(t.Context())
 	require.NoError(t, err)
+	defer runtime.KeepAlive(hold)
 	s := startOnScreen(t, []string{"REDIS_URL=" + server.URL()}, `"$redlatch" top --interval 0.1; echo "code $?"; stty -a; read line; echo "shell got $line"`)
 	s.awaitScreen(">door")
 	server.Kill()
@@ -230,6 +233,7 @@ func TestTopWhenRedisDies(t *testing.T) {
 	s.press("\r")
 	s.awaitScreen("holder:      " + hold.ID()) // keys work
 	s.press("\x1b")
+	require.NotContains(t, s.out.String(), "WARN", "what the client logs would damage the screen")
 	server.Restart()
 	s.awaitScreen("Nobody holds or waits")
 	s.awaitScreen("read in ")
@@ -322,4 +326,37 @@ func TestTopRefusesWrongUsage(t *testing.T) {
 	}
 	got := run(t, redistest.Shared(t).URL(), "top", "--once", "[")
 	require.Equal(t, 64, got.code)
+}
+
+// The client of locks waits through an outage, but a reading does not.
+func TestAReadingEnds(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hold, err := newLocks(t, server.Client(t)).Mutex("door").Lock(t.Context())
+	require.NoError(t, err)
+	defer runtime.KeepAlive(hold)
+	require.NoError(t, server.Client(t).Set(t.Context(), "odd", "no lock", 0).Err())
+	require.NoError(t, server.Client(t).Set(t.Context(), "redisson_lock_token:{odd}", 1, 0).Err())
+	proxy := redistest.NewProxy(t, server.Addr())
+	a := newApp(os.Stdin, io.Discard, io.Discard)
+	f := &topFlags{listFlags: listFlags{limit: 10}}
+	a.conn.getenv = func(name string) string {
+		return map[string]string{"REDIS_URL": "redis://" + proxy.Addr()}[name]
+	}
+	a.conn.timeout.value = guardTime
+	c, err := a.connect(t.Context(), 0)
+	require.NoError(t, err)
+	defer c.close()
+	r := a.readTop(t.Context(), c, f, "", topQuery{})
+	require.NoError(t, r.err, "one name that cannot be read is no outage")
+	require.Len(t, r.states, 2)
+	require.NoError(t, r.states[0].Err)
+	require.ErrorContains(t, r.states[1].Err, "WRONGTYPE")
+
+	proxy.Inject(redistest.Rule{Match: redistest.Command("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO"), Action: redistest.Swallow()})
+	a.conn.timeout.value, a.limits.reading = 0, 200*time.Millisecond
+	for _, q := range []topQuery{{}, {"door"}} {
+		r = a.readTop(t.Context(), c, f, "", q)
+		require.ErrorIs(t, r.err, context.DeadlineExceeded, "an outage, and not a name that cannot be read")
+	}
 }
