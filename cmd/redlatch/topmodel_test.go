@@ -313,9 +313,15 @@ func TestOneReadingIsUnderWay(t *testing.T) {
 	require.Equal(t, noon, m.one.at)
 	require.False(t, m.underWay)
 	stale := topDueRead(m.due)
-	require.NotNil(t, press(m, "esc"), "the list is read again")
+	cmd = press(m, "esc")
+	require.NotNil(t, cmd, "the list is read again")
+	r.answers <- fixedReading()
+	_, cmd = m.Update(cmd())
+	require.NotNil(t, cmd)
 	_, cmd = m.Update(stale)
 	require.Nil(t, cmd, "the time of an earlier reading begins nothing")
+	_, cmd = m.Update(topDueRead(m.due))
+	require.NotNil(t, cmd)
 }
 
 func TestAnOutageShowsTheLastReading(t *testing.T) {
