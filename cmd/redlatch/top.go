@@ -85,14 +85,15 @@ func (f *topFlags) check(isTerminal bool) error {
 	case f.interval.value < shortestInterval || f.interval.value > longestInterval:
 		return usageErrorf("--interval must be from %s to %s, not %s", shortestInterval, longestInterval, f.interval.value)
 	case !f.once && !f.json && !isTerminal:
-		return usageErrorf("top needs a terminal: use --once for a table, or --json")
+		return usageErrorf("top needs a terminal that can show a whole screen: use --once for a table, or --json")
 	}
 	return nil
 }
 
 // top is redlatch top.
 func (a *app) top(ctx context.Context, f *topFlags, pattern string) error {
-	if err := f.check(isTerminal(a.in) && isTerminal(a.out)); err != nil {
+	const noCursor = "dumb" // such as the shell of Emacs
+	if err := f.check(isTerminal(a.in) && isTerminal(a.out) && a.getenv("TERM") != noCursor); err != nil {
 		return err
 	}
 	if f.once || f.json {

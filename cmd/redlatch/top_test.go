@@ -233,7 +233,6 @@ func TestTopWhenRedisDies(t *testing.T) {
 	s.press("\r")
 	s.awaitScreen("holder:      " + hold.ID()) // keys work
 	s.press("\x1b")
-	require.NotContains(t, s.out.String(), "WARN", "what the client logs would damage the screen")
 	server.Restart()
 	s.awaitScreen("Nobody holds or waits")
 	s.awaitScreen("read in ")
@@ -318,8 +317,8 @@ func TestTopRefusesWrongUsage(t *testing.T) {
 		require.Contains(t, got.err, text)
 		require.NotContains(t, got.out+got.err, "\x1b")
 	}
-	// Only the output, or only the input, is a terminal.
-	for _, script := range []string{`"$redlatch" top </dev/null; echo "code $?"`, `"$redlatch" top | cat; echo "code ${PIPESTATUS[0]}"`} {
+	// A terminal that shows lines only; only the output is a terminal; only the input is one.
+	for _, script := range []string{`TERM=dumb "$redlatch" top; echo "code $?"`, `"$redlatch" top </dev/null; echo "code $?"`, `"$redlatch" top | cat; echo "code ${PIPESTATUS[0]}"`} {
 		s := startOnScreen(t, []string{"REDIS_URL=redis://127.0.0.1:1"}, script)
 		s.awaitScreen("code 64")
 		require.Contains(t, s.out.String(), "use --once")
@@ -359,4 +358,43 @@ func TestAReadingEnds(t *testing.T) {
 		r = a.readTop(t.Context(), c, f, "", q)
 		require.ErrorIs(t, r.err, context.DeadlineExceeded, "an outage, and not a name that cannot be read")
 	}
+}
+
+// tmux is a terminal as people use it over SSH.
+func TestTopInTmux(t *testing.T) {
+	t.Parallel()
+	tmux, err := exec.LookPath("tmux")
+	if err != nil {
+		t.Skip("needs tmux")
+	}
+	scene := newScene(t)
+	dir, err := os.MkdirTemp("", "tmux") // the path of a socket must be short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(tmux, append([]string{"-S", dir + "/s", "-f", "/dev/null"}, args...)...)
+		cmd.Env = command(t, append(scene.env(), "redlatch="+os.Args[0])).cmd.Env
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	run("new-session", "-d", "-x", "80", "-y", "24", `bash --norc -c '"$redlatch" top; echo "code $?"; read line; echo "shell got $line"; read line'`)
+	t.Cleanup(func() { run("kill-server") })
+	await := func(text string) {
+		t.Helper()
+		last := ""
+		eventually(t, func() bool { last = run("capture-pane", "-p"); return strings.Contains(last, text) }, "%q in tmux", text)
+	}
+	await("2 names, 2 wait  by waiters")
+	run("send-keys", "n", "Enter")
+	await("holder:      " + scene.hold.ID())
+	run("resize-window", "-x", "40", "-y", "10")
+	await("i whole i…")
+	run("send-keys", "Escape")
+	await("WAITERS  OLDEST")
+	run("send-keys", "C-c")
+	await("code 130")
+	run("send-keys", "hello", "Enter")
+	await("shell got hello")
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,9 @@ func newFixedTop(t *testing.T) *topModel {
 	return m
 }
 
+// ownStyles are the sequences that top writes itself. Any other one came from Redis.
+var ownStyles = regexp.MustCompile(`\x1b\[(?:1|2|7|33|1;31|1;4)?m`)
+
 // screen returns the text of the screen. It fails unless each line fits.
 func screen(t *testing.T, m *topModel) string {
 	t.Helper()
@@ -97,7 +101,7 @@ func screen(t *testing.T, m *topModel) string {
 	require.Len(t, lines, m.height)
 	for i, line := range lines {
 		require.LessOrEqual(t, ansi.StringWidth(line), m.width, "line %d: %q", i, line)
-		lines[i] = strings.TrimRight(ansi.Strip(line), " ")
+		lines[i] = strings.TrimRight(ownStyles.ReplaceAllString(line, ""), " ")
 	}
 	text := strings.Join(lines, "\n") + "\n"
 	for _, r := range text {
@@ -158,6 +162,37 @@ func TestTheScreenOfOneName(t *testing.T) {
 	m.Update(tea.WindowSizeMsg{Width: 40, Height: 10})
 	press(m, "end")
 	requireGolden(t, "top-name-40x10.txt", screen(t, m))
+}
+
+func TestHostileNamesAreHarmlessOnTheScreen(t *testing.T) {
+	m := newFixedTop(t)
+	press(m, "n", "down")
+	hostile := fixedReading().states[3]
+	require.Equal(t, hostile.Name, m.shown[m.cursorNow()].state.Name)
+	press(m, "enter")
+	require.Contains(t, screen(t, m), `evil\x1b[2J\u202e\nname`)
+	one := fixedReading()
+	one.query, one.states = topQuery{hostile.Name}, []catalog.State{hostile}
+	one.states[0].Kinds |= catalog.FairQueue | catalog.Semaphore
+	bad := waiter(hostile.Name, time.Second, 1)
+	bad.ID = hostile.Name
+	one.states[0].Waiting, one.states[0].Waiters = 1, []lock.Waiter{bad}
+	one.states[0].Permits = semaphore.Info{Limit: 1, InUse: 1, Waiting: 1, Holders: []semaphore.Holder{{ID: hostile.Name, Description: hostile.Name, Units: 1}}}
+	one.states[0].PermitWaiters = []lock.Waiter{bad}
+	m.Update(one)
+	screen(t, m)
+	press(m, "i", "end")
+	screen(t, m)
+	m.Update(topReading{query: one.query, err: errors.New(hostile.Name)})
+	screen(t, m)
+	press(m, "esc", "/")
+	m.Update(tea.PasteMsg{Content: hostile.Name})
+	screen(t, m)
+	press(m, "enter")
+	screen(t, m)
+	m.address, m.pattern = hostile.Name, hostile.Name
+	press(m, "esc")
+	require.Contains(t, screen(t, m), `  evil\x1b`)
 }
 
 // Sizes that no terminal should have must not end the program.
