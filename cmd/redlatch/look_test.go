@@ -55,8 +55,10 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) run(t *testing.T, args ...string) result {
 	t.Helper()
-	return runIn(t, []string{"REDIS_URL=" + s.url, "REDLATCH_PREFIX=svc:"}, args...)
+	return runIn(t, s.env(), args...)
 }
+
+func (s *scene) env() []string { return []string{"REDIS_URL=" + s.url, "REDLATCH_PREFIX=svc:"} }
 
 // decode reads the output of --json.
 func decode(t *testing.T, r result) (value map[string]any) {

@@ -139,8 +139,6 @@ func (s *screenSession) requireTerminalBack(code string) {
 	require.Equal(s.t, 0, s.wait())
 }
 
-func (s *scene) env() []string { return []string{"REDIS_URL=" + s.url, "REDLATCH_PREFIX=svc:"} }
-
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	scene := newScene(t)
