@@ -79,7 +79,7 @@ func fixedReading() topReading {
 	return topReading{states: states, now: noon, at: noon, took: 5 * time.Millisecond}
 }
 
-// newFixedTop is a model after its first reading. The reader must not be called, unless a test says so.
+// newFixedTop is a model after its first reading. Without newReader, it must not read again.
 func newFixedTop(t *testing.T) *topModel {
 	t.Helper()
 	f := &topFlags{sort: sortWaiters, interval: durationFlag{value: time.Second}}
