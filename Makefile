@@ -167,8 +167,9 @@ rivals: ## run redsync, redislock, rueidislock and redlatch under the same fault
 	cd verify/rivals && REDLATCH_REQUIRE_SERVER=1 go test -count=1 -timeout 40m -v -run '^TestRivals$$' . -full | grep -v -e '^ *---' -e '^==='
 
 .PHONY: cast
-cast: ## record examples/longjob again, into the picture of the README
+cast: ## record examples/longjob and redlatch top again, into the pictures of the README and docs/command-line.md
 	go run ./examples/internal/cast -o examples/longjob/longjob.svg go run ./examples/longjob
+	export REDLATCH_REDIS_SERVER=$$(scripts/servers.sh); cd cmd/redlatch; go run ./internal/cast -o ../../docs/images/top.svg
 
 VERSION := v0.1.0
 .PHONY: rehearse-release

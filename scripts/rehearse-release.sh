@@ -18,13 +18,24 @@ if ! grep -q "^## $version\b" "$root/CHANGELOG.md"; then
 fi
 
 git clone --quiet --no-hardlinks "$root" "$work/copy"
-nested='redlatchtest redlatchprom redlatchotel'
-for name in $nested; do
+# Each nested module is released, or is named here because nobody imports it.
+released='redlatchtest redlatchprom redlatchotel cmd/redlatch'
+internal='benchmarks examples/fencing verify/rivals verify/telemetry'
+found=$(cd "$work/copy" && find . -mindepth 2 -name go.mod | sed 's|^\./||; s|/go.mod$||' | sort)
+if [ "$found" != "$(printf '%s\n' $released $internal | sort)" ]; then
+	echo "this script and docs/releasing.md must name these modules, and no others:" $found >&2
+	exit 1
+fi
+for name in $released; do
 	go -C "$work/copy/$name" mod edit -require="$module@$version"
+done
+# go install refuses a program whose go.mod replaces anything.
+for replaced in $(sed -n 's/^replace \([^ ]*\) =>.*/\1/p' "$work/copy/cmd/redlatch/go.mod"); do
+	go -C "$work/copy/cmd/redlatch" mod edit -dropreplace="$replaced" -require="$replaced@$version"
 done
 git -C "$work/copy" -c user.name=release -c user.email=release@localhost commit --quiet --all --message "Release $version"
 git -C "$work/copy" -c tag.gpgSign=false tag "$version"
-for name in $nested; do
+for name in $released; do
 	git -C "$work/copy" -c tag.gpgSign=false tag "$name/$version"
 done
 
@@ -68,4 +79,5 @@ go mod tidy
 go test -count=1 ./...
 go build -o server "$module/examples/server"
 (cd / && go install "$module/examples/server@$version") # as go run module@version: no go.mod of the program
+(cd / && go install "$module/cmd/redlatch@$version" && "$GOBIN/redlatch" man | cmp - "$root/cmd/redlatch/man/redlatch.1")
 echo "$version can be tagged."

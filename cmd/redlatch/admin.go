@@ -90,8 +90,9 @@ func (a *app) confirm(f *adminFlags, question string) error {
 	return &exitError{exitNo, errors.New("nothing was changed")}
 }
 
-func isTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
+// isTerminal reports whether an input or output of the app is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}
@@ -118,7 +119,11 @@ func (a *app) release(ctx context.Context, f *adminFlags, name string) error {
 		return s.Err
 	}
 	if s.Lock.Holder == f.expected {
-		what := fmt.Sprintf("Take the mutex %s away from %s, which has it for %s?", quoted(name), holderText(s.Lock.Holder, s.Lock.Description), ageSince(s.Lock.Since, c.now(ctx)))
+		since := ""
+		if held := ageSince(s.Lock.Since, c.now(ctx)); held != "" {
+			since = ", which has it for " + held
+		}
+		what := fmt.Sprintf("Take the mutex %s away from %s%s?", quoted(name), holderText(s.Lock.Holder, s.Lock.Description), since)
 		if err := a.confirm(f, what); err != nil {
 			return err
 		}

@@ -321,6 +321,9 @@ func (c *connection) await(ctx context.Context) error {
 		if errors.As(err, &refusal) && !isTemporary(err) {
 			return &exitError{exitUnavailable, fmt.Errorf("redis refuses: %w", err)}
 		}
+		if isWrongTLS(err) {
+			return &exitError{exitUnavailable, fmt.Errorf("no TLS with redis at %s: %w; see --cacert, --cert and --key", c.server.base.Host, err)}
+		}
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
@@ -330,6 +333,12 @@ func (c *connection) await(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// isWrongTLS reports whether one side refuses the certificate of the other, which lasts.
+func isWrongTLS(err error) bool {
+	var verification *tls.CertificateVerificationError
+	return errors.As(err, &verification) || strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 // pingCommand is a PING that go-redis does not send again, so that its error is that of the server

@@ -145,6 +145,10 @@ func (e *examination) server(ctx context.Context, node *redis.Client) {
 			info[k] = v
 		}
 	}
+	if info["redis_version"] == "" { // a server double, or a proxy
+		e.add("server", addr, statusWarning, "look at the documentation of this server", "its INFO does not say what it is, so its version and settings are not checked")
+		return
+	}
 	e.version(addr, info)
 	e.eviction(addr, info)
 	e.persistence(ctx, node, addr, info)

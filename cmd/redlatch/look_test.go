@@ -55,8 +55,10 @@ func newScene(t *testing.T) *scene {
 
 func (s *scene) run(t *testing.T, args ...string) result {
 	t.Helper()
-	return runIn(t, []string{"REDIS_URL=" + s.url, "REDLATCH_PREFIX=svc:"}, args...)
+	return runIn(t, s.env(), args...)
 }
+
+func (s *scene) env() []string { return []string{"REDIS_URL=" + s.url, "REDLATCH_PREFIX=svc:"} }
 
 // decode reads the output of --json.
 func decode(t *testing.T, r result) (value map[string]any) {
@@ -179,6 +181,8 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	for _, args := range [][]string{
 		{"ls"}, {"ls", "--json"}, {"show", "door"}, {"show", "door", "--json"}, {"show", hostile}, {"run", "-n", "door", "--", "true"}, {"wait", "-w", "0", "door"},
 		{"ls", hostile + "["}, {"run", "-v", "-w", "0", hostile, "--", "true"}, {"release", "door", "--yes", "--expected", hostile}, {hostile},
+		{"remove-waiter", "door", hostile, "--yes"}, {"remove-waiter", hostile, "x", "--yes"}, {"remove-waiter", "door", hostile, "--yes", "--json"},
+		{"resize", "door", hostile}, {"resize", hostile, "3"}, {"resize", "door", "3"},
 	} {
 		got := run(t, server.URL(), args...)
 		for _, r := range got.out + got.err {
@@ -328,4 +332,13 @@ func TestDoctorInAClusterAndOnAReplica(t *testing.T) {
 	got = run(t, replica.URL(), "doctor")
 	require.Equal(t, 1, got.code)
 	require.Contains(t, got.out, "this server is a replica of "+host+":"+port)
+}
+
+// A server double says little in INFO. Its locks are tried all the same.
+func TestDoctorOfAServerThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	got := run(t, "redis://"+redistest.Embedded(t).Addr(), "doctor")
+	require.Equal(t, 0, got.code, got.out)
+	require.Regexp(t, `(?s)warning +server .*INFO does not say.*ok +mutex: .*ok +semaphore: `, got.out)
+	require.NotContains(t, got.out, "too old")
 }

@@ -111,10 +111,10 @@ func listRows(states []catalog.State, now time.Time) (rows [][]string) {
 		s := &states[i]
 		name := short(s.Name, 40)
 		if s.Err != nil {
-			rows = append(rows, []string{name, s.Kinds.String(), "unknown: " + short(s.Err.Error(), 60)})
+			rows = append(rows, unknownRow(s, name))
 			continue
 		}
-		if s.Kinds.Has(catalog.Mutex) && (s.Lock.Held() || s.Waiting > 0 || !s.Kinds.Has(catalog.Semaphore)) {
+		if showsMutex(s) {
 			rows = append(rows, mutexRow(s, name, now))
 		}
 		if s.Kinds.Has(catalog.Semaphore) {
@@ -122,6 +122,16 @@ func listRows(states []catalog.State, now time.Time) (rows [][]string) {
 		}
 	}
 	return rows
+}
+
+func unknownRow(s *catalog.State, name string) []string {
+	return []string{name, s.Kinds.String(), "unknown: " + short(s.Err.Error(), 60)}
+}
+
+// showsMutex reports whether a list has a row for the mutex of a name. A name may have been a
+// semaphore only.
+func showsMutex(s *catalog.State) bool {
+	return s.Kinds.Has(catalog.Mutex) && (s.Lock.Held() || s.Waiting > 0 || !s.Kinds.Has(catalog.Semaphore))
 }
 
 func mutexRow(s *catalog.State, name string, now time.Time) []string {

@@ -29,6 +29,7 @@ const (
 	exitNo          = 1 // the answer is no: somebody else has the lock, or doctor found a problem
 	exitUsage       = 64
 	exitUnavailable = 69
+	exitSoftware    = 70
 	exitLost        = 75
 	exitCannotRun   = 126
 	exitNotFound    = 127
@@ -110,6 +111,7 @@ type app struct {
 	limits      limits
 	options     []redlatch.Option // more options of the client, for tests
 	interrupted func()            // called when run has dealt with a ^C, for tests
+	keyPressed  func(key string)  // called for each key of top, for tests
 }
 
 // limits are times that depend on the speed of the machine, or on that of a user. Tests set longer
@@ -118,13 +120,17 @@ type limits struct {
 	connect    time.Duration // to reach Redis, and for one question to it
 	release    time.Duration // to release the lock after the command; the lease ends it otherwise
 	interrupts time.Duration // two ^C within this time kill the command
+	reading    time.Duration // of top; a scan of a large database needs it
+	complete   time.Duration // for names after the tab key
 	slow       time.Duration // a round trip that takes longer is a warning of doctor
 }
 
 func newApp(in io.Reader, out, errOut io.Writer) *app {
 	return &app{
-		in: in, out: out, errOut: errOut, getenv: os.Getenv, interrupted: func() {},
-		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, slow: 10 * time.Millisecond},
+		in: in, out: out, errOut: errOut, getenv: os.Getenv, interrupted: func() {}, keyPressed: func(string) {},
+		limits: limits{connect: 5 * time.Second, release: 5 * time.Second, interrupts: 2 * time.Second, slow: 10 * time.Millisecond,
+			reading: 30 * time.Second, complete: 500 * time.Millisecond,
+		},
 	}
 }
 
@@ -148,6 +154,8 @@ func newRoot(a *app) *cobra.Command {
 	a.conn.register(root.PersistentFlags(), a.getenv, a.limits.connect)
 	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a))
 	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))
+	root.AddCommand(newTopCommand(a), newManCommand(a))
+	a.useCompletion(root)
 	useUsageErrors(root)
 	return root
 }

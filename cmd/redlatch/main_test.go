@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		_ = os.Unsetenv(beCommandEnv)
 		os.Exit(newTestApp().execute(os.Args[1:]))
 	}
+	time.Local = time.UTC // the screens of top have times
 	unignoreSignals()
 	redistest.Main(m)
 }
@@ -39,6 +40,8 @@ const (
 	interruptsEnv = "REDLATCH_TEST_INTERRUPTS" // the time between two ^C; the program also writes noticedInterrupt
 	releaseEnv    = "REDLATCH_TEST_RELEASE"    // the time for the release
 	renewEnv      = "REDLATCH_TEST_RENEW"      // the time between renewals
+	completeEnv   = "REDLATCH_TEST_COMPLETE"   // the time for names after the tab key
+	panicEnv      = "REDLATCH_TEST_PANIC"      // no duration: the key that makes top panic
 
 	// The text has no "interrupt", which the commands of the tests write.
 	noticedInterrupt = "redlatch has dealt with ^C"
@@ -47,7 +50,7 @@ const (
 // newTestApp returns the program with times that a busy machine keeps.
 func newTestApp() *app {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
-	a.limits = limits{connect: guardTime, release: guardTime, interrupts: time.Hour, slow: time.Hour}
+	a.limits = limits{connect: guardTime, release: guardTime, interrupts: time.Hour, reading: guardTime, complete: guardTime, slow: time.Hour}
 	read := func(name string, use func(time.Duration)) {
 		if text := os.Getenv(name); text != "" {
 			d, err := time.ParseDuration(text)
@@ -61,6 +64,14 @@ func newTestApp() *app {
 		a.limits.interrupts = d
 		a.interrupted = func() { a.say(noticedInterrupt) }
 	})
+	if key := os.Getenv(panicEnv); key != "" {
+		a.keyPressed = func(pressed string) {
+			if pressed == key {
+				panic("the key " + key)
+			}
+		}
+	}
+	read(completeEnv, func(d time.Duration) { a.limits.complete = d })
 	read(releaseEnv, func(d time.Duration) { a.limits.release = d })
 	read(renewEnv, func(d time.Duration) { a.options = append(a.options, redlatch.WithRenewInterval(d)) })
 	return a
@@ -181,4 +192,12 @@ func newLocks(t *testing.T, rdb redis.UniversalClient, options ...redlatch.Optio
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locks.Close(context.Background()) })
 	return locks
+}
+
+// runningTestBinary is this program, which is the command line if beCommandEnv is set.
+func runningTestBinary(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
 }

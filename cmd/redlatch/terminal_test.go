@@ -13,6 +13,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
@@ -191,4 +192,9 @@ func TestALostLockGivesTheTerminalBack(t *testing.T) {
 	s.awaitOut(" icanon")
 	s.press("hello\n")
 	s.awaitOut("shell got hello")
+}
+
+// tcgetpgrp returns the foreground group of a terminal.
+func tcgetpgrp(terminal *os.File) (int, error) {
+	return unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
 }
