@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -92,7 +93,7 @@ func (a *app) execute(args []string) int {
 
 // message returns the text of an error as one line without characters that control the terminal.
 func message(err error) string {
-	text := safe(err.Error())
+	text := display.Safe(err.Error())
 	const name = "redlatch: "
 	if len(text) >= len(name) && text[:len(name)] == name {
 		return text
