@@ -147,7 +147,7 @@ func newRoot(a *app) *cobra.Command {
 		return usageErrorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	a.conn.register(root.PersistentFlags(), a.getenv, a.limits.connect)
-	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a))
+	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a), newUICommand(a))
 	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))
 	useUsageErrors(root)
 	return root
