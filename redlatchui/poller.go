@@ -80,6 +80,8 @@ func (p *poller) join(v *viewer, most int) bool {
 		var ctx context.Context
 		ctx, p.stop = context.WithCancel(context.Background())
 		p.running.Go(func() { p.run(ctx) })
+	} else {
+		v.news <- struct{}{} // it need not wait for the next reading
 	}
 	return true
 }

@@ -10,6 +10,7 @@ import (
 
 const (
 	heartbeat    = 15 * time.Second // a comment, so that proxies keep the connection
+	again        = 5 * time.Second  // a page whose reading takes long shows how old it is
 	writeTimeout = 10 * time.Second // a viewer that reads nothing for so long is gone
 )
 
@@ -17,7 +18,11 @@ func (h *Handler) listEvents(w http.ResponseWriter, r *http.Request) {
 	q := parseQuery(r.URL.Query())
 	v := &viewer{news: make(chan struct{}, 1)}
 	h.stream(w, r, v, func() []byte {
-		page := h.newListPage(h.poller.current(), q)
+		now := h.poller.current()
+		if now.listed.IsZero() && now.problem() == nil {
+			return nil // the first reading has not come
+		}
+		page := h.newListPage(now, q)
 		h.poller.show(v, page.names)
 		return h.pages.render("list-live", page)
 	})
@@ -73,6 +78,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, v *viewer, rend
 func (h *Handler) feed(ctx context.Context, s *events, v *viewer, render func() []byte) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	late := time.NewTicker(again)
+	defer late.Stop()
 	var last []byte
 	send := func() error {
 		page := render()
@@ -90,6 +97,9 @@ func (h *Handler) feed(ctx context.Context, s *events, v *viewer, render func() 
 		case <-h.closed:
 			return
 		case <-v.news:
+			late.Reset(again)
+			err = send()
+		case <-late.C:
 			err = send()
 		case <-beat.C:
 			err = s.comment("heartbeat")
