@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/catalog"
 	"github.com/redlatch/redlatch/internal/display"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -66,7 +67,7 @@ func (h *Handler) confirmPage(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	p := &confirmPage{Action: r.PathValue("action"), Name: q.Get("name"), ID: q.Get("id")}
-	if p.Name == "" || p.ID == "" && p.Action != actionResize {
+	if p.Name == "" || p.Action != actionResize && !key.IsAcquisition(p.ID) {
 		h.say(w, r, http.StatusBadRequest, "The address does not name what to change.")
 		return
 	}

@@ -22,7 +22,7 @@ type query struct {
 
 // parseQuery takes what it does not know for the default.
 func parseQuery(values url.Values) query {
-	q := query{listKey: listKey{text: values.Get("q"), show: values.Get("show"), sort: values.Get("sort")}}
+	q := query{listKey: listKey{text: display.Safe(values.Get("q")), show: values.Get("show"), sort: values.Get("sort")}}
 	if !slices.Contains([]string{showWaiting, showLimit, showAll}, q.show) {
 		q.show = showBusy
 	}
@@ -169,7 +169,7 @@ func lockLink(name string) string { return "lock?" + url.Values{"name": {name}}.
 
 func newRowView(r *catalog.Row, now time.Time) rowView {
 	const nameLength, holderLength = 64, 48
-	v := rowView{Key: r.Kind.String() + " " + r.Name, Name: r.Name, Short: display.Short(r.Name, nameLength), Kind: r.Kind.String()}
+	v := rowView{Key: r.Kind.String() + " " + url.QueryEscape(r.Name), Name: r.Name, Short: display.Short(r.Name, nameLength), Kind: r.Kind.String()}
 	if r.Err != nil {
 		v.Holder, v.FullHolder, v.IsUnknown = "unknown: "+display.Short(r.Err.Error(), holderLength), display.Safe(r.Err.Error()), true
 		return v

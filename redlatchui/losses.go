@@ -40,7 +40,10 @@ func (l *Losses) Observe(_ context.Context, e event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	slot := &l.minutes[((minute%minutes)+minutes)%minutes]
-	if slot.minute != minute {
+	if slot.minute > minute {
+		return // it came an hour late
+	}
+	if slot.minute < minute {
 		*slot = minuteCount{minute: minute}
 	}
 	slot.count++

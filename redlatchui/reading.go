@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 )
 
 // reading is what Redis said of all names. It does not change, so viewers share it.
@@ -81,7 +82,7 @@ func (r *reading) list(key listKey) []int {
 	found := []int{}
 	text := strings.ToLower(key.text)
 	for i := range r.rows {
-		if isShown(&r.rows[i], key.show) && strings.Contains(strings.ToLower(r.rows[i].Name), text) {
+		if isShown(&r.rows[i], key.show) && strings.Contains(strings.ToLower(display.Safe(r.rows[i].Name)), text) {
 			found = append(found, i)
 		}
 	}
