@@ -83,9 +83,9 @@ type grantView struct {
 // done are the results of actions that the page of a lock confirms. A link can name only these.
 var done = map[string]string{
 	"released":    "Released. The old holder works on until its next renewal.",
-	"not-held":    "Nothing was changed: that holder does not have it any more.",
+	"not-held":    "That holder does not have it any more.",
 	"removed":     "Removed. The call of the waiter fails.",
-	"not-waiting": "Nothing was changed: that waiter is not in the queue any more. It may have got the lock.",
+	"not-waiting": "That waiter is not in the queue any more. It may have got the lock.",
 	"resized":     "The limit was changed.",
 	"not-used":    "Nothing was changed: nobody has used the semaphore lately. The next program sets its limit.",
 }

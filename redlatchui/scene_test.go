@@ -3,6 +3,7 @@ package redlatchui_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -34,13 +35,15 @@ type scene struct {
 	locks  *redlatch.Client   // of the other process
 	log    *logBuffer
 	mine   *redlatch.Client // of the page
+	server *redistest.Virtual
 }
 
 func newScene(t *testing.T, options ...redlatchui.Option) *scene {
 	t.Helper()
 	server := redistest.Bubble(t)
-	s := &scene{t: t, link: server.Another(), counts: &commandCounts{byName: map[string]int{}}, log: &logBuffer{}}
-	s.rdb = s.link.Client(func(o *redis.Options) { o.ContextTimeoutEnabled, o.DialerRetries = true, 1 })
+	s := &scene{t: t, server: server, link: server.Another(), counts: &commandCounts{byName: map[string]int{}}, log: &logBuffer{}}
+	// Without ContextTimeoutEnabled, an answer that takes 20 ms does not count as lost.
+	s.rdb = s.link.Client(func(o *redis.Options) { o.DialerRetries = 1 })
 	s.rdb.AddHook(s.counts)
 	s.mine = newLocks(t, s.rdb)
 	s.locks = newLocks(t, server.Client())
@@ -70,6 +73,12 @@ func (s *scene) hold(name string) *redlatch.Hold {
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = hold.Unlock(context.Background()) })
 	return hold
+}
+
+// worker makes the client of another process.
+func (s *scene) worker(n int) *redlatch.Client {
+	s.t.Helper()
+	return newLocks(s.t, s.server.Client(), redlatch.WithDescription(fmt.Sprint("worker-", n)))
 }
 
 // wait waits in the queue of a fair mutex until the test ends, and returns when it has its place.

@@ -18,7 +18,7 @@ if ! grep -q "^## $version\b" "$root/CHANGELOG.md"; then
 fi
 
 git clone --quiet --no-hardlinks "$root" "$work/copy"
-nested='redlatchtest redlatchprom redlatchotel'
+nested='redlatchtest redlatchprom redlatchotel redlatchui'
 for name in $nested; do
 	go -C "$work/copy/$name" mod edit -require="$module@$version"
 done
@@ -45,6 +45,7 @@ import (
 	"github.com/redlatch/redlatch/redlatchotel"
 	"github.com/redlatch/redlatch/redlatchprom"
 	"github.com/redlatch/redlatch/redlatchtest"
+	"github.com/redlatch/redlatch/redlatchui"
 )
 
 func TestSave(t *testing.T) {
@@ -60,10 +61,13 @@ func TestSave(t *testing.T) {
 	if err := save(t.Context(), server.Client, "42"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := redlatchui.New(server.Redis, server.Client); err != nil {
+		t.Fatal(err)
+	}
 }
 TEST
 go mod init example.com/program
-go get "$module@$version" "$module/redlatchtest@$version" "$module/redlatchprom@$version" "$module/redlatchotel@$version"
+go get "$module@$version" "$module/redlatchtest@$version" "$module/redlatchprom@$version" "$module/redlatchotel@$version" "$module/redlatchui@$version"
 go mod tidy
 go test -count=1 ./...
 go build -o server "$module/examples/server"
