@@ -33,12 +33,28 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *listen); err != nil {
+	listener, err := listenTo(*listen)
+	if err == nil {
+		err = run(ctx, listener)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, listen string) error {
+// listenTo refuses other addresses than those of loopback, because there is no login.
+func listenTo(address string) (net.Listener, error) {
+	tcp, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if !tcp.IP.IsLoopback() {
+		return nil, errors.New("everybody may release locks on this page, so -listen takes a loopback address only")
+	}
+	return net.ListenTCP("tcp", tcp)
+}
+
+func run(ctx context.Context, listener net.Listener) error {
 	url, stopServer, err := server.URL()
 	if err != nil {
 		return err
@@ -63,14 +79,8 @@ func run(ctx context.Context, listen string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", listen)
-	if err != nil {
-		return err
-	}
-	if tcp, ok := listener.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		_ = listener.Close()
-		return errors.New("everybody may release locks on this page, so it listens on a loopback address only")
-	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var workers sync.WaitGroup
 	for i := range 8 {
 		workers.Go(func() {
@@ -80,6 +90,7 @@ func run(ctx context.Context, listen string) error {
 		})
 	}
 	err = serve(ctx, listener, page)
+	stop()
 	workers.Wait()
 	return err
 }
