@@ -80,14 +80,16 @@ type grantView struct {
 	IsNow                  bool
 }
 
-// done are the results of actions that the page of a lock confirms. A link can name only these.
+// done are the results of actions that the page of a lock confirms. A link can name only these. They
+// do not say that nothing was changed: after a lost answer the client asks again, and finds nothing to
+// do.
 var done = map[string]string{
 	"released":    "Released. The old holder works on until its next renewal.",
 	"not-held":    "That holder does not have it any more.",
 	"removed":     "Removed. The call of the waiter fails.",
 	"not-waiting": "That waiter is not in the queue any more. It may have got the lock.",
 	"resized":     "The limit was changed.",
-	"not-used":    "Nothing was changed: nobody has used the semaphore lately. The next program sets its limit.",
+	"not-used":    "Nobody has used the semaphore lately. The next program sets its limit.",
 }
 
 func (h *Handler) lockPage(w http.ResponseWriter, r *http.Request) {

@@ -178,7 +178,6 @@ func (p *poller) readList(ctx context.Context) bool {
 		p.mu.Unlock()
 		return false
 	}
-	p.nextList = begin.Add(tick)
 	p.mu.Unlock()
 	reading, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,7 +127,12 @@ func TestTooManyViewersAreRefused(t *testing.T) {
 		first, second := watch(t, s.page, "/events"), watch(t, s.page, "/lock/events?name=door")
 		synctest.Wait()
 		third := watch(t, s.page, "/events")
-		<-third.done
+		synctest.Wait()
+		select {
+		case <-third.done:
+		default:
+			t.Fatal("there are two already")
+		}
 		require.Equal(t, http.StatusServiceUnavailable, third.status)
 		require.Contains(t, third.text(), "Too many live pages are open.")
 		require.Equal(t, http.StatusOK, s.get("/").Code, "it still loads")
@@ -156,6 +162,7 @@ func TestCloseEndsLivePages(t *testing.T) {
 		begin := time.Now()
 		require.NoError(t, s.page.Close(t.Context()))
 		require.Less(t, time.Since(begin), time.Second, "by the clock of the bubble")
+		require.False(t, stuck.writing.Load(), "Close has waited for it")
 		<-v.done
 		<-ended
 		require.NoError(t, s.page.Close(t.Context()), "again")
@@ -177,6 +184,9 @@ func TestAHeartbeatKeepsTheConnection(t *testing.T) {
 		time.Sleep(16 * time.Second)
 		require.Contains(t, v.text(), "\n: heartbeat\n\n")
 		require.Equal(t, "text/event-stream", v.header.Get("Content-Type"))
+		for line := range strings.Lines(v.text()) {
+			require.Regexp(t, `^(: \w+|event: page|data: .*|)\n$`, line)
+		}
 		v.leave()
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,6 +147,8 @@ type writer struct {
 	header http.Header
 	stuck  chan struct{} // if set, the viewer reads nothing until it is closed
 
+	writing atomic.Bool
+
 	mu       sync.Mutex
 	status   int
 	buf      bytes.Buffer
@@ -161,6 +164,8 @@ func (w *writer) WriteHeader(status int) {
 }
 
 func (w *writer) Write(p []byte) (int, error) {
+	w.writing.Store(true)
+	defer w.writing.Store(false)
 	for w.stuck != nil {
 		w.mu.Lock()
 		left := time.Until(w.deadline)
