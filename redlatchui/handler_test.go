@@ -1,6 +1,7 @@
 package redlatchui_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net/http"
@@ -273,4 +274,28 @@ func TestARefusalOfRedisIsShown(t *testing.T) {
 	require.NotContains(t, page, `role="alert"`, "the documented permissions are enough")
 	require.Contains(t, page, `>worker-1<`)
 	require.NotContains(t, page, "other")
+}
+
+// A live page outlasts the timeouts of the server, which are for other requests.
+func TestLivePagesOutlastTheTimeoutsOfTheServer(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.hold("door")
+	web := httptest.NewUnstartedServer(s.page)
+	web.Config.ReadTimeout, web.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	web.Start()
+	defer web.Close()
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	r, err := client.Get(web.URL + "/events")
+	require.NoError(t, err)
+	defer r.Body.Close()
+	lines := bufio.NewScanner(r.Body)
+	for pages := 0; pages < 3; {
+		require.True(t, lines.Scan(), "the stream has ended: %v", lines.Err())
+		if lines.Text() == "event: page" {
+			pages++
+		}
+	}
+	require.NoError(t, s.page.Close(context.Background()))
 }
