@@ -450,7 +450,7 @@ func testPictures(t *testing.T, b *browser) {
 		file, link, scheme string
 		width, height      int64
 	}{
-		{"page-list.png", "/", "light", 1100, 650},
+		{"page-list.png", "/", "light", 1100, 690},
 		{"page-lock.png", lockLink("render:gpu"), "dark", 1100, 600},
 	} {
 		tb.look(p.width, p.height, p.scheme)

@@ -332,6 +332,9 @@ func (p *poller) readLock(ctx context.Context, name string) *lockReading {
 		for _, r := range next.state.Rows() {
 			p.fences.note(&r, next.server, true)
 		}
+		if len(p.fences.tracks) > mostNames { // nobody opens the list, which does this too
+			p.fences.forget(next.server)
+		}
 	} else if before := p.locks[name]; before != nil {
 		next.state, next.at, next.server = before.state, before.at, before.server
 	}
