@@ -36,9 +36,10 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 .PHONY: test
-test: ## find or install redis-server, then run all tests of all modules; with the race detector, except in ./verify/rivals
+test: ## find or install redis-server and Chromium, then run all tests of all modules; with the race detector, except in ./verify/rivals
 	scripts/servers.sh >/dev/null
-	@export REDLATCH_REQUIRE_SERVER=1; \
+	scripts/browser.sh
+	@export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_BROWSER=1; \
 	$(foreach module,$(MODULES),echo "== go test, module $(module)"; (cd $(module) && $(GO_TEST) $(call RACE,$(module)) ./...);)
 
 # The race detector finds no differences between servers, and neither do tests without a server.

@@ -19,8 +19,8 @@ fi
 
 git clone --quiet --no-hardlinks "$root" "$work/copy"
 # Each nested module is released, or is named here because nobody imports it.
-released='redlatchtest redlatchprom redlatchotel cmd/redlatch'
-internal='benchmarks examples/fencing verify/rivals verify/telemetry'
+released='redlatchtest redlatchprom redlatchotel redlatchui cmd/redlatch'
+internal='benchmarks examples/dashboard examples/fencing verify/rivals verify/telemetry'
 found=$(cd "$work/copy" && find . -mindepth 2 -name go.mod | sed 's|^\./||; s|/go.mod$||' | sort)
 if [ "$found" != "$(printf '%s\n' $released $internal | sort)" ]; then
 	echo "this script and docs/releasing.md must name these modules, and no others:" $found >&2
@@ -56,6 +56,7 @@ import (
 	"github.com/redlatch/redlatch/redlatchotel"
 	"github.com/redlatch/redlatch/redlatchprom"
 	"github.com/redlatch/redlatch/redlatchtest"
+	"github.com/redlatch/redlatch/redlatchui"
 )
 
 func TestSave(t *testing.T) {
@@ -71,10 +72,13 @@ func TestSave(t *testing.T) {
 	if err := save(t.Context(), server.Client, "42"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := redlatchui.New(server.Redis, server.Client); err != nil {
+		t.Fatal(err)
+	}
 }
 TEST
 go mod init example.com/program
-go get "$module@$version" "$module/redlatchtest@$version" "$module/redlatchprom@$version" "$module/redlatchotel@$version"
+go get "$module@$version" "$module/redlatchtest@$version" "$module/redlatchprom@$version" "$module/redlatchotel@$version" "$module/redlatchui@$version"
 go mod tidy
 go test -count=1 ./...
 go build -o server "$module/examples/server"

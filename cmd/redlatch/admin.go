@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 )
 
 type adminFlags struct {
@@ -79,7 +80,7 @@ func (a *app) confirm(f *adminFlags, question string) error {
 	if !isTerminal(a.in) {
 		return usageErrorf("nobody can answer, because the input is no terminal: pass --yes")
 	}
-	fmt.Fprintf(a.errOut, "%s [y/N] ", safe(question))
+	fmt.Fprintf(a.errOut, "%s [y/N] ", display.Safe(question))
 	answer, err := bufio.NewReader(a.in).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
 		return nil
@@ -114,44 +115,42 @@ func (a *app) release(ctx context.Context, f *adminFlags, name string) error {
 		return err
 	}
 	defer c.close()
-	s := catalog.New(c.rdb, c.locks).State(ctx, name, 0)
+	names := catalog.New(c.rdb, c.locks)
+	s := names.State(ctx, name, 0)
 	if s.Err != nil {
 		return s.Err
 	}
 	if s.Lock.Holder == f.expected {
 		since := ""
-		if held := ageSince(s.Lock.Since, c.now(ctx)); held != "" {
+		if held := display.AgeSince(s.Lock.Since, c.now(ctx)); held != "" {
 			since = ", which has it for " + held
 		}
-		what := fmt.Sprintf("Take the mutex %s away from %s%s?", quoted(name), holderText(s.Lock.Holder, s.Lock.Description), since)
+		what := fmt.Sprintf("Take the mutex %s away from %s%s?", quoted(name), display.Holder(s.Lock.Holder, s.Lock.Description), since)
 		if err := a.confirm(f, what); err != nil {
 			return err
 		}
-		ended, err := c.locks.Mutex(name).ForceRelease(ctx, f.expected)
-		if err != nil {
-			return err
-		}
-		return a.done(f, name, f.expected, ended != "", "released", fmt.Sprintf("%s does not have the mutex %s any more", f.expected, quoted(name)))
 	}
 	for _, h := range s.Permits.Holders {
 		if h.ID == f.expected {
-			what := fmt.Sprintf("Take %d units of the semaphore %s away from %s?", h.Units, quoted(name), holderText(h.ID, h.Description))
+			what := fmt.Sprintf("Take %d units of the semaphore %s away from %s?", h.Units, quoted(name), display.Holder(h.ID, h.Description))
 			if err := a.confirm(f, what); err != nil {
 				return err
 			}
 			break
 		}
 	}
-	const anyLimit = 1
-	units, err := c.locks.Semaphore(name, anyLimit).ForceRelease(ctx, f.expected) // Inspect does not show very many permits
+	released, err := names.Release(ctx, name, f.expected) // Inspect does not show very many permits
 	if err != nil {
 		return err
 	}
 	now := "nobody has the mutex"
 	if s.Lock.Held() {
-		now = holderText(s.Lock.Holder, s.Lock.Description) + " has the mutex"
+		now = display.Holder(s.Lock.Holder, s.Lock.Description) + " has the mutex"
 	}
-	return a.done(f, name, f.expected, units > 0, "released", fmt.Sprintf("%s has neither the mutex nor a permit of %s; %s", f.expected, quoted(name), now))
+	if s.Lock.Holder == f.expected {
+		now = "it had the mutex until now"
+	}
+	return a.done(f, name, f.expected, released, "released", fmt.Sprintf("%s has neither the mutex nor a permit of %s; %s", f.expected, quoted(name), now))
 }
 
 // done reports whether there was something to do.
@@ -166,7 +165,7 @@ func (a *app) done(f *adminFlags, name, id string, changed bool, what, otherwise
 	if !changed {
 		return &exitError{exitNo, errors.New(otherwise)}
 	}
-	_, err := fmt.Fprintf(a.out, "%s %s\n", what, safe(id))
+	_, err := fmt.Fprintf(a.out, "%s %s\n", what, display.Safe(id))
 	return err
 }
 
@@ -182,11 +181,7 @@ func (a *app) removeWaiter(ctx context.Context, f *adminFlags, name, id string) 
 		return err
 	}
 	defer c.close()
-	removed, err := c.locks.FairMutex(name).RemoveWaiter(ctx, id)
-	if err == nil && !removed {
-		const anyLimit = 1
-		removed, err = c.locks.Semaphore(name, anyLimit).RemoveWaiter(ctx, id)
-	}
+	removed, err := catalog.New(c.rdb, c.locks).RemoveWaiter(ctx, name, id)
 	if err != nil {
 		return err
 	}
@@ -206,20 +201,12 @@ func (a *app) resize(ctx context.Context, f *adminFlags, name, text string) erro
 		return err
 	}
 	defer c.close()
-	info, err := c.locks.Semaphore(name, limit).Inspect(ctx)
+	before, err := catalog.New(c.rdb, c.locks).Resize(ctx, name, limit)
 	if err != nil {
 		return err
 	}
-	if info.Limit == 0 {
+	if before == 0 {
 		return &exitError{exitNo, fmt.Errorf("nobody has used the semaphore %s lately; the next program sets its limit", quoted(name))}
-	}
-	declared := info.Declared
-	if declared == 0 {
-		declared = info.Limit
-	}
-	before, err := c.locks.Semaphore(name, declared).Resize(ctx, limit)
-	if err != nil {
-		return err
 	}
 	if f.json {
 		return writeJSON(a.out, map[string]any{"name": name, "limit": limit, "before": before})

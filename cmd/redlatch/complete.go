@@ -9,6 +9,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/lock"
 )
@@ -94,7 +95,7 @@ func (a *app) completeIDs(cmd *cobra.Command, name string, of func(*catalog.Stat
 		s := catalog.New(c.rdb, c.locks).State(ctx, name, mostCompleted)
 		for _, id := range of(&s) {
 			if typable.MatchString(id[0]) {
-				ids = append(ids, id[0]+"\t"+short(id[1], 40))
+				ids = append(ids, id[0]+"\t"+display.Short(id[1], 40))
 			}
 		}
 	})

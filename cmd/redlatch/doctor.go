@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/internal/key"
 )
 
@@ -107,9 +108,9 @@ func (e *examination) write(asJSON bool) error {
 	for _, f := range e.findings {
 		server := ""
 		if f.Server != "" {
-			server = " (" + safe(f.Server) + ")"
+			server = " (" + display.Safe(f.Server) + ")"
 		}
-		fmt.Fprintf(e.out, "%-8s %s%s: %s\n", f.Status, f.Check, server, safe(f.Text))
+		fmt.Fprintf(e.out, "%-8s %s%s: %s\n", f.Status, f.Check, server, display.Safe(f.Text))
 		if f.ToDo != "" {
 			fmt.Fprintf(e.out, "         → %s\n", f.ToDo)
 		}

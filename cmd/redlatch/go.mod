@@ -2,12 +2,16 @@ module github.com/redlatch/redlatch/cmd/redlatch
 
 go 1.26.0
 
-replace github.com/redlatch/redlatch => ../../
+replace (
+	github.com/redlatch/redlatch => ../../
+	github.com/redlatch/redlatch/redlatchui => ../../redlatchui
+)
 
 require (
 	github.com/redis/go-redis/v9 v9.23.0
 	// This module uses internal packages of redlatch. A release requires the redlatch of the same commit.
 	github.com/redlatch/redlatch v0.0.0
+	github.com/redlatch/redlatch/redlatchui v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.1.0
 	golang.org/x/sys v0.50.0

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 )
 
 type listFlags struct {
@@ -108,67 +109,33 @@ var listHeader = []string{"NAME", "KIND", "HOLDER", "HELD", "LEASE", "WAITERS", 
 // listRows returns a row for each mutex, and one for each semaphore.
 func listRows(states []catalog.State, now time.Time) (rows [][]string) {
 	for i := range states {
-		s := &states[i]
-		name := short(s.Name, 40)
-		if s.Err != nil {
-			rows = append(rows, unknownRow(s, name))
-			continue
-		}
-		if showsMutex(s) {
-			rows = append(rows, mutexRow(s, name, now))
-		}
-		if s.Kinds.Has(catalog.Semaphore) {
-			rows = append(rows, semaphoreRow(s, name, now))
+		for _, r := range states[i].Rows() {
+			rows = append(rows, listRow(&r, display.Short(r.Name, 40), now))
 		}
 	}
 	return rows
 }
 
-func unknownRow(s *catalog.State, name string) []string {
-	return []string{name, s.Kinds.String(), "unknown: " + short(s.Err.Error(), 60)}
-}
-
-// showsMutex reports whether a list has a row for the mutex of a name. A name may have been a
-// semaphore only.
-func showsMutex(s *catalog.State) bool {
-	return s.Kinds.Has(catalog.Mutex) && (s.Lock.Held() || s.Waiting > 0 || !s.Kinds.Has(catalog.Semaphore))
-}
-
-func mutexRow(s *catalog.State, name string, now time.Time) []string {
-	holder, held, lease := "-", "", ""
-	if s.Lock.Held() {
-		holder, held, lease = holderCell(s.Lock.Holder, s.Lock.Description, s.Lock.IsKept()), ageSince(s.Lock.Since, now), leaseLeft(s.Lock.Remaining)
+// listRow returns the cells of a row under listHeader. name is what to show of its name.
+func listRow(r *catalog.Row, name string, now time.Time) []string {
+	if r.Err != nil {
+		return []string{name, r.Kind.String(), "unknown: " + display.Short(r.Err.Error(), 60)}
 	}
-	waiting, oldest := strconv.Itoa(s.Waiting), ""
+	holder, lease := "-", ""
+	if r.Held {
+		lease = display.LeaseLeft(r.Lease)
+	}
 	switch {
-	case s.Waiting > 0 && len(s.Waiters) > 0:
-		oldest = ageSince(s.Waiters[0].Since, now)
-	case s.Waiting == 0 && s.Subscribers > 0:
-		waiting = "~" + strconv.Itoa(s.Subscribers) // clients of a plain mutex, which has no queue
+	case r.Kind == catalog.Semaphore:
+		holder = fmt.Sprintf("%d of %d in use", r.InUse, r.Limit)
+	case r.Held:
+		holder = holderCell(r.Holder, r.Description, r.Kept)
 	}
-	return []string{name, "mutex", holder, held, lease, waiting, oldest}
-}
-
-func semaphoreRow(s *catalog.State, name string, now time.Time) []string {
-	var since time.Time
-	lease := time.Duration(-1)
-	for _, h := range s.Permits.Holders {
-		if !h.Since.IsZero() && (since.IsZero() || h.Since.Before(since)) {
-			since = h.Since
-		}
-		if lease < 0 || h.Remaining < lease {
-			lease = h.Remaining
-		}
+	waiting := strconv.Itoa(r.Waiting)
+	if r.Listeners > 0 {
+		waiting = "~" + strconv.Itoa(r.Listeners) // clients of a plain mutex, which has no queue
 	}
-	holder, left := fmt.Sprintf("%d of %d in use", s.Permits.InUse, s.Permits.Limit), ""
-	if lease >= 0 {
-		left = age(lease)
-	}
-	oldest := ""
-	if len(s.PermitWaiters) > 0 {
-		oldest = ageSince(s.PermitWaiters[0].Since, now)
-	}
-	return []string{name, "semaphore", holder, ageSince(since, now), left, strconv.Itoa(s.Permits.Waiting), oldest}
+	return []string{name, r.Kind.String(), holder, display.AgeSince(r.Since, now), lease, waiting, display.AgeSince(r.Oldest, now)}
 }
 
 func holderCell(id, description string, kept bool) string {
@@ -177,7 +144,7 @@ func holderCell(id, description string, kept bool) string {
 		text = id
 	}
 	if kept {
-		return "nobody: kept after " + short(text, 30)
+		return "nobody: kept after " + display.Short(text, 30)
 	}
-	return short(text, 40)
+	return display.Short(text, 40)
 }

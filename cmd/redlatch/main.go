@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -93,7 +94,7 @@ func (a *app) execute(args []string) int {
 
 // message returns the text of an error as one line without characters that control the terminal.
 func message(err error) string {
-	text := safe(err.Error())
+	text := display.Safe(err.Error())
 	const name = "redlatch: "
 	if len(text) >= len(name) && text[:len(name)] == name {
 		return text
@@ -152,7 +153,7 @@ func newRoot(a *app) *cobra.Command {
 		return usageErrorf("%w; see %s --help", err, cmd.CommandPath())
 	})
 	a.conn.register(root.PersistentFlags(), a.getenv, a.limits.connect)
-	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a))
+	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a), newUICommand(a))
 	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))
 	root.AddCommand(newTopCommand(a), newManCommand(a))
 	a.useCompletion(root)

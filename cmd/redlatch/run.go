@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
 )
@@ -253,7 +254,7 @@ func (a *app) lock(ctx context.Context, f *runFlags, mu redlatch.Locker) (grant,
 	}
 	if f.verbose && !f.nonblock && !f.fair { // a plain mutex has no queue to show
 		if info, err := mu.Inspect(ctx); err == nil && info.Held() {
-			a.say("waits for %s, which %s has", quoted(mu.Name()), holderText(info.Holder, info.Description))
+			a.say("waits for %s, which %s has", quoted(mu.Name()), display.Holder(info.Holder, info.Description))
 		}
 	}
 	hold, err := acquire(ctx)
@@ -266,7 +267,7 @@ func (a *app) lock(ctx context.Context, f *runFlags, mu redlatch.Locker) (grant,
 func (a *app) sayPlace(w redlatch.Waiting) {
 	holder := ""
 	if w.Holder != "" {
-		holder = "; " + holderText(w.Holder, w.Description) + " has it"
+		holder = "; " + display.Holder(w.Holder, w.Description) + " has it"
 	}
 	a.say("waits for %s: place %d of %d%s", quoted(w.Name), w.Position, w.Length, holder)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -94,7 +95,7 @@ func (c *connection) watchLease(ctx context.Context, s *catalog.State) (string, 
 }
 
 func writeState(w io.Writer, s *catalog.State, alive string, now time.Time) error {
-	fmt.Fprintf(w, "name: %s\n", safe(s.Name))
+	fmt.Fprintf(w, "name: %s\n", display.Safe(s.Name))
 	if s.Kinds == 0 {
 		_, err := fmt.Fprintln(w, "nobody has used this name lately, so it is free")
 		return err
@@ -116,15 +117,15 @@ func writeMutex(w io.Writer, s *catalog.State, alive string, now time.Time) erro
 	case !info.Held():
 		fmt.Fprintln(w, "\nmutex: free")
 	case info.IsKept():
-		fmt.Fprintf(w, "\nmutex: nobody holds it, and Redis keeps it\n  id:          %s\n  last holder: %s\n", safe(info.Holder), safe(info.Description))
+		fmt.Fprintf(w, "\nmutex: nobody holds it, and Redis keeps it\n  id:          %s\n  last holder: %s\n", display.Safe(info.Holder), display.Safe(info.Description))
 	default:
-		fmt.Fprintf(w, "\nmutex: held\n  holder:      %s\n  description: %s\n  holds:       %d\n", safe(info.Holder), safe(info.Description), info.Holds)
+		fmt.Fprintf(w, "\nmutex: held\n  holder:      %s\n  description: %s\n  holds:       %d\n", display.Safe(info.Holder), display.Safe(info.Description), info.Holds)
 	}
 	if info.Held() {
 		if !info.Since.IsZero() {
-			fmt.Fprintf(w, "  since:       %s, for %s\n", info.Since.Local().Format(time.RFC3339), ageSince(info.Since, now))
+			fmt.Fprintf(w, "  since:       %s, for %s\n", info.Since.Local().Format(time.RFC3339), display.AgeSince(info.Since, now))
 		}
-		fmt.Fprintf(w, "  lease left:  %s\n", leaseLeft(info.Remaining))
+		fmt.Fprintf(w, "  lease left:  %s\n", display.LeaseLeft(info.Remaining))
 	}
 	if alive != "" {
 		fmt.Fprintf(w, "  alive:       %s\n", alive)
@@ -148,11 +149,11 @@ func writeSemaphore(w io.Writer, s *catalog.State, now time.Time) error {
 	var rows [][]string
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		description := safe(h.Description)
+		description := display.Safe(h.Description)
 		if h.IsKept() {
 			description = "nobody: kept after " + description
 		}
-		rows = append(rows, []string{"  " + safe(h.ID), strconv.Itoa(h.Units), ageSince(h.Since, now), age(h.Remaining), description})
+		rows = append(rows, []string{"  " + display.Safe(h.ID), strconv.Itoa(h.Units), display.AgeSince(h.Since, now), display.Age(h.Remaining), description})
 	}
 	if len(rows) > 0 {
 		if err := table(w, []string{"  PERMIT", "UNITS", "HELD", "LEASE", "DESCRIPTION"}, rows); err != nil {
@@ -173,15 +174,15 @@ func writeQueue(w io.Writer, waiters []lock.Waiter, length int, units bool, now 
 	}
 	var rows [][]string
 	for i, waiter := range waiters {
-		heartbeat := age(waiter.HeartbeatLeft) + " left"
+		heartbeat := display.Age(waiter.HeartbeatLeft) + " left"
 		if waiter.HeartbeatLeft <= 0 {
 			heartbeat = "crashed"
 		}
-		id := safe(waiter.ID)
+		id := display.Safe(waiter.ID)
 		if units {
 			id += "\t" + strconv.Itoa(waiter.Units)
 		}
-		rows = append(rows, []string{"  " + strconv.Itoa(i+1), id, ageSince(waiter.Since, now), heartbeat, safe(waiter.Description)})
+		rows = append(rows, []string{"  " + strconv.Itoa(i+1), id, display.AgeSince(waiter.Since, now), heartbeat, display.Safe(waiter.Description)})
 	}
 	if err := table(w, header, rows); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 )
 
 type topFlags struct {
@@ -223,22 +224,22 @@ func (a *app) topOnce(ctx context.Context, f *topFlags, pattern string) error {
 	}
 	var cells [][]string
 	for _, row := range sortRows(topRows(states, now), f.sort) {
-		cells = append(cells, append([]string{short(row.state.Name, 40)}, row.cells[1:]...))
+		cells = append(cells, append([]string{display.Short(row.Name, 40)}, row.cells[1:]...))
 	}
 	return table(a.out, listHeader, cells)
 }
 
 // topRow is a mutex, or a semaphore.
 type topRow struct {
-	state       *catalog.State
-	isSemaphore bool
-	cells       []string // under listHeader
-	waiters     int      // in the queue, or else about how many clients wait for a plain mutex
-	oldest      time.Duration
-	held        time.Duration
+	catalog.Row
+	state   *catalog.State
+	cells   []string // under listHeader
+	waiters int      // in the queue, or else about how many clients wait for a plain mutex
+	oldest  time.Duration
+	held    time.Duration
 }
 
-func (r *topRow) key() string { return fmt.Sprint(r.isSemaphore) + r.state.Name }
+func (r *topRow) key() string { return fmt.Sprint(r.Kind) + r.Name }
 
 func topRows(states []catalog.State, now time.Time) (rows []topRow) {
 	since := func(t time.Time) time.Duration {
@@ -248,31 +249,11 @@ func topRows(states []catalog.State, now time.Time) (rows []topRow) {
 		return now.Sub(t)
 	}
 	for i := range states {
-		s := &states[i]
-		name := safe(s.Name)
-		if s.Err != nil {
-			rows = append(rows, topRow{state: s, cells: unknownRow(s, name)})
-			continue
-		}
-		if showsMutex(s) {
-			row := topRow{state: s, cells: mutexRow(s, name, now), waiters: s.Waiting, held: since(s.Lock.Since)}
-			if s.Waiting == 0 {
-				row.waiters = max(s.Subscribers, 0)
-			}
-			if len(s.Waiters) > 0 {
-				row.oldest = since(s.Waiters[0].Since)
-			}
-			rows = append(rows, row)
-		}
-		if s.Kinds.Has(catalog.Semaphore) {
-			row := topRow{state: s, isSemaphore: true, cells: semaphoreRow(s, name, now), waiters: s.Permits.Waiting}
-			for i := range s.Permits.Holders {
-				row.held = max(row.held, since(s.Permits.Holders[i].Since))
-			}
-			if len(s.PermitWaiters) > 0 {
-				row.oldest = since(s.PermitWaiters[0].Since)
-			}
-			rows = append(rows, row)
+		for _, r := range states[i].Rows() {
+			rows = append(rows, topRow{
+				Row: r, state: &states[i], cells: listRow(&r, display.Safe(r.Name), now),
+				waiters: r.Waiting + r.Listeners, oldest: since(r.Oldest), held: since(r.Since),
+			})
 		}
 	}
 	return rows
@@ -283,7 +264,7 @@ func sortRows(rows []topRow, order string) []topRow {
 	byWaiters := func(a, b *topRow) int { return cmp.Compare(b.waiters, a.waiters) }
 	byOldest := func(a, b *topRow) int { return cmp.Compare(b.oldest, a.oldest) }
 	slices.SortStableFunc(rows, func(a, b topRow) int {
-		byName := cmp.Or(cmp.Compare(a.state.Name, b.state.Name), cmp.Compare(a.cells[1], b.cells[1]))
+		byName := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.cells[1], b.cells[1]))
 		switch order {
 		case sortWaiters:
 			return cmp.Or(byWaiters(&a, &b), byOldest(&a, &b), byName)

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/redlatch/redlatch/internal/display"
 )
 
 // topModel is the state of the screen. It knows the time and Redis by messages only, so a test can
@@ -191,9 +192,9 @@ func (n *renewal) text(r *topReading) string {
 	case info.Remaining < 0:
 		return "unknown: the lease has no end"
 	case !n.renewed.IsZero():
-		return "yes: it renewed its lease, seen " + age(r.now.Sub(n.renewed)) + " ago"
+		return "yes: it renewed its lease, seen " + display.Age(r.now.Sub(n.renewed)) + " ago"
 	}
-	return "not known yet: no renewal for " + age(r.now.Sub(n.first))
+	return "not known yet: no renewal for " + display.Age(r.now.Sub(n.first))
 }
 
 // onKeyPress is called for each key. Nothing here waits.
@@ -302,7 +303,7 @@ func (m *topModel) typeText(text string) {
 // arrange finds the rows of the list that the filter lets through, in order.
 func (m *topModel) arrange() {
 	m.shown = m.shown[:0]
-	filter := strings.ToLower(safe(m.filter))
+	filter := strings.ToLower(display.Safe(m.filter))
 	for _, row := range m.all {
 		if strings.Contains(strings.ToLower(row.cells[nameCell]), filter) || strings.Contains(strings.ToLower(row.cells[holderCellAt]), filter) {
 			m.shown = append(m.shown, row)

@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -70,10 +71,10 @@ func (m *topModel) lines() []string {
 }
 
 func (m *topModel) titleLine() string {
-	parts := []string{"redlatch top", safe(m.address)}
+	parts := []string{"redlatch top", display.Safe(m.address)}
 	switch {
 	case m.query.name != "":
-		parts = append(parts, safe(m.query.name))
+		parts = append(parts, display.Safe(m.query.name))
 	case !m.list.at.IsZero():
 		count := fmt.Sprintf("%d names, %d wait", len(m.list.states), m.waiting)
 		if m.list.truncated {
@@ -81,7 +82,7 @@ func (m *topModel) titleLine() string {
 		}
 		parts = append(parts, count, "by "+m.order)
 		if m.pattern != "" {
-			parts = append(parts, safe(m.pattern))
+			parts = append(parts, display.Safe(m.pattern))
 		}
 	}
 	return styled(reverse, fit(strings.Join(parts, "  "), m.width))
@@ -106,7 +107,7 @@ func (m *topModel) stateLine() string {
 		if !last.at.IsZero() {
 			text = "no reading for " + seconds(m.now.Sub(last.at)) + ", this is the last one: "
 		}
-		return styled(red, ansi.Truncate(text+safe(m.err.Error()), m.width, "…"))
+		return styled(red, ansi.Truncate(text+display.Safe(m.err.Error()), m.width, "…"))
 	case m.underWay && waited >= slow && last.at.IsZero():
 		return styled(red, fit("reading for "+seconds(waited), m.width))
 	case m.underWay && waited >= slow:
@@ -126,13 +127,13 @@ func seconds(d time.Duration) string {
 	if d = max(d, 0).Truncate(time.Second); d < time.Minute {
 		return d.String()
 	}
-	return age(d)
+	return display.Age(d)
 }
 
 func (m *topModel) helpLine() string {
 	switch {
 	case m.typing:
-		return fit("/"+safe(m.filter)+"_   enter keeps, esc drops", m.width)
+		return fit("/"+display.Safe(m.filter)+"_   enter keeps, esc drops", m.width)
 	case m.query.name != "":
 		ids := "whole ids"
 		if m.wholeIDs() {
@@ -142,7 +143,7 @@ func (m *topModel) helpLine() string {
 	}
 	help := "q quit  enter open  / filter  j k move  sort: w waiters o oldest h held n name"
 	if m.filter != "" {
-		help = "filter: " + safe(m.filter) + "  esc all  " + help
+		help = "filter: " + display.Safe(m.filter) + "  esc all  " + help
 	}
 	return styled(faint, fit(help, m.width))
 }
@@ -282,7 +283,7 @@ func (m *topModel) nameLines() []string {
 		state = withShortIDs(state)
 	}
 	if err := writeState(&text, state, alive, from.now); err != nil {
-		return []string{safe(err.Error())}
+		return []string{display.Safe(err.Error())}
 	}
 	return strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
 }

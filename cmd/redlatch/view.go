@@ -12,80 +12,18 @@ import (
 	"unicode/utf8"
 
 	"github.com/redlatch/redlatch/internal/catalog"
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// safe returns foreign text as it may be shown in a terminal: one line, without characters that
-// control the terminal, change the direction or cannot be seen. These are shown as in a Go string.
-func safe(text string) string {
-	text = oneline.OneLine(text)
-	var b strings.Builder
-	for _, r := range text {
-		if oneline.IsInvisible(r) {
-			b.WriteString(strings.Trim(strconv.QuoteToASCII(string(r)), `"`))
-		} else {
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-// short returns safe text of a few characters at most, for a column of a table.
-func short(text string, most int) string {
-	text = safe(text)
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return string([]rune(text)[:most-1]) + "…"
-}
-
 // say prints a line for people.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintln(a.errOut, "redlatch: "+safe(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.errOut, "redlatch: "+display.Safe(fmt.Sprintf(format, args...)))
 }
 
 func quoted(text string) string { return strconv.Quote(text) }
-
-func holderText(id, description string) string {
-	if description == "" {
-		return id
-	}
-	return id + " (" + description + ")"
-}
-
-// age returns a duration with two units at most, such as 3m5s or 2d4h.
-func age(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch d = max(d, 0); {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
-	case d < day:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-}
-
-// ageSince is empty for a time that is not known.
-func ageSince(since, now time.Time) string {
-	if since.IsZero() {
-		return ""
-	}
-	return age(now.Sub(since))
-}
-
-// leaseLeft returns what is left of a lease. A negative lease has no end.
-func leaseLeft(d time.Duration) string {
-	if d < 0 {
-		return "no end"
-	}
-	return age(d)
-}
 
 // table writes aligned columns.
 func table(w io.Writer, header []string, rows [][]string) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redlatch/redlatch/internal/display"
 	"github.com/redlatch/redlatch/internal/key"
 )
 
@@ -108,7 +109,7 @@ func (c *connection) ask(ctx context.Context, f *waitFlags, name string) (left t
 		if err != nil || !info.Held() {
 			return 0, "", err
 		}
-		return info.Remaining, holderText(info.Holder, info.Description) + " has it", nil
+		return info.Remaining, display.Holder(info.Holder, info.Description) + " has it", nil
 	}
 	const anyLimit = 1
 	info, err := c.locks.Semaphore(name, anyLimit).Inspect(ctx)

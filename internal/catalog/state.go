@@ -85,7 +85,6 @@ func (c *Catalog) state(ctx context.Context, e Entry, show int) State {
 		s.Waiters, s.Waiting, s.Err = c.locks.FairMutex(e.Name).Queue(ctx, 0, show)
 	}
 	if s.Err == nil && e.Kinds.Has(Semaphore) {
-		const anyLimit = 1 // reading does not compare it
 		permits := c.locks.Semaphore(e.Name, anyLimit)
 		if s.Permits, s.Err = permits.Inspect(ctx); s.Err == nil && s.Permits.Waiting > 0 {
 			s.PermitWaiters, s.Permits.Waiting, s.Err = permits.Queue(ctx, 0, show)

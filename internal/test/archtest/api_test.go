@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write api.txt anew")
 
 // public are the packages that programs may import.
-var public = []string{".", "reentrant", "fair", "semaphore", "watchdog", "lua", "lock", "lockerr", "event", "redlatchtest", "redlatchprom", "redlatchotel"}
+var public = []string{".", "reentrant", "fair", "semaphore", "watchdog", "lua", "lock", "lockerr", "event", "redlatchtest", "redlatchprom", "redlatchotel", "redlatchui"}
 
 // A change of the public API has to be meant. If it is, run
 //

@@ -34,6 +34,7 @@ var may = map[string][]string{
 	"semaphore":          {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/construct", "internal/keptid", "internal/key", "internal/owner", "internal/waitqueue", "internal/session", "internal/settings"},
 	// Which names there are, and their state, for people who look: the command line, pages.
 	"internal/catalog":  {".", "lock", "lockerr", "semaphore", "internal/key"},
+	"internal/display":  {"internal/oneline"},
 	"internal/testhook": {"internal/acquisition", "internal/session"},
 	// redlatchprom and redlatchotel share these. Package telemetry knows no library, and no Redis.
 	"internal/telemetry":            {"event", "lock", "lockerr"},
