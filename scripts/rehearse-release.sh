@@ -30,7 +30,7 @@ for name in $released; do
 	go -C "$work/copy/$name" mod edit -require="$module@$version"
 done
 # go install refuses a program whose go.mod replaces anything.
-for replaced in $(sed -n 's/^replace \([^ ]*\) =>.*/\1/p' "$work/copy/cmd/redlatch/go.mod"); do
+for replaced in $(sed -n 's/^\(replace\)\{0,1\}[[:space:]]*\([^ ]*\) =>.*/\2/p' "$work/copy/cmd/redlatch/go.mod"); do
 	go -C "$work/copy/cmd/redlatch" mod edit -dropreplace="$replaced" -require="$replaced@$version"
 done
 git -C "$work/copy" -c user.name=release -c user.email=release@localhost commit --quiet --all --message "Release $version"
