@@ -454,3 +454,48 @@ func TestAfterARemovalAFreeLockGoesToTheNext(t *testing.T) {
 		require.Less(t, waited, time.Second, "virtual time")
 	})
 }
+
+// An answer that comes late is still the answer: the command is not sent again, because the answer to a copy
+// would not say what the first command did.
+func TestOperatorsWaitForAnAnswerThatIsLate(t *testing.T) {
+	const late = 500 * time.Millisecond // longer than a caller that sends by itself waits
+	direct := func(o *redis.Options) { o.ContextTimeoutEnabled = true }
+	for name, play := range map[string]func(t *testing.T, s *scene, other *redlatch.Client, slow func()){
+		"a mutex": func(t *testing.T, s *scene, other *redlatch.Client, slow func()) {
+			h, err := other.Mutex("door").Lock(t.Context())
+			require.NoError(t, err)
+			slow()
+			ended, err := s.locks.Mutex("door").ForceRelease(t.Context(), h.ID())
+			require.NoError(t, err)
+			require.Equal(t, h.ID(), ended)
+		},
+		"a fair mutex": func(t *testing.T, s *scene, other *redlatch.Client, slow func()) {
+			h, err := other.FairMutex("door").Lock(t.Context())
+			require.NoError(t, err)
+			slow()
+			ended, err := s.locks.FairMutex("door").ForceRelease(t.Context(), h.ID())
+			require.NoError(t, err)
+			require.Equal(t, h.ID(), ended)
+		},
+		"a permit": func(t *testing.T, s *scene, other *redlatch.Client, slow func()) {
+			p, err := other.Semaphore("door", 3).Acquire(t.Context(), 2)
+			require.NoError(t, err)
+			slow()
+			units, err := s.locks.Semaphore("door", 3).ForceRelease(t.Context(), p.ID())
+			require.NoError(t, err)
+			require.Equal(t, 2, units)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubbleOf(t, direct)
+				other := locksOn(t, s.direct)
+				warmUp(t, s.locks)
+				play(t, s, other, func() {
+					synctest.Wait()
+					s.proxy.Inject(redistest.Rule{Match: anyScript, Action: redistest.DelayReply(late)})
+				})
+			})
+		})
+	}
+}

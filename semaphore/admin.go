@@ -251,7 +251,7 @@ func runOperation[T any](ctx context.Context, s *Semaphore, call session.Operati
 	if err := s.check(ctx); err != nil {
 		return session.Answer[T]{}, err
 	}
-	ctx, cancel := session.WithDefaultTimeout(ctx)
+	ctx, cancel := session.OperatorContext(ctx)
 	defer cancel()
 	call.Name, call.Primitive, call.AttemptTimeout, call.StopOnClose = s.keys.Name, event.Semaphore, settings.DefaultAttemptTimeout, true
 	return session.Do(ctx, s.manager.session, call, send)

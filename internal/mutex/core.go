@@ -162,7 +162,7 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 	if err := n.Check(ctx); err != nil {
 		return "", err
 	}
-	ctx, cancel := session.WithDefaultTimeout(ctx)
+	ctx, cancel := session.OperatorContext(ctx)
 	defer cancel()
 	returned := false
 	defer func() {

@@ -57,6 +57,13 @@ func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFun
 
 const defaultTimeout = 5 * time.Second
 
+// OperatorContext is WithDefaultTimeout for an operator who changes something. Workers send it. The answer to
+// an attempt may then take as long as the attempt may, and not only sender.DirectFor: the answer to a second
+// attempt would not say what the first one did.
+func OperatorContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return WithDefaultTimeout(ByWorker(ctx))
+}
+
 // WaitContext returns the context for the commands of a call that acquires a lock. It ends with ctx, and
 // after the wait timeout, unless that is 0. For a try it ends after five seconds at the latest.
 func WaitContext(ctx context.Context, try bool, timeout time.Duration) (context.Context, context.CancelFunc) {
