@@ -25,24 +25,32 @@ import (
 // processRows: workers that are real processes are stopped for longer than their lease, or killed,
 // at any point of their work.
 func (p primitive) processRows() []row {
+	const wild = ", with observers that block, panic and exit"
+	killed := func(c *course) { c.processes(p, "killed", (*campaign).kill, 0, false) }
+	killedBesideObservers := func(c *course) { c.processes(p, "killed", (*campaign).kill, 0, true) }
 	if !p.fenced() {
 		const target = "never more than the limit, and what ends comes back once; ≥ 200 "
 		return []row{{
 			name: p.name + ": processes stopped", target: target + "stopped",
-			run: func(c *course) { c.processes(p, "stopped", (*campaign).stop, 0) },
+			run: func(c *course) { c.processes(p, "stopped", (*campaign).stop, 0, false) },
 		}, {
 			name: p.name + ": processes killed", target: target + "killed",
-			run: func(c *course) { c.processes(p, "killed", (*campaign).kill, 0) },
+			run: killed,
+		}, {
+			name: p.name + ": processes killed" + wild, target: target + "killed",
+			run: killedBesideObservers,
 		}}
 	}
+	const target = "0 overlaps, fences grow, linearizable; 0 stale writes accepted with fence check, ≥ 200 "
 	return []row{{
-		name:   p.name + ": processes stopped",
-		target: "0 overlaps, fences grow, linearizable; 0 stale writes accepted with fence check, ≥ 200 rejected",
-		run:    func(c *course) { c.processes(p, "stopped", (*campaign).stop, c.of(200, 1)) },
+		name: p.name + ": processes stopped", target: target + "rejected",
+		run: func(c *course) { c.processes(p, "stopped", (*campaign).stop, c.of(200, 1), false) },
 	}, {
-		name:   p.name + ": processes killed",
-		target: "0 overlaps, fences grow, linearizable; 0 stale writes accepted with fence check, ≥ 200 killed",
-		run:    func(c *course) { c.processes(p, "killed", (*campaign).kill, 0) },
+		name: p.name + ": processes killed", target: target + "killed",
+		run: killed,
+	}, {
+		name: p.name + ": processes killed" + wild, target: target + "killed",
+		run: killedBesideObservers,
 	}}
 }
 
@@ -61,13 +69,15 @@ type campaign struct {
 	workers []*worker
 	clients int
 	blows   []blow
+	wild    bool           // the workers have observers that misbehave
 	met     map[string]int // what the workers did when a blow hit them, with the number of blows
 }
 
 // processes runs campaigns until there was enough of everything. Each campaign has lock names of
-// its own.
-func (c *course) processes(p primitive, what string, strike func(*campaign, int), rejected int) {
+// its own. If wild is set, the observers of the workers misbehave.
+func (c *course) processes(p primitive, what string, strike func(*campaign, int), rejected int, wild bool) {
 	k := c.campaign(p)
+	k.wild = wild
 	const workers = 5 // porcupine's limit is six at one time
 	struck, refused := 0, 0
 	for round := 0; struck < c.of(200, 5) || refused < rejected || !k.metAll() && round < 20; round++ {
@@ -93,6 +103,9 @@ func (c *course) processes(p primitive, what string, strike func(*campaign, int)
 		refused += k.judge(h, what)
 	}
 	c.enough("processes "+what, struck, c.of(200, 5))
+	if wild {
+		k.countMisbehaviour()
+	}
 	if rejected > 0 {
 		c.enough("stale writes rejected", refused, rejected)
 	}
@@ -119,6 +132,7 @@ func (k *campaign) start() {
 	w := k.worker(plan{
 		Do: "work", Primitive: k.p.name, URL: "redis://" + k.proxy.Addr(), Names: k.names, Lease: workerLease,
 		Client: client, File: filepath.Join(k.dir, fmt.Sprintf("%d.jsonl", client)), Resources: k.resources.Addr(),
+		Wild: k.wild,
 	})
 	w.await("working")
 	k.mu.Lock()

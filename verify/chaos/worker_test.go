@@ -38,6 +38,7 @@ type plan struct {
 	Client    int
 	File      string // its history
 	Resources string // address of the Redis with the protected resources
+	Wild      bool   // observers misbehave
 }
 
 // work is the body of a worker. It ends when stdin does, so that no worker outlives its test.
@@ -52,8 +53,18 @@ func work(text string) error {
 	}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
-	locks, err := redlatch.New(rdb, redlatch.WithLease(p.Lease), redlatch.WithPollInterval(poll), redlatch.WithHeartbeat(p.Lease*5/4),
-		redlatch.WithLogger(slog.New(slog.DiscardHandler)))
+	options := []redlatch.Option{
+		redlatch.WithLease(p.Lease), redlatch.WithPollInterval(poll), redlatch.WithHeartbeat(p.Lease * 5 / 4),
+		redlatch.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+	if p.Wild {
+		resources := redis.NewClient(&redis.Options{Addr: p.Resources})
+		defer resources.Close()
+		for what := range misbehaviours {
+			options = append(options, redlatch.WithObserver(misbehaves(resources, what, p.Lease)))
+		}
+	}
+	locks, err := redlatch.New(rdb, options...)
 	if err != nil {
 		return err
 	}
