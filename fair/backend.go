@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/redlatch/redlatch/internal/acquisition"
-	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -17,9 +16,6 @@ type backend struct {
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
-		if !session.HasOwnRetries(ctx) {
-			k.retryRelease(err, a.StoredID())
-		}
 		return err
 	}
 	if answer.Value.Receivers < 0 {

@@ -139,14 +139,6 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// retryRelease goes on in the background with a release that failed with err.
-func (w *request) retryRelease(err error, id string) {
-	w.RetryRelease(err, session.InFlight{}, func(ctx context.Context) error {
-		_, err := w.releaseOrLeave(ctx, id)
-		return err
-	})
-}
-
 // startHold makes a hold of a grant, and the acquisition that it begins.
 func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 	k := &backend{request: w}

@@ -46,9 +46,12 @@ func Example() {
 			return clientClosedRequest
 		case errors.Is(err, lockerr.ErrNotAcquired): // somebody else has this lock, or one that the work asked for
 			return http.StatusConflict
-		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down
+		case errors.Is(err, lockerr.ErrConfig): // a name of a lock that is not usable
+			return http.StatusBadRequest
+		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate), // Redis is down
+			errors.Is(err, lockerr.ErrClosed): // this program ends
 			return http.StatusServiceUnavailable
-		default: // an error of the work, or of the configuration
+		default: // an error of the work, or Redis refuses
 			return http.StatusInternalServerError
 		}
 	}
@@ -68,7 +71,7 @@ func Example() {
 	// Output:
 	// 200
 	// 409
-	// 500
+	// 503
 }
 
 func ExampleNotAcquiredError() {

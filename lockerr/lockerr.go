@@ -194,6 +194,10 @@ type OpError struct {
 	Name string // the lock
 	Err  error  // what Redis, the network or the context said; may be nil
 
+	// Reentry says that the call was to re-enter the lock. Its call chain has the lock already, so work under
+	// the lock has begun. Without it, a "lock" or "acquire" that failed has begun nothing.
+	Reentry bool
+
 	Attempts int           // how often the client sent the command, or tried to
 	Elapsed  time.Duration // how long these attempts took, with the pauses between them
 }
@@ -202,6 +206,9 @@ type OpError struct {
 // with their number.
 func (e *OpError) Error() string {
 	msg := fmt.Sprintf("redlatch: %s %q", e.Op, e.Name)
+	if e.Reentry {
+		msg += " again"
+	}
 	for _, err := range withCause(e.Kind, e.Err) {
 		msg += ": " + inner(err)
 	}

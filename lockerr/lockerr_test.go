@@ -93,6 +93,7 @@ func TestAFailedOperationSaysWhy(t *testing.T) {
 		`redlatch: lock "door"`:                         {},
 		`redlatch: lock "door": EOF`:                    {Err: io.EOF, Attempts: 1, Elapsed: time.Second},
 		`redlatch: lock "door": refused by redis`:       {Kind: lockerr.ErrRefused},
+		`redlatch: lock "door" again: refused by redis`: {Kind: lockerr.ErrRefused, Reentry: true},
 		`redlatch: lock "door": refused by redis: a\nb`: {Kind: lockerr.ErrRefused, Err: errors.New("a\nb")},
 		`redlatch: lock "door": removed (3 attempts in 250µs)`: {
 			Err: errors.New("redlatch: removed"), Attempts: 3, Elapsed: 250 * time.Microsecond,

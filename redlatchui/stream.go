@@ -66,7 +66,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, v *viewer, rend
 	aborting.Go(func() { // a write that blocks must not delay Close
 		select {
 		case <-h.closed:
-			_ = s.control.SetWriteDeadline(time.Now())
+			s.abort()
 		case <-ctx.Done():
 		}
 	})
@@ -111,6 +111,26 @@ func (h *Handler) feed(ctx context.Context, s *events, v *viewer, render func() 
 type events struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+
+	mu      sync.Mutex
+	aborted bool
+}
+
+// abort ends a write that is in progress, and all later ones.
+func (s *events) abort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aborted = true
+	_ = s.control.SetWriteDeadline(time.Now())
+}
+
+// extend gives the next write its time, unless abort has been called.
+func (s *events) extend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.aborted {
+		_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has one
+	}
 }
 
 func (s *events) comment(text string) error { return s.write([]byte(": " + text + "\n\n")) }
@@ -131,7 +151,7 @@ func (s *events) send(event string, data []byte) error {
 }
 
 func (s *events) write(data []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has one
+	s.extend()
 	if _, err := s.w.Write(data); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	defer func() {
 		if !returned { // a hook has ended the goroutine, and the release is repeated
 			k.requeue(w)
-			k.CleanUp(id, session.InFlight{})
+			k.retryRelease(k.undecided(), id, session.InFlight{})
 		}
 	}()
 	keys := k.request.Keys().Args
@@ -100,9 +100,9 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	case errors.Is(err, lockerr.ErrRefused) && !answer.InFlight.Any():
 		return k.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
-	// Either may have it, or may yet get it: both are given back, and w asks again.
-	k.CleanUp(id, answer.InFlight)
-	k.retryRelease(err, from.StoredID(), answer.InFlight)
+	// Either may have it, or id may yet get it. Both are released, that of the caller by its acquisition,
+	// and w asks again.
+	k.retryRelease(err, id, answer.InFlight)
 	return err
 }
 
@@ -126,9 +126,6 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 	before := time.Now()
 	answer, err := k.request.Release(ctx, a.StoredID(), 0)
 	if err != nil {
-		if !session.HasOwnRetries(ctx) {
-			k.retryRelease(err, a.StoredID(), session.InFlight{})
-		}
 		return err
 	}
 	if answer.Value.Receivers < 0 {

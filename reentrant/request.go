@@ -40,10 +40,12 @@ func (w *request) CleanUp(id string, inFlight session.InFlight) {
 	})
 }
 
-// retryRelease goes on in the background with a release that failed with err.
+// retryRelease is CleanUp for an id that may have got the lock from a hold of this client. err says why nobody
+// knows that.
 func (w *request) retryRelease(err error, id string, inFlight session.InFlight) {
 	w.RetryRelease(err, inFlight, func(ctx context.Context) error {
-		_, err := w.Release(ctx, id, 0)
+		answer, err := w.Release(ctx, id, 0)
+		w.NoteCleanUp(id, answer.Value.Status)
 		return err
 	})
 }

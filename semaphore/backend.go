@@ -52,9 +52,6 @@ func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := k.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
-		if !session.HasOwnRetries(ctx) {
-			k.session.RetryRelease(err, session.InFlight{}, k.settings.Lease, k.releaseAll(a.StoredID(), func(lua.Status) {}))
-		}
 		return err
 	}
 	if answer.Value.More || answer.Value.IsSplit {

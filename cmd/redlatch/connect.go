@@ -66,9 +66,10 @@ func (f *connectFlags) parse() (*server, error) {
 	if text == "" {
 		text = defaultURL
 	}
+	isUnclear := strings.LastIndexByte(text, '@') > strings.IndexAny(text+"?", "?#") || hasAtInPath(text)
 	text, others := splitHosts(text)
 	u, err := url.Parse(text)
-	if err != nil { // its text has the URL, and so the password
+	if err != nil || isUnclear { // its text has the URL, and so the password
 		return nil, usageErrorf("the URL of Redis is not a URL, such as %s; a password with special characters must be escaped, or in REDIS_PASSWORD", defaultURL)
 	}
 	if _, hasPassword := u.User.Password(); (hasPassword || u.Query().Has("password")) && fromFlag {
@@ -254,6 +255,13 @@ func (s *server) newCluster(o *redis.ClusterOptions) redis.UniversalClient {
 // dials makes go-redis report the error of a failed dial. The client of locks tries again by
 // itself.
 func dials(fromURL int) int { return max(fromURL, 1) }
+
+// hasAtInPath reports whether an @ stands behind the first slash of the path, as in redis://:a/b@host. It
+// then ends a password that was not escaped, unless the path is that of a socket.
+func hasAtInPath(text string) bool {
+	_, rest, _ := strings.Cut(text, "://")
+	return !strings.HasPrefix(text, "unix:") && strings.LastIndexByte(rest, '@') > strings.IndexByte(rest+"/", '/')
+}
 
 func badURL(err error) error { return usageErrorf("the URL of Redis: %w", err) }
 

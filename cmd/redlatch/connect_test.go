@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -138,4 +139,29 @@ func TestPlainNumbersAreSeconds(t *testing.T) {
 	for _, text := range []string{"", "-1", "-1s", "x", "NaN", "Inf", "1e30"} {
 		require.Error(t, new(durationFlag).Set(text), text)
 	}
+}
+
+// A password that was not escaped looks like a part of the path, the query or the fragment. No error may show
+// it.
+func TestNoErrorShowsAPasswordThatWasNotEscaped(t *testing.T) {
+	for _, text := range []string{
+		"redis://:123/s3cret@127.0.0.1:7791", "redis://:123?s3cret@127.0.0.1:7791", "redis://:123#s3cret@127.0.0.1:7791",
+		"rediss://ann:12/3/s3cret@127.0.0.1", "redis+cluster://:123/s3cret@127.0.0.1:7791",
+	} {
+		for _, f := range []connectFlags{{url: text}, {getenv: func(string) string { return text }}} {
+			if f.getenv == nil {
+				f.getenv = func(string) string { return "" }
+			}
+			_, err := f.parse()
+			require.ErrorContains(t, err, "must be escaped", text)
+			require.NotContains(t, err.Error(), "s3cret")
+			require.NotContains(t, err.Error(), "123")
+		}
+	}
+}
+
+func TestJSONEscapesWhatControlsATerminal(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, writeJSON(&b, "a\x7fb\x1bc\u202ed\u0085e"))
+	require.Equal(t, `"a\u007fb\u001bc\u202ed\u0085e"`+"\n", b.String())
 }

@@ -20,18 +20,30 @@ import (
 
 // say prints a line for people.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintln(a.errOut, "redlatch: "+display.Safe(fmt.Sprintf(format, args...)))
+	text := display.Safe(fmt.Sprintf(format, args...))
+	fmt.Fprintln(a.errOut, "redlatch: "+strings.TrimPrefix(text, "redlatch: ")) // errors of the library begin with it
 }
 
 func quoted(text string) string { return strconv.Quote(text) }
 
-// table writes aligned columns.
+// table writes aligned columns. A row without its last cells gets empty ones, because a column of tabwriter
+// ends at the first line without it.
 func table(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		missing := strings.Repeat("\t", max(len(header)-len(row), 0))
+		fmt.Fprintln(t, strings.Join(row, "\t")+missing)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeJSON also escapes what must not reach a terminal, which JSON allows inside of strings.
@@ -45,7 +57,7 @@ func writeJSON(w io.Writer, value any) error {
 	}
 	var b strings.Builder
 	for _, r := range text.String() {
-		if r < utf8.RuneSelf || strconv.IsPrint(r) && !oneline.IsInvisible(r) {
+		if r < utf8.RuneSelf && r != '\x7f' || strconv.IsPrint(r) && !oneline.IsInvisible(r) {
 			b.WriteRune(r)
 			continue
 		}

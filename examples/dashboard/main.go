@@ -2,7 +2,9 @@
 // so you can release a lock and watch what happens.
 //
 //	go -C examples/dashboard run .
-//	REDIS_URL=redis://localhost:6379 go -C examples/dashboard run . -listen 127.0.0.1:9000
+//	go -C examples/dashboard run . -listen 127.0.0.1:9000
+//
+// It always uses an embedded server, because everybody who opens the page may release locks.
 package main
 
 import (
@@ -55,7 +57,7 @@ func listenTo(address string) (net.Listener, error) {
 }
 
 func run(ctx context.Context, listener net.Listener) error {
-	url, stopServer, err := server.URL()
+	url, stopServer, err := server.Listen("127.0.0.1:0")
 	if err != nil {
 		return err
 	}

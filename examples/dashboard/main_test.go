@@ -12,7 +12,7 @@ import (
 
 // The demo shows a queue, and ends with its context.
 func TestTheDemoShowsAQueue(t *testing.T) {
-	t.Setenv("REDIS_URL", "")
+	t.Setenv("REDIS_URL", "redis://127.0.0.1:1") // the demo uses no other server than its own
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

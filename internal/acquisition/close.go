@@ -26,7 +26,7 @@ func CloseAll(ctx context.Context, held []*Acquisition) error {
 			all = append(all, &closeRelease{a: a})
 		}
 	}
-	ctx = session.WithOwnRetries(session.ByWorker(ctx))
+	ctx = session.ByWorker(ctx)
 	all = releaseAllOnce(ctx, all)
 	all = releaseAll(ctx, all, func(a *Acquisition) time.Time { return a.retriesUntil(begun) })
 	var errs []error

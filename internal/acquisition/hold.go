@@ -451,7 +451,33 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 	}
 	a.mu.Unlock()
 	a.notifyBackend()
+	if err != nil && !isKept && !errors.Is(err, lockerr.ErrLost) {
+		a.retryRelease(err)
+	}
 	return err
+}
+
+// retryRelease goes on in the background with a release that failed with err, until it or a later Unlock
+// succeeds.
+func (a *Acquisition) retryRelease(err error) {
+	a.session.RetryRelease(err, session.InFlight{}, a.Settings.Lease, func(ctx context.Context) error {
+		if a.isReleased() {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
+		defer cancel()
+		err := a.freeOrKeep(ctx, 0)
+		if errors.Is(err, ErrGone) || a.isReleased() {
+			return nil
+		}
+		return err
+	})
+}
+
+func (a *Acquisition) isReleased() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state == released
 }
 
 // stopRenewal waits for a renewal in flight, but not for one that hangs. The release must still be

@@ -161,7 +161,7 @@ func TestTheLossOfADroppedLockEndsIt(t *testing.T) {
 		inBubble(t, func(s *scene) {
 			h, b := s.start()
 			h.HandleCollected()
-			time.Sleep(lease)
+			time.Sleep(2 * lease)
 			b.notified(1, 1)
 		})
 	})

@@ -2,6 +2,7 @@ package acquisition_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,19 +156,22 @@ func TestAReleaseDoesNotWaitLongForARenewal(t *testing.T) {
 func TestAReleaseThatFailedMayBeRepeated(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()
-		b.answer = func(_ context.Context, n int) error {
-			if n < 3 {
-				return errAnswer
+		b.retries = true
+		var answers atomic.Bool
+		b.answer = func(context.Context, int) error {
+			time.Sleep(lease / 20)
+			if answers.Load() {
+				return acquisition.ErrGone
 			}
-			return acquisition.ErrGone
+			return errAnswer
 		}
 		for range 2 {
 			require.ErrorIs(t, h.Unlock(context.Background()), errAnswer)
 			b.notified(0, 1)
 		}
+		answers.Store(true)
 		s.unlock(h)
 		require.ErrorIs(t, h.Unlock(context.Background()), lockerr.ErrNotHeld)
-		b.sent("release", "release", "release")
 		b.notified(0, 1)
 	})
 }

@@ -127,11 +127,14 @@ func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 	}
 	w.Source = event.Reentry
 	h, err = a.Reenter(ctx, w.CallSite)
+	if op, is := errors.AsType[*lockerr.OpError](err); is {
+		op.Reentry = true
+	}
 	switch {
 	case !errors.Is(err, acquisition.ErrAlreadyReleased):
 		return h, true, err
 	case w.Session.IsClosing():
-		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
+		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name, Reentry: true}
 	}
 	w.Source = event.Redis
 	return nil, false, nil

@@ -13,8 +13,8 @@ import (
 type callQueue struct {
 	// linger is how long the goroutine waits for further calls when it has made all. Then one start of a
 	// goroutine, which wakes another processor, serves the calls of all this time.
-	linger  time.Duration
-	flushed chan struct{} // endLinger closes it; nil if linger is 0
+	linger time.Duration
+	wake   chan struct{} // capacity 1: the goroutine must not wait any longer; nil if linger is 0
 
 	pending tasks
 
@@ -31,7 +31,7 @@ const maxQueuedCalls = 1000
 
 // newLingeringQueue returns a queue whose goroutine waits for further calls.
 func newLingeringQueue(linger time.Duration) callQueue {
-	return callQueue{linger: linger, flushed: make(chan struct{})}
+	return callQueue{linger: linger, wake: make(chan struct{}, 1)}
 }
 
 // add adds a call, and does not block. It reports whether there was room for it.
@@ -49,9 +49,12 @@ func (l *callQueue) add(call func()) bool {
 	}
 	l.pending.add()
 	l.queue = append(l.queue, call)
-	if !l.running {
+	switch {
+	case !l.running:
 		l.running = true
 		go l.run()
+	case len(l.queue)-l.made == maxQueuedCalls/4: // more may follow soon
+		l.wakeUp()
 	}
 	return true
 }
@@ -70,16 +73,16 @@ func (l *callQueue) run() {
 			go l.run()
 		}
 	}()
-	for mayLinger := l.linger > 0; ; {
-		switch call := l.next(mayLinger); {
+	for lingered := false; ; {
+		switch call, mayLinger := l.next(lingered); {
 		case call != nil:
 			l.make(call)
-			mayLinger = l.linger > 0
+			lingered = false
 		case mayLinger:
-			mayLinger = false
+			lingered = true
 			select {
 			case <-time.After(l.linger):
-			case <-l.flushed:
+			case <-l.wake:
 			}
 		default:
 			finished = true
@@ -93,27 +96,34 @@ func (l *callQueue) make(call func()) {
 	call()
 }
 
-// next takes the first call. If there is none, it returns nil. The goroutine then ends, unless it goes on.
-func (l *callQueue) next(goesOn bool) func() {
+// next takes the first call. If there is none, it returns nil, and reports whether the goroutine may linger.
+// Otherwise the goroutine must end. lingered says that it has just done so.
+func (l *callQueue) next(lingered bool) (call func(), mayLinger bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == l.made {
-		l.running = goesOn
-		return nil
+		l.running = !lingered && l.linger > 0 && !l.isFlushed
+		return nil, l.running
 	}
 	first := l.queue[l.made]
 	l.queue[l.made] = nil
 	l.made++
-	return first
+	return first, false
 }
 
 // endLinger ends the waiting of the goroutine, for good.
 func (l *callQueue) endLinger() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.linger > 0 && !l.isFlushed {
-		l.isFlushed = true
-		close(l.flushed)
+	l.isFlushed = true
+	l.wakeUp()
+}
+
+// wakeUp ends the waiting of the goroutine, if it waits.
+func (l *callQueue) wakeUp() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -172,3 +172,27 @@ func TestAQueueThatIsNeverEmptyStaysSmall(t *testing.T) {
 		require.True(t, l.isEmpty())
 	})
 }
+
+// Very many events come while the goroutine lingers. It makes room for them, so none is dropped.
+func TestAQueueThatFillsEndsTheLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen, dropped atomic.Int64
+		s := New(Config{Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) {
+			if e.Kind == event.Dropped {
+				dropped.Add(1)
+			}
+			seen.Add(1)
+		})}})
+		const events = 5 * maxQueuedCalls
+		for n := range events {
+			s.Observe(t.Context(), event.Event{Kind: event.Woken})
+			if n%300 == 0 {
+				synctest.Wait() // at one instant, so nobody has lingered long enough
+			}
+		}
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		require.Zero(t, dropped.Load())
+		require.EqualValues(t, events, seen.Load())
+	})
+}

@@ -2,10 +2,7 @@ package session
 
 import "context"
 
-type (
-	singleAttemptKey struct{}
-	ownRetriesKey    struct{}
-)
+type singleAttemptKey struct{}
 
 // SingleAttempt returns a context for an operation that is changed with [Operation.ForContext]. The
 // operation ends when its first attempt has failed. It still waits for the answer to an attempt for
@@ -15,16 +12,6 @@ func SingleAttempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	failed := func() { cancel(ownDeadline{why: "tried once"}) }
 	return context.WithValue(ctx, singleAttemptKey{}, failed), func() { cancel(nil) }
 }
-
-// WithOwnRetries returns a context for releases whose caller retries them, and reports the error of the
-// last one.
-func WithOwnRetries(ctx context.Context) context.Context {
-	return context.WithValue(ctx, ownRetriesKey{}, true)
-}
-
-// HasOwnRetries reports whether ctx is from [WithOwnRetries]. If not, a release that fails is retried in the
-// background; see [Session.RetryRelease].
-func HasOwnRetries(ctx context.Context) bool { return ctx.Value(ownRetriesKey{}) != nil }
 
 // ForContext returns the operation as it must be done with ctx.
 func (c Operation) ForContext(ctx context.Context) Operation {
