@@ -243,7 +243,8 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 // Close returns when all that is done, or within a moment after ctx ends. If ctx has already ended, the first
 // Close still has two seconds, the time of one command. Locks that Close could not release in this time are
 // left to their leases, and the error says so. That includes a lock whose Unlock, Release or Do has returned
-// before Redis confirmed the release, because the client goes on with that in the background.
+// before Redis confirmed the release, because the client goes on with that in the background. It does not include
+// an UnlockAfter, ReleaseAfter or Export that failed, nor a Lock or Acquire that got no answer.
 //
 // After Close every method returns ErrClosed. A repeated Close waits for the first one and returns nil, or the
 // error of ctx if that ends first.
