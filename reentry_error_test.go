@@ -22,14 +22,6 @@ func TestAFailedReentrySaysThatTheWorkHasBegun(t *testing.T) {
 		"refused": func(s *scene) {
 			s.proxy.Inject(redistest.Rule{Match: anyScript, Action: redistest.Refuse("NOPERM no")})
 		},
-		"closed": func(s *scene) {
-			s.proxy.Down()
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				_ = s.locks.Close(ctx)
-			}()
-		},
 	}
 	for name, fail := range failures {
 		for _, kind := range []string{"mutex", "fair"} {

@@ -195,7 +195,8 @@ type OpError struct {
 	Err  error  // what Redis, the network or the context said; may be nil
 
 	// Reentry says that the call was to re-enter the lock. Its call chain has the lock already, so work under
-	// the lock has begun. Without it, a "lock" or "acquire" that failed has begun nothing.
+	// the lock has begun. Without it, a "lock" or "acquire" that failed has begun nothing, unless Kind is
+	// [ErrClosed].
 	Reentry bool
 
 	Attempts int           // how often the client sent the command, or tried to

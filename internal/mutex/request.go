@@ -134,7 +134,7 @@ func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 	case !errors.Is(err, acquisition.ErrAlreadyReleased):
 		return h, true, err
 	case w.Session.IsClosing():
-		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name, Reentry: true}
+		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
 	w.Source = event.Redis
 	return nil, false, nil
