@@ -107,9 +107,12 @@ func TestASnapshotGivesBackWhatTheServerHad(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, server.Set("ends", "x"))
 		server.SetTTL("ends", 5*time.Second)
+		server.HSet("ends and comes back", "field", "a")
+		server.SetTTL("ends and comes back", 5*time.Second)
 		restore := m.Snapshot()
 
 		time.Sleep(10 * time.Second)
+		server.HSet("ends and comes back", "field", "b")
 		require.NoError(t, server.Set("new", "a"))
 		server.HSet("hash", "field", "b")
 		server.Del("text")

@@ -28,12 +28,15 @@ func (v *Virtual) Snapshot() (restore func() (different bool)) {
 				old.ttl -= passed
 			}
 			present, has := now[name]
-			if ended || has && present.equals(old) {
-				continue // a key that has ended is in neither
+			switch {
+			case ended && has: // the key that is there now was made by a write that is lost
+				v.Server.Del(name)
+				different = true
+			case !ended && !(has && present.equals(old)):
+				v.Server.Del(name)
+				old.write(v.Server, name)
+				different = true
 			}
-			v.Server.Del(name)
-			old.write(v.Server, name)
-			different = true
 		}
 		return different
 	}
