@@ -3,10 +3,12 @@ package redlatch_test
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -89,4 +91,54 @@ func TestCloseForgetsAReleaseThatSucceededLater(t *testing.T) {
 		require.NoError(t, callFor(3*time.Second, s.locks.Close))
 		s.proxy.Up()
 	})
+}
+
+// An outage that outlasts the lease ends the release. Close much later has nothing to say about it.
+func TestCloseForgetsALockWhoseLeaseEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		require.NoError(t, s.mu.Do(t.Context(), func(context.Context) error { s.proxy.Down(); return nil }))
+		time.Sleep(2 * leaseByDefault)
+		s.proxy.Up()
+		require.NoError(t, s.locks.Close(t.Context()))
+	})
+}
+
+// A hook ends the goroutine of an Unlock that hands the lock on, and then Redis goes away. Close does not know who
+// has the lock, and says so.
+func TestCloseReportsAHandoffWithoutGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		h := s.lock(t.Context())
+		go func() { _, _ = s.mu.Lock(context.Background()) }()
+		synctest.Wait()
+		s.client.AddHook(&exitsAfter{script: "mutex/transfer", then: s.proxy.Down})
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = h.Unlock(context.Background()) }()
+		<-ended
+		require.Error(t, callFor(5*time.Second, s.locks.Close))
+		s.proxy.Up()
+	})
+}
+
+// exitsAfter ends the goroutine of the first call of a script, after Redis has run it.
+type exitsAfter struct {
+	script string
+	then   func()
+	used   atomic.Bool
+}
+
+func (h *exitsAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *exitsAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return redistest.OneByOne(h, next)
+}
+func (h *exitsAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scriptOf(cmd) == h.script && h.used.CompareAndSwap(false, true) {
+			h.then()
+			runtime.Goexit()
+		}
+		return err
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lockerr"
 )
 
 func TestURLsSayHowToReachRedis(t *testing.T) {
@@ -27,6 +28,7 @@ func TestURLsSayHowToReachRedis(t *testing.T) {
 		"redis://:p%40%2F@host":                  {kind: "single", secret: "p@/", addrs: []string{"host:6379"}},
 		"rediss://host":                          {kind: "single", addrs: []string{"host:6379"}, tls: true},
 		"redis://[::1]:7":                        {kind: "single", addrs: []string{"[::1]:7"}},
+		"unix:///run/a@b.sock":                   {kind: "single", addrs: []string{"/run/a@b.sock"}},
 		"unix:///run/redis.sock?db=2":            {kind: "single", addrs: []string{"/run/redis.sock"}, db: 2},
 		"redis+cluster://u:p@a:1,b:2,c":          {kind: "cluster", user: "u", secret: "p", addrs: []string{"a:1", "b:2", "c:6379"}},
 		"rediss+cluster://a":                     {kind: "cluster", addrs: []string{"a:6379"}, tls: true},
@@ -164,4 +166,17 @@ func TestJSONEscapesWhatControlsATerminal(t *testing.T) {
 	var b strings.Builder
 	require.NoError(t, writeJSON(&b, "a\x7fb\x1bc\u202ed\u0085e"))
 	require.Equal(t, `"a\u007fb\u001bc\u202ed\u0085e"`+"\n", b.String())
+}
+
+// A row without its last cells does not move those of the rows below.
+func TestTablesStayAlignedBesideShortRows(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, table(&b, []string{"NAME", "WAITERS", "OLDEST"}, [][]string{{"a", "10"}, {"bc", "1", "2s"}}))
+	require.Equal(t, "NAME  WAITERS  OLDEST\na     10\nbc    1        2s\n", b.String())
+}
+
+func TestTheNameOfTheProgramComesOnce(t *testing.T) {
+	var b strings.Builder
+	(&app{errOut: &b}).say("%v; the command ends", &lockerr.LostError{Name: "a", Reason: "gone"})
+	require.Equal(t, 1, strings.Count(b.String(), "redlatch: "), b.String())
 }

@@ -167,20 +167,20 @@ func TestTheQuickStart(t *testing.T) {
 		p.cmd.Path, p.cmd.Args, p.cmd.Dir = path, []string{"bash", "-c", script}, filepath.Join("..", "..")
 		return p.start()
 	}
-	const patience = 5 * time.Minute // a compiler on a busy machine
+	const compileTime = 5 * time.Minute // a compiler on a busy machine
 	server, isBackground := strings.CutSuffix(commands[0], " &")
 	require.True(t, isBackground)
 	p := shell(server + " 127.0.0.1:0")
 	t.Cleanup(func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }) // go run and the server
 	var match []string
-	for end := time.Now().Add(patience); match == nil; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(compileTime); match == nil; time.Sleep(20 * time.Millisecond) {
 		match = regexp.MustCompile(`The server runs at (\S+) until`).FindStringSubmatch(p.out.String())
 		require.True(t, time.Now().Before(end), p.err.String())
 	}
 	install := shell(commands[1])
 	select {
 	case <-install.done:
-	case <-time.After(patience):
+	case <-time.After(compileTime):
 		t.Fatal("go install does not end")
 	}
 	require.Equal(t, 0, install.wait(), install.err.String())
