@@ -104,20 +104,39 @@ func TestCloseForgetsALockWhoseLeaseEnded(t *testing.T) {
 	})
 }
 
-// A hook ends the goroutine of an Unlock that hands the lock on, and then Redis goes away. Close does not know who
-// has the lock, and says so.
-func TestCloseReportsAHandoffWithoutGoroutine(t *testing.T) {
+// A hook ends the goroutine of an Unlock that hands the lock on, and then Redis is away for a while. Nobody knows
+// who has the lock, so Close releases both.
+func TestCloseReleasesAHandoffWithoutGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }) // the caller sends by itself
+		warmUp(t, s.locks)
 		h := s.lock(t.Context())
 		go func() { _, _ = s.mu.Lock(context.Background()) }()
 		synctest.Wait()
 		s.client.AddHook(&exitsAfter{script: "mutex/transfer", then: s.proxy.Down})
+		time.AfterFunc(4*time.Second, s.proxy.Up)
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = h.Unlock(context.Background()) }()
 		<-ended
-		require.Error(t, callFor(5*time.Second, s.locks.Close))
-		s.proxy.Up()
+		require.NoError(t, s.locks.Close(t.Context()))
+		require.Empty(t, s.stored())
+	})
+}
+
+// A second Unlock has released the lock, while the release of the first still hangs. Close cannot wait for that
+// command, and says so, but does not say that the lock is left.
+func TestCloseReportsNoReleaseBesideOneThatSucceeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		h := s.lock(t.Context())
+		s.proxy.BlackHole(redistest.AllTraffic)
+		require.Error(t, callFor(500*time.Millisecond, h.Unlock))
+		time.Sleep(100 * time.Millisecond) // the background has sent its release
+		s.proxy.Heal()
+		require.NoError(t, h.Unlock(t.Context()))
+		err := callFor(300*time.Millisecond, s.locks.Close)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotContains(t, err.Error(), "unlock")
 	})
 }
 
