@@ -62,6 +62,7 @@ type Metrics struct {
 	histograms [telemetry.Count]metric.Float64Histogram
 	values     [telemetry.Count]metric.Float64Observable // that are read at each collection
 	keys       [telemetry.Count][]attribute.Key
+	options    options
 	reading    metric.Registration
 }
 
@@ -142,11 +143,11 @@ func (m *Metrics) Observe(ctx context.Context, e event.Event) {
 // update changes a counter or a histogram. The span of ctx becomes the exemplar, if the SDK has
 // exemplars.
 func (m *Metrics) update(ctx context.Context, u telemetry.Update) {
-	set := metric.WithAttributeSet(m.attributes(u))
+	o := m.options.of(u, m.attributes)
 	if histogram := m.histograms[u.Instrument]; histogram != nil {
-		histogram.Record(ctx, u.Value, set)
+		histogram.Record(ctx, u.Value, o.record...)
 	} else {
-		m.counters[u.Instrument].Add(ctx, u.Value, set)
+		m.counters[u.Instrument].Add(ctx, u.Value, o.add...)
 	}
 }
 

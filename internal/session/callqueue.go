@@ -9,8 +9,10 @@ import (
 
 // callQueue calls a log handler or observers in a goroutine of its own, one call after the other. They
 // belong to the user. They may block, and may call Close. So only Close waits for them, and only for
-// an instant.
-type callQueue struct {
+// an instant. T is the argument of a call: the queue has it by value, so that a call costs no memory of
+// its own.
+type callQueue[T any] struct {
+	call func(T)
 	// linger is how long the goroutine waits for further calls when it has made all. Then one start of a
 	// goroutine, which wakes another processor, serves the calls of all this time.
 	linger time.Duration
@@ -19,7 +21,7 @@ type callQueue struct {
 	pending tasks
 
 	mu      sync.Mutex
-	queue   []func()
+	queue   []T
 	made    int  // so many at the front of the queue were taken out
 	running bool // a goroutine makes the calls
 
@@ -29,13 +31,11 @@ type callQueue struct {
 // maxQueuedCalls bounds the queue while a call blocks. callQueue drops further calls.
 const maxQueuedCalls = 1000
 
-// newLingeringQueue returns a queue whose goroutine waits for further calls.
-func newLingeringQueue(linger time.Duration) callQueue {
-	return callQueue{linger: linger, wake: make(chan struct{}, 1)}
-}
+// maxIdleQueue is how long the array is that a queue without calls keeps.
+const maxIdleQueue = maxQueuedCalls / 4
 
 // add adds a call, and does not block. It reports whether there was room for it.
-func (l *callQueue) add(call func()) bool {
+func (l *callQueue[T]) add(argument T) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch len(l.queue) - l.made {
@@ -48,7 +48,7 @@ func (l *callQueue) add(call func()) bool {
 		l.queue, l.made = slices.Delete(l.queue, 0, l.made), 0
 	}
 	l.pending.add()
-	l.queue = append(l.queue, call)
+	l.queue = append(l.queue, argument)
 	switch {
 	case !l.running:
 		l.running = true
@@ -60,13 +60,13 @@ func (l *callQueue) add(call func()) bool {
 }
 
 // isEmpty reports whether no call waits. One may be running.
-func (l *callQueue) isEmpty() bool {
+func (l *callQueue[T]) isEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue) == l.made
 }
 
-func (l *callQueue) run() {
+func (l *callQueue[T]) run() {
 	finished := false
 	defer func() {
 		if !finished { // a call has ended the goroutine
@@ -74,9 +74,9 @@ func (l *callQueue) run() {
 		}
 	}()
 	for lingered := false; ; {
-		switch call, mayLinger := l.next(lingered); {
-		case call != nil:
-			l.make(call)
+		switch argument, found, mayLinger := l.next(lingered); {
+		case found:
+			l.make(argument)
 			lingered = false
 		case mayLinger:
 			lingered = true
@@ -91,28 +91,31 @@ func (l *callQueue) run() {
 	}
 }
 
-func (l *callQueue) make(call func()) {
+func (l *callQueue[T]) make(argument T) {
 	defer l.pending.done()
-	call()
+	l.call(argument)
 }
 
-// next takes the first call. If there is none, it returns nil, and reports whether the goroutine may linger.
-// Otherwise the goroutine must end. lingered says that it has just done so.
-func (l *callQueue) next(lingered bool) (call func(), mayLinger bool) {
+// next takes the first call. If there is none, it reports whether the goroutine may linger. Otherwise the
+// goroutine must end. lingered says that it has just done so.
+func (l *callQueue[T]) next(lingered bool) (first T, found, mayLinger bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var none T
 	if len(l.queue) == l.made {
 		l.running = !lingered && l.linger > 0 && !l.isFlushed
-		return nil, l.running
+		if !l.running && cap(l.queue) > maxIdleQueue {
+			l.queue, l.made = nil, 0
+		}
+		return none, false, l.running
 	}
-	first := l.queue[l.made]
-	l.queue[l.made] = nil
+	first, l.queue[l.made] = l.queue[l.made], none
 	l.made++
-	return first, false
+	return first, true, false
 }
 
 // endLinger ends the waiting of the goroutine, for good.
-func (l *callQueue) endLinger() {
+func (l *callQueue[T]) endLinger() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isFlushed = true
@@ -120,7 +123,7 @@ func (l *callQueue) endLinger() {
 }
 
 // wakeUp ends the waiting of the goroutine, if it waits.
-func (l *callQueue) wakeUp() {
+func (l *callQueue[T]) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -129,7 +132,7 @@ func (l *callQueue) wakeUp() {
 
 // flush blocks until all calls have returned, but only for an instant. A handler that waits for
 // Close, or for a reader that has gone, does not return before Close does.
-func (l *callQueue) flush() {
+func (l *callQueue[T]) flush() {
 	const instant = 100 * time.Millisecond
 	l.endLinger()
 	ctx, cancel := context.WithTimeout(context.Background(), instant)

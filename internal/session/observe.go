@@ -17,7 +17,7 @@ import (
 // observers notifies the observers of a client, in a goroutine of its own, one event after the other.
 type observers struct {
 	all         []event.Observer
-	queue       callQueue
+	queue       callQueue[observed]
 	panicLogged atomic.Bool
 	dropLogged  atomic.Bool
 	waits       atomic.Uint64 // that have begun
@@ -25,6 +25,12 @@ type observers struct {
 	mu       sync.Mutex
 	counts   [event.Semaphore + 1]counts // by primitive
 	dropping bool                        // the queue was full; events are dropped until it is empty
+}
+
+// observed is in the queue for each event.
+type observed struct {
+	ctx   context.Context //nolint:containedctx // that of the call which is still to be made
+	event event.Event
 }
 
 // eventLinger is how late an event is at most because the goroutine lingers. A goroutine that locks and
@@ -68,7 +74,7 @@ func (s *Session) NextWait() uint64 { return s.observers.waits.Add(1) }
 // missed, and what they would have counted.
 func (s *Session) Observe(ctx context.Context, e event.Event) {
 	if s.Observed() {
-		s.enqueueEvent(context.WithoutCancel(ctx), e)
+		s.enqueueEvent(ctx, e)
 	}
 }
 
@@ -79,7 +85,7 @@ func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
 	defer o.mu.Unlock()
 	c := &o.counts[e.Primitive]
 	c.add(e)
-	if o.dropping || !o.queue.add(func() { s.notifyObservers(ctx, e) }) {
+	if o.dropping || !o.queue.add(observed{ctx, e}) {
 		o.dropping = true
 		c.dropped++
 		if o.dropLogged.CompareAndSwap(false, true) {
@@ -88,10 +94,14 @@ func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
 	}
 }
 
-// notifyObservers is in the queue for each event.
-func (s *Session) notifyObservers(ctx context.Context, e event.Event) {
+// notifyObservers is the call that the queue makes for each event.
+func (s *Session) notifyObservers(o observed) {
 	defer s.reportDropped()
-	s.observeFrom(0, ctx, e)
+	ctx := o.ctx
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx) // the call of the program has perhaps ended
+	}
+	s.observeFrom(0, ctx, o.event)
 }
 
 // observeFrom notifies the observers from the i-th on, even if one of them ends the goroutine.

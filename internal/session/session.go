@@ -61,7 +61,7 @@ type Session struct {
 	closeCause error // the cause with which the contexts of this client's holds end
 	tasks      tasks
 
-	logLines  callQueue
+	logLines  callQueue[logLine]
 	observers observers
 
 	senders           senders
@@ -83,7 +83,11 @@ type Session struct {
 
 // New makes a session. It does no I/O and starts no goroutine.
 func New(cfg Config) *Session {
-	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}, observers: observers{all: cfg.Observers, queue: newLingeringQueue(eventLinger)}}
+	s := &Session{Config: cfg, ID: uuid.NewString(), topology: topology{reload: cfg.ReloadTopology, nodes: nodes{ask: cfg.ClusterSlots}}}
+	s.logLines.call = logLine.write
+	s.observers.all = cfg.Observers
+	s.observers.queue.call = s.notifyObservers
+	s.observers.queue.linger, s.observers.queue.wake = eventLinger, make(chan struct{}, 1)
 	next := slog.DiscardHandler
 	if cfg.Log != nil {
 		next = cfg.Log.Handler()

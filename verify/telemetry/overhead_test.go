@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -21,43 +22,12 @@ import (
 	"github.com/redlatch/redlatch/redlatchprom"
 )
 
-// variant is a client with some telemetry. observed counts its releases that all observers have
-// got.
+// variant is some telemetry, and what turns cost with it.
 type variant struct {
-	name     string
-	mutex    *redlatch.Mutex
-	observed *atomic.Int64 // nil: nobody observes it
-	turns    int64
-	wall     []float64 // ns for a turn, of each chunk
-	cpu      []float64
-}
-
-// newVariant makes a client. Its observers run before the one that counts.
-func newVariant(b *testing.B, name string, hooked func() *redlatchprom.Collector, observers ...redlatch.Observer) *variant {
-	rdb := redistest.Shared(b).Client(b)
-	var options []redlatch.Option
-	if hooked != nil {
-		metrics := hooked()
-		rdb.AddHook(metrics.RedisHook())
-		observers = append(observers, metrics)
-	}
-	v := &variant{name: name}
-	for _, o := range observers {
-		options = append(options, redlatch.WithObserver(o))
-	}
-	if len(observers) > 0 {
-		v.observed = new(atomic.Int64)
-		options = append(options, redlatch.WithObserver(event.Func(func(_ context.Context, e event.Event) {
-			if e.Kind == event.Released {
-				v.observed.Add(1)
-			}
-		})))
-	}
-	locks, err := redlatch.New(rdb, options...)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = locks.Close(context.Background()) })
-	v.mutex = locks.Mutex("overhead:" + name)
-	return v
+	name      string
+	hook      *redlatchprom.Collector // also a hook of the Redis client; may be nil
+	observers []redlatch.Observer
+	wall, cpu []float64 // ns for a turn, of each chunk
 }
 
 func cpuTime() time.Duration {
@@ -66,24 +36,56 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// chunk locks and unlocks some times. It waits for the observers, so that their work is in its time
-// and not in that of the next variant.
+// chunk makes a client, and locks and unlocks some times. It waits for the observers, so that their work is in
+// its time and not in that of the next variant. Each chunk has a connection of its own: where the kernel serves
+// a connection makes one client up to 10 % slower than another, for as long as the connection lasts.
 func (v *variant) chunk(b *testing.B) {
-	const turns = 300
-	began, cpu, ctx := time.Now(), cpuTime(), context.Background()
-	for range turns {
-		hold, err := v.mutex.Lock(ctx)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := hold.Unlock(ctx); err != nil {
-			b.Fatal(err)
+	const warmUp, turns = 30, 300
+	ctx := context.Background()
+	rdb := redis.NewClient(redistest.Shared(b).Client(b).Options())
+	defer rdb.Close()
+	var options []redlatch.Option
+	if v.hook != nil {
+		rdb.AddHook(v.hook.RedisHook())
+	}
+	for _, o := range v.observers {
+		options = append(options, redlatch.WithObserver(o))
+	}
+	var observed atomic.Int64 // releases that all observers have got
+	if len(v.observers) > 0 {
+		options = append(options, redlatch.WithObserver(event.Func(func(_ context.Context, e event.Event) {
+			if e.Kind == event.Released {
+				observed.Add(1)
+			}
+		})))
+	}
+	locks, err := redlatch.New(rdb, options...)
+	require.NoError(b, err)
+	defer func() { _ = locks.Close(ctx) }()
+	mutex := locks.Mutex("overhead")
+	lockAndUnlock := func(times int64) {
+		for range times {
+			hold, err := mutex.Lock(ctx)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := hold.Unlock(ctx); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
+	// All variants rest as long, because the first turns after a rest are slower.
+	untilObserved := func(times int64) {
+		for began := time.Now(); time.Since(began) < 20*time.Millisecond || len(v.observers) > 0 && observed.Load() < times; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	lockAndUnlock(warmUp)
+	untilObserved(warmUp)
+	began, cpu := time.Now(), cpuTime()
+	lockAndUnlock(turns)
 	v.wall = append(v.wall, float64(time.Since(began).Nanoseconds())/turns)
-	for v.turns += turns; v.observed != nil && v.observed.Load() < v.turns; {
-		time.Sleep(time.Millisecond)
-	}
+	untilObserved(warmUp + turns)
 	v.cpu = append(v.cpu, float64((cpuTime()-cpu).Nanoseconds())/turns)
 }
 
@@ -103,6 +105,7 @@ func BenchmarkOverhead(b *testing.B) {
 		require.NoError(b, err)
 		return metrics
 	}
+	hooked := collector()
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	metrics, err := redlatchotel.NewMetrics(redlatchotel.WithMeterProvider(meters))
 	require.NoError(b, err)
@@ -110,9 +113,12 @@ func BenchmarkOverhead(b *testing.B) {
 	require.NoError(b, err)
 	nothing := event.Func(func(context.Context, event.Event) {})
 	variants := []*variant{
-		newVariant(b, "off", nil), newVariant(b, "off_again", nil), newVariant(b, "empty", nil, nothing),
-		newVariant(b, "prom", nil, collector()), newVariant(b, "prom_hook", collector),
-		newVariant(b, "otel", nil, metrics), newVariant(b, "otel_traces", nil, metrics, traces),
+		{name: "off"}, {name: "off_again"},
+		{name: "empty", observers: []redlatch.Observer{nothing}},
+		{name: "prom", observers: []redlatch.Observer{collector()}},
+		{name: "prom_hook", hook: hooked, observers: []redlatch.Observer{hooked}},
+		{name: "otel", observers: []redlatch.Observer{metrics}},
+		{name: "otel_traces", observers: []redlatch.Observer{metrics, traces}},
 	}
 	for b.Loop() {
 		for _, i := range rand.Perm(len(variants)) {
