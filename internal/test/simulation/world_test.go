@@ -288,7 +288,7 @@ func (w *world) run() error {
 	go func() { all.Wait(); close(done) }()
 	longest := w.s.longest
 	for _, e := range w.s.events {
-		if slices.Contains([]string{"close", "die", "hang and close"}, e.what) {
+		if slices.Contains([]string{"close", "close in an outage", "die", "hang and close"}, e.what) {
 			longest += w.s.lease()
 		}
 	}
