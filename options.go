@@ -277,7 +277,8 @@ func WithDescription(text string) Option {
 // it for ever. New fences grow even without the stored one, because they are never below the
 // server's clock. The stored fence protects against a clock that is set back by up to this time,
 // and against nothing else. Each name that was locked costs Redis the memory of one small key for
-// that long, and for up to an hour more.
+// that long, and for up to an hour more. A lock that is held for longer keeps its fence, and a fence
+// lives for two leases at least.
 //
 // Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the stored fence.
 // If Redisson or an earlier setting keeps a fence for ever, it stays so. If clients of one lock

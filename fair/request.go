@@ -63,7 +63,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
 			r, err := lua.Join(ctx, rdb, lua.JoinParams{
 				Keys: mutex.FairKeys(w.Keys()), Waiter: w.waiter(id), Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix,
+				VoidAfter: voidAfter, FenceRetention: s.FenceLife(w.Settings.Lease), ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)
@@ -124,7 +124,7 @@ func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.An
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
 			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
 				Keys: mutex.FairKeys(w.Keys()), Waiter: w.waiter(id), Channel: w.Keys().Channel,
-				FenceRetention: s.FenceRetention, ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
+				FenceRetention: s.FenceLife(w.Settings.Lease), ClientChannels: key.ClientPrefix, Cluster: s.Cluster(),
 			})
 		})
 }

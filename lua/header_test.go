@@ -110,7 +110,7 @@ func parseHeader(t *testing.T, comment []string) header {
 
 var allScripts = map[string]*script{
 	"mutex/acquire": acquireScript, "mutex/release": releaseScript, "mutex/transfer": transferScript,
-	"mutex/renew": renewScript, "mutex/keep": keepScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
+	"mutex/renew": renewScript, "mutex/keep": keepScript, "mutex/keep_fences": keepFencesScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
 	"fair/join": joinScript, "fair/beat": beatScript, "fair/leave": leaveScript,
 	"fair/force_release": forceFairScript, "fair/remove": removeScript, "fair/queue": queueScript, "fair/find": findScript,
 	"semaphore/acquire": acquirePermitsScript, "semaphore/beat": beatPermitsScript, "semaphore/release": releasePermitsScript,
@@ -120,7 +120,7 @@ var allScripts = map[string]*script{
 }
 
 // batches are the scripts that take as many locks as they are given.
-var batches = []string{"mutex/renew", "fair/beat", "semaphore/beat", "semaphore/renew"}
+var batches = []string{"mutex/keep_fences", "mutex/renew", "fair/beat", "semaphore/beat", "semaphore/renew"}
 
 func eachScript(t *testing.T, test func(t *testing.T, name, text string)) {
 	t.Helper()
@@ -452,6 +452,7 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		"mutex/inspect":       func(r Redis) { _, _ = Inspect(ctx, r, "l", "f") },
 		"pubsub/echo":         func(r Redis) { _, _ = Echo(ctx, r, "k", "c", "t") },
 		"mutex/renew":         func(r Redis) { _, _ = Renew(ctx, r, make([]Renewal, 3)) },
+		"mutex/keep_fences":   func(r Redis) { _, _ = KeepFences(ctx, r, []any{"f", "g", "h"}, 0) },
 		"mutex/keep":          func(r Redis) { _, _ = Keep(ctx, r, KeepParams{}) },
 		"fair/join":           func(r Redis) { _, _ = Join(ctx, r, JoinParams{}) },
 		"fair/beat":           func(r Redis) { _, _ = Heartbeats(ctx, r, 0, "c", true, make([]Heartbeat, 3)) },
@@ -478,6 +479,8 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		h := parseHeader(t, comment)
 		keys, args := len(h.keys), len(h.args)
 		switch name {
+		case "mutex/keep_fences":
+			keys = 3 * keys
 		case "mutex/renew":
 			keys, args = 3*keys, 3*args
 		case "fair/beat", "semaphore/beat":

@@ -192,6 +192,7 @@ func migrations() []denial {
 		{"mutex/force_release", "others wait", alone("b:1/w"), force("a:1"), "a:1", true},
 		{"mutex/renew", "held", state(heldFair...), renew("a:1", 3*hour), "a:1", false},
 		{"mutex/keep", "held", state(heldFair...), keepLock("a:1", 1, 3*hour), "a:1", true},
+		{"mutex/keep_fences", "held", state(heldFair...), keepFences(5 * hour), "a:1", false},
 		{"mutex/inspect", "held", state(heldFair...), inspect, "a:1", false},
 		{"fair/leave", "one waits", alone("b:1/w"), leave("a:1"), "a:1", true},
 		{"fair/leave", "one without a description waits", undescribed, leave("a:1"), "a:1", true},
@@ -336,8 +337,9 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 	require.Len(t, ran, len(files), "%v", ran)
 	require.NotContains(t, waits, "mutex/renew", "it has one key")
 	require.NotContains(t, waits, "mutex/keep", "it has one key")
+	require.NotContains(t, waits, "mutex/keep_fences", "it has one key")
 	require.NotContains(t, waits, "mutex/release", "one key does")
-	require.Len(t, waits, len(files)-3, "%v", waits)
+	require.Len(t, waits, len(files)-4, "%v", waits)
 	require.Len(t, freed, 3, "releases of holders: %v", freed)
 }
 

@@ -11,6 +11,7 @@ var (
 	transferScript     = newScript("mutex/transfer.lua")
 	renewScript        = newScript("mutex/renew.lua")
 	keepScript         = newScript("mutex/keep.lua")
+	keepFencesScript   = newScript("mutex/keep_fences.lua")
 	forceReleaseScript = newScript("mutex/force_release.lua")
 	inspectScript      = newScript("mutex/inspect.lua")
 )
@@ -233,6 +234,17 @@ func readRenewals(script *script, v any, err error, n int) ([]RenewAnswer, error
 		return nil, r.err
 	}
 	return answers, nil
+}
+
+// KeepFences has the server keep the fences of many locks of one slot for that time at least. It returns how
+// many live longer now. One round trip.
+func KeepFences(ctx context.Context, rdb Redis, fenceKeys []any, keep time.Duration) (kept int, err error) {
+	v, err := keepFencesScript.run(ctx, rdb, fenceKeys, keep.Milliseconds())
+	r := readReply(keepFencesScript, v, err)
+	if r.int(0) != 1 {
+		r.unexpected()
+	}
+	return int(r.int(1)), r.err
 }
 
 // KeepParams are the arguments of [Keep].

@@ -304,6 +304,38 @@ func TestRenewExtendsOnlyItsOwn(t *testing.T) {
 	})
 }
 
+func keepFences(d time.Duration) func(context.Context, lua.Redis) (string, error) {
+	return func(ctx context.Context, rdb lua.Redis) (string, error) {
+		kept, err := lua.KeepFences(ctx, rdb, []any{names.Fence}, d)
+		return fmt.Sprint(kept), err
+	}
+}
+
+func TestKeepFencesOnlyExtendsTheirLives(t *testing.T) {
+	const fence = "SET @F 7 PX "
+	runRows(t, []row{
+		{"too short", []string{fence + "3600000"}, keepFences(3 * hour), "1", "fence 4h 7"},
+		{"long enough", []string{fence + "14400000"}, keepFences(3 * hour), "0", "fence 4h 7"},
+		{"without an end", []string{"SET @F 7"}, keepFences(3 * hour), "0", "fence forever 7"},
+		{"lost: never created", []string{"HSET @L a:1 1"}, keepFences(3 * hour), "0", "lock forever a:1:1"},
+	})
+}
+
+func TestKeepFencesTakesManyOfThem(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		prepare(t, b.rdb, "SET {x}1 7 PX 3600000", "SET {x}3 9 PX 3600000")
+		kept, err := lua.KeepFences(t.Context(), b.rdb, []any{"{x}1", "{x}2", "{x}3"}, 20*time.Minute)
+		require.NoError(t, err)
+		require.Zero(t, kept)
+		kept, err = lua.KeepFences(t.Context(), b.rdb, []any{"{x}1", "{x}2", "{x}3"}, 2*hour)
+		require.NoError(t, err)
+		require.Equal(t, 2, kept)
+		for _, k := range []string{"{x}1", "{x}3"} {
+			require.Equal(t, "3h", hours(b.rdb.PTTL(t.Context(), k).Val()), k)
+		}
+	})
+}
+
 func keepLock(who string, number int, d time.Duration) func(context.Context, lua.Redis) (string, error) {
 	return keepUntil(never, who, number, d)
 }

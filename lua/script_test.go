@@ -90,6 +90,7 @@ func story() []row {
 			})
 			return statusNames[r.Status], err
 		}), reply: "freed"},
+		{name: "keep fences", call: keepFences(hour), reply: "0"},
 		{name: "echo", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
 			return lua.Echo(ctx, rdb, "echo", "echoes", "1")
 		}), reply: "0"},

@@ -93,9 +93,8 @@ func WithMaxViewers(n int) Option {
 	})
 }
 
-// WithHashes also looks at all hashes of the database. That finds mutexes that have been held for
-// longer than their fence lives, by default one to two hours, and locks of Redisson's RLock. It costs
-// Redis more if there are many keys that are no locks.
+// WithHashes also looks at all hashes of the database. That finds locks of Redisson's RLock, which have
+// no fence. It costs Redis more if there are many keys that are no locks.
 func WithHashes() Option {
 	return option(func(c *config) error { c.hashes = true; return nil })
 }

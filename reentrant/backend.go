@@ -70,7 +70,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence,
 				From: from.StoredID(), To: id,
-				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceRetention,
+				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceLife(w.request.Settings.Lease),
 			})
 			switch {
 			case lua.IsSplit(ctx, err):

@@ -128,7 +128,7 @@ func (l *Lease) extended() bool { return l.renew && !l.abandoned }
 
 // renewal returns what to ask for now.
 func (l *Lease) renewal(now int64) Renewal {
-	r := Renewal{Key: l.key, ID: l.id}
+	r := Renewal{Key: l.key, ID: l.id, Since: time.Duration(now-l.trust.mono) + l.lease - l.margin}
 	if l.extended() && now < l.maxHold {
 		r.Lease = l.lease
 	}

@@ -24,6 +24,7 @@ type Renewal struct {
 	Key   string        // what is leased, e.g. the lock's name
 	ID    string        // who holds it
 	Lease time.Duration // to extend to; 0: only look
+	Since time.Duration // how long ago the server last granted or extended it, as far as known
 }
 
 // Group says which leases may share a call: those of one kind and one hash slot. What the kinds are

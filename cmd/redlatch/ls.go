@@ -19,9 +19,8 @@ type listFlags struct {
 
 const listLong = `List the names that somebody holds or waits for. PATTERN is a glob as in redis-cli, such as 'orders:*'. Quote it.
 
-Redis has no list of all locks, so redlatch looks for their fences, queues and permits with SCAN. A mutex that has been
-held for longer than its fence lives, one to two hours, has none: --hashes finds it, and locks of Redisson too.
-It looks at every hash of the database, which takes longer.`
+Redis has no list of all locks, so redlatch looks for their fences, queues and permits with SCAN. A lock of Redisson's
+RLock has no fence: --hashes finds it too. It looks at every hash of the database, which takes longer.`
 
 func newListCommand(a *app) *cobra.Command {
 	f := &listFlags{}

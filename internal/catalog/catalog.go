@@ -4,14 +4,10 @@
 // Redis has no list of all locks. [Catalog.List] looks for keys that only redlatch or Redisson
 // makes: fences, queues and permits. So it does not find:
 //
-//   - a mutex that has been held for longer than Redis keeps its fence
-//     (redlatch.WithFenceRetention, by default one to two hours after the grant), while nobody
-//     waits in its queue. Renewals do not keep the fence.
-//   - a lock of Redisson's RLock, which has no fence. Only RFencedLock has one.
-//   - a name that nobody has used for longer than that. Nobody holds it.
-//
-// [Query.Hashes] finds the first two as well. It looks at every hash of the database, so it costs
-// more.
+//   - a lock of Redisson's RLock, which has no fence. Only RFencedLock has one. [Query.Hashes] finds
+//     it as well. It looks at every hash of the database, so it costs more.
+//   - a name that nobody has used for longer than Redis keeps its fence (redlatch.WithFenceRetention).
+//     Nobody holds it: a client that holds a lock has Redis keep the fence.
 package catalog
 
 import (

@@ -75,7 +75,7 @@ func (w *Request) transfer(ctx context.Context, from, to string) (session.Answer
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, From: from, To: to,
-				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session.FenceRetention,
+				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session.FenceLife(w.Settings.Lease),
 			})
 			if err == nil {
 				err = w.Session.CheckReply(r.Status, r.Now)

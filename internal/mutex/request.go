@@ -191,7 +191,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 			r, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, QueueKey: keys.Queue,
 				Acquisition: id, Lease: lease(), Holds: holds,
-				VoidAfter: voidAfter, FenceRetention: s.FenceRetention, Description: s.Description,
+				VoidAfter: voidAfter, FenceRetention: s.FenceLife(w.Settings.Lease), Description: s.Description,
 			})
 			if err == nil {
 				err = s.CheckReply(r.Status, r.Now)
@@ -345,6 +345,9 @@ func (w *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquis
 			}
 			return r, err
 		})
+	if err == nil && answer.Value.Status == lua.Kept {
+		w.Session.KeepFenceFor(w.Name, k.For, w.Keys().Args.Fence)
+	}
 	return asErrGone(answer.Value.Status, err)
 }
 

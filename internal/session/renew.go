@@ -126,7 +126,9 @@ func (s *Session) renewHolds(ctx context.Context, rdb lua.Redis, batch []watchdo
 	if err != nil {
 		return nil, err
 	}
-	return RenewAnswers(result)
+	answers, err := RenewAnswers(result)
+	s.keepFences(batch, answers)
+	return answers, err
 }
 
 // RenewAnswers converts the answers of a script for the watchdog. If the script refused all

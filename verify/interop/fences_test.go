@@ -124,7 +124,7 @@ func TestRetentionAlsoEndsJavasTokens(t *testing.T) {
 	server := redistest.Shared(t)
 	rdb := server.Client(t)
 	service := r.open(t, server.Addr()).thread("a")
-	m := locksOn(t, rdb, redlatch.WithFenceRetention(time.Second)).Mutex(redistest.Name(t))
+	m := locksOn(t, rdb, redlatch.WithFenceRetention(time.Second)).Mutex(redistest.Name(t), redlatch.WithLease(time.Second))
 	h := mustLock(t, t.Context(), m)
 	unlock(t, h)
 	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), tokenOf(m.Name())).Val() == 0 }, guard, time.Millisecond)
