@@ -205,3 +205,22 @@ func TestLogsGoToTheOutputOfTheTest(t *testing.T) {
 		require.Contains(t, output, "boom: it broke")
 	})
 }
+
+// Do has returned, but while Redis was away, another command of the lock was in flight, so the background
+// finishes the release. The program has nothing to unlock.
+func TestALockThatTheBackgroundReleasesIsNotHeld(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			server := redlatchtest.New(t)
+			outer, inner := server.Client.Mutex("orders:42"), server.Client.Mutex("accounts:a")
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			require.ErrorIs(t, outer.Do(ctx, func(ctx context.Context) error {
+				return inner.Do(ctx, func(ctx context.Context) error {
+					server.Down()
+					return outer.Do(ctx, func(context.Context) error { return nil })
+				})
+			}), redlatch.ErrUnavailable)
+		})
+	}
+}

@@ -183,7 +183,7 @@ func (s *Server) held() (all []*acquisition.Acquisition) {
 			continue
 		}
 		for _, a := range testhook.Of(c).Held() {
-			if a.IsLive() {
+			if a.NeedsUnlock() {
 				all = append(all, a)
 			}
 		}

@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -472,6 +473,17 @@ func (a *Acquisition) IsLive() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.state == live
+}
+
+// NeedsUnlock reports whether the acquisition is live and stays so until the program unlocks a hold, or for
+// ever, if its handles are garbage. It does not need an Unlock while the background finishes that of each hold.
+func (a *Acquisition) NeedsUnlock() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state != live {
+		return false
+	}
+	return len(a.open) == 0 || slices.ContainsFunc(a.open, func(h *Hold) bool { return !h.unlockPending })
 }
 
 // OldestCallSite returns where the oldest hold that is still open was acquired.

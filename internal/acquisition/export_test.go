@@ -24,3 +24,13 @@ func (h *Hold) Contexts() (n int) {
 	}
 	return n
 }
+
+// LeaveUnlock does what an Unlock does that gives up while another command is in flight. That command ends when
+// the test calls end.
+func (h *Hold) LeaveUnlock() (end func(), err error) {
+	if err := h.A.lockCommands(context.Background(), h.A.releaseOp()); err != nil {
+		return nil, err
+	}
+	h.unlockInBackground()
+	return h.A.unlockCommands, nil
+}

@@ -315,3 +315,25 @@ func TestAnUnlockWithoutGoroutineIsFinishedThoughItsHandleIsGarbage(t *testing.T
 		s.log.are(t)
 	})
 }
+
+// An Unlock that gave up while another command was in flight is finished in the background. The program need
+// not call it again.
+func TestAnUnlockInTheBackgroundIsNotNeeded(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		h, _ := s.start()
+		require.True(t, h.A.NeedsUnlock())
+		other := s.reenter(h.A)
+		begin, err := other.EndGoroutineInUnlock()
+		require.NoError(t, err)
+		require.True(t, h.A.NeedsUnlock(), "another hold is left")
+		begin()
+		synctest.Wait()
+		begin, err = h.LeaveUnlock()
+		require.NoError(t, err)
+		require.True(t, h.A.IsLive())
+		require.False(t, h.A.NeedsUnlock())
+		begin()
+		synctest.Wait()
+		require.False(t, h.A.IsLive())
+	})
+}
