@@ -32,8 +32,8 @@ func exampleClient() (locks *redlatch.Client, stop func()) {
 	}
 }
 
-// A handler answers with a status for each class of errors of Do and TryDo. The order matters: a work that
-// was cancelled because its lock was lost matches two of them.
+// A handler answers with a status for each class of errors of Do and TryDo. The order matters: work that was
+// cancelled because its lock was lost, or because the client was closed, matches two of them.
 func Example() {
 	const clientClosedRequest = 499
 	status := func(err error) int {
@@ -42,15 +42,18 @@ func Example() {
 			return http.StatusOK
 		case errors.Is(err, lockerr.ErrLost): // somebody else may have worked at the same time
 			return http.StatusInternalServerError
+		case errors.Is(err, lockerr.ErrClosed): // this program ends; that cancels the work
+			return http.StatusServiceUnavailable
 		case errors.Is(err, context.Canceled): // the client has gone
 			return clientClosedRequest
 		case errors.Is(err, lockerr.ErrNotAcquired): // somebody else has this lock, or one that the work asked for
 			return http.StatusConflict
 		case errors.Is(err, lockerr.ErrConfig): // a name of a lock that is not usable
 			return http.StatusBadRequest
-		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate), // Redis is down
-			errors.Is(err, lockerr.ErrClosed): // this program ends
+		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down
 			return http.StatusServiceUnavailable
+		case errors.Is(err, context.DeadlineExceeded): // the work took too long
+			return http.StatusGatewayTimeout
 		default: // an error of the work, or Redis refuses
 			return http.StatusInternalServerError
 		}
@@ -66,11 +69,17 @@ func Example() {
 	}
 	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work)))
 	_ = hold.Unlock(ctx)
-	stop()
+	slow := func(ctx context.Context) error {
+		stop()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, slow)))
 	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work)))
 	// Output:
 	// 200
 	// 409
+	// 503
 	// 503
 }
 

@@ -60,20 +60,20 @@ redlatch_grants_total{primitive="mutex",source="redis"} 1
 	// Output: <nil>
 }
 
-// The names "orders:1", "orders:2" and so on have one label.
+// The names "svc:orders:1", "svc:orders:2" and so on have one label.
 func ExampleWithNameLabel() {
 	ctx := context.Background()
 	rdb, stop := connect()
 	defer stop()
 
 	metrics, err := redlatchprom.New(redlatchprom.WithNameLabel(func(name string) string {
-		kind, _, _ := strings.Cut(name, ":")
+		kind, _, _ := strings.Cut(strings.TrimPrefix(name, "svc:"), ":")
 		return kind
 	}))
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := redlatch.New(rdb, redlatch.WithObserver(metrics))
+	locks, err := redlatch.New(rdb, redlatch.WithPrefix("svc:"), redlatch.WithObserver(metrics))
 	if err != nil {
 		log.Fatal(err)
 	}

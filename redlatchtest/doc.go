@@ -3,7 +3,7 @@
 // New gives a test a real *redlatch.Client on an embedded server. Leases end on that server as they do
 // in Redis. The test can then make happen what is rare in production: somebody else holds the lock
 // (HoldElsewhere), the lock is lost in the middle of the work (Lose), Redis is down (Down), or Redis
-// answers with an error (FailNext).
+// answers with an error (FailNext, Fail).
 //
 //	server := redlatchtest.New(t)
 //	shop := NewShop(server.Client)

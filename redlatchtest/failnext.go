@@ -15,7 +15,7 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Op is an operation of which FailNext fails a command.
+// Op is an operation of which FailNext and Fail fail commands.
 type Op string
 
 const (
@@ -66,30 +66,48 @@ var instead = map[error]string{
 // So one failure of them delays them, and shows in the logs only.
 func (s *Server) FailNext(op Op, err error) {
 	s.t.Helper()
+	s.inject("FailNext", op, err, 1)
+}
+
+// Fail is FailNext for every command of an operation, until stop is called or the test ends. It is for an
+// error that lasts. An Unlock tries again after an error reply, until the deadline of its context or the end
+// of the lease, and the Unlock of Do for two seconds. If all attempts fail, Do returns redlatch.ErrRefused for a
+// refusal, and nil otherwise. stop may be called several times.
+func (s *Server) Fail(op Op, err error) (stop func()) {
+	s.t.Helper()
+	return s.inject("Fail", op, err, always).Disarm
+}
+
+// always is how often a rule takes effect that has no end.
+const always = 0
+
+// inject makes Redis answer some commands of an operation with an error. caller is the method that the test has
+// called.
+func (s *Server) inject(caller string, op Op, err error, times int) *redistest.Fault {
+	s.t.Helper()
 	names := scripts[op]
 	if names == nil {
-		s.t.Fatalf("redlatchtest: FailNext: there is no operation %q", op)
+		s.t.Fatalf("redlatchtest: %s: there is no operation %q", caller, op)
 	}
 	if err == nil {
-		s.t.Fatalf("redlatchtest: FailNext(%s) without an error", op)
+		s.t.Fatalf("redlatchtest: %s(%s) without an error", caller, op)
 	}
 	for known, method := range instead {
 		if errors.Is(err, known) {
-			s.t.Fatalf("redlatchtest: FailNext: %v is no error reply of Redis: use %s", err, method)
+			s.t.Fatalf("redlatchtest: %s: %v is no error reply of Redis: use %s", caller, err, method)
 		}
 	}
 	if errors.Is(err, redlatch.ErrRefused) {
 		err = fmt.Errorf("NOPERM %w", err)
 	}
 	text := strings.Join(strings.Fields(err.Error()), " ") // an error reply is one line
-	s.injected.add(injectedError{
-		op: op, text: text, err: err,
-		fault: s.program.Inject(redistest.Rule{
-			Match:  func(cmd []string) bool { return slices.Contains(names, lua.ScriptName(cmd)) },
-			Times:  1,
-			Action: redistest.Refuse(text),
-		}),
+	fault := s.program.Inject(redistest.Rule{
+		Match:  func(cmd []string) bool { return slices.Contains(names, lua.ScriptName(cmd)) },
+		Times:  times,
+		Action: redistest.Refuse(text),
 	})
+	s.injected.add(injectedError{caller, op, text, err, fault})
+	return fault
 }
 
 // requireInjected fails the test for each error that no command got. The test has shown nothing then.
@@ -97,23 +115,23 @@ func (s *Server) requireInjected() {
 	s.t.Helper()
 	for _, e := range s.injected.all() {
 		if e.fault.Bites() == 0 {
-			s.t.Errorf("redlatchtest: FailNext(%s, %q): no such command came", e.op, e.text)
+			s.t.Errorf("redlatchtest: %s(%s, %q): no such command came", e.caller, e.op, e.text)
 		}
-		e.fault.Disarm()
 	}
 }
 
-// injectedErrors are the errors of FailNext.
+// injectedErrors are the errors of FailNext and Fail.
 type injectedErrors struct {
 	mu     sync.Mutex
 	errors []injectedError
 }
 
 type injectedError struct {
-	op    Op
-	text  string
-	err   error
-	fault *redistest.Fault
+	caller string // the method that the test has called
+	op     Op
+	text   string
+	err    error
+	fault  *redistest.Fault
 }
 
 func (i *injectedErrors) add(e injectedError) {
@@ -128,7 +146,14 @@ func (i *injectedErrors) all() []injectedError {
 	return slices.Clone(i.errors)
 }
 
-// original returns the error reply err with the error of FailNext behind it, if it is such a reply.
+// end ends all errors.
+func (i *injectedErrors) end() {
+	for _, e := range i.all() {
+		e.fault.Disarm()
+	}
+}
+
+// original returns the error reply err with the error of the test behind it, if it is such a reply.
 func (i *injectedErrors) original(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -142,7 +167,7 @@ func (i *injectedErrors) original(err error) error {
 	return err
 }
 
-// injectedReply is an error reply that matches the error of FailNext.
+// injectedReply is an error reply that matches the error of the test.
 type injectedReply struct{ reply, original error }
 
 func (r injectedReply) Error() string   { return r.reply.Error() }

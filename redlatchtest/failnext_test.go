@@ -85,6 +85,47 @@ func TestAnUnlockTriesAgain(t *testing.T) {
 	})
 }
 
+// A release is tried again, so a test of a release that fails needs an error that lasts. The error ends with the
+// test at the latest, and then the release succeeds.
+func TestAnErrorThatLastsFailsEachAttempt(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("NOPERM this user has no permissions")
+	for _, k := range kinds {
+		do := map[string]func(ctx context.Context, c *redlatch.Client, fn func(context.Context) error) error{
+			"mutex": func(ctx context.Context, c *redlatch.Client, fn func(context.Context) error) error {
+				return c.Mutex("door").Do(ctx, fn)
+			},
+			"fair mutex": func(ctx context.Context, c *redlatch.Client, fn func(context.Context) error) error {
+				return c.FairMutex("door").Do(ctx, fn)
+			},
+			"semaphore": func(ctx context.Context, c *redlatch.Client, fn func(context.Context) error) error {
+				return c.Semaphore("door", 3).Do(ctx, 2, fn)
+			},
+		}[k.name]
+		for want, err := range map[error]error{redlatch.ErrRefused: refused, nil: errBoom} {
+			for _, stops := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					s := redlatchtest.New(t)
+					var stop func()
+					got := do(t.Context(), s.Client, func(context.Context) error {
+						stop = s.Fail(redlatchtest.OpUnlock, err)
+						return nil
+					})
+					require.ErrorIs(t, got, want)
+					_, busy := k.try(t.Context(), s.NewClient())
+					require.ErrorIs(t, busy, redlatch.ErrNotAcquired)
+					if stops {
+						stop()
+						stop()
+						h := k.mustLock(t, s.NewClient())
+						require.NoError(t, h.release(t.Context()))
+					}
+				})
+			}
+		}
+	}
+}
+
 func TestARenewalTriesAgain(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {

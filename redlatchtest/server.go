@@ -199,6 +199,7 @@ func (s *Server) close() {
 		s.requireInjected()
 		s.requireReleased()
 	}
+	s.injected.end()
 	s.Up()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
