@@ -109,8 +109,8 @@ func TestAWaitCallbackCanBeUnset(t *testing.T) {
 	var s settings.Lock
 	var told lock.Waiting
 	WithWaitCallback(func(w lock.Waiting) { told = w }).applyLock(&s)
-	s.Notice(settings.Waiting{Name: "orders", Position: 2})
-	require.Equal(t, lock.Waiting{Name: "orders", Position: 2}, told)
+	s.Notice(settings.Waiting{Name: "orders", ID: "a:1", Position: 2})
+	require.Equal(t, lock.Waiting{Name: "orders", ID: "a:1", Position: 2}, told)
 	WithWaitCallback(nil).applyLock(&s)
 	require.Nil(t, s.Notice)
 }

@@ -399,7 +399,7 @@ func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error
 		if errors.As(err, &busy) && busy.Name == mutex.Name() && busy.IsKept() {
 			return nil // another replica has done it
 		}
-		log.Printf("the job of the night is done: %v, and no replica knows it yet: %v", done, err)
+		log.Printf("the job of the night is done here: %v; looking again in a minute: %v", done, err)
 		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():
@@ -429,14 +429,20 @@ func Example_onceANight() {
 func transfer(ctx context.Context, locks *redlatch.Client, from, to string) error {
 	names := []string{"accounts:" + from, "accounts:" + to}
 	slices.Sort(names)
-	return locks.Mutex(names[0]).Do(ctx, func(ctx context.Context) error {
-		return locks.Mutex(names[1]).Do(ctx, func(ctx context.Context) error {
-			return move(ctx, from, to)
+	first, second := locks.Mutex(names[0]), locks.Mutex(names[1])
+	return first.Do(ctx, func(ctx context.Context) error {
+		return second.Do(ctx, func(ctx context.Context) error {
+			a, _ := first.HoldFrom(ctx)
+			b, _ := second.HoldFrom(ctx)
+			return move(ctx, from, to, map[string]int64{names[0]: a.Fence(), names[1]: b.Fence()})
 		})
 	})
 }
 
-func move(_ context.Context, from, to string) error {
+func move(_ context.Context, from, to string, fences map[string]int64) error {
+	if fences["accounts:"+from] == 0 || fences["accounts:"+to] == 0 {
+		return errors.New("a lock is missing")
+	}
 	fmt.Println("moves from", from, "to", to)
 	return nil
 }

@@ -480,3 +480,58 @@ func takesAGrant(cmd []string) bool {
 	}
 	return false
 }
+
+// A program that records the id of a waiter can later find its place among all waiters. A waiter that queues
+// again has another id.
+func TestAWaitCallbackKnowsTheIDInTheQueue(t *testing.T) {
+	t.Parallel()
+	type scene struct {
+		by    locker
+		queue func(ctx context.Context, skip, show int) ([]lock.Waiter, int, error)
+		keys  []string // of the queue
+		wait  func(ctx context.Context) error
+	}
+	for name, sceneOf := range map[string]func(c *redlatch.Client, o redlatch.LockOption) scene{
+		"fair mutex": func(c *redlatch.Client, o redlatch.LockOption) scene {
+			m, k := c.FairMutex("door", o), key.ForMutex("door")
+			return scene{byFairMutex, m.Queue, []string{k.Queue, k.Alive}, func(ctx context.Context) error { _, err := m.Lock(ctx); return err }}
+		},
+		"semaphore": func(c *redlatch.Client, o redlatch.LockOption) scene {
+			s, k := c.Semaphore("door", 1, o), key.ForSemaphore("door")
+			return scene{bySemaphore, s.Queue, []string{k.Queue, k.Alive}, func(ctx context.Context) error { _, err := s.Acquire(ctx, 1); return err }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := redistest.Bubble(t)
+				var seen []lock.Waiting
+				s := sceneOf(locksOn(t, v.Client()), redlatch.WithWaitCallback(func(w lock.Waiting) { seen = append(seen, w) }))
+				held, err := s.by(t.Context(), locksOn(t, v.Client()), "door")
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- s.wait(ctx) }()
+				synctest.Wait()
+				inQueue := func() string {
+					waiters, _, err := s.queue(t.Context(), 0, 10)
+					require.NoError(t, err)
+					require.Len(t, waiters, 1)
+					return waiters[0].ID
+				}
+				require.Len(t, seen, 1)
+				require.Equal(t, inQueue(), seen[0].ID)
+
+				require.EqualValues(t, 2, v.Client().Del(t.Context(), s.keys...).Val())
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				last := seen[len(seen)-1]
+				require.True(t, last.Requeued)
+				require.NotEqual(t, seen[0].ID, last.ID)
+				require.Equal(t, inQueue(), last.ID)
+				cancel()
+				require.ErrorIs(t, <-ended, context.Canceled)
+				held.release(t)
+			})
+		})
+	}
+}

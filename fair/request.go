@@ -197,12 +197,12 @@ func (w *request) setQueueState(p lua.QueueState, now lua.Time) {
 }
 
 // notify notifies the user of the place of the waiter.
-func (w *request) notify(p lua.QueueState, again bool) {
+func (w *request) notify(id string, p lua.QueueState, again bool) {
 	w.setQueueState(p, w.Session.Now())
 	if notice := w.Settings.Notice; notice != nil {
 		r := w.notAcquired()
 		notice(settings.Waiting{
-			Name: r.Name, Position: r.Position, Length: r.Length, Holder: r.Holder, Description: r.Description,
+			Name: r.Name, ID: id, Position: r.Position, Length: r.Length, Holder: r.Holder, Description: r.Description,
 			Since: r.Since, Remaining: r.Remaining, Requeued: again,
 		})
 	}

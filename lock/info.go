@@ -31,6 +31,7 @@ func (i *Info) Held() bool { return i.Holder != "" }
 // Waiting is the state of a wait in a queue. It may be out of date when it is read.
 type Waiting struct {
 	Name        string        // the lock
+	ID          string        // of this waiter, as Waiter.ID and RemoveWaiter have it; another one if Requeued
 	Position    int           // 1 is next
 	Length      int           // of the queue; includes dead waiters that were not dropped yet
 	Holder      string        // the acquisition that holds the lock; empty while dead waiters are being dropped

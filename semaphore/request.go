@@ -232,10 +232,10 @@ func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 }
 
 // notify notes the place of the waiter, and notifies the user.
-func (w *request) notify(p lua.QueueState, again bool) {
+func (w *request) notify(id string, p lua.QueueState, again bool) {
 	w.queueState = p
 	if notice := w.settings.Notice; notice != nil {
-		notice(settings.Waiting{Name: w.keys.Name, Position: p.Position, Length: p.Length, Requeued: again})
+		notice(settings.Waiting{Name: w.keys.Name, ID: id, Position: p.Position, Length: p.Length, Requeued: again})
 	}
 }
 

@@ -46,6 +46,7 @@ type Lock struct {
 // Waiting is the state of a wait. lock.Waiting documents the fields.
 type Waiting struct {
 	Name        string
+	ID          string
 	Position    int
 	Length      int
 	Holder      string

@@ -129,11 +129,11 @@ func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 		}
 	}()
 	place := o.OnChange
-	o.OnChange = func(p lua.QueueState, again bool) {
+	o.OnChange = func(id string, p lua.QueueState, again bool) {
 		left := answer.InFlight
 		changed := func() {
 			d.observePlace(ctx, c, p)
-			place(p, again)
+			place(id, p, again)
 		}
 		if !d.session.RunCallback(changed, func() { c.CleanUp(id, left) }) {
 			has, answer.InFlight = false, session.InFlight{}

@@ -71,7 +71,7 @@ func contend(t *testing.T, c *fakeRequest) (g Grant) {
 			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		var err error
-		g, err = d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.QueueState, bool) {}})
+		g, err = d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(string, lua.QueueState, bool) {}})
 		require.NoError(t, err)
 		require.Zero(t, d.Len())
 		require.Empty(t, d.ranks)
@@ -216,7 +216,7 @@ func TestALateAnswerToAHeartbeatRevivesNoWaiter(t *testing.T) {
 		ended := make(chan bool)
 		go func() {
 			defer close(ended)
-			_, err = d.JoinAndWait(ctx, c, WaitOptions{OnChange: func(lua.QueueState, bool) {}})
+			_, err = d.JoinAndWait(ctx, c, WaitOptions{OnChange: func(string, lua.QueueState, bool) {}})
 		}()
 		<-under
 		cancel()
@@ -248,7 +248,7 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 			asked = time.Since(begun)
 			return lua.Granted, time.Now()
 		}}
-		_, err := d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(lua.QueueState, bool) {}})
+		_, err := d.JoinAndWait(t.Context(), c, WaitOptions{OnChange: func(string, lua.QueueState, bool) {}})
 		require.NoError(t, err)
 		require.Equal(t, 1, c.asked)
 		s.BeginClose()

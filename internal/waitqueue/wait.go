@@ -27,7 +27,7 @@ func (e *LimitError) Error() string { return fmt.Sprintf("the limit is %d", e.Li
 type WaitOptions struct {
 	// OnChange is called when the place of the waiter has changed. again says that the waiter had
 	// lost its place and has joined again.
-	OnChange func(place lua.QueueState, again bool)
+	OnChange func(id string, place lua.QueueState, again bool)
 	// When Interrupt fires, the waiter calls EndsWait. If EndsWait returns true, the wait ends with
 	// ErrInterrupted. EndsWait and OnChange may block, and the waiter keeps its place meanwhile. It
 	// takes a grant only after they return. If that is too late, the grant ends with its first
@@ -60,7 +60,7 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 		now := w.snapshot()
 		if now.status == lua.Queued && hasChanged(now.queueState, shown) {
 			shown = now.queueState
-			o.OnChange(shown, o.requeued)
+			o.OnChange(w.id, shown, o.requeued)
 			o.requeued = false
 			if w.set.session.IsClosing() {
 				return Grant{}, context.Canceled

@@ -112,7 +112,7 @@ func (c *visitor) wait(t *testing.T, d *desk, limit time.Duration, o WaitOptions
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if o.OnChange == nil {
-		o.OnChange = func(lua.QueueState, bool) {}
+		o.OnChange = func(string, lua.QueueState, bool) {}
 	}
 	c.begun = time.Now()
 	return d.JoinAndWait(ctx, c, o)
@@ -222,7 +222,7 @@ func TestAWaiterThatLostItsPlaceJoinsAgain(t *testing.T) {
 			return lua.HeartbeatReply{Status: lua.Queued, QueueState: lua.QueueState{Position: 1, Length: len(d.beats), Holder: "x", Remaining: -1}}
 		}
 		var requeued []bool
-		_, err := c.wait(t, d, 9*time.Second, WaitOptions{OnChange: func(_ lua.QueueState, again bool) { requeued = append(requeued, again) }})
+		_, err := c.wait(t, d, 9*time.Second, WaitOptions{OnChange: func(_ string, _ lua.QueueState, again bool) { requeued = append(requeued, again) }})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Len(t, c.ids, 3)
 		require.Equal(t, []string{c.ids[0], c.ids[2]}, c.given)
@@ -288,7 +288,7 @@ func TestAWaitCallbackMayCloseTheClient(t *testing.T) {
 		}
 		require.True(t, d.session.BeginRequest())
 		notices := 0
-		_, err := c.wait(t, d, time.Minute, WaitOptions{OnChange: func(lua.QueueState, bool) {
+		_, err := c.wait(t, d, time.Minute, WaitOptions{OnChange: func(string, lua.QueueState, bool) {
 			notices++
 			d.session.BeginClose()
 			require.NoError(t, d.session.FinishClose(context.Background()))
@@ -315,7 +315,7 @@ func TestACallbackNotifiesOfAChange(t *testing.T) {
 		c := &visitor{}
 		c.joins = func(int, string) (session.Answer[lua.JoinReply], error) { return c.queued(places[0]), nil }
 		var notified []lua.QueueState
-		_, err := c.wait(t, d, 19*time.Second, WaitOptions{OnChange: func(p lua.QueueState, _ bool) {
+		_, err := c.wait(t, d, 19*time.Second, WaitOptions{OnChange: func(_ string, p lua.QueueState, _ bool) {
 			notified = append(notified, p)
 			w := d.find(c.ids[0])
 			require.Equal(t, watchdog.Renewed, w.apply(lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, w.sent.Add(-1)))
