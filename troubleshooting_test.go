@@ -150,6 +150,21 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		s.proxy.Heal()
 		return err
 	},
+	"no answer to a re-entry": func(t *testing.T, s *troubled) error {
+		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(h.Context(), 2*time.Second)
+		defer cancel()
+		s.proxy.BlackHole(redistest.CommandTraffic)
+		_, err = s.locks.Mutex("orders:42").Lock(ctx)
+		s.proxy.Heal()
+		require.NoError(t, h.Unlock(t.Context()))
+		return err
+	},
+	"no exported text": func(t *testing.T, s *troubled) error {
+		_, err := s.locks.Mutex("orders:42").Attach(t.Context(), "")
+		return err
+	},
 	"loading":      answers("LOADING Redis is loading the dataset in memory"),
 	"read only":    answers("READONLY You can't write against a read only replica."),
 	"cluster down": answers("CLUSTERDOWN The cluster is down"),
