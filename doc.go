@@ -49,7 +49,7 @@
 // Pub/sub notifies waiters of a release, over one connection for each client. A message is a hint
 // that may be lost, so waiters also ask Redis by themselves, rarely. The context given to Lock
 // bounds only the wait. The context given to Do bounds the wait and the work. To bound only the wait, use
-// [WithWaitTimeout].
+// [WithWaitTimeout], or [WithWaitDeadline] for all waits of a request together.
 //
 // # Commands that were sent and not answered
 //

@@ -221,6 +221,33 @@ func Example_boundedWait() {
 	// true false
 }
 
+// chargeWithin waits for at most one second in total, for both locks. The work has the time of ctx.
+func chargeWithin(ctx context.Context, locks *redlatch.Client) error {
+	ctx = redlatch.WithWaitDeadline(ctx, time.Now().Add(time.Second))
+	return locks.Mutex("orders:42").Do(ctx, func(ctx context.Context) error {
+		return locks.Mutex("accounts:7").Do(ctx, chargeCard)
+	})
+}
+
+// One limit for all waits of a request, however many locks it takes.
+func Example_waitDeadline() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(chargeWithin(ctx, locks))
+
+	hold, err := locks.Mutex("accounts:7").Lock(ctx) // of another request
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer hold.Unlock(ctx)
+	err = chargeWithin(ctx, locks)
+	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// <nil>
+	// true false
+}
+
 // The context of Lock bounds the wait, and not the hold.
 func Example_boundedLock() {
 	locks, stop := exampleClient()

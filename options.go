@@ -143,8 +143,8 @@ func WithProgressTimeout(d time.Duration) LockOption {
 // With a time below that of WithSelfDeadlockWarning there is no such warning. The error then says where this
 // client acquired the lock, if it holds the lock itself.
 //
-// Each call has this time. To share one time among several Lock calls, pass them a context with a deadline
-// instead.
+// Each call has this time. To share one time among several calls, use WithWaitDeadline. If both are set, the
+// earlier end counts.
 //
 // At least 1 ms. Defaults to 0, which means that only the context ends the wait.
 func WithWaitTimeout(d time.Duration) LockOption {

@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"time"
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/fair"
@@ -45,3 +46,10 @@ type (
 // Inside of nested locks it is the innermost hold, of whichever lock. HoldFrom of a mutex returns the hold
 // of that lock. HoldFromContext is [lock.FromContext].
 func HoldFromContext(ctx context.Context) (*Hold, bool) { return lock.FromContext(ctx) }
+
+// WithWaitDeadline returns a context with which no call waits for a lock after t: one limit for all locks of a
+// request. The context itself does not end at t, so the work goes on. WithWaitDeadline is [lock.WithWaitDeadline],
+// which documents it.
+func WithWaitDeadline(ctx context.Context, t time.Time) context.Context {
+	return lock.WithWaitDeadline(ctx, t)
+}

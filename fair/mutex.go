@@ -67,7 +67,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed, ErrConfig.
 //
 // If redlatch.WithWaitTimeout ends the wait, Lock returns ErrNotAcquired, ErrUnavailable or
-// ErrIndeterminate in the same cases. The error then matches no end of ctx.
+// ErrIndeterminate in the same cases. The error then matches no end of ctx. A wait deadline of ctx
+// (redlatch.WithWaitDeadline) ends the wait in the same way. If it is over when the call begins, Lock does not wait, and asks Redis once.
 //
 // A free lock costs one round trip, and so does each re-entry. Each costs one more if the server
 // does not know the script yet. A waiter sends one more command, if no other goroutine of the
@@ -84,6 +85,9 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	w.manager = m.manager
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
+	if session.LateRefusal(bounded) != nil {
+		return w.tryOrReenter(ctx, bounded)
+	}
 	for {
 		if h, has, err := w.ReenterHeld(bounded); has {
 			return w.NewHandle(ctx, bounded, h, err)
@@ -113,6 +117,11 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	w.manager = m.manager
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
+	return w.tryOrReenter(ctx, bounded)
+}
+
+// tryOrReenter acquires the lock without waiting for it.
+func (w *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error) {
 	if h, has, err := w.ReenterHeld(bounded); has {
 		return w.NewHandle(ctx, bounded, h, err)
 	}
@@ -136,8 +145,9 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 // After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
 // seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran under the lock. The
 // client keeps trying in the background, and does not renew the lock. It notifies observers with
-// event.Released, whose Err says why. Nested calls of Do wait at each level. If Redis refuses the release, the
-// error also matches lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
+// event.Released, whose Err says why. Nested calls of Do wait at each level. A wait deadline
+// (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the release, the error also matches
+// lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
 //
 // Do costs two round trips if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {

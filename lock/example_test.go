@@ -57,6 +57,27 @@ func ExampleFromContext() {
 	// <nil>
 }
 
+// The inner call re-enters the order, although the time for waits is over. A free lock is acquired too.
+func ExampleWithWaitDeadline() {
+	locks, stop := exampleClient()
+	defer stop()
+	order, account := locks.Mutex("orders:42"), locks.Mutex("accounts:7")
+
+	ctx := lock.WithWaitDeadline(context.Background(), time.Now()) // it is over when the calls begin
+	err := order.Do(ctx, func(ctx context.Context) error {
+		return account.Do(ctx, func(ctx context.Context) error {
+			return order.Do(ctx, func(ctx context.Context) error {
+				fmt.Println("context ended:", ctx.Err() != nil)
+				return nil
+			})
+		})
+	})
+	fmt.Println(err)
+	// Output:
+	// context ended: false
+	// <nil>
+}
+
 // prepareOrder stands for work that stops when its context ends.
 func prepareOrder(context.Context) error { return nil }
 

@@ -217,7 +217,7 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	case granted:
 		return w.startHold(g), nil
 	case err == nil:
-		err = w.notAcquired(nil)
+		err = w.notAcquired(session.LateRefusal(ctx))
 	}
 	return nil, err
 }

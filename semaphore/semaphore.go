@@ -79,7 +79,8 @@ func (s *Semaphore) Name() string {
 //   - lockerr.ErrRefused immediately if Redis refuses, ErrClosed.
 //
 // If redlatch.WithWaitTimeout ends the wait, Acquire returns ErrNotAcquired, ErrUnavailable or
-// ErrIndeterminate in the same cases. The error then matches no end of ctx.
+// ErrIndeterminate in the same cases. The error then matches no end of ctx. A wait deadline of ctx
+// (redlatch.WithWaitDeadline) ends the wait in the same way. If it is over when the call begins, Acquire does not wait, and asks Redis once.
 //
 // If enough units are free, Acquire costs one round trip. A waiter sends one more command, if no
 // other goroutine of the client was waiting before. After that it sends its heartbeats, a hundred
@@ -92,7 +93,11 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 	defer w.close()
 	bounded, cancel := session.WaitContext(ctx, w.isTry, w.settings.WaitTimeout)
 	defer cancel()
-	h, err := w.contend(bounded)
+	wait := w.contend
+	if session.LateRefusal(bounded) != nil {
+		wait = w.try
+	}
+	h, err := wait(bounded)
 	return w.newHandle(ctx, bounded, h, err)
 }
 
@@ -129,8 +134,9 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 // After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
 // seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran with the units. The
 // client keeps trying in the background, and does not renew the permit. It notifies observers with
-// event.Released, whose Err says why. Nested calls of Do wait at each level. If Redis refuses the release, the
-// error also matches lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
+// event.Released, whose Err says why. Nested calls of Do wait at each level. A wait deadline
+// (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the release, the error also matches
+// lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
 //
 // Do costs two round trips if the units are free.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error) error {

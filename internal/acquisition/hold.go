@@ -180,17 +180,23 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	return h.release(ctx, 0)
 }
 
-// UnlockBriefly is Unlock, but waits only for the time of one command. After that the background goes on.
+// UnlockBriefly is Unlock, but waits only for the time of one command, and no longer than the wait deadline
+// of ctx allows. After that the background goes on.
 func (h *Hold) UnlockBriefly(ctx context.Context) error {
-	d := h.A.attemptTime()
-	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(d), "gave up after "+d.String())
-	defer cancel()
-	return h.release(ctx, 0)
+	d := session.ReleaseTime(ctx, h.A.attemptTime())
+	if ctx.Err() != nil {
+		return h.releaseWithin(session.DetachedWithTimeout(ctx, d), 0)
+	}
+	return h.releaseWithin(session.WithDeadlineReasonWithoutOwnCancel(ctx, h.A, time.Now().Add(d), "gave up after "+d.String()), 0)
 }
 
 // release is Unlock, after the checks, or an Export with its time.
-func (h *Hold) release(ctx context.Context, exportFor time.Duration) (err error) {
-	bounded := h.A.unlockContext(ctx)
+func (h *Hold) release(ctx context.Context, exportFor time.Duration) error {
+	return h.releaseWithin(h.A.unlockContext(ctx), exportFor)
+}
+
+// releaseWithin is release until bounded ends.
+func (h *Hold) releaseWithin(bounded *session.Bounded, exportFor time.Duration) (err error) {
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }()
 	return h.unlockWithin(bounded, exportFor)

@@ -92,7 +92,7 @@ func (w *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, e
 		w.Session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
 		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
-	w.noteOwnHolder(err)
+	w.noteRefusal(bounded, err)
 	w.observeEnd(ctx, h, err)
 	if err != nil {
 		return nil, err
@@ -100,12 +100,15 @@ func (w *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, e
 	return acquisition.NewHandle(ctx, h).(*lock.Hold), nil
 }
 
-// noteOwnHolder says in the error of a request where this client acquired the lock, if this client has it.
-// The program may wait for itself.
-func (w *Request) noteOwnHolder(err error) {
+// noteRefusal says in the error of a request where this client acquired the lock, if this client has it.
+// The program may wait for itself. It also says why the request did not wait, if it should have.
+func (w *Request) noteRefusal(bounded context.Context, err error) {
 	refused, ok := err.(*lockerr.NotAcquiredError) //nolint:errorlint // one inside of another error is of another call
 	if !ok {
 		return
+	}
+	if refused.Err == nil {
+		refused.Err = session.LateRefusal(bounded)
 	}
 	a := w.State.Holder()
 	if a == nil || a.ID != refused.Holder {
@@ -126,6 +129,8 @@ func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 		return nil, false, nil
 	}
 	w.Source = event.Reentry
+	ctx, cancel := session.ReentryContext(ctx)
+	defer cancel()
 	h, err = a.Reenter(ctx, w.CallSite)
 	if op, is := errors.AsType[*lockerr.OpError](err); is {
 		op.Reentry = true

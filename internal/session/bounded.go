@@ -63,7 +63,8 @@ type Bounded struct {
 	why string    // why it ends at end
 	// callerCause is why the caller's context has ended; nil if it had not when this one was made.
 	callerCause error
-	own         OwnEnds // nil: the parent ends it, whatever the cause
+	own         OwnEnds    // nil: the parent ends it, whatever the cause
+	limit       *waitLimit // nil: it is not of a wait with a wait deadline
 
 	mu       sync.Mutex
 	released atomic.Bool

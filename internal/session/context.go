@@ -65,15 +65,23 @@ func OperatorContext(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 // WaitContext returns the context for the commands of a call that acquires a lock. It ends with ctx, and
-// after the wait timeout, unless that is 0. For a try it ends after five seconds at the latest.
+// after the wait timeout, unless that is 0. A wait also ends at the wait deadline of ctx. For a try it ends after
+// five seconds at the latest.
 func WaitContext(ctx context.Context, try bool, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := waitDeadline(ctx); ok && !try {
+		return untilWaitDeadline(ctx, deadline, timeout)
+	}
 	switch {
 	case try && (timeout == 0 || timeout > defaultTimeout):
 		return WithDefaultTimeout(ctx)
 	case timeout > 0:
-		return WithDeadlineReason(ctx, time.Now().Add(timeout), "gave up after "+timeout.String()+" (WithWaitTimeout)")
+		return WithDeadlineReason(ctx, time.Now().Add(timeout), timeoutReason(timeout))
 	}
 	return ctx, func() {}
+}
+
+func timeoutReason(timeout time.Duration) string {
+	return "gave up after " + timeout.String() + " (WithWaitTimeout)"
 }
 
 // Cause returns why ctx ended, or nil if it has not. The error matches ctx.Err(), and the cause

@@ -24,7 +24,7 @@ var may = map[string][]string{
 	"internal/settings":    {"lockerr"},
 	"internal/session":     {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
 	"internal/acquisition": {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/keptid", "internal/owner", "internal/session", "internal/settings"},
-	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition", "internal/keptid", "internal/key"},
+	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition", "internal/keptid", "internal/key", "internal/session"},
 	"internal/mutex":       {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// Waiting in a queue, for the fair mutex and the semaphore.
 	"internal/waitqueue": {"event", "lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},

@@ -1,0 +1,36 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/session"
+)
+
+// WithWaitDeadline returns a context with which no call waits for a lock after t: one limit for all
+// locks of a request. It applies to all calls of Lock, Acquire, Do and redlatch.Call with this context, or with
+// one derived from it, also inside of the function of Do and with the context of a hold.
+//
+// At t, such a call returns the error that it returns after redlatch.WithWaitTimeout: a
+// *lockerr.NotAcquiredError if somebody else has the lock, and lockerr.ErrUnavailable or ErrIndeterminate if Redis
+// did not answer. If the lock has a wait timeout too, the earlier end counts. So it does if ctx has a wait
+// deadline, or ends, earlier than t.
+//
+// If t is over when the call begins, or less than a millisecond away, the call asks Redis once, as TryLock does.
+// It acquires a free lock, and returns a *lockerr.NotAcquiredError immediately if the lock is held. It waits for
+// Redis for one second at most, or for a shorter wait timeout.
+//
+// A re-entry is no wait, so it succeeds after t too. It waits for Redis until t, but for at least one second, or
+// for a shorter wait timeout.
+//
+// The context itself does not end at t, and neither does the context of a hold: the function of Do goes
+// on working. After the function, Do and TryDo wait for the confirmation of their release until t at the
+// latest, but for at least 100 ms. The client then goes on with the release in the background, as it does
+// without a wait deadline. So with Redis away, nested calls whose functions have ended by t return by t, and
+// 100 ms later for each level. Unlock and Release do not look at t. A try does not wait for the lock, and t does
+// not change how long it waits for Redis. Attach does not look at t either.
+//
+// If t is the zero time, the result is ctx: there is no further limit.
+func WithWaitDeadline(ctx context.Context, t time.Time) context.Context {
+	return session.WithWaitDeadline(ctx, t)
+}
