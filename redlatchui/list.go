@@ -75,8 +75,8 @@ type listPage struct {
 	Rows                   []rowView
 	From, To, Total, Known int
 	Previous, Next         string
-	Truncated              bool
-	Hashes                 bool
+	Truncated, IsCut       bool // IsCut: somebody may hold one of the names that are not here
+	Hashes, IsFiltered     bool
 	names                  []string
 }
 
@@ -102,9 +102,10 @@ func (h *Handler) newListPage(r *reading, q query) *listPage {
 	last := max((len(found)+rowsOfPage-1)/rowsOfPage, 1)
 	q.page = min(q.page, last)
 	p := &listPage{
-		head: h.head("Locks", "events?"+q.values()), Text: q.text, Total: len(found), Known: len(r.rows), Truncated: r.truncated, Hashes: h.hashes,
-		Show: choices(q.show, showBusy, "held or waited for", showWaiting, "with waiters", showLimit, "at their limit", showAll, "all used lately"),
-		Sort: choices(q.sort, sortWaiters, "most waiters", sortOldest, "oldest wait", sortHeld, "held longest", sortName, "name"),
+		head: h.head("Locks", "events?"+q.values()), Text: q.text, Total: len(found), Known: len(r.rows), Truncated: r.truncated, IsCut: r.busyTruncated, Hashes: h.hashes,
+		IsFiltered: q.text != "" || q.show == showWaiting || q.show == showLimit,
+		Show:       choices(q.show, showBusy, "held or waited for", showWaiting, "with waiters", showLimit, "at their limit", showAll, "all used lately"),
+		Sort:       choices(q.sort, sortWaiters, "most waiters", sortOldest, "oldest wait", sortHeld, "held longest", sortName, "name"),
 	}
 	p.status = newStatus(r.problem(), r.listed)
 	if r.unreadable > 0 {
@@ -150,6 +151,14 @@ func (h *Handler) cards(r *reading) []card {
 		{Label: "Held", Value: strconv.Itoa(c.held), Note: "mutexes, and semaphores in use", Link: query{listKey{show: showBusy, sort: sortHeld}, 1}.link()},
 		waiting, oldest,
 		{Label: "At their limit", Value: strconv.Itoa(c.atLimit), Note: "semaphores without a free unit", Link: query{listKey{show: showLimit, sort: sortWaiters}, 1}.link()},
+	}
+	if r.busyTruncated {
+		for i := range all {
+			all[i].Value = "at least " + all[i].Value
+			if all[i].Label == oldest.Label && c.oldest == nil {
+				all[i].Value = "unknown"
+			}
+		}
 	}
 	if h.losses != nil {
 		n := h.losses.LastHour()

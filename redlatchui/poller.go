@@ -205,7 +205,7 @@ func (p *poller) readAll(ctx context.Context) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := &reading{truncated: listing.Truncated}
+	next := &reading{truncated: listing.Truncated, busyTruncated: listing.BusyTruncated}
 	if next.rows, err = p.readRows(ctx, listing.Entries); err != nil {
 		return nil, err
 	}

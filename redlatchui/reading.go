@@ -13,14 +13,15 @@ import (
 
 // reading is what Redis said of all names. It does not change, so viewers share it.
 type reading struct {
-	rows       []catalog.Row
-	truncated  bool      // there may be more names
-	listed     time.Time // of the last good reading of all names, by this program's clock; zero: there was none
-	server     time.Time // the server's clock at that time
-	err        error     // why the last attempt to read all names failed
-	rowsErr    error     // why the last attempt to read the visible rows failed
-	unreadable int       // names whose state Redis did not show
-	lastError  error     // of these
+	rows          []catalog.Row
+	truncated     bool      // there may be more names
+	busyTruncated bool      // and names among them that somebody holds or waits for
+	listed        time.Time // of the last good reading of all names, by this program's clock; zero: there was none
+	server        time.Time // the server's clock at that time
+	err           error     // why the last attempt to read all names failed
+	rowsErr       error     // why the last attempt to read the visible rows failed
+	unreadable    int       // names whose state Redis did not show
+	lastError     error     // of these
 
 	mu    sync.Mutex
 	lists map[listKey][]int // sorted and filtered indexes of rows
@@ -37,7 +38,7 @@ func (r *reading) now() time.Time {
 // copy returns the reading without its rows and lists.
 func (r *reading) copy() *reading {
 	return &reading{
-		truncated: r.truncated, listed: r.listed, server: r.server, err: r.err, rowsErr: r.rowsErr, unreadable: r.unreadable, lastError: r.lastError,
+		truncated: r.truncated, busyTruncated: r.busyTruncated, listed: r.listed, server: r.server, err: r.err, rowsErr: r.rowsErr, unreadable: r.unreadable, lastError: r.lastError,
 	}
 }
 

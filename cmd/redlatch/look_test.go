@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -100,6 +101,52 @@ func TestLsListsWhatIsHeldOrWaitedFor(t *testing.T) {
 	require.EqualValues(t, 1, mutex["waiting"])
 	require.Equal(t, true, decode(t, s.run(t, "ls", "--json", "--all", "--limit", "1"))["truncated"])
 	require.Equal(t, "{\n  \"names\": [],\n  \"truncated\": false\n}\n", s.run(t, "ls", "--json", "nothing").out)
+}
+
+// Redis knows names for an hour or two after their last use. They must not hide a lock that is held.
+func TestIdleNamesHideNoHeldLock(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	_, err := server.Client(t).Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range 2 * mostCompleted {
+			p.Set(t.Context(), fmt.Sprintf("redisson_lock_token:{idle:%d}", i), 1, time.Hour)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	locks := newLocks(t, server.Client(t))
+	holds := []any{}
+	hold := func(name string) {
+		h, err := locks.Mutex(name).Lock(t.Context())
+		require.NoError(t, err)
+		holds = append(holds, h)
+	}
+	hold("nightly")
+	for _, args := range [][]string{{"ls"}, {"top", "--once"}} {
+		got := run(t, server.URL(), append(args, "--limit", "1")...)
+		require.Equal(t, 0, got.code, got.err)
+		require.Contains(t, got.out, "\nnightly ")
+		require.Empty(t, got.err)
+		got = run(t, server.URL(), append(args, "--limit", "3", "--all")...)
+		require.Contains(t, got.out, "\nnightly ")
+		require.Contains(t, got.err, "WARNING: this list is cut at 3 names, and Redis has more names;")
+	}
+	out := decode(t, run(t, server.URL(), "ls", "--limit", "1", "--json"))
+	require.Len(t, out["names"], 1)
+	require.Equal(t, false, out["truncated"])
+	words, _ := completions(t, []string{"REDIS_URL=" + server.URL()}, "show", "")
+	require.Len(t, words, mostCompleted)
+	require.Contains(t, words, "nightly")
+
+	hold("weekly")
+	for _, args := range [][]string{{"ls"}, {"top", "--once"}} {
+		got := run(t, server.URL(), append(args, "--limit", "1")...)
+		require.Equal(t, 0, got.code, got.err)
+		require.Contains(t, got.err, "WARNING: this list is cut at 1 names, and Redis has more names that somebody holds or waits for;")
+		require.NotContains(t, got.err, "nobody")
+	}
+	require.Equal(t, true, decode(t, run(t, server.URL(), "ls", "--limit", "1", "--json"))["truncated"])
+	runtime.KeepAlive(holds)
 }
 
 func TestShowAnswersAtThreeInTheMorning(t *testing.T) {

@@ -42,13 +42,13 @@ func newListCommand(a *app) *cobra.Command {
 
 func (f *listFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.hashes, "hashes", false, "also look at every hash of the database")
-	cmd.Flags().IntVar(&f.limit, "limit", 10_000, "stop after `N` names")
+	cmd.Flags().IntVar(&f.limit, "limit", 10_000, "list `N` names at most; held and awaited ones come first")
 }
 
 // read returns the states that a list shows, and whether there may be more.
 func (a *app) read(ctx context.Context, c *connection, f *listFlags, pattern string) (states []catalog.State, now time.Time, truncated bool, err error) {
 	names := catalog.New(c.rdb, c.locks)
-	listing, err := names.List(ctx, catalog.Query{Pattern: pattern, Limit: f.limit, Hashes: f.hashes})
+	listing, err := names.List(ctx, catalog.Query{Pattern: pattern, Busy: !f.all, Limit: f.limit, Hashes: f.hashes})
 	if err != nil {
 		return nil, now, false, err
 	}
@@ -93,14 +93,27 @@ func (a *app) list(ctx context.Context, f *listFlags, pattern string) error {
 		}
 		return writeJSON(a.out, out)
 	}
-	if truncated {
-		a.say("there may be more names; --limit shows more than %d", f.limit)
-	}
-	if len(states) == 0 {
+	if len(states) == 0 && !truncated {
 		a.say("nobody holds or waits for a lock that ls can see; see redlatch ls --help for --all and --hashes")
 		return nil
 	}
-	return table(a.out, listHeader, listRows(states, now))
+	if err := table(a.out, listHeader, listRows(states, now)); err != nil {
+		return err
+	}
+	a.warnOfCut(f, truncated)
+	return nil
+}
+
+// warnOfCut comes after the table, so that it does not scroll away.
+func (a *app) warnOfCut(f *listFlags, truncated bool) {
+	if !truncated {
+		return
+	}
+	left := "names that somebody holds or waits for"
+	if f.all {
+		left = "names"
+	}
+	a.say("WARNING: this list is cut at %d names, and Redis has more %s; use a PATTERN, or a larger --limit", f.limit, left)
 }
 
 var listHeader = []string{"NAME", "KIND", "HOLDER", "HELD", "LEASE", "WAITERS", "OLDEST"}

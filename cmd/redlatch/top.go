@@ -215,10 +215,7 @@ func (a *app) topOnce(ctx context.Context, f *topFlags, pattern string) error {
 	if f.json {
 		return writeJSON(a.out, topToJSON(states, f.sort, now, took, truncated))
 	}
-	if truncated {
-		a.say("there may be more names; --limit shows more than %d", f.limit)
-	}
-	if len(states) == 0 {
+	if len(states) == 0 && !truncated {
 		a.say("nobody holds or waits for a lock that top can see; see redlatch top --help for --all and --hashes")
 		return nil
 	}
@@ -226,7 +223,11 @@ func (a *app) topOnce(ctx context.Context, f *topFlags, pattern string) error {
 	for _, row := range sortRows(topRows(states, now), f.sort) {
 		cells = append(cells, append([]string{display.Short(row.Name, 40)}, row.cells[1:]...))
 	}
-	return table(a.out, listHeader, cells)
+	if err := table(a.out, listHeader, cells); err != nil {
+		return err
+	}
+	a.warnOfCut(&f.listFlags, truncated)
+	return nil
 }
 
 // topRow is a mutex, or a semaphore.

@@ -231,6 +231,9 @@ func (m *topModel) listBody() []string {
 	lines := []string{styled(heading, fit(" "+rowText(listHeader, shown), m.width))}
 	if len(rows) == 0 && !m.list.at.IsZero() {
 		text := "Nobody holds or waits for a lock that top can see. --all and --hashes show more."
+		if m.list.truncated { // those that it read are free by now
+			text = "There are more names than --limit."
+		}
 		if m.filter != "" {
 			text = "No name and no holder contains the filter."
 		}

@@ -12,6 +12,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -77,7 +78,11 @@ type Query struct {
 	// Pattern is a glob as KEYS of Redis has it. The whole name must match, without the prefix of
 	// the client. Empty lists all names.
 	Pattern string
-	// Limit ends the search when it has found so many names, whichever these are. 0 means 10,000.
+	// Busy leaves out names that nobody holds or waits for, and of a name the mutex or the semaphore
+	// that nobody holds or waits for.
+	Busy bool
+	// Limit is the largest number of names. 0 means 10,000. Names that somebody holds or waits for
+	// come before all others, and the search ends when there are more of them than this.
 	Limit int
 	// Hashes also looks at all hashes of the database whose name matches, and lists those that are
 	// locks.
@@ -87,7 +92,9 @@ type Query struct {
 // Listing is the result of a search.
 type Listing struct {
 	Entries   []Entry // sorted by name
-	Truncated bool    // the search ended at the limit, so there may be more names
+	Truncated bool    // there may be more names, which the limit has left out
+	// BusyTruncated says that there may be names among them that somebody holds or waits for.
+	BusyTruncated bool
 }
 
 const (
@@ -102,12 +109,12 @@ const (
 // may be listed that redlatch refuses, for instance because of a line break.
 //
 // The error is a *lockerr.ConfigError if the pattern is not complete. Otherwise it is what Redis or
-// the network said, or the error of ctx.
+// the network said, or the error of ctx. The listing then has what was found until then.
 func (c *Catalog) List(ctx context.Context, q Query) (Listing, error) {
 	if err := checkGlob(q.Pattern); err != nil {
 		return Listing{}, err
 	}
-	s := &search{prefix: c.prefix, query: q, found: map[string]Kinds{}}
+	s := &search{prefix: c.prefix, query: q, busy: map[string]Kinds{}, idle: map[string]Kinds{}}
 	if s.query.Limit <= 0 {
 		s.query.Limit = defaultLimit
 	}
@@ -117,15 +124,26 @@ func (c *Catalog) List(ctx context.Context, q Query) (Listing, error) {
 		}
 		return s.scanHashes(ctx, node)
 	})
-	if err != nil {
-		return Listing{}, err
+	return s.listing(), err
+}
+
+// listing returns the busy names, and as many others as there is room for.
+func (s *search) listing() Listing {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listing := Listing{Truncated: s.full || s.idleLeftOut, BusyTruncated: s.full}
+	for name, kinds := range s.busy {
+		listing.Entries = append(listing.Entries, Entry{name, kinds})
 	}
-	listing := Listing{Truncated: s.full}
-	for name, kinds := range s.found {
+	for name, kinds := range s.idle {
+		if len(listing.Entries) >= s.query.Limit {
+			listing.Truncated = true
+			break
+		}
 		listing.Entries = append(listing.Entries, Entry{name, kinds})
 	}
 	slices.SortFunc(listing.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
-	return listing, nil
+	return listing
 }
 
 // forEachMaster calls visit for each server that has keys. In a cluster, the calls run at the same
@@ -145,26 +163,36 @@ type search struct {
 	prefix string
 	query  Query
 
-	mu    sync.Mutex // masters are searched at the same time
-	found map[string]Kinds
-	full  bool
+	mu          sync.Mutex // masters are searched at the same time
+	busy, idle  map[string]Kinds
+	full        bool // there are more busy names than the limit
+	idleLeftOut bool
+}
+
+// candidate is a name that a key on a page stands for.
+type candidate struct {
+	name, key string
+	kind      key.Kind
+	mayBeFree bool          // the name is only that of the key if somebody holds the lock
+	answer    *redis.IntCmd // more than 0: somebody holds it; nil: somebody waits
 }
 
 // scanKeys finds names by the keys that only locks have.
 func (s *search) scanKeys(ctx context.Context, node redis.Cmdable) error {
 	return s.scan(ctx, node, key.ScanPattern(s.prefix, s.query.Pattern), "", func(page []string) error {
-		var braced []string
+		var candidates []candidate
 		for _, k := range page {
 			name, kind, ok := key.Parse(k)
 			if !ok {
 				continue
 			}
-			s.add(name, kindsOf(kind))
-			if kind == key.FenceKind && k == key.ForMutex("{"+name+"}").Fence {
-				braced = append(braced, "{"+name+"}") // it may be the fence of this one
+			candidates = append(candidates, candidate{name: name, key: k, kind: kind})
+			if braced := "{" + name + "}"; kind == key.FenceKind && k == key.ForMutex(braced).Fence {
+				candidates = append(candidates, candidate{name: braced, kind: kind, mayBeFree: true}) // it may be the fence of this one
 			}
 		}
-		return s.addHeld(ctx, node, braced)
+		candidates = slices.DeleteFunc(candidates, func(c candidate) bool { return !s.matches(c.name) })
+		return s.addCandidates(ctx, node, candidates)
 	})
 }
 
@@ -179,25 +207,40 @@ func kindsOf(kind key.Kind) Kinds {
 	}
 }
 
-// addHeld adds those of the names whose locks are held.
-func (s *search) addHeld(ctx context.Context, node redis.Cmdable, names []string) error {
-	names = slices.DeleteFunc(names, func(name string) bool { return !s.matches(name) })
-	if len(names) == 0 {
-		return nil
-	}
-	held := make([]*redis.IntCmd, len(names))
-	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, name := range names {
-			held[i] = p.Exists(ctx, name)
-		}
-		return nil
-	})
-	for i, name := range names {
-		if held[i].Val() > 0 {
-			s.add(name, Mutex)
+// addCandidates asks which names of a page are held, because fences and permits stay for an hour or
+// two after the last release. Queues exist only while somebody waits.
+func (s *search) addCandidates(ctx context.Context, node redis.Cmdable, candidates []candidate) error {
+	// leastEnd is less than the end of each lease, in milliseconds since 1970, and more than a limit. The
+	// entries of a crashed holder count too until somebody drops them.
+	const leastEnd = "1000000000000"
+	pipe := node.Pipeline()
+	for i := range candidates {
+		switch c := &candidates[i]; c.kind {
+		case key.FenceKind:
+			c.answer = pipe.Exists(ctx, c.name)
+		case key.PermitsKind:
+			c.answer = pipe.ZCount(ctx, c.key, leastEnd, "+inf")
 		}
 	}
-	return err
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx) // each command has its error
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		held, isKnown := true, true
+		if c.answer != nil {
+			n, err := c.answer.Result()
+			if err != nil && !errors.As(err, new(redis.Error)) {
+				return err
+			}
+			// If Redis refuses, nobody knows. The name stays then, and its state says why.
+			held, isKnown = n > 0 || err != nil, err == nil
+		}
+		if !c.mayBeFree || held && isKnown {
+			s.add(c.name, kindsOf(c.kind), held)
+		}
+	}
+	return nil
 }
 
 // scanHashes finds locks by their own key: a hash of a few fields, one of which is an acquisition.
@@ -224,7 +267,7 @@ func (s *search) scanHashes(ctx context.Context, node redis.Cmdable) error {
 		})
 		for i, k := range small {
 			if slices.ContainsFunc(fields[i].Val(), key.IsAcquisition) {
-				s.add(k, Mutex)
+				s.add(k, Mutex, true)
 			}
 		}
 		return ignoreWrongType(err)
@@ -288,18 +331,30 @@ func (s *search) matches(name string) bool {
 	return ok && name != "" && (s.query.Pattern == "" || matchGlob(s.query.Pattern, name))
 }
 
-func (s *search) add(name string, kinds Kinds) {
-	if !s.matches(name) {
+// add adds a name, or kinds to a name.
+func (s *search) add(name string, kinds Kinds, isBusy bool) {
+	if !s.matches(name) || !isBusy && s.query.Busy {
 		return
 	}
 	name = strings.TrimPrefix(name, s.prefix)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.found[name]; !known && len(s.found) >= s.query.Limit {
-		s.full = true
+	if before, known := s.busy[name]; known {
+		s.busy[name] = before | kinds
 		return
 	}
-	s.found[name] |= kinds
+	before, known := s.idle[name]
+	switch {
+	case isBusy && len(s.busy) >= s.query.Limit:
+		s.full = true
+	case isBusy:
+		delete(s.idle, name)
+		s.busy[name] = before | kinds
+	case !known && len(s.idle) >= s.query.Limit:
+		s.idleLeftOut = true
+	default:
+		s.idle[name] = before | kinds
+	}
 }
 
 func (s *search) isFull() bool {

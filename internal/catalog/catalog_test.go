@@ -176,6 +176,79 @@ func TestThousandsOfNamesAreFound(t *testing.T) {
 	require.Len(t, c.States(t.Context(), all.Entries, 0), n)
 }
 
+// A lock that somebody holds must not drown among names that were used lately.
+func TestIdleNamesHideNoHeldOne(t *testing.T) {
+	for topology, connect := range map[string]func(t *testing.T) redis.UniversalClient{
+		"one server": func(t *testing.T) redis.UniversalClient { return redistest.Start(t).Client(t) },
+		"a cluster":  func(t *testing.T) redis.UniversalClient { return redistest.StartCluster(t, 3, 0).Client(t) },
+	} {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			const idle, limit = 3000, 5
+			rdb := connect(t)
+			c, locks := newCatalog(t, rdb)
+			_, err := rdb.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for i := range idle {
+					p.Set(t.Context(), key.ForMutex(fmt.Sprint("idle:", i)).Fence, 1, 0)
+					p.ZAdd(t.Context(), key.ForSemaphore(fmt.Sprint("unused:", i)).Permits, redis.Z{Score: 7, Member: "limit"}, redis.Z{Score: 7, Member: "declared"})
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			acquire(t, locks.Mutex("held"))
+			acquire(t, locks.FairMutex("queue"))
+			wait(t, locks, "queue")
+			acquire(t, locks.Mutex("{braced}"))
+			for _, units := range []int{1, 4} {
+				permit, err := locks.Semaphore(fmt.Sprint("permits:", units), 7).Acquire(t.Context(), units)
+				require.NoError(t, err)
+				t.Cleanup(func() { runtime.KeepAlive(permit) })
+			}
+			busy := map[string]Kinds{"held": Mutex, "queue": Mutex | FairQueue, "{braced}": Mutex, "permits:1": Semaphore, "permits:4": Semaphore}
+			require.Len(t, busy, limit)
+			require.Equal(t, busy, list(t, c, Query{Busy: true, Limit: limit}))
+			require.Equal(t, map[string]Kinds{"held": Mutex}, list(t, c, Query{Busy: true, Pattern: "h*"}))
+
+			found := func(q Query) (all map[string]Kinds, listing Listing) {
+				listing, err := c.List(t.Context(), q)
+				require.NoError(t, err)
+				all = map[string]Kinds{}
+				for _, e := range listing.Entries {
+					all[e.Name] = e.Kinds
+				}
+				return all, listing
+			}
+			all, listing := found(Query{Limit: limit + 1})
+			require.Len(t, all, limit+1)
+			for name, kinds := range busy {
+				require.Equal(t, kinds, all[name], name)
+			}
+			require.True(t, listing.Truncated)
+			require.False(t, listing.BusyTruncated)
+			all, listing = found(Query{Limit: limit}) // there is no room for others
+			require.Equal(t, busy, all)
+			require.True(t, listing.Truncated)
+			for _, onlyBusy := range []bool{false, true} {
+				all, listing = found(Query{Busy: onlyBusy, Limit: limit - 1})
+				require.Len(t, all, limit-1)
+				require.Subset(t, busy, all)
+				require.True(t, listing.Truncated)
+				require.True(t, listing.BusyTruncated)
+			}
+		})
+	}
+}
+
+// A user who may list names may lack the commands that tell which of them are held.
+func TestNamesStayIfRedisDoesNotSayWhetherTheyAreHeld(t *testing.T) {
+	server := redistest.Start(t)
+	_, locks := newCatalog(t, server.Client(t))
+	acquire(t, locks.Mutex("x"))
+	require.NoError(t, server.Control().ACLSetUser(t.Context(), "reader", "on", ">pw", "~*", "+@all", "-exists").Err())
+	reader, _ := newCatalog(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = "reader", "pw" }))
+	require.Equal(t, map[string]Kinds{"x": Mutex}, list(t, reader, Query{Busy: true}))
+}
+
 func TestListSendsNoKEYS(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
