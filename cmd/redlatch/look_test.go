@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
 )
 
 // scene is a server with a held mutex that has a queue, and a semaphore that has one.
@@ -187,17 +188,74 @@ func TestShowFindsOutWhetherTheHolderLives(t *testing.T) {
 	eventually(t, func() bool { return scriptCalls(t, server) > before+many }, "it watches")
 	_, err = locks.Mutex("dead").ForceRelease(t.Context(), dead.ID())
 	require.NoError(t, err)
-	require.Equal(t, 0, p.wait())
-	require.Contains(t, p.out.String(), "gone: it has released or lost the lock")
+	require.Equal(t, 1, p.wait())
+	require.Contains(t, p.out.String(), "no: "+dead.ID()+" has released the lock, or somebody took it away")
+	require.Contains(t, p.out.String(), "mutex: free", "nothing stale")
 
 	alive, err := locks.Mutex("alive", redlatch.WithRenewInterval(50*time.Millisecond)).Lock(t.Context())
 	require.NoError(t, err)
 	got := run(t, server.URL(), "show", "--alive", "alive")
+	require.Equal(t, 0, got.code)
 	require.Contains(t, got.out, "yes: it has just renewed its lease")
 	require.NoError(t, alive.UnlockAfter(t.Context(), time.Hour))
 	got = run(t, server.URL(), "show", "--alive", "alive")
+	require.Equal(t, 1, got.code)
 	require.Contains(t, got.out, "nobody holds it, and Redis keeps it")
-	runtime.KeepAlive(dead)
+	got = run(t, server.URL(), "show", "--alive", "unused")
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.out, "alive: no: nobody holds it")
+
+	// The server keeps this lock for a long time, and the reading begins near the end of its lease.
+	crashed, err := locks.Mutex("crashed", redlatch.WithLease(time.Hour), redlatch.WithoutRenewal()).Lock(t.Context())
+	require.NoError(t, err)
+	const left = 8 * time.Second // a busy machine reads twice in the second half
+	require.NoError(t, server.Control().PExpire(t.Context(), "crashed", left).Err())
+	got = run(t, server.URL(), "show", "--alive", "--json", "crashed")
+	require.Equal(t, 1, got.code)
+	mutex := decode(t, got)["mutex"].(map[string]any)
+	require.Regexp(t, `^no renewal for [\d.]+s: the holder has crashed, is paused or is cut off from Redis; the lease ends in [\d.]+s$`, mutex["alive"])
+	require.Equal(t, crashed.ID(), mutex["holder"])
+
+	permit, err := locks.Semaphore("permits", 2).Acquire(t.Context(), 1)
+	require.NoError(t, err)
+	got = run(t, server.URL(), "show", "--alive", "permits")
+	require.Equal(t, 64, got.code)
+	require.Contains(t, got.err, "--alive is for mutexes")
+	runtime.KeepAlive([]any{dead, crashed, permit})
+}
+
+func TestTheLeaseShowsWhetherTheHolderLives(t *testing.T) {
+	t.Parallel()
+	begin := time.Unix(1_000_000, 0)
+	const me, kept = "a:1", "kept-5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7"
+	read := func(at, left time.Duration, holder string) (time.Time, *lock.Info) {
+		return begin.Add(at), &lock.Info{Holder: holder, Remaining: left}
+	}
+	type reading struct {
+		at, left time.Duration
+		holder   string
+	}
+	const s = time.Second
+	for want, readings := range map[string][]reading{
+		"":                                   {{0, 30 * s, me}, {10 * s, 20 * s, me}},
+		"yes: it has just renewed its lease": {{0, 21 * s, me}, {s, 20 * s, me}, {2 * s, 30 * s, me}},
+		"no renewal for 15s: the holder has crashed, is paused or is cut off from Redis; the lease ends in 15s": {{0, 30 * s, me}, {14 * s, 16 * s, me}, {15 * s, 15 * s, me}},
+		"no: a:1 has released the lock, or somebody took it away":                                               {{0, 30 * s, me}, {10 * s, 20 * s, me}, {29 * s, 0, ""}},
+		"no: the lease of a:1 ran out":  {{0, 30 * s, me}, {14 * s, 16 * s, me}, {30 * s, 30 * s, "b:2"}},
+		"no: nobody holds it":           {{0, 30 * s, kept}},
+		"unknown: the lease has no end": {{0, -1, me}},
+	} {
+		w := leaseWatch{}
+		for i, r := range readings {
+			at, info := read(r.at, r.left, r.holder)
+			got := w.observe(info, at, at)
+			if i < len(readings)-1 {
+				require.Empty(t, got, want)
+				continue
+			}
+			require.Equal(t, verdict{want, strings.HasPrefix(want, "yes")}, got)
+		}
+	}
 }
 
 // scriptCalls returns how many scripts the server has run.

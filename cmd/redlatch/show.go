@@ -25,7 +25,7 @@ func newShowCommand(a *app) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show who has a lock or a semaphore, and who waits",
 		Long: "Show who has the lock and the semaphore NAME, since when, and who waits.\n\n" +
-			"--alive waits until the holder renews its lease, which shows that its process lives, or until the lease ends.",
+			"--alive waits until the holder of the mutex renews its lease, which shows that its process lives, or until a renewal is overdue: half of the lease has passed without one. Exit code 1: the holder does not renew, has released the lock, or there is none. A holder with redlatch.WithoutRenewal never renews.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.show(cmd.Context(), f, args[0]) },
 	}
@@ -48,55 +48,112 @@ func (a *app) show(ctx context.Context, f *showFlags, name string) error {
 	if s.Err != nil {
 		return s.Err
 	}
-	alive := ""
-	if f.alive && s.Lock.Held() {
+	alive := verdict{}
+	if f.alive {
+		if !s.Lock.Held() && s.Kinds.Has(catalog.Semaphore) {
+			return usageErrorf("--alive is for mutexes, and %s is a semaphore", quoted(name))
+		}
 		if alive, err = c.watchLease(ctx, &s); err != nil {
 			return err
+		}
+		// Meanwhile somebody else may have the lock.
+		if s = catalog.New(c.rdb, c.locks).State(ctx, name, max(f.waiters, 0)); s.Err != nil {
+			return s.Err
 		}
 	}
 	now := c.now(ctx)
 	if f.json {
 		out := toJSON(&s, now)
-		if out.Mutex != nil {
-			out.Mutex.Alive = alive
+		if f.alive && out.Mutex == nil {
+			out.Mutex = &mutexJSON{}
 		}
-		return writeJSON(a.out, out)
+		if out.Mutex != nil {
+			out.Mutex.Alive = alive.text
+		}
+		err = writeJSON(a.out, out)
+	} else {
+		err = writeState(a.out, &s, alive.text, now)
 	}
-	return writeState(a.out, &s, alive, now)
+	if err == nil && f.alive && !alive.isAlive {
+		err = &exitError{exitNo, nil}
+	}
+	return err
 }
 
-// watchLease waits until the holder renews its lease, loses it, or is another one.
-func (c *connection) watchLease(ctx context.Context, s *catalog.State) (string, error) {
+// verdict says whether a holder lives.
+type verdict struct {
+	text    string // empty: nothing is known yet
+	isAlive bool
+}
+
+// leaseWatch compares what readings say of the lease of one holder. Redis does not know how long the
+// lease was at its beginning.
+type leaseWatch struct {
+	holder  string
+	from    time.Duration // what was left in the first reading, or after the last renewal
+	left    time.Duration // what was left in the last reading
+	endsNot time.Time     // the lease of the last reading did not end before this, unless it was renewed
+}
+
+// isOverdue reports whether the holder should have renewed the lease. By default it does so when a
+// third has passed. So at least two thirds were left in the first reading, and the renewal comes
+// before half of what was left has passed.
+func (w *leaseWatch) isOverdue() bool { return w.left <= w.from/2 }
+
+// observe takes a reading that was asked for at one time, and answered at another.
+func (w *leaseWatch) observe(info *lock.Info, asked, answered time.Time) (v verdict) {
+	switch {
+	case w.holder == "" && !info.Held(), info.IsKept() && w.holder == "":
+		return verdict{text: "no: nobody holds it"}
+	case w.holder == "":
+		w.holder, w.from = info.Holder, info.Remaining
+	case info.Holder != w.holder && answered.Before(w.endsNot):
+		return verdict{text: "no: " + display.Safe(w.holder) + " has released the lock, or somebody took it away"}
+	case info.Holder != w.holder:
+		return verdict{text: "no: the lease of " + display.Safe(w.holder) + " ran out"}
+	case info.Remaining > w.left:
+		return verdict{"yes: it has just renewed its lease", true}
+	}
+	if info.Remaining < 0 {
+		return verdict{text: "unknown: the lease has no end"}
+	}
+	w.left, w.endsNot = info.Remaining, asked.Add(info.Remaining)
+	if w.isOverdue() {
+		v.text = overdueText(w.from-w.left, w.left)
+	}
+	return v
+}
+
+func overdueText(without, left time.Duration) string {
+	return fmt.Sprintf("no renewal for %s: the holder has crashed, is paused or is cut off from Redis; the lease ends in %s", display.Age(without), display.Age(left))
+}
+
+// watchLease waits until the holder renews its lease, should have done so, or is another one.
+func (c *connection) watchLease(ctx context.Context, s *catalog.State) (verdict, error) {
 	const poll = 200 * time.Millisecond
-	if s.Lock.IsKept() {
-		return "nobody holds it", nil
-	}
-	if s.Lock.Remaining < 0 {
-		return "unknown: the lease has no end", nil
-	}
-	for {
+	w := leaseWatch{}
+	for asked := time.Now(); ; asked = time.Now() {
+		info, err := c.locks.Mutex(s.Name).Inspect(ctx)
+		if err != nil {
+			return verdict{}, err
+		}
+		if v := w.observe(&info, asked, time.Now()); v.text != "" {
+			return v, nil
+		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return verdict{}, ctx.Err()
 		case <-time.After(poll):
 		}
-		info, err := c.locks.Mutex(s.Name).Inspect(ctx)
-		switch {
-		case err != nil:
-			return "", err
-		case info.Holder != s.Lock.Holder:
-			return "gone: it has released or lost the lock meanwhile", nil
-		case info.Remaining > s.Lock.Remaining:
-			s.Lock.Remaining = info.Remaining
-			return "yes: it has just renewed its lease", nil
-		}
-		s.Lock.Remaining = info.Remaining
 	}
 }
 
 func writeState(w io.Writer, s *catalog.State, alive string, now time.Time) error {
 	fmt.Fprintf(w, "name: %s\n", display.Safe(s.Name))
 	if s.Kinds == 0 {
+		if alive != "" {
+			fmt.Fprintf(w, "alive: %s\n", alive)
+		}
 		_, err := fmt.Fprintln(w, "nobody has used this name lately, so it is free")
 		return err
 	}

@@ -53,8 +53,9 @@ type topModel struct {
 type renewal struct {
 	holder    string
 	remaining time.Duration
-	at, first time.Time // server time of the last and the first reading with this holder
-	renewed   time.Time // server time of the last reading that saw a renewal
+	at, first time.Time     // server time of the last and the first reading with this holder
+	renewed   time.Time     // server time of the last reading that saw a renewal
+	from      time.Duration // what was left at first, or after that renewal
 }
 
 func newTopModel(f *topFlags, pattern, address string) *topModel {
@@ -176,9 +177,9 @@ func (m *topModel) pause(r *topReading) time.Duration {
 func (n *renewal) observe(r *topReading) {
 	info := &r.states[0].Lock
 	if info.Holder != n.holder {
-		*n = renewal{holder: info.Holder, first: r.now}
+		*n = renewal{holder: info.Holder, first: r.now, from: info.Remaining}
 	} else if info.Remaining > n.remaining {
-		n.renewed = r.now
+		n.renewed, n.from = r.now, info.Remaining
 	}
 	n.remaining, n.at = info.Remaining, r.now
 }
@@ -191,6 +192,8 @@ func (n *renewal) text(r *topReading) string {
 		return ""
 	case info.Remaining < 0:
 		return "unknown: the lease has no end"
+	case (&leaseWatch{from: n.from, left: info.Remaining}).isOverdue():
+		return overdueText(n.from-info.Remaining, info.Remaining)
 	case !n.renewed.IsZero():
 		return "yes: it renewed its lease, seen " + display.Age(r.now.Sub(n.renewed)) + " ago"
 	}

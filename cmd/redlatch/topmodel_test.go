@@ -407,7 +407,8 @@ func TestReadingsShowWhetherTheHolderLives(t *testing.T) {
 	require.Equal(t, "not known yet: no renewal for 5.0s", read(5*time.Second, 15*time.Second, holderID))
 	require.Equal(t, "yes: it renewed its lease, seen 0.0s ago", read(6*time.Second, 29*time.Second, holderID))
 	require.Equal(t, "yes: it renewed its lease, seen 2.0s ago", read(8*time.Second, 27*time.Second, holderID))
-	require.Equal(t, "not known yet: no renewal for 0.0s", read(9*time.Second, 30*time.Second, waiterID), "another holder")
+	require.Equal(t, "no renewal for 15s: the holder has crashed, is paused or is cut …", read(21*time.Second, 14*time.Second, holderID))
+	require.Equal(t, "not known yet: no renewal for 0.0s", read(22*time.Second, 30*time.Second, waiterID), "another holder")
 	require.Equal(t, "unknown: the lease has no end", read(9*time.Second, -1, waiterID))
 	require.Empty(t, read(9*time.Second, 0, ""))
 }
