@@ -99,7 +99,7 @@ func TestThreeInTheMorning(t *testing.T) {
 			return ids[id]
 		})
 	}
-	requireShell(t, server, text, translate, func(command string) bool { return strings.Contains(command, "redis-cli EVAL") }, false)
+	requireShell(t, server, text, translate, func(command string) bool { return strings.Contains(command, " EVAL ") }, false)
 	for _, block := range blocks {
 		command, want, _ := strings.Cut(block, "\n")
 		t.Run(command, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestThreeInTheMorning(t *testing.T) {
 			require.Equal(t, normalize(want), normalize(got.out))
 		})
 	}
-	requireShell(t, server, text, translate, func(command string) bool { return strings.Contains(command, "redis-cli EVAL") }, true)
+	requireShell(t, server, text, translate, func(command string) bool { return strings.Contains(command, " EVAL ") }, true)
 }
 
 // requireShell runs the commands of redis-cli on the page, those that pick returns or the others.
@@ -132,14 +132,16 @@ func requireShell(t *testing.T, server *redistest.Server, text string, translate
 		t.Log("no redis-cli, so its commands did not run")
 		return
 	}
-	_, port, _ := strings.Cut(server.Addr(), ":")
 	ran := 0
 	for _, command := range regexp.MustCompile(`(?m)^redis-cli .*$`).FindAllString(text, -1) {
 		if pick(command) != picked {
 			continue
 		}
 		ran++
-		out, err := exec.Command("bash", "-c", `redis-cli() { "`+path+`" -e -p `+port+` "$@"; }; `+translate(command)).CombinedOutput()
+		require.Contains(t, command, `redis-cli -u "$REDIS_URL" `, "redis-cli ignores REDIS_URL")
+		cmd := exec.Command("bash", "-c", `redis-cli() { "`+path+`" -e "$@"; }; `+translate(command))
+		cmd.Env = append(os.Environ(), "REDIS_URL="+server.URL())
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s: %s", command, out)
 		if !strings.Contains(command, "SLOWLOG") { // nothing may have been slow
 			require.NotEmpty(t, strings.TrimSpace(string(out)), command)
