@@ -41,7 +41,7 @@ func (f *connectFlags) register(flags *pflag.FlagSet, getenv func(string) string
 	flags.StringVar(&f.cacert, "cacert", "", "`FILE` with the certificates of authorities that sign the server's, for TLS")
 	flags.StringVar(&f.cert, "cert", "", "`FILE` with the certificate of this client, for TLS")
 	flags.StringVar(&f.key, "key", "", "`FILE` with the key of that certificate")
-	flags.Var(&f.timeout, "connect-timeout", "how long to try to reach Redis")
+	flags.Var(&f.timeout, "connect-timeout", "how long to try to reach Redis at the start")
 }
 
 // server is a parsed URL with its credentials.

@@ -3,8 +3,10 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -179,4 +181,16 @@ func TestTheNameOfTheProgramComesOnce(t *testing.T) {
 	var b strings.Builder
 	(&app{errOut: &b}).say("%v; the command ends", &lockerr.LostError{Name: "a", Reason: "gone"})
 	require.Equal(t, 1, strings.Count(b.String(), "redlatch: "), b.String())
+}
+
+// Without --wait, run tells cron soon that Redis is down. With it, run waits for Redis too.
+func TestWaitIsAlsoForRedis(t *testing.T) {
+	t.Parallel()
+	const nowhere, wait = "redis://127.0.0.1:1", time.Second
+	args := []string{"run", "x", "--connect-timeout", "1ms", "--", "true"}
+	require.Equal(t, 69, run(t, nowhere, args...).code)
+	begin := time.Now()
+	got := run(t, nowhere, slices.Insert(args, 2, "-w", wait.String())...)
+	require.Equal(t, 69, got.code)
+	require.GreaterOrEqual(t, time.Since(begin), wait, got.err)
 }

@@ -64,7 +64,7 @@ func newRunCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "fail at once if somebody else has the lock")
-	flags.VarP(&f.wait, "wait", "w", "fail if somebody else has the lock for this long (default: wait for ever)")
+	flags.VarP(&f.wait, "wait", "w", "fail if somebody else has the lock for this long, or if Redis does not answer (default: wait for ever for the lock, and --connect-timeout for Redis)")
 	flags.IntVarP(&f.conflictCode, "conflict-exit-code", "E", exitNo, "exit `CODE` if somebody else has the lock")
 	flags.BoolVar(&f.fair, "fair", false, "wait in order of arrival")
 	flags.IntVar(&f.permits, "permits", 1, "take `N` permits of a semaphore; needs --of")
@@ -212,6 +212,7 @@ func (a *app) acquire(ctx context.Context, f *runFlags, name string, command []s
 	if f.maxHold.isSet {
 		options = append(options, redlatch.WithMaxHold(f.maxHold.value))
 	}
+	// Without --wait, a job of cron learns soon that Redis is down. A longer --wait is also for Redis.
 	c, err := a.connect(ctx, f.wait.value, options...)
 	if err != nil {
 		return nil, nil, err
