@@ -137,7 +137,7 @@ func (e *examination) server(ctx context.Context, node *redis.Client) {
 	addr := node.Options().Addr
 	text, err := node.Info(ctx).Result()
 	if err != nil {
-		e.add("server", addr, statusWarning, "to check it, let this user do INFO, or run doctor as another user", "it does not say how it is configured: %v", err)
+		e.add("server", addr, statusWarning, toDoAfter(err, "to check it, let this user do INFO, or run doctor as another user"), "it does not say how it is configured: %v", err)
 		return
 	}
 	info := map[string]string{}
@@ -223,7 +223,7 @@ func (e *examination) clock(ctx context.Context, node *redis.Client, addr string
 	server, err := node.Time(ctx).Result()
 	trip := time.Since(before)
 	if err != nil {
-		e.add("clock", addr, statusProblem, "let this user do TIME; see docs/security.md", "the server does not say its time: %v", err)
+		e.add("clock", addr, statusProblem, toDoAfter(err, "let this user do TIME; see docs/security.md"), "the server does not say its time: %v", err)
 		return
 	}
 	skew := server.Sub(before.Add(trip / 2)).Round(time.Millisecond)
@@ -256,10 +256,32 @@ func (e *examination) latency(ctx context.Context) {
 
 const toDoACL = "grant what docs/security.md lists for this kind of lock"
 
+// toDoAfter says what to do after an error of Redis. permission is for a user who may not do it.
+func toDoAfter(err error, permission string) string {
+	text := err.Error()
+	for _, advice := range []struct{ word, toDo string }{
+		{"NOPERM", permission},
+		{"user executing the script", permission}, // before Redis 7
+		{"OOM ", "Redis has no memory for a write: raise maxmemory, or delete data; keep maxmemory-policy noeviction"},
+		{"READONLY", "connect to the master: this server is a replica, and takes no writes"},
+		{"MISCONF", "look at the log of the server and its disk: it cannot save its data, and so takes no writes"},
+		{"LOADING", "wait until the server has loaded its data"},
+		{"NOAUTH", "pass a user and a password: REDIS_URL, or --user and --password-file"},
+		{"WRONGPASS", "check the user and the password"},
+		{"NOREPLICAS", "look at the replicas: min-replicas-to-write of the server wants more of them"},
+		{"CLUSTERDOWN", "look at CLUSTER INFO: the cluster does not serve all slots"},
+	} {
+		if strings.Contains(text, advice.word) {
+			return advice.toDo
+		}
+	}
+	return "docs/troubleshooting.md explains the errors"
+}
+
 // try reports whether this user can do something.
 func (e *examination) try(check string, err error) {
 	if err != nil {
-		e.add(check, "", statusProblem, toDoACL, "%v", err)
+		e.add(check, "", statusProblem, toDoAfter(err, toDoACL), "%v", err)
 		return
 	}
 	e.add(check, "", statusOK, "", "this user can use it")
@@ -334,7 +356,8 @@ func (e *examination) pubSub(ctx context.Context) {
 		_, err = listener.ReceiveMessage(ctx)
 	}
 	if err != nil {
-		e.add("messages", "", statusProblem, "let this user subscribe to and publish on the channels of docs/security.md; without messages, waiters poll", "no message of a release arrives: %v", err)
+		toDo := toDoAfter(err, "let this user subscribe to and publish on the channels of docs/security.md; without messages, waiters poll")
+		e.add("messages", "", statusProblem, toDo, "no message of a release arrives: %v", err)
 		return
 	}
 	e.add("messages", "", statusOK, "", "a message of a release takes %s", time.Since(begin).Round(time.Microsecond))
@@ -343,7 +366,7 @@ func (e *examination) pubSub(ctx context.Context) {
 // search checks what ls needs.
 func (e *examination) search(ctx context.Context) {
 	if err := e.c.rdb.Scan(ctx, 0, "redlatch:*", 1).Err(); err != nil {
-		e.add("ls", "", statusWarning, "let a user for people do SCAN; programs do not need it", "%v", err)
+		e.add("ls", "", statusWarning, toDoAfter(err, "let a user for people do SCAN; programs do not need it"), "%v", err)
 		return
 	}
 	e.add("ls", "", statusOK, "", "this user can list names")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -402,18 +403,37 @@ func TestDoctor(t *testing.T) {
 	require.NoError(t, control.ConfigSet(ctx, "maxmemory", "100mb").Err())
 	require.NoError(t, control.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	problem(nil, `problem +eviction .*allkeys-lru.*\n +→ set maxmemory-policy noeviction`)
+	require.NoError(t, control.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	require.NoError(t, control.ConfigSet(ctx, "maxmemory", "1").Err())
+	problem(nil, `problem +mutex: .*OOM.*\n +→ Redis has no memory`)
 	require.NoError(t, control.ConfigSet(ctx, "maxmemory", "0").Err())
 
 	user := func(rules ...string) []string {
 		require.NoError(t, control.ACLSetUser(ctx, "limited", append([]string{"reset", "on", ">pw"}, rules...)...).Err())
 		return []string{"REDIS_USERNAME=limited", "REDIS_PASSWORD=pw"}
 	}
-	problem(user("~*", "&*", "+@all", "-evalsha", "-eval"), `(?s)problem +mutex.*problem +fair mutex.*problem +semaphore`)
-	problem(user("~*", "+@all"), `(?s)ok +mutex.*problem +messages`)
-	problem(user("~*", "&*", "+@all", "-zrangebyscore"), `(?s)ok +mutex.*problem +semaphore`)
+	problem(user("~*", "&*", "+@all", "-evalsha", "-eval"), `(?s)problem +mutex: [^\n]*\n +→ grant what docs/security.md lists.*problem +fair mutex.*problem +semaphore`)
+	problem(user("~*", "+@all"), `(?s)ok +mutex.*problem +messages: [^\n]*\n +→ let this user subscribe`)
+	problem(user("~*", "&*", "+@all", "-zrangebyscore"), `(?s)ok +mutex.*problem +semaphore: [^\n]*\n +→ grant`)
 	got = runIn(t, append(user("~*", "&*", "+@all", "-info", "-scan"), "REDIS_URL="+server.URL()), "doctor")
 	require.Equal(t, 0, got.code, got.out)
 	require.Regexp(t, `(?s)warning +server.*warning +ls: `, got.out)
+}
+
+func TestDoctorAdvisesForEachError(t *testing.T) {
+	t.Parallel()
+	for text, advice := range map[string]string{
+		"NOPERM this user has no permissions": "grant", "ERR The user executing the script can't run this command": "grant",
+		"OOM command not allowed when used memory > 'maxmemory'.": "memory", "READONLY You can't write against a read only replica.": "master",
+		"MISCONF Redis is configured to save RDB snapshots": "disk", "LOADING Redis is loading the dataset in memory": "wait",
+		"NOAUTH Authentication required.": "password", "WRONGPASS invalid username-password pair": "password",
+		"NOREPLICAS Not enough good replicas to write.": "replicas", "CLUSTERDOWN The cluster is down": "CLUSTER INFO",
+		"ERR something else": "troubleshooting.md",
+	} {
+		got := toDoAfter(fmt.Errorf("redlatch: lock \"x\": redis refused: %w", errors.New(text)), "grant")
+		require.Contains(t, got, advice, text)
+		require.Equal(t, advice == "grant", got == "grant", text)
+	}
 }
 
 func TestDoctorInAClusterAndOnAReplica(t *testing.T) {
