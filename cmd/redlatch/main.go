@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -92,9 +94,24 @@ func (a *app) execute(args []string) int {
 	return exitCode(err)
 }
 
+// flagNames replaces the options of the library, which users of the command line do not know.
+var flagNames = strings.NewReplacer(
+	" (WithWaitTimeout)", " (--wait)", " (WithLease)", " (--lease)", " (WithMaxHold)", " (--max-hold)",
+	" (WithDescription)", " (--description)", " (WithPrefix)", " (--prefix)",
+)
+
+// version is that of the module, or "devel" for a build that has none.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
 // message returns the text of an error as one line without characters that control the terminal.
 func message(err error) string {
-	text := display.Safe(err.Error())
+	text := flagNames.Replace(display.Safe(err.Error()))
 	const name = "redlatch: "
 	if len(text) >= len(name) && text[:len(name)] == name {
 		return text
@@ -140,7 +157,9 @@ func newRoot(a *app) *cobra.Command {
 		Use:   "redlatch",
 		Short: "Use and show distributed locks on Redis",
 		Long: "redlatch runs commands under the distributed locks of redlatch, and shows who holds them and who waits.\n\n" +
-			"It finds Redis by --redis or REDIS_URL. The default is redis://127.0.0.1:6379.",
+			"It finds Redis by --redis or REDIS_URL. The default is redis://127.0.0.1:6379.\n\n" +
+			"redlatch --version prints the version.",
+		Version:       version(),
 		SilenceErrors: true, // execute prints them
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -152,6 +171,8 @@ func newRoot(a *app) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageErrorf("%w; see %s --help", err, cmd.CommandPath())
 	})
+	root.Flags().Bool("version", false, "print the version, and end") // cobra's own has the name -v, which others need
+	root.SetVersionTemplate("redlatch {{.Version}}\n")
 	a.conn.register(root.PersistentFlags(), a.getenv, a.limits.connect)
 	root.AddCommand(newRunCommand(a), newListCommand(a), newShowCommand(a), newWaitCommand(a), newUICommand(a))
 	root.AddCommand(newReleaseCommand(a), newRemoveWaiterCommand(a), newResizeCommand(a), newDoctorCommand(a))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -200,4 +201,31 @@ func runningTestBinary(t *testing.T) string {
 	path, err := os.Executable()
 	require.NoError(t, err)
 	return path
+}
+
+func TestTheVersion(t *testing.T) {
+	t.Parallel()
+	got := run(t, "", "--version")
+	require.Equal(t, 0, got.code, got.err)
+	require.Regexp(t, `^redlatch (devel|v\d\S*)\n$`, got.out)
+	require.Contains(t, run(t, "redis://127.0.0.1:1", "run", "x", "-v").err, "need a name", "run has a flag -v of its own")
+	require.Equal(t, 64, run(t, "", "-v").code)
+}
+
+func TestErrorsNameFlagsAndNoOptions(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hold, err := newLocks(t, server.Client(t)).Mutex("x").Lock(t.Context())
+	require.NoError(t, err)
+	for flag, args := range map[string][]string{
+		"--lease": {"run", "y", "--lease", "1ms", "--", "true"}, "--max-hold": {"run", "y", "--max-hold", "1ms", "--", "true"},
+		"--description": {"run", "y", "--description", "a\tb", "--", "true"}, "--prefix": {"ls", "--prefix", "a{"},
+		"--wait": {"run", "x", "-w", "100ms", "--", "true"},
+	} {
+		got := run(t, server.URL(), args...)
+		require.NotZero(t, got.code)
+		require.Contains(t, got.err, "("+flag+")")
+		require.NotContains(t, got.err, "With")
+	}
+	runtime.KeepAlive(hold)
 }

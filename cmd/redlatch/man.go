@@ -32,7 +32,7 @@ var (
 	}
 	manExit = [][2]string{
 		{"0", "Success."},
-		{fmt.Sprint(exitNo), "Somebody else has the lock, there is nothing to change, show --alive finds no live holder, or doctor found a problem."},
+		{fmt.Sprint(exitNo), "Somebody else has the lock, there is nothing to change, show --alive finds no live holder, ui cannot listen on its address, or doctor found a problem."},
 		{fmt.Sprint(exitUsage), "Wrong usage."},
 		{fmt.Sprint(exitUnavailable), "Redis is not available, or refuses."},
 		{fmt.Sprint(exitSoftware), "A bug of redlatch."},

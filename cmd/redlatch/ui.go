@@ -33,7 +33,9 @@ const uiLong = `Serve a page that shows locks and semaphores, and updates itself
 
 It listens on 127.0.0.1 by default, so only this host can reach it. Without --actions nobody can change anything.
 With --actions, the URL that it prints has a key. Only a browser that has opened this URL can change something.
-The page says who has which lock to everybody who can reach it. The traffic is not encrypted.`
+The page says who has which lock to everybody who can reach it. The traffic is not encrypted.
+
+Exit code 1: it cannot listen on the address.`
 
 func newUICommand(a *app) *cobra.Command {
 	f := &uiFlags{}
@@ -58,7 +60,7 @@ func (a *app) ui(ctx context.Context, f *uiFlags) error {
 	}
 	listener, err := net.ListenTCP("tcp", address)
 	if err != nil {
-		return &exitError{exitUnavailable, fmt.Errorf("%w; --listen takes another address", err)}
+		return &exitError{exitNo, fmt.Errorf("%w; --listen takes another address", err)} // 69 would mean Redis
 	}
 	defer listener.Close()
 	if ctx == nil {
@@ -124,7 +126,7 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler, pag
 	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err := <-ended:
-		return &exitError{exitUnavailable, err}
+		return &exitError{exitNo, err}
 	case <-ctx.Done():
 	}
 	last, cancel := context.WithTimeout(context.Background(), within)

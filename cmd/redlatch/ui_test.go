@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -113,4 +114,15 @@ func TestUIRefusesToLetOtherHostsChangeLocks(t *testing.T) {
 	_, err := remote.address()
 	require.NoError(t, err)
 	require.Equal(t, 69, run(t, nowhere, "ui", "--listen", "127.0.0.1:0", "--connect-timeout", "1ms").code)
+}
+
+// 69 would send people to Redis.
+func TestUIOnABusyPortIsNoFaultOfRedis(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	got := run(t, "", "ui", "--listen", listener.Addr().String())
+	require.Equal(t, 1, got.code)
+	require.Contains(t, got.err, "--listen takes another address")
 }
