@@ -54,27 +54,30 @@ func (a *app) wait(ctx context.Context, f *waitFlags, name string) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, max(f.timeout.value, time.Millisecond), errStillHeld)
 		defer cancel()
 	}
-	free, holder, err := c.awaitFree(ctx, f, name, a.prefix(), a.limits.connect)
+	free, by, err := c.awaitFree(ctx, f, name, a.prefix(), a.limits.connect)
 	if err != nil {
 		return err
 	}
 	if f.json {
 		err = writeJSON(a.out, struct {
-			Name   string  `json:"name"`
-			Free   bool    `json:"free"`
-			Holder string  `json:"holder,omitempty"`
-			Waited float64 `json:"waited"`
-		}{name, free, holder, time.Since(begin).Seconds()})
+			Name        string  `json:"name"`
+			Free        bool    `json:"free"`
+			Holder      string  `json:"holder,omitempty"` // as in the output of show
+			Description string  `json:"description,omitempty"`
+			InUse       int     `json:"in_use,omitempty"`
+			Waiting     int     `json:"waiting,omitempty"`
+			Waited      float64 `json:"waited"`
+		}{name, free, by.holder, by.description, by.inUse, by.waiting, time.Since(begin).Seconds()})
 	}
 	if !free {
-		return errors.Join(err, &exitError{exitNo, fmt.Errorf("%s is not free: %s", quoted(name), holder)})
+		return errors.Join(err, &exitError{exitNo, fmt.Errorf("%s is not free: %s", quoted(name), by.text)})
 	}
 	return err
 }
 
 // awaitFree asks at a message of a release, at the end of the lease, and at least every two
 // seconds.
-func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string, attemptTime time.Duration) (free bool, holder string, err error) {
+func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix string, attemptTime time.Duration) (free bool, by blocker, err error) {
 	const poll = 2 * time.Second
 	releases := c.rdb.Subscribe(context.WithoutCancel(ctx), key.ForMutex(prefix+name).Channel)
 	defer releases.Close()
@@ -84,8 +87,8 @@ func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix s
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), attemptTime)
 		left, who, err := c.ask(asking, f, name)
 		cancel()
-		if err != nil || who == "" {
-			return err == nil, "", err
+		if err != nil || who.text == "" {
+			return err == nil, blocker{}, err
 		}
 		if left <= 0 || left > poll {
 			left = poll
@@ -102,25 +105,33 @@ func (c *connection) awaitFree(ctx context.Context, f *waitFlags, name, prefix s
 	}
 }
 
-// ask returns the holder of the lock, and how long its lease lasts. The holder is empty if it is free.
-func (c *connection) ask(ctx context.Context, f *waitFlags, name string) (left time.Duration, who string, err error) {
+// blocker is why a lock is not free.
+type blocker struct {
+	text                string // for people; empty: it is free
+	holder, description string // of a mutex
+	inUse, waiting      int    // of a semaphore
+}
+
+// ask returns who has the lock, and how long the lease lasts.
+func (c *connection) ask(ctx context.Context, f *waitFlags, name string) (left time.Duration, who blocker, err error) {
 	if f.permits == 0 {
 		info, err := c.locks.Mutex(name).Inspect(ctx)
 		if err != nil || !info.Held() {
-			return 0, "", err
+			return 0, who, err
 		}
-		return info.Remaining, display.Holder(info.Holder, info.Description) + " has it", nil
+		return info.Remaining, blocker{text: display.Holder(info.Holder, info.Description) + " has it", holder: info.Holder, description: info.Description}, nil
 	}
 	const anyLimit = 1
 	info, err := c.locks.Semaphore(name, anyLimit).Inspect(ctx)
 	const often = 500 * time.Millisecond // permits have no channel that everybody may listen to
 	switch {
 	case err != nil || info.Limit == 0 && info.InUse == 0 && info.Waiting == 0:
-		return 0, "", err
+		return 0, who, err
 	case f.permits > info.Limit:
-		return 0, "", usageErrorf("the semaphore %s has %d permits only", quoted(name), info.Limit)
+		return 0, who, usageErrorf("the semaphore %s has %d permits only", quoted(name), info.Limit)
 	case info.Waiting > 0 || info.InUse+f.permits > info.Limit:
-		return often, fmt.Sprintf("%d of %d permits are in use, and %d wait", info.InUse, info.Limit, info.Waiting), nil
+		text := fmt.Sprintf("%d of %d permits are in use, and %d wait", info.InUse, info.Limit, info.Waiting)
+		return often, blocker{text: text, inUse: info.InUse, waiting: info.Waiting}, nil
 	}
-	return 0, "", nil
+	return 0, who, nil
 }
