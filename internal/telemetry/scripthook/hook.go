@@ -66,6 +66,8 @@ func result(err error) string {
 	switch {
 	case err == nil, errors.Is(err, redis.Nil):
 		return "answered"
+	case redis.HasErrorPrefix(err, "NOSCRIPT"):
+		return "not_loaded" // the normal answer to the first use of a script; redlatch then sends its text
 	case errors.As(err, new(redis.Error)):
 		return "refused"
 	}

@@ -36,7 +36,7 @@ func TestOnlyScriptsOfRedlatchAreMeasured(t *testing.T) {
 	})
 	ctx, name := t.Context(), lua.ScriptName([]string{"eval", text})
 	require.NotEmpty(t, name)
-	for want, err := range map[string]error{"answered": nil, "refused": refusal("NOSCRIPT"), "failed": io.EOF} {
+	for want, err := range map[string]error{"answered": nil, "not_loaded": refusal("NOSCRIPT No matching script."), "refused": refusal("NOPERM no permissions"), "failed": io.EOF} {
 		seen = nil
 		process := hook.ProcessHook(func(context.Context, redis.Cmder) error { return err })
 		require.Equal(t, err, process(ctx, script(ctx)))
