@@ -254,7 +254,7 @@ func TestTheLeaseShowsWhetherTheHolderLives(t *testing.T) {
 				require.Empty(t, got, want)
 				continue
 			}
-			require.Equal(t, verdict{want, strings.HasPrefix(want, "yes")}, got)
+			require.Equal(t, lifeSign{want, strings.HasPrefix(want, "yes")}, got)
 		}
 	}
 }

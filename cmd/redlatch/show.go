@@ -48,7 +48,7 @@ func (a *app) show(ctx context.Context, f *showFlags, name string) error {
 	if s.Err != nil {
 		return s.Err
 	}
-	alive := verdict{}
+	alive := lifeSign{}
 	if f.alive {
 		if !s.Lock.Held() && s.Kinds.Has(catalog.Semaphore) {
 			return usageErrorf("--alive is for mutexes, and %s is a semaphore", quoted(name))
@@ -80,8 +80,8 @@ func (a *app) show(ctx context.Context, f *showFlags, name string) error {
 	return err
 }
 
-// verdict says whether a holder lives.
-type verdict struct {
+// lifeSign says whether a holder lives.
+type lifeSign struct {
 	text    string // empty: nothing is known yet
 	isAlive bool
 }
@@ -101,21 +101,21 @@ type leaseWatch struct {
 func (w *leaseWatch) isOverdue() bool { return w.left <= w.from/2 }
 
 // observe takes a reading that was asked for at one time, and answered at another.
-func (w *leaseWatch) observe(info *lock.Info, asked, answered time.Time) (v verdict) {
+func (w *leaseWatch) observe(info *lock.Info, asked, answered time.Time) (v lifeSign) {
 	switch {
 	case w.holder == "" && !info.Held(), info.IsKept() && w.holder == "":
-		return verdict{text: "no: nobody holds it"}
+		return lifeSign{text: "no: nobody holds it"}
 	case w.holder == "":
 		w.holder, w.from = info.Holder, info.Remaining
 	case info.Holder != w.holder && answered.Before(w.endsNot):
-		return verdict{text: "no: " + display.Safe(w.holder) + " has released the lock, or somebody took it away"}
+		return lifeSign{text: "no: " + display.Safe(w.holder) + " has released the lock, or somebody took it away"}
 	case info.Holder != w.holder:
-		return verdict{text: "no: the lease of " + display.Safe(w.holder) + " ran out"}
+		return lifeSign{text: "no: the lease of " + display.Safe(w.holder) + " ran out"}
 	case info.Remaining > w.left:
-		return verdict{"yes: it has just renewed its lease", true}
+		return lifeSign{"yes: it has just renewed its lease", true}
 	}
 	if info.Remaining < 0 {
-		return verdict{text: "unknown: the lease has no end"}
+		return lifeSign{text: "unknown: the lease has no end"}
 	}
 	w.left, w.endsNot = info.Remaining, asked.Add(info.Remaining)
 	if w.isOverdue() {
@@ -129,20 +129,20 @@ func overdueText(without, left time.Duration) string {
 }
 
 // watchLease waits until the holder renews its lease, should have done so, or is another one.
-func (c *connection) watchLease(ctx context.Context, s *catalog.State) (verdict, error) {
+func (c *connection) watchLease(ctx context.Context, s *catalog.State) (lifeSign, error) {
 	const poll = 200 * time.Millisecond
 	w := leaseWatch{}
 	for asked := time.Now(); ; asked = time.Now() {
 		info, err := c.locks.Mutex(s.Name).Inspect(ctx)
 		if err != nil {
-			return verdict{}, err
+			return lifeSign{}, err
 		}
 		if v := w.observe(&info, asked, time.Now()); v.text != "" {
 			return v, nil
 		}
 		select {
 		case <-ctx.Done():
-			return verdict{}, ctx.Err()
+			return lifeSign{}, ctx.Err()
 		case <-time.After(poll):
 		}
 	}
