@@ -12,7 +12,6 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/test/redistest"
-	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -169,11 +168,20 @@ func TestTheEarlierOfNestedWaitDeadlinesCounts(t *testing.T) {
 }
 
 func TestAWaitDeadlineOfTheZeroTimeIsNone(t *testing.T) {
-	require.True(t, redlatch.WithWaitDeadline(t.Context(), time.Time{}) == t.Context(), "the very context")
-	with := redlatch.WithWaitDeadline(t.Context(), time.Now())
-	require.True(t, lock.WithWaitDeadline(with, time.Time{}) == with, "it removes no deadline either")
 	var none context.Context
-	require.PanicsWithValue(t, panicOf(func() { _ = context.WithValue(none, with, 1) }), func() { redlatch.WithWaitDeadline(none, time.Now()) })
+	require.PanicsWithValue(t, panicOf(func() { _ = context.WithValue(none, t, 1) }), func() { redlatch.WithWaitDeadline(none, time.Now()) })
+	inDeadlineBubbles(t, func(t *testing.T, s *observed, kind string) {
+		_, release, err := named[kind].take(s.other, t.Context(), "orders")
+		require.NoError(t, err)
+		request := redlatch.WithWaitDeadline(t.Context(), time.Now().Add(time.Second))
+		later := redlatch.WithWaitDeadline(context.WithoutCancel(request), time.Time{})
+		time.AfterFunc(time.Minute, func() { require.NoError(t, release(t.Context())) })
+		_, _, err = named[kind].take(s.locks, request, "orders")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		_, release, err = named[kind].take(s.locks, redlatch.WithWaitDeadline(later, time.Now().Add(time.Hour)), "orders")
+		require.NoError(t, err, "it waits for longer than the request")
+		require.NoError(t, release(later))
+	})
 }
 
 func panicOf(fn func()) (value any) {

@@ -26,11 +26,12 @@ import (
 // The context itself does not end at t, and neither does the context of a hold: the function of Do goes
 // on working. After the function, Do and TryDo wait for the confirmation of their release until t at the
 // latest, but for at least 100 ms. The client then goes on with the release in the background, as it does
-// without a wait deadline. So with Redis away, nested calls whose functions have ended by t return by t, and
-// 100 ms later for each level. Unlock and Release do not look at t. A try does not wait for the lock, and t does
+// without a wait deadline. So with Redis away, n nested calls whose functions have ended by t return by t plus n
+// times 100 ms. Unlock and Release do not look at t. A try does not wait for the lock, and t does
 // not change how long it waits for Redis. Attach does not look at t either.
 //
-// If t is the zero time, the result is ctx: there is no further limit.
+// If t is the zero time, the result has no wait deadline. Use it for work that outlives its request, together with
+// context.WithoutCancel. Without it, the lock calls of that work only try once t is over.
 func WithWaitDeadline(ctx context.Context, t time.Time) context.Context {
 	return session.WithWaitDeadline(ctx, t)
 }

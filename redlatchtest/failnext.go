@@ -71,8 +71,8 @@ func (s *Server) FailNext(op Op, err error) {
 
 // Fail is FailNext for every command of an operation, until stop is called or the test ends. It is for an
 // error that lasts. An Unlock tries again after an error reply, until the deadline of its context or the end
-// of the lease, and the Unlock of Do for two seconds. If all attempts fail, Do returns redlatch.ErrRefused for a
-// refusal, and nil otherwise. stop may be called several times.
+// of the lease. The Unlock of Do tries for two seconds, or until the wait deadline of its context. If all attempts
+// fail, Do returns redlatch.ErrRefused for a refusal, and nil otherwise. stop may be called several times.
 func (s *Server) Fail(op Op, err error) (stop func()) {
 	s.t.Helper()
 	return s.inject("Fail", op, err, always).Disarm

@@ -8,21 +8,19 @@ import (
 // waitDeadlineKey is the key under which a context has its wait deadline.
 type waitDeadlineKey struct{}
 
-// WithWaitDeadline returns a context with a wait deadline. An earlier one of ctx counts.
+// WithWaitDeadline returns a context with a wait deadline. An earlier one of ctx counts. The zero time removes it.
 func WithWaitDeadline(ctx context.Context, t time.Time) context.Context {
-	if t.IsZero() {
-		return ctx
-	}
 	child := context.WithValue(ctx, waitDeadlineKey{}, t)
-	if earlier, ok := waitDeadline(ctx); ok && earlier.Before(t) {
+	if before, ok := waitDeadline(ctx); ok && !t.IsZero() && before.Before(t) {
 		return ctx
 	}
 	return child
 }
 
+// waitDeadline returns the wait deadline of ctx. ok is false if it has none.
 func waitDeadline(ctx context.Context) (t time.Time, ok bool) {
-	t, ok = ctx.Value(waitDeadlineKey{}).(time.Time)
-	return t, ok
+	t, _ = ctx.Value(waitDeadlineKey{}).(time.Time)
+	return t, !t.IsZero()
 }
 
 const (
