@@ -448,3 +448,66 @@ func TestNestedDosInAnOutageReturnByTheWaitDeadline(t *testing.T) {
 		}
 	}
 }
+
+// A call that waits may become a re-entry, because its chain gets the lock meanwhile. It then has as much time as any
+// other re-entry.
+func TestAWaitThatBecomesAReentryHasItsTime(t *testing.T) {
+	for kind, locker := range lockers {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				free := s.taken(t, kind, "orders")
+				chain := redlatch.WithOwner(t.Context())
+				until := time.Now().Add(2 * time.Second)
+				first := make(chan *redlatch.Hold, 1)
+				go func() { h, _ := locker(s.locks, "orders").Lock(chain); first <- h }()
+				synctest.Wait()
+				again := make(chan error, 1)
+				go func() {
+					h, err := locker(s.locks, "orders").Lock(redlatch.WithWaitDeadline(chain, until))
+					if err == nil {
+						err = h.Unlock(chain)
+					}
+					again <- err
+				}()
+				synctest.Wait()
+				time.Sleep(1900 * time.Millisecond)
+				free()
+				h := <-first
+				s.proxy.Inject(redistest.Rule{Match: runs("mutex/acquire"), Times: 1, Action: redistest.DelayRequest(500 * time.Millisecond)})
+				require.NoError(t, <-again)
+				require.NoError(t, h.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// While a call after the wait deadline asks Redis, its chain gets the lock by another call. So the call re-enters.
+func TestALateCallReentersALockThatItsChainGets(t *testing.T) {
+	for kind, locker := range lockers {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				chain := redlatch.WithOwner(t.Context())
+				s.proxy.Inject(redistest.Rule{Match: runs(kinds[kind].ask), Times: 1, Action: redistest.DelayRequest(500 * time.Millisecond)})
+				late := make(chan error, 1)
+				go func() {
+					h, err := locker(s.locks, "orders").Lock(redlatch.WithWaitDeadline(chain, time.Now()))
+					if err == nil {
+						err = h.Unlock(chain)
+					}
+					late <- err
+				}()
+				synctest.Wait()
+				time.Sleep(100 * time.Millisecond)
+				h, err := locker(s.locks, "orders").TryLock(chain)
+				if kind == "mutex" && err != nil { // calls of one client for a plain mutex are made one after the other
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					require.NoError(t, <-late)
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, <-late)
+				require.NoError(t, h.Unlock(t.Context()))
+			})
+		})
+	}
+}

@@ -122,11 +122,16 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 
 // tryOrReenter acquires the lock without waiting for it.
 func (w *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error) {
-	if h, has, err := w.ReenterHeld(bounded); has {
+	for {
+		if h, has, err := w.ReenterHeld(bounded); has {
+			return w.NewHandle(ctx, bounded, h, err)
+		}
+		h, err := w.try(bounded)
+		if errors.Is(err, mutex.ErrOwnerHolds) {
+			continue
+		}
 		return w.NewHandle(ctx, bounded, h, err)
 	}
-	h, err := w.try(bounded)
-	return w.NewHandle(ctx, bounded, h, err)
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also

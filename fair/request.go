@@ -154,6 +154,8 @@ func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
 		return w.startHold(g), nil
 	case err != nil:
 		return nil, err
+	case w.State.HeldBy(w.Owner) != nil: // by another call of the chain
+		return nil, mutex.ErrOwnerHolds
 	}
 	refused := w.notAcquired()
 	return nil, &refused

@@ -153,22 +153,29 @@ func (i *injectedErrors) end() {
 	}
 }
 
-// original returns the error reply err with the error of the test behind it, if it is such a reply.
+// original returns the error reply err with the errors of the test behind it, if it is such a reply.
 func (i *injectedErrors) original(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return err
 	}
+	var originals []error
 	for _, e := range i.all() {
 		if e.text == reply.Error() {
-			return injectedReply{reply, e.err}
+			originals = append(originals, e.err)
 		}
 	}
-	return err
+	if originals == nil {
+		return err
+	}
+	return injectedReply{reply, originals}
 }
 
 // injectedReply is an error reply that matches the error of the test.
-type injectedReply struct{ reply, original error }
+type injectedReply struct {
+	reply     error
+	originals []error // several if the test has errors of one text
+}
 
 func (r injectedReply) Error() string   { return r.reply.Error() }
-func (r injectedReply) Unwrap() []error { return []error{r.reply, r.original} }
+func (r injectedReply) Unwrap() []error { return append([]error{r.reply}, r.originals...) }

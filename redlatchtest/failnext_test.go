@@ -186,3 +186,19 @@ func TestOneOfManyCallsFails(t *testing.T) {
 		}
 	})
 }
+
+// Two errors of one text are one error reply. It matches both.
+func TestErrorsOfOneTextMatchBoth(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := redlatchtest.New(t)
+		first, second := errors.New("boom: it broke"), errors.New("boom: it broke")
+		s.FailNext(redlatchtest.OpLock, first)
+		s.FailNext(redlatchtest.OpLock, second)
+		for range 2 {
+			_, err := s.Client.Mutex("door").Lock(t.Context())
+			require.ErrorIs(t, err, first)
+			require.ErrorIs(t, err, second)
+		}
+	})
+}

@@ -160,7 +160,7 @@ func (w *Watchdog) applyAnswers(c *call, answers []Result, err error) change {
 func (c *call) applyLateAnswers(answers []Result) {
 	for i, a := range answers {
 		if l, lease := c.leases[i], c.batch[i].Lease; a == Renewed && lease > 0 && l.state.watched() {
-			l.prove(c.sent, lease)
+			l.proveRenewal(c.sent, lease)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (w *Watchdog) applyAnswer(c *call, i int, l *Lease, a Result, now int64) {
 		l.tries = 0
 		l.next = instantAfter(c.sent.mono, delay(c.bucket.every))
 		if lease := c.batch[i].Lease; a == Renewed && lease > 0 {
-			l.prove(c.sent, lease)
+			l.proveRenewal(c.sent, lease)
 		}
 		if overdue := time.Duration(c.sent.wall - l.trust.wall); overdue < 0 {
 			l.renewByWallClock(w.offset) // suspended on the way: sent before, answered after

@@ -93,19 +93,20 @@ type Lease struct {
 	onLost  LossHandler
 
 	// Guarded by w.mu.
-	maxHold   int64 // instant it is over, or never
-	lease     time.Duration
-	trust     clockReading
-	next      int64         // when it is to be asked for
-	noCalls   chan struct{} // closed when calls is 0; made by Stop when needed
-	calls     int32         // calls that name it and have not returned; includes those given up
-	index     int32         // in its bucket's heap
-	state     state
-	tries     uint8 // attempts without answer since the last answer
-	renew     bool  // fixed by Watch; else it is only looked at
-	again     bool  // RenewNow was called while it was in a call
-	abandoned bool
-	reason    Reason
+	maxHold    int64 // instant it is over, or never
+	lease      time.Duration
+	trust      clockReading
+	extendedAt int64         // when the command was sent that granted it, or the last renewal that extended it
+	next       int64         // when it is to be asked for
+	noCalls    chan struct{} // closed when calls is 0; made by Stop when needed
+	calls      int32         // calls that name it and have not returned; includes those given up
+	index      int32         // in its bucket's heap
+	state      state
+	tries      uint8 // attempts without answer since the last answer
+	renew      bool  // fixed by Watch; else it is only looked at
+	again      bool  // RenewNow was called while it was in a call
+	abandoned  bool
+	reason     Reason
 }
 
 func (l *Lease) setIndex(i int) { l.index = int32(i) }
@@ -128,7 +129,7 @@ func (l *Lease) extended() bool { return l.renew && !l.abandoned }
 
 // renewal returns what to ask for now.
 func (l *Lease) renewal(now int64) Renewal {
-	r := Renewal{Key: l.key, ID: l.id, Since: time.Duration(now-l.trust.mono) + l.lease - l.margin}
+	r := Renewal{Key: l.key, ID: l.id, Extended: time.Duration(l.extendedAt), Asked: time.Duration(now)}
 	if l.extended() && now < l.maxHold {
 		r.Lease = l.lease
 	}
@@ -143,6 +144,12 @@ func (l *Lease) prove(sent clockReading, lease time.Duration) {
 	if t := sent.add(lease - l.margin); t.mono >= l.trust.mono {
 		l.trust = t
 	}
+}
+
+// proveRenewal is prove for a renewal.
+func (l *Lease) proveRenewal(sent clockReading, lease time.Duration) {
+	l.extendedAt = max(l.extendedAt, sent.mono)
+	l.prove(sent, lease)
 }
 
 // renewByWallClock makes l due no later than the wall clock calls its trust over. If the clocks are

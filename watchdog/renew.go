@@ -24,7 +24,10 @@ type Renewal struct {
 	Key   string        // what is leased, e.g. the lock's name
 	ID    string        // who holds it
 	Lease time.Duration // to extend to; 0: only look
-	Since time.Duration // how long ago the server last granted or extended it, as far as known
+
+	// Extended and Asked are when it was granted or last extended by a renewal, and when this one is sent: both
+	// since the watchdog was made. Asked is Extended of the next renewal, if this one extends the lease.
+	Extended, Asked time.Duration
 }
 
 // Group says which leases may share a call: those of one kind and one hash slot. What the kinds are

@@ -190,6 +190,8 @@ func (w *Watchdog) Watch(s Spec) *Lease {
 		trust:   sent.add(s.Lease - s.Margin),
 		next:    instantAfter(sent.mono, firstDelay(s.Interval)),
 		maxHold: never,
+
+		extendedAt: sent.mono,
 	}
 	if s.MaxHold > 0 {
 		l.maxHold = instantAfter(sent.mono, s.MaxHold)

@@ -121,6 +121,31 @@ func TestAListFindsALockForAsLongAsRedisHasIt(t *testing.T) {
 	}
 }
 
+// Re-entries prove the lease too. They do not keep the renewals from keeping the fence.
+func TestAListFindsALockThatIsReenteredOften(t *testing.T) {
+	for every, retention := range map[time.Duration]time.Duration{200 * time.Millisecond: 2 * time.Minute, 9900 * time.Millisecond: time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			c, locks := newCatalog(t, redistest.Bubble(t).Client(), redlatch.WithFenceRetention(retention))
+			time.Sleep(10 * time.Minute)
+			m := locks.Mutex("door")
+			hold := acquire(t, m)
+			for began := time.Now(); time.Since(began) < 10*time.Minute; time.Sleep(every) {
+				again, err := m.Lock(hold.Context())
+				require.NoError(t, err)
+				require.NoError(t, again.Unlock(t.Context()))
+			}
+			info, err := m.Inspect(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, hold.Fence(), info.Fence, "it was lost, and a re-entry made another")
+			for range 4 {
+				time.Sleep(time.Hour)
+				require.Equal(t, []string{"door"}, listed(t, c))
+			}
+			require.NoError(t, hold.Unlock(t.Context()))
+		})
+	}
+}
+
 func listed(t *testing.T, c *Catalog) (all []string) {
 	t.Helper()
 	for name := range list(t, c, Query{}) {

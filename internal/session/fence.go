@@ -24,10 +24,9 @@ func (s *Session) FenceLife(lease time.Duration) time.Duration {
 func (s *Session) keepFences(batch []watchdog.Renewal, answers []watchdog.Result) {
 	var fences []any
 	var life time.Duration
-	now := time.Since(s.clock.start)
 	for i, r := range batch[:min(len(batch), len(answers))] {
 		quarter := s.FenceLife(r.Lease) / 4
-		if answers[i] == watchdog.Renewed && quarter > 0 && now/quarter != (now-r.Since)/quarter {
+		if answers[i] == watchdog.Renewed && quarter > 0 && r.Asked/quarter != r.Extended/quarter {
 			fences = append(fences, key.ForMutex(r.Key).Args.Fence)
 			life = max(life, 4*quarter)
 		}

@@ -98,7 +98,7 @@ func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
 func (s *Session) notifyObservers(o observed) {
 	defer s.reportDropped()
 	ctx := o.ctx
-	if ctx.Done() != nil {
+	if _, ends := ctx.Deadline(); ends || ctx.Done() != nil {
 		ctx = context.WithoutCancel(ctx) // the call of the program has perhaps ended
 	}
 	s.observeFrom(0, ctx, o.event)

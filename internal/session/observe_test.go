@@ -202,3 +202,30 @@ func TestAQueueThatFillsEndsTheLinger(t *testing.T) {
 		require.EqualValues(t, events, seen.Load())
 	})
 }
+
+// timeless is a context with a deadline that nobody enforces, as a program may make one.
+type timeless struct{ context.Context }
+
+func (timeless) Deadline() (time.Time, bool) { return time.Now().Add(-time.Hour), true }
+
+// The context of an observer never ends, and has no deadline: the observer may use it to send an event elsewhere.
+func TestTheContextOfAnObserverHasNoEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type keyOf struct{}
+		ended, cancel := context.WithCancel(context.WithValue(t.Context(), keyOf{}, "value"))
+		cancel()
+		seen := 0
+		s := New(Config{Observers: []event.Observer{event.Func(func(ctx context.Context, _ event.Event) {
+			_, has := ctx.Deadline()
+			require.False(t, has)
+			require.NoError(t, ctx.Err())
+			require.Equal(t, "value", ctx.Value(keyOf{}))
+			seen++
+		})}})
+		s.Observe(ended, event.Event{Kind: event.Retried})
+		s.Observe(timeless{context.WithValue(context.Background(), keyOf{}, "value")}, event.Event{Kind: event.Retried})
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		require.Equal(t, 2, seen)
+	})
+}

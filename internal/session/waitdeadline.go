@@ -37,9 +37,9 @@ var lateRefusal = ownDeadline{why: "the wait deadline was over (WithWaitDeadline
 
 // waitLimit is what a wait deadline changes for a call, besides the end of its context.
 type waitLimit struct {
-	late     bool      // the deadline was over when the call began
-	leastEnd time.Time // a re-entry may wait for Redis until then
-	leastWhy string    // why it ends then
+	late     bool          // the deadline was over when the call began
+	least    time.Duration // so long may a re-entry wait for Redis, if the wait ends before
+	leastWhy string        // why it ends then
 }
 
 // untilWaitDeadline is WaitContext for a wait with a wait deadline. A call for which the deadline is over gets
@@ -50,11 +50,11 @@ func untilWaitDeadline(ctx context.Context, deadline time.Time, timeout time.Dur
 	if timeout > 0 && timeout < least {
 		least, leastWhy = timeout, timeoutReason(timeout)
 	}
-	limit := &waitLimit{late: deadline.Sub(now) < shortestWait, leastEnd: now.Add(least), leastWhy: leastWhy}
+	limit := &waitLimit{late: deadline.Sub(now) < shortestWait, least: least, leastWhy: leastWhy}
 	end, why := deadline, "gave up at the wait deadline (WithWaitDeadline)"
 	switch {
 	case limit.late:
-		end, why = limit.leastEnd, limit.leastWhy
+		end, why = now.Add(least), leastWhy
 	case timeout > 0 && now.Add(timeout).Before(deadline):
 		end, why = now.Add(timeout), timeoutReason(timeout)
 	}
@@ -66,10 +66,14 @@ func untilWaitDeadline(ctx context.Context, deadline time.Time, timeout time.Dur
 // time to ask Redis also shortly before the wait deadline.
 func ReentryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	b, ok := ctx.(*Bounded)
-	if !ok || b.limit == nil || !b.end.Before(b.limit.leastEnd) {
+	if !ok || b.limit == nil {
 		return ctx, func() {}
 	}
-	return WithDeadlineReason(b.Context, b.limit.leastEnd, b.limit.leastWhy)
+	end := time.Now().Add(b.limit.least)
+	if !b.end.Before(end) {
+		return ctx, func() {}
+	}
+	return WithDeadlineReason(b.Context, end, b.limit.leastWhy)
 }
 
 // LateRefusal returns why a call must not wait, or nil if it may. ctx is that of the wait.
