@@ -20,8 +20,9 @@ type Collector struct {
 	tally      *telemetry.Tally
 	counters   [telemetry.Count]*prometheus.CounterVec
 	histograms [telemetry.Count]*prometheus.HistogramVec
-	values     [telemetry.Count]*prometheus.Desc // of metrics that are read at each collection
-	vectors    []prometheus.Collector            // counters and histograms
+	unlabelled [telemetry.Count]prometheus.Observer // histograms without labels, which need no look for a series
+	values     [telemetry.Count]*prometheus.Desc    // of metrics that are read at each collection
+	vectors    []prometheus.Collector               // counters and histograms
 }
 
 // New makes a collector. The error is a *lockerr.ConfigError that names the option which is not
@@ -59,6 +60,9 @@ func (c *Collector) add(id telemetry.ID) {
 	case i.Type == telemetry.Histogram:
 		vector := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: i.PrometheusName(), Help: i.Help, Buckets: i.Buckets}, labels)
 		c.histograms[id], c.vectors = vector, append(c.vectors, vector)
+		if len(labels) == 0 {
+			c.unlabelled[id] = vector.WithLabelValues()
+		}
 	case i.Type == telemetry.Counter && id != telemetry.QueueReadFailures:
 		vector := prometheus.NewCounterVec(prometheus.CounterOpts{Name: i.PrometheusName(), Help: i.Help}, labels)
 		c.counters[id], c.vectors = vector, append(c.vectors, vector)
@@ -77,7 +81,9 @@ func (c *Collector) Observe(_ context.Context, e event.Event) {
 
 // update changes a counter or a histogram.
 func (c *Collector) update(u telemetry.Update) {
-	if vector := c.histograms[u.Instrument]; vector != nil {
+	if histogram := c.unlabelled[u.Instrument]; histogram != nil {
+		histogram.Observe(u.Value)
+	} else if vector := c.histograms[u.Instrument]; vector != nil {
 		vector.WithLabelValues(u.Labels()...).Observe(u.Value)
 	} else {
 		c.counters[u.Instrument].WithLabelValues(u.Labels()...).Add(u.Value)
