@@ -426,7 +426,7 @@ func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error
 		if errors.As(err, &busy) && busy.Name == mutex.Name() && busy.IsKept() {
 			return nil // another replica has done it
 		}
-		log.Printf("the job of the night is done here: %v; looking again in a minute: %v", done, err)
+		log.Printf("nightly: retry in a minute (job done here: %v): %v", done, err)
 		select {
 		case <-time.After(time.Minute):
 		case <-ctx.Done():

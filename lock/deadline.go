@@ -13,8 +13,8 @@ import (
 //
 // At t, such a call returns the error that it returns after redlatch.WithWaitTimeout: a
 // *lockerr.NotAcquiredError if somebody else has the lock, and lockerr.ErrUnavailable or ErrIndeterminate if Redis
-// did not answer. If the lock has a wait timeout too, the earlier end counts. So it does if ctx has a wait
-// deadline, or ends, earlier than t.
+// did not answer. The earliest of these ends the wait: t, the wait timeout of the lock, an earlier wait
+// deadline of ctx, and the end of ctx.
 //
 // If t is over when the call begins, or less than a millisecond away, the call asks Redis once, as TryLock does.
 // It acquires a free lock, and returns a *lockerr.NotAcquiredError immediately if the lock is held. It waits for
@@ -24,14 +24,14 @@ import (
 // for a shorter wait timeout.
 //
 // The context itself does not end at t, and neither does the context of a hold: the function of Do goes
-// on working. After the function, Do and TryDo wait for the confirmation of their release until t at the
-// latest, but for at least 100 ms. The client then goes on with the release in the background, as it does
-// without a wait deadline. So with Redis away, n nested calls whose functions have ended by t return by t plus n
-// times 100 ms. Unlock and Release do not look at t. A try does not wait for the lock, and t does
-// not change how long it waits for Redis. Attach does not look at t either.
+// on working. After the function, Do and TryDo wait for the confirmation of their release, normally for two seconds
+// at most. A wait deadline shortens this time, to 100 ms at least. The client then goes on with the release in the
+// background, as it does without a wait deadline. So with Redis away, n nested calls whose functions have ended by
+// t return by t plus n times 100 ms. Unlock and Release do not look at t. A try does not wait for the lock, and t
+// does not change how long it waits for Redis. Attach does not look at t either.
 //
-// If t is the zero time, the result has no wait deadline. Use it for work that outlives its request, together with
-// context.WithoutCancel. Without it, the lock calls of that work only try once t is over.
+// If t is the zero time, the result has no wait deadline. Use that for work that outlives its request, together
+// with context.WithoutCancel. Otherwise the lock calls of that work no longer wait after t.
 func WithWaitDeadline(ctx context.Context, t time.Time) context.Context {
 	return session.WithWaitDeadline(ctx, t)
 }

@@ -52,7 +52,7 @@ func Example() {
 			return http.StatusBadRequest
 		case errors.Is(err, lockerr.ErrUnavailable), errors.Is(err, lockerr.ErrIndeterminate): // Redis is down
 			return http.StatusServiceUnavailable
-		case errors.Is(err, context.DeadlineExceeded): // the work took too long
+		case errors.Is(err, context.DeadlineExceeded): // the time of the request is over
 			return http.StatusGatewayTimeout
 		default: // an error of the work, or Redis refuses
 			return http.StatusInternalServerError

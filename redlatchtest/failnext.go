@@ -15,7 +15,7 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Op is an operation of which FailNext and Fail fail commands.
+// Op names the commands that FailNext and Fail make fail.
 type Op string
 
 const (
@@ -78,7 +78,7 @@ func (s *Server) Fail(op Op, err error) (stop func()) {
 	return s.inject("Fail", op, err, always).Disarm
 }
 
-// always is how often a rule takes effect that has no end.
+// always is the value of Times for a rule without an end.
 const always = 0
 
 // inject makes Redis answer some commands of an operation with an error. caller is the method that the test has
@@ -153,7 +153,7 @@ func (i *injectedErrors) end() {
 	}
 }
 
-// original returns the error reply err with the errors of the test behind it, if it is such a reply.
+// original wraps err with the errors of the test that have the same text.
 func (i *injectedErrors) original(err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -231,7 +232,7 @@ func TestIdleNamesHideNoHeldOne(t *testing.T) {
 			for _, onlyBusy := range []bool{false, true} {
 				all, listing = found(Query{Busy: onlyBusy, Limit: limit - 1})
 				require.Len(t, all, limit-1)
-				require.Subset(t, busy, all)
+				require.Subset(t, slices.Collect(maps.Keys(busy)), slices.Collect(maps.Keys(all)), "a search that ends early may not know all kinds of a name")
 				require.True(t, listing.Truncated)
 				require.True(t, listing.BusyTruncated)
 			}

@@ -97,11 +97,7 @@ func (s *Session) enqueueEvent(ctx context.Context, e event.Event) {
 // notifyObservers is the call that the queue makes for each event.
 func (s *Session) notifyObservers(o observed) {
 	defer s.reportDropped()
-	ctx := o.ctx
-	if _, ends := ctx.Deadline(); ends || ctx.Done() != nil {
-		ctx = context.WithoutCancel(ctx) // the call of the program has perhaps ended
-	}
-	s.observeFrom(0, ctx, o.event)
+	s.observeFrom(0, context.WithoutCancel(o.ctx), o.event) // the call of the program has perhaps ended
 }
 
 // observeFrom notifies the observers from the i-th on, even if one of them ends the goroutine.
