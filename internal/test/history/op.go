@@ -110,7 +110,10 @@ func (o Op) String() string {
 		s += fmt.Sprintf(" fence %d", o.Fence)
 	}
 	if o.Units != 0 {
-		s += fmt.Sprintf(" units %d of %s", o.Units, o.Acquisition)
+		s += fmt.Sprintf(" units %d", o.Units)
+	}
+	if o.Acquisition != "" {
+		s += " of " + o.Acquisition
 	}
 	if o.Queued != 0 {
 		s += fmt.Sprintf(" queued by %d", o.Queued)
