@@ -149,3 +149,32 @@ func TestAReentryWhoseTimeIsOverBlamesRedis(t *testing.T) {
 		})
 	}
 }
+
+// A waiter asks while somebody has the lock. Before the answer comes, the lock becomes free and another call
+// begins. Redis never refused that call, so its error names no holder.
+func TestAnOldRefusalIsNotThatOfALaterCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t)
+		require.NoError(t, s.locks.Mutex(s.name).Do(t.Context(), func(context.Context) error { return nil })) // it learns the server's clock
+		held, err := locksOn(t, s.direct).Mutex(s.name).Lock(t.Context())
+		require.NoError(t, err)
+		s.proxy.BlackHole(redistest.SubscriberTraffic) // else the waiter asks again as soon as it has the answer
+		s.proxy.Inject(redistest.Rule{Match: runs("mutex/acquire"), Times: 1, Action: redistest.DelayReply(50 * time.Millisecond)})
+		waiting, stop := context.WithCancel(t.Context())
+		defer stop()
+		ended := make(chan error, 1)
+		go func() { _, err := s.locks.Mutex(s.name).Lock(waiting); ended <- err }()
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, held.Unlock(t.Context()))
+		time.Sleep(10 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = s.locks.Mutex(s.name).Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var refused *redlatch.NotAcquiredError
+		require.False(t, errors.As(err, &refused) && refused.Holder != "",
+			"nobody has had the lock since the call began: %v", err)
+		stop()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+}

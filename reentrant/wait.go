@@ -144,7 +144,7 @@ func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 			w.GrantQueued(ctx, "lock")
 		default:
 			busy, handedOn = answer.Value, false
-			w.State.NoteRefusal(w.notAcquired(busy))
+			w.State.NoteRefusal(mutex.At(answer.Sent), w.notAcquired(busy))
 			err = p.wait(ctx, busy)
 		}
 	}

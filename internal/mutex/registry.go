@@ -87,7 +87,7 @@ type LockState struct {
 	firstHeld   [1]*acquisition.Acquisition // the memory of held, until there are more
 	subscribers map[*owner.Owner][]*grantSubscriber
 	refusal     *lockerr.NotAcquiredError // what Redis last answered to a waiter of this client; nil if nothing yet
-	refusedAt   Instant                   // when refusal was set
+	refusedAt   Instant                   // when the waiter asked that got refusal
 	failure     error                     // why the last attempt failed; nil if it did not
 	failedAt    Instant                   // when failure was set
 	askedAt     Instant                   // when a request was sent first, since the last answer
@@ -204,14 +204,14 @@ func (r *LockState) SetLastFailure(err error) {
 }
 
 // NoteRefusal notes what Redis answered to a waiter, so that calls that give up before they ask can name the
-// holder.
-func (r *LockState) NoteRefusal(refusal lockerr.NotAcquiredError) {
+// holder. sent is when the waiter asked: the lock may have become free while the answer was on its way.
+func (r *LockState) NoteRefusal(sent Instant, refusal lockerr.NotAcquiredError) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.refusal, r.refusedAt = &refusal, Now()
+	r.refusal, r.refusedAt = &refusal, sent
 }
 
-// RefusalSince returns what Redis last answered to a waiter of this client since that time, or nil.
+// RefusalSince returns what Redis last answered to a waiter of this client that asked since that time, or nil.
 func (r *LockState) RefusalSince(began Instant) *lockerr.NotAcquiredError {
 	r.mu.Lock()
 	defer r.mu.Unlock()
