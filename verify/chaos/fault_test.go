@@ -22,6 +22,9 @@ type fault struct {
 	rule  func() ruling // applied by the proxy, to commands chosen by chance; or
 	blow  func(s *stand) (bites int)
 	gap   time.Duration // about the time between two blows
+
+	// heartbeat is for faults that may keep a client away for longer than the usual one. 0: the usual one.
+	heartbeat time.Duration
 }
 
 // ruling is a rule, and says what happens to the commands that it keeps.
@@ -139,7 +142,8 @@ var troubles = []fault{
 		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},
 	{name: "READONLY", bites: "READONLY", gap: 300 * time.Millisecond, blow: demoting},
 	{name: "NOREPLICAS", bites: "NOREPLICAS", gap: 300 * time.Millisecond, blow: unreplicated},
-	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding},
+	// After failed dials, go-redis tries again only once a second.
+	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding, heartbeat: 10 * time.Second},
 }
 
 // killing makes the server close all connections of a kind, except the operator's.

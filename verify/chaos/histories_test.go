@@ -3,6 +3,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -81,7 +82,7 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 // pauses for seconds, and would not meet much of the fault after that.
 func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	defer s.end()
-	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll))
+	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll), redlatch.WithHeartbeat(cmp.Or(f.heartbeat, heartbeat)))
 	wrote := p.protected()
 	t := f.begin(s)
 	h, ended := contend(p, clients, name, wrote)
