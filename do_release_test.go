@@ -183,9 +183,43 @@ func TestDoSaysThatRedisRefusesTheRelease(t *testing.T) {
 				err := dos[kind](s.locks, t.Context(), func(context.Context) error { return nil })
 				require.ErrorIs(t, err, redlatch.ErrRefused)
 				require.LessOrEqual(t, time.Since(began), timeOfOneCommand)
+				var failed *redlatch.OpError
+				require.ErrorAs(t, err, &failed)
+				require.Contains(t, []string{"unlock", "release"}, failed.Op, "so the work ran")
 				refuse.Disarm()
 			})
 		})
+	}
+}
+
+// The outer hold frees the lock, so a Do inside of it has nothing to report and nothing to wait for.
+func TestAnInnerReleaseThatFailsIsLeftToTheOuterOne(t *testing.T) {
+	failures := map[string]redistest.Action{
+		"refused":                     redistest.Refuse("NOPERM this user has no permissions"),
+		"no answer, and Redis did it": redistest.CutReply(),
+		"no answer, and it was lost":  redistest.CutRequest(),
+	}
+	for _, kind := range []string{"mutex", "fair"} {
+		for name, failure := range failures {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				inObservedBubble(t, func(t *testing.T, s *observed) {
+					require.NoError(t, dos[kind](s.locks, t.Context(), func(ctx context.Context) error {
+						fault := s.proxy.Inject(redistest.Rule{Match: runs("mutex/release"), Action: failure}) // of all mutexes
+						began := time.Now()
+						for range 2 { // the second one does not wait for the background either
+							require.NoError(t, dos[kind](s.locks, ctx, func(context.Context) error { return nil }))
+						}
+						require.Zero(t, time.Since(began), "it does not repeat the command")
+						require.NotZero(t, fault.Bites())
+						fault.Disarm()
+						return nil
+					}))
+					_, release, err := kinds[kind].take(s.other, t.Context())
+					require.NoError(t, err)
+					require.NoError(t, release(t.Context()))
+				})
+			})
+		}
 	}
 }
 

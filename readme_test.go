@@ -33,7 +33,7 @@ func TestTheReadmeIsShort(t *testing.T) {
 
 // Every Go block of the README and of these pages is in the compiled examples, letter for letter.
 func TestDocumentedCodeIsCompiled(t *testing.T) {
-	examples := readAll(t, "example_test.go", "lockerr/example_test.go")
+	examples := readAll(t, "example_test.go", "lock/example_test.go", "lockerr/example_test.go")
 	text := readAll(t, "README.md", "docs/usage.md", "docs/choosing.md", "docs/production.md")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(text, -1)
 	require.GreaterOrEqual(t, len(blocks), 4)

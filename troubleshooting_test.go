@@ -207,6 +207,12 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		_, err := s.locks.Mutex("orders:42").Lock(t.Context())
 		return err
 	},
+	"the client was closed under a hold": func(t *testing.T, s *troubled) error {
+		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.locks.Close(t.Context()))
+		return h.Unlock(t.Context())
+	},
 	"the go-redis client is closed": func(t *testing.T, s *troubled) error {
 		require.NoError(t, s.client.Close())
 		_, err := s.locks.Mutex("orders:42").Lock(t.Context())

@@ -9,8 +9,12 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Do acquires a lock, runs fn under it, and releases it, also if fn panics or ends its goroutine.
-// It is for the locks of this module; their Do and TryDo methods document it for users.
+// Do acquires a lock with the function acquire, runs fn under it, and releases it, also if fn panics or ends its
+// goroutine. The locks of this module have Do and TryDo, which say more. Do is for the other ways to acquire a
+// lock, such as Attach of a mutex.
+//
+// Do returns the error of acquire, or that of fn, with the errors of a release that these methods describe. It
+// returns lockerr.ErrConfig if fn is nil.
 func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn func(context.Context) error) (err error) {
 	if fn == nil {
 		return &lockerr.ConfigError{Setting: "function", Value: "nil", Reason: "there is nothing to run"}

@@ -198,6 +198,36 @@ func ExampleHold_Export() {
 	// only once: true
 }
 
+// finish stands for the work of the job.
+func finish(ctx context.Context) error {
+	hold, _ := lock.FromContext(ctx)
+	fmt.Println("goes on with:", hold.Name())
+	return nil
+}
+
+func ExampleDo() {
+	locks, stop := exampleClient()
+	defer stop()
+	ctx := context.Background()
+
+	hold, err := locks.Mutex("orders:42").Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := hold.Export(ctx, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// In another process, which got the text:
+	attach := func(ctx context.Context) (*lock.Hold, error) { return locks.Mutex("orders:42").Attach(ctx, text) }
+	if err := lock.Do(ctx, attach, finish); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// goes on with: orders:42
+}
+
 // importPart stands for a part of long work, which may hang.
 func importPart(context.Context, int) error { return nil }
 

@@ -58,7 +58,7 @@ var (
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
 	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. Do
-	// also returns it if Redis refused the release, after the work. With
+	// also returns it if Redis refused the release, after the work: [OpError].Op is then "unlock" or "release". With
 	// redlatch.WithReplicas, somebody may have seen the lock held until the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
@@ -168,10 +168,30 @@ type LostError struct {
 	Name     string        // the lock
 	IsPermit bool          // Name is a semaphore
 	ID       string        // which grant of it
-	Reason   string        // what is known about how it ended
+	Reason   LossReason    // what is known about how it ended
 	Lease    time.Duration // the lease it was kept alive with
 	Age      time.Duration // from the grant to the moment the loss was noticed
 }
+
+// LossReason says how a hold was lost. It is the text that [LostError] shows.
+type LossReason string
+
+// The reasons of a loss.
+const (
+	// LossGone: Redis answered that it no longer has the lock for this hold.
+	LossGone LossReason = "redis no longer has it: it expired, was removed or was taken over"
+	// LossUnconfirmed: Redis did not confirm the lease in time. Redis may have the lock until the lease ends.
+	LossUnconfirmed LossReason = "its lease could not be confirmed in time"
+	// LossNotRenewed: the lease ended, and the client was not to renew it: redlatch.WithoutRenewal, or all
+	// handles of the lock became garbage.
+	LossNotRenewed LossReason = "its lease is over, and was not to be renewed"
+	// LossMaxHold: the time of redlatch.WithMaxHold is over.
+	LossMaxHold LossReason = "its maximum hold time is over"
+	// LossNoProgress: the work did not report progress in the time of redlatch.WithProgressTimeout.
+	LossNoProgress LossReason = "its work reported no progress in time"
+	// LossExported: Attach came too late, or somebody else has attached the text before.
+	LossExported LossReason = "redis no longer has it: it ended, was taken over, or was attached before"
+)
 
 // Error says how the hold was lost, which grant it was, and how old.
 func (e *LostError) Error() string {
@@ -188,6 +208,8 @@ func (e *LostError) Unwrap() error { return ErrLost }
 // OpError is an operation on one lock that failed for the reason in Kind. Kind is one of
 // [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused] and [ErrClosed]. It is nil if
 // the context of the caller had ended before the client asked anything.
+//
+// Op is "lock" or "acquire" if Do failed before its function, and "unlock" or "release" if it failed after it.
 type OpError struct {
 	Kind error  // one of the values above, or nil
 	Op   string // the operation: "lock", "unlock", ...

@@ -158,7 +158,8 @@ func (w *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error)
 // client keeps trying in the background, and does not renew the lock. It notifies observers with
 // event.Released, whose Err says why. Nested calls of Do wait at each level. A wait deadline
 // (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the release, the error also matches
-// lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
+// lockerr.ErrRefused. A Do that re-entered the lock leaves that to the Do around it. If the client was closed,
+// the error also matches ErrClosed.
 //
 // Do costs two round trips if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {

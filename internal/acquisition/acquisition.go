@@ -148,12 +148,12 @@ func (a *Acquisition) lossOf(r watchdog.Reason) event.Result {
 }
 
 // lossReasons say, for users, why a hold was lost.
-var lossReasons = map[event.Result]string{
-	event.Gone:        "redis no longer has it: it expired, was removed or was taken over",
-	event.MaxHold:     "its maximum hold time is over",
-	event.NoProgress:  "its work reported no progress in time",
-	event.NotRenewed:  "its lease is over, and was not to be renewed",
-	event.Unconfirmed: "its lease could not be confirmed in time",
+var lossReasons = map[event.Result]lockerr.LossReason{
+	event.Gone:        lockerr.LossGone,
+	event.MaxHold:     lockerr.LossMaxHold,
+	event.NoProgress:  lockerr.LossNoProgress,
+	event.NotRenewed:  lockerr.LossNotRenewed,
+	event.Unconfirmed: lockerr.LossUnconfirmed,
 }
 
 // Reenter adds a hold. It asks Redis, which also proves that the lock is still ours. The error is
@@ -247,6 +247,8 @@ func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 		if a.usable() != nil {
 			return nil // the number does not matter any more
 		}
+		ctx, cancelAttempt := session.SingleAttempt(ctx) // callers may wait for their turn
+		defer cancelAttempt()
 		_, err := a.backend.SetHolds(ctx, a, a.holdCount())
 		if errors.Is(err, ErrGone) || a.usable() != nil {
 			return nil // the next command or renewal notifies the holders

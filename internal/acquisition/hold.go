@@ -47,6 +47,9 @@ var errUnlockedInBackground = errors.New("released in the background")
 // errReleased matches the cause with which the contexts of released holds end.
 var errReleased = errors.New("redlatch: released")
 
+// errClosedFirst says in errors that Close came before the release.
+var errClosedFirst = errors.New("Close released it, or its error says why not")
+
 // errExported says in errors that the lock goes on elsewhere.
 var errExported = errors.New("exported; attach its text to go on with the lock")
 
@@ -177,29 +180,36 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	if err := session.CheckContext(ctx); err != nil {
 		return err
 	}
-	return h.release(ctx, 0)
+	return h.release(ctx, unlocking{})
 }
 
 // UnlockBriefly is Unlock, but waits only for the time of one command, and no longer than the wait deadline
-// of ctx allows. After that the background goes on.
+// of ctx allows. After that the background goes on. If other holds are left, the last of them frees the lock,
+// so UnlockBriefly sends their number only once, and does not fail if Redis does not take it.
 func (h *Hold) UnlockBriefly(ctx context.Context) error {
 	d := session.ReleaseTime(ctx, h.A.attemptTime())
 	if ctx.Err() != nil {
-		return h.releaseWithin(session.DetachedWithTimeout(ctx, d), 0)
+		return h.releaseWithin(session.DetachedWithTimeout(ctx, d), unlocking{brief: true})
 	}
-	return h.releaseWithin(session.WithDeadlineReasonWithoutOwnCancel(ctx, h.A, time.Now().Add(d), "gave up after "+d.String()), 0)
+	return h.releaseWithin(session.WithDeadlineReasonWithoutOwnCancel(ctx, h.A, time.Now().Add(d), "gave up after "+d.String()), unlocking{brief: true})
 }
 
-// release is Unlock, after the checks, or an Export with its time.
-func (h *Hold) release(ctx context.Context, exportFor time.Duration) error {
-	return h.releaseWithin(h.A.unlockContext(ctx), exportFor)
+// unlocking says how a hold is released.
+type unlocking struct {
+	exportFor time.Duration // how long Redis keeps the lock for an Export; 0: it is none
+	brief     bool          // see UnlockBriefly
+}
+
+// release is Unlock, after the checks.
+func (h *Hold) release(ctx context.Context, how unlocking) error {
+	return h.releaseWithin(h.A.unlockContext(ctx), how)
 }
 
 // releaseWithin is release until bounded ends.
-func (h *Hold) releaseWithin(bounded *session.Bounded, exportFor time.Duration) (err error) {
+func (h *Hold) releaseWithin(bounded *session.Bounded, how unlocking) (err error) {
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }()
-	return h.unlockWithin(bounded, exportFor)
+	return h.unlockWithin(bounded, how)
 }
 
 // UnlockAfter is Unlock, but with the last hold of the acquisition, Redis keeps the lock for d.
@@ -216,7 +226,7 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 		k.least = max(k.least, d)
 	}
 	h.A.mu.Unlock()
-	return withOp(h.release(ctx, 0), h.A.releaseOp()+" after")
+	return withOp(h.release(ctx, unlocking{}), h.A.releaseOp()+" after")
 }
 
 // withOp names the operation that the caller called, in the error of a release.
@@ -240,7 +250,7 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err
 	if err := session.CheckContext(ctx); err != nil {
 		return "", err
 	}
-	if err := h.release(ctx, within); err != nil {
+	if err := h.release(ctx, unlocking{exportFor: within}); err != nil {
 		return "", withOp(err, "export")
 	}
 	h.A.mu.Lock()
@@ -253,18 +263,18 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err
 }
 
 // unlockWithin does what Unlock does, until ctx ends.
-func (h *Hold) unlockWithin(ctx context.Context, exportFor time.Duration) error {
+func (h *Hold) unlockWithin(ctx context.Context, how unlocking) error {
 	if err := h.A.lockCommands(ctx, h.A.releaseOp()); err != nil {
 		h.unlockInBackground()
 		return h.A.lossOr(err)
 	}
 	defer h.A.unlockCommands()
-	return h.unlock(ctx, exportFor)
+	return h.unlock(ctx, how)
 }
 
 // unlock does what Unlock does, while the caller has the acquisition's turn.
-func (h *Hold) unlock(ctx context.Context, exportFor time.Duration) error {
-	left, err := h.beginUnlock(exportFor != 0)
+func (h *Hold) unlock(ctx context.Context, how unlocking) error {
+	left, err := h.beginUnlock(how.exportFor != 0)
 	switch {
 	case errors.Is(err, errUnlockedInBackground):
 		return nil // the background has done it for this caller
@@ -272,7 +282,15 @@ func (h *Hold) unlock(ctx context.Context, exportFor time.Duration) error {
 		h.A.endIfUnused()
 		return err
 	case left == 0:
-		return h.A.releaseLock(ctx, h, exportFor)
+		return h.A.releaseLock(ctx, h, how.exportFor)
+	case how.brief:
+		once, cancel := session.SingleAttempt(ctx)
+		defer cancel()
+		err := h.A.releaseHold(once, left)
+		if errors.Is(err, lockerr.ErrLost) || errors.Is(err, lockerr.ErrClosed) {
+			return err
+		}
+		return nil
 	}
 	return h.A.releaseHold(ctx, left)
 }
@@ -299,7 +317,7 @@ func (h *Hold) unlockInBackground() {
 		defer h.A.unlockCommands()
 		bounded := h.A.unlockContext(ctx)
 		defer bounded.Release()
-		err = h.unlock(bounded, 0)
+		err = h.unlock(bounded, unlocking{})
 	})
 }
 
@@ -348,8 +366,8 @@ func (h *Hold) beginUnlock(isExport bool) (left int, err error) {
 	case a.state == lost && (h.notified || !h.released): // not one that was released before
 		a.markReleased(h)
 		return 0, a.lostErr
-	case h.released && errors.Is(h.cause, lockerr.ErrClosed): // by Close, which may have failed
-		return 0, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.releaseOp(), Name: a.Name}
+	case h.released && errors.Is(h.cause, lockerr.ErrClosed):
+		return 0, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.releaseOp(), Name: a.Name, Err: errClosedFirst}
 	case h.released && h.unlockPending:
 		h.unlockPending = false
 		return 0, errUnlockedInBackground
@@ -397,8 +415,8 @@ func (h *Hold) cancelContexts(cause error) {
 	h.contexts = nil
 }
 
-// releaseHold sends Redis the number of holds that are left. The hold counts as released whatever
-// Redis answers, because the count is kept here.
+// releaseHold sends Redis the number of holds that are left. The hold is released whatever Redis answers,
+// because the count is kept here.
 func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 	ctx, cancel := a.contextUntilLost(ctx)
 	defer cancel()

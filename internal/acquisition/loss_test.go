@@ -17,7 +17,7 @@ import (
 func TestALossSaysWhatEndedTheLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin  func(s *scene)
-		reason string
+		reason lockerr.LossReason
 	}{
 		"Redis no longer has it": {
 			func(s *scene) { s.renewal = gone }, "redis no longer has it: it expired, was removed or was taken over",
@@ -75,12 +75,12 @@ func TestALossNowLeavesAReleaseAlone(t *testing.T) {
 	})
 }
 
-func requireLoss(s *scene, reason string) {
+func requireLoss(s *scene, reason lockerr.LossReason) {
 	s.t.Helper()
 	requireLossBy(s, reason, func(*acquisition.Acquisition) {})
 }
 
-func requireLossBy(s *scene, reason string, lose func(*acquisition.Acquisition)) {
+func requireLossBy(s *scene, reason lockerr.LossReason, lose func(*acquisition.Acquisition)) {
 	one, b := s.start()
 	two, three := s.reenter(one.A), s.reenter(one.A)
 	s.unlock(three)

@@ -64,7 +64,7 @@ func (w *Request) Attach(ctx context.Context, text string, cleanUp func(id strin
 	case granted:
 		return Attached{}, &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "attach", Name: w.Name, Err: errAttachedLate}
 	}
-	return Attached{}, &lockerr.LostError{Name: w.Name, ID: exported.ID, Reason: "redis no longer has it: it ended, was taken over, or was attached before"}
+	return Attached{}, &lockerr.LostError{Name: w.Name, ID: exported.ID, Reason: lockerr.LossExported}
 }
 
 func (w *Request) transfer(ctx context.Context, from, to string) (session.Answer[lua.TransferReply], error) {

@@ -22,6 +22,10 @@ import (
 // The Lock must re-enter, because it would otherwise wait for itself.
 var ErrOwnerHolds = errors.New("the chain has the lock")
 
+// errOtherUnanswered says why a Lock gave up that never asked Redis, because another call of its client asks for
+// the lock.
+var errOtherUnanswered = errors.New("redis has not answered another call of this client for the lock")
+
 // Request is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
 // lock.
 type Request struct {
@@ -312,7 +316,7 @@ func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 	blocked, failure := last.Holder != "", w.State.LastFailure()
 	a := w.State.Holder()
 	if a == nil && !blocked && failure == nil && w.State.IsUnanswered(w.began) {
-		failure = session.ErrUnanswered // nobody knows whether anybody has the lock
+		failure = errOtherUnanswered // nobody knows whether anybody has the lock
 	}
 	if a != nil && !blocked {
 		last.Holder, last.Description = a.ID, w.Session.Description

@@ -5,13 +5,9 @@ import (
 	"errors"
 
 	"github.com/redlatch/redlatch/internal/oneline"
-	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
-
-// ErrUnanswered is the failure of an attempt that had no answer in time.
-var ErrUnanswered = sender.ErrUnanswered
 
 // WaitEnd describes a wait that ended without a grant.
 type WaitEnd struct {
