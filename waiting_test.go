@@ -394,10 +394,7 @@ func inVirtualTime(t *testing.T, play func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		// Last of all, because go-redis dials in the background, with pauses.
 		t.Cleanup(func() { time.Sleep(15 * time.Second) })
-		sim := miniredis.NewMiniRedis()
-		sim.ClockTTL(true)
-		t.Cleanup(sim.Close)
-		s := &stage{T: t, virtual: true, sim: sim}
+		s := &stage{T: t, virtual: true, sim: redistest.Bubble(t).Server}
 		s.admin = s.newClient(&wires{}, nil)
 		play(s)
 	})

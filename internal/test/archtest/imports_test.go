@@ -42,7 +42,7 @@ var may = map[string][]string{
 	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/sender", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
-	"internal/test/redistest": {"internal/key"},
+	"internal/test/redistest": {"internal/key", "lua"},
 	"internal/test/check":     {"internal/test/history"},
 	"internal/test/workload":  {"internal/test/check", "internal/test/history", "internal/owner", "lock", "lockerr", "semaphore"},
 	"internal/test/locktest":  {"internal/owner", "internal/test/redistest", "lock", "lockerr"},

@@ -11,6 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/redlatch/redlatch/lua"
 )
 
 // Virtual is an embedded server in virtual time, behind a proxy. It uses pipes instead of TCP. A
@@ -25,7 +27,7 @@ type Virtual struct {
 }
 
 // DenyPublish begins or ends a time in which PUBLISH is denied to everybody, in scripts too. It
-// returns how often the server has denied it so far. It needs KeepLua.
+// returns how often the server has denied it so far.
 func (v *Virtual) DenyPublish(denied bool) (refused int64) {
 	v.denied.Store(denied)
 	return v.refused.Load()
@@ -35,6 +37,8 @@ func (v *Virtual) DenyPublish(denied bool) (refused int64) {
 // the test of that bubble. time.Sleep moves the clock of the server and expires its keys. SetTime
 // and FastForward of Server simulate faults of its clock. For an outage, use Down, because a closed
 // miniredis starts again by itself when a client dials it.
+//
+// The scripts of this library run in Lua states that the server keeps. See KeepLua.
 //
 // Outside of a bubble, the server works in real time. That is how redlatchtest uses it.
 //
@@ -48,8 +52,12 @@ func Bubble(t TB) *Virtual {
 	t.Cleanup(m.Close)
 	v := &Virtual{Proxy: newProxy(t, m.Dial), Server: m}
 	v.startServer()
+	v.keepLua(isOfLibrary, func() {})
 	return v
 }
+
+// isOfLibrary reports whether a command runs a script of this library.
+func isOfLibrary(cmd []string) bool { return lua.ScriptName(cmd) != "" }
 
 // Another makes a second link to the same server, with faults of its own, like the link of another
 // machine.

@@ -17,13 +17,19 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// KeepLua makes the server run scripts in Lua states that it keeps. miniredis makes a state with
-// all of its libraries for each run, which is half of the cost of a simulated schedule. Commands
-// and their answers still come from miniredis. The module redis has only what scripts of locks
-// need. Nothing prevents a script from making globals, but other tests run the same scripts as
-// miniredis does. The server calls before ahead of each script. loaded has the texts that the
-// server knows from the start.
+// KeepLua makes the server run all scripts in Lua states that it keeps, and not only those of this
+// library. Commands and their answers still come from miniredis. The module redis has only what
+// scripts of locks need. The server calls before ahead of each script. loaded has the texts that
+// the server knows from the start.
 func (v *Virtual) KeepLua(before func(), loaded ...string) {
+	v.keepLua(func([]string) bool { return true }, before, loaded...)
+}
+
+// keepLua is KeepLua for the scripts of some commands. miniredis runs the others. It makes a state
+// with all of its libraries for each run, which is most of what a script costs, and more with the
+// race detector. Nothing prevents a script in a kept state from making globals, but other tests run
+// the same scripts as miniredis does.
+func (v *Virtual) keepLua(keeps func(cmd []string) bool, before func(), loaded ...string) {
 	k := &keptLua{m: v.Server, srv: v.Server.Server(), loaded: map[string]*lua.FunctionProto{}}
 	k.nested = contextOfScripts(k.srv)
 	for _, text := range loaded {
@@ -31,12 +37,15 @@ func (v *Virtual) KeepLua(before func(), loaded ...string) {
 		k.loaded[s.name] = s.proto
 	}
 	k.srv.SetPreHook(func(peer *server.Peer, cmd string, args ...string) (done bool) {
-		if cmd == "PUBLISH" && v.denied.Load() {
+		switch {
+		case cmd == "PUBLISH" && v.denied.Load():
 			v.refused.Add(1)
 			peer.WriteError("NOPERM User app has no permissions to access one of the channels used as arguments")
 			return true
-		}
-		if cmd != "EVAL" && cmd != "EVALSHA" || len(args) < 2 {
+		case cmd == "SCRIPT" && len(args) > 0 && strings.EqualFold(args[0], "FLUSH"):
+			k.forget()
+			return false // miniredis has scripts too
+		case cmd != "EVAL" && cmd != "EVALSHA", len(args) < 2, !keeps(append([]string{cmd}, args...)):
 			return false
 		}
 		before()
@@ -73,6 +82,12 @@ type keptLua struct {
 	srv    *server.Server
 	nested any
 	loaded map[string]*lua.FunctionProto // by name; guarded by m
+}
+
+func (k *keptLua) forget() {
+	k.m.Lock()
+	defer k.m.Unlock()
+	clear(k.loaded)
 }
 
 // eval leaves to miniredis what it does not know: scripts that were never sent, and invalid numbers
