@@ -85,11 +85,11 @@ func TestAQueueThatMovesHidesNobody(t *testing.T) {
 			move := func(look func()) {
 				all := byHand(t, v.Client(), keys, waiters)
 				slow := link.Inject(redistest.Rule{Match: pages, Skip: 2, Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
-				left := time.AfterFunc(50*time.Millisecond, func() {
-					for _, member := range all[:leave] {
-						_ = v.Client().ZRem(context.Background(), keys[0], member).Err()
-					}
-				})
+				hand, gone := v.Client(), make([]any, leave)
+				for i := range gone {
+					gone[i] = all[i]
+				}
+				left := time.AfterFunc(50*time.Millisecond, func() { _ = hand.ZRem(context.Background(), keys[0], gone...).Err() })
 				defer left.Stop()
 				look()
 				require.Equal(t, 1, slow.Bites())
