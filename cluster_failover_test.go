@@ -18,6 +18,7 @@ import (
 // A master of a cluster dies, and its replica takes over. go-redis would learn that after an hour here.
 // The client has it learn earlier, so locks of that shard are served again, and holds outlast the failure.
 func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]func(*redistest.Server){
 		"it died":            (*redistest.Server).Kill,
 		"it answers no more": (*redistest.Server).Pause,

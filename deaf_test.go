@@ -73,6 +73,7 @@ func deafEvents(t *testing.T) (r *recorder, end func() error) {
 }
 
 func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
+	t.Parallel()
 	for kind, k := range deafKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -113,6 +114,7 @@ func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
 }
 
 func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
+	t.Parallel()
 	for kind, k := range deafKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

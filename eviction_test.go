@@ -72,6 +72,7 @@ func warnings(t *testing.T, rdb redis.UniversalClient, asked *infos) []string {
 }
 
 func TestAClientWarnsOnceOfAServerThatMayEvictLocks(t *testing.T) {
+	t.Parallel()
 	for args, warns := range map[string]bool{
 		"--maxmemory-policy allkeys-lru --maxmemory 100mb":  true,
 		"--maxmemory-policy volatile-ttl --maxmemory 100mb": true,

@@ -228,6 +228,7 @@ func (s *scene) trustEnds(holds ...*lock.Hold) {
 }
 
 func TestLostRepliesChangeNothing(t *testing.T) {
+	t.Parallel()
 	for name, op := range operations {
 		for _, inARow := range []int{1, 2, 5} {
 			t.Run(fmt.Sprintf("%s, %d in a row", name, inARow), func(t *testing.T) {
@@ -295,6 +296,7 @@ func warm(t *testing.T, client *redis.Client, n int) {
 // The server is stopped while a command is in progress, for longer than the client's read timeout.
 // go-redis only gets time-outs. When the server goes on, it executes every copy.
 func TestPausedServerExecutesEveryCopy(t *testing.T) {
+	t.Parallel()
 	paused := func(op func(s *scene)) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Parallel()

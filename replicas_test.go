@@ -78,6 +78,7 @@ func (p *pair) failOverToTheDeaf() {
 //
 // With WithReplicas, the first Lock gets an error and holds nothing.
 func TestTwoHoldersAfterAFailover(t *testing.T) {
+	t.Parallel()
 	t.Run("without WithReplicas", func(t *testing.T) {
 		t.Parallel()
 		p := newPair(t)
