@@ -103,11 +103,11 @@ func (k *keptLua) eval(peer *server.Peer, cmd string, args []string) (done bool)
 	if s.proto == nil || err != nil || keys < 0 || keys > len(args)-2 {
 		return false
 	}
-	i := interpreters.Get().(*interpreter)
+	i := takeInterpreter()
 	i.srv, i.peer.Ctx = k.srv, k.nested
 	if i.run(peer, s.proto, args[2:2+keys], args[2+keys:]) {
 		k.loaded[s.name] = s.proto
-		interpreters.Put(i) // not one in which something went wrong
+		keepInterpreter(i) // not one in which something went wrong
 	}
 	return true
 }
@@ -137,7 +137,30 @@ func compile(text string) compiled {
 	return s
 }
 
-var interpreters = sync.Pool{New: func() any { return newInterpreter() }}
+// interpreters are kept for the next script of any server. A sync.Pool would throw many away, because
+// the race detector makes it do so at random.
+var interpreters struct {
+	sync.Mutex
+	idle []*interpreter
+}
+
+func takeInterpreter() *interpreter {
+	interpreters.Lock()
+	defer interpreters.Unlock()
+	if n := len(interpreters.idle); n > 0 {
+		i := interpreters.idle[n-1]
+		interpreters.idle = interpreters.idle[:n-1]
+		return i
+	}
+	return newInterpreter()
+}
+
+func keepInterpreter(i *interpreter) {
+	interpreters.Lock()
+	defer interpreters.Unlock()
+	i.srv = nil // it may be garbage now
+	interpreters.idle = append(interpreters.idle, i)
+}
 
 // interpreter is one Lua state, with the way from it to the server and back.
 type interpreter struct {
