@@ -417,10 +417,7 @@ func isRenewed(t testing.TB, h *lock.Hold) {
 // RedissonLockHeavyTest: very many locks with work under them, some of them nested.
 func TestMutex_Soak(t *testing.T) {
 	t.Parallel()
-	rounds := 300
-	if testing.Short() {
-		rounds = 30
-	}
+	rounds := redistest.Rounds(30, 300)
 	const clients, goroutines, names = 3, 6, 4
 	s, name := redistest.Shared(t), redistest.Name(t)
 	var inside [names]atomic.Int32

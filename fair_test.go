@@ -76,19 +76,20 @@ func (a *actor) lockFair(name string) *lock.Hold {
 	return a.beginFair(a.ctx, name).got()
 }
 
-// A hold lasts ten hours. A hundred waiters live, none of them is dropped, and the order is that of
-// their arrival. They cost heartbeats in batches.
+// A hold lasts ten hours in make verify, and one hour elsewhere. A hundred waiters live, none of them is
+// dropped, and the order is that of their arrival. They cost heartbeats in batches.
 func TestFairWaitersOutlastTenHours(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
+		long := time.Duration(redistest.Rounds(1, 10)) * time.Hour
 		// Rare heartbeats, so that the embedded server handles them soon.
-		slow := redlatch.WithHeartbeat(time.Hour)
+		slow := redlatch.WithHeartbeat(long / 10)
 		holder, a, b, c := s.actor(), s.actor(slow), s.actor(slow), s.actor(slow)
 		h := holder.lockFair("door")
 		all := s.line("door", 100, a, b, c)
 		// Every ten seconds they check whether their own client has the lock. At such an instant it
 		// may have it, because others get the lock at that instant.
-		time.Sleep(10*time.Hour + 5*time.Second)
+		time.Sleep(long + 5*time.Second)
 		for _, w := range all {
 			require.True(s, w.pending())
 		}
@@ -103,12 +104,13 @@ func TestFairWaitersOutlastTenHours(t *testing.T) {
 	})
 }
 
-// A thousand waiters of one client wait for an hour. That costs ten heartbeat commands in each
-// third of the heartbeat, a few more because batches split by chance, and nothing else.
+// Up to a thousand waiters of one client wait for an hour. A hundred of them cost one heartbeat command
+// in each third of the heartbeat, and a few more because batches split by chance, and nothing else.
 func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(s *stage) {
-		const waiters, slow = 1000, time.Hour // each heartbeat is sent three times in it
+		const slow = time.Hour // each heartbeat is sent three times in it
+		waiters := int64(redistest.Rounds(300, 1000))
 		holder, a := s.actor(), s.actor(redlatch.WithHeartbeat(slow), redlatch.WithLease(slow))
 		h := holder.lockFair("door")
 		ctx, cancel := context.WithCancel(a.ctx)
@@ -863,10 +865,11 @@ func TestFair_FiveHundredWaitersAllGetIt(t *testing.T) {
 		actors := []*actor{s.actor(), s.actor(), s.actor(), s.actor()}
 		h := actors[0].lockFair("door")
 		var all []*asking
-		for i := range 500 {
+		waiters := redistest.Rounds(100, 500)
+		for i := range waiters {
 			all = append(all, actors[i%4].beginFair(actors[i%4].ctx, "door"))
 		}
-		s.queued("door", 500)
+		s.queued("door", int64(waiters))
 		s.unlock(h)
 		var done sync.WaitGroup
 		for _, w := range all {

@@ -234,7 +234,7 @@ func TestLostRepliesChangeNothing(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d in a row", name, inARow), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := inBubble(t)
-					lostReplies(s, op, inARow, 500)
+					lostReplies(s, op, inARow, redistest.Rounds(50, 500))
 					s.nothingLeft()
 				})
 			})

@@ -30,7 +30,7 @@ import (
 // there again: 0 leaked, 0 minted.
 func TestAThousandCyclesLeakAndMintNoPermit(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
+	for seed := range uint64(redistest.Rounds(1, 4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { newMill(t, seed).run() })
