@@ -49,13 +49,15 @@ verify: ## run the tests that repeat something at their full size; without the r
 	scripts/servers.sh >/dev/null
 	@tests=$$(scripts/sized-tests.sh); REDLATCH_REQUIRE_SERVER=1 REDLATCH_FULL=1 $(GO_TEST) -count=1 -run "$$tests" .
 
-# The race detector finds no differences between servers, and neither do tests without a server.
-# Without the detector, which kept the cores busy, more tests can wait at the same time.
+# The race detector finds no differences between servers, and neither do packages whose tests start
+# none. Without the detector, which kept the cores busy, more tests can wait at the same time.
+SERVER_TEST := redistest\.(Start|Shared|Each)
 .PHONY: test-servers
 test-servers: PARALLEL = 6
 test-servers: ## run the tests on the oldest and the newest server too, which it fetches into .cache; without the race detector
 	@servers=$$(scripts/servers.sh --others); \
-	packages=$$(go list ./... | grep -v -e /simulation -e /mutants -e /watchdog -e /interop); \
+	packages=$$(for dir in $$(go list -f '{{.Dir}}' ./... | grep -v /interop); do \
+		if grep -qsE '$(SERVER_TEST)' "$$dir"/*_test.go; then echo "$$dir"; fi; done); \
 	export REDLATCH_REQUIRE_SERVER=1; \
 	failed=; \
 	for server in $$servers; do \
