@@ -33,17 +33,19 @@ type backend struct {
 	mini *miniredis.Miniredis // nil on a real server
 }
 
-// each runs the test on the embedded server and on a real one, both in RESP2
-// and RESP3. Every run has a server of its own.
+// each runs the test on the embedded server and on a real one, in RESP2 and
+// RESP3. Every run has a server of its own.
 func each(t *testing.T, test func(t *testing.T, b *backend)) {
 	t.Helper()
 	t.Parallel()
-	for _, protocol := range []int{2, 3} {
+	for _, protocol := range redistest.EmbeddedProtocols() {
 		t.Run(fmt.Sprintf("miniredis/resp%d", protocol), func(t *testing.T) {
 			t.Parallel()
 			m := miniredis.RunT(t)
 			test(t, &backend{rdb: dial(t, m.Addr(), protocol, nil), addr: m.Addr(), mini: m})
 		})
+	}
+	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprintf("server/resp%d", protocol), func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -40,7 +41,7 @@ func TestFairScriptsBehaveLikeTheModel(t *testing.T) {
 			"a plain lock beside a queue", "a transfer beside a queue", "a release beside a queue", "copy",
 			"leave of one that waits itself", "force fair of one that waits itself",
 		}
-		if !raceDetector { // which the few runs then may not come to
+		if !redistest.RaceDetector { // which the few runs then may not come to
 			want = append(want, "a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back",
 				"the clock was set back in a grace", "a grant for a lease shorter than the heartbeat", "more dead than one call drops")
 		}

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -45,7 +46,7 @@ func (b *backend) check(t *testing.T, run func(t *rapid.T)) {
 	t.Helper()
 	passed, failing := 0, false
 	rapid.Check(t, func(t *rapid.T) {
-		if raceDetector && b.mini != nil && passed >= 25 && !failing && !explicitChecks() {
+		if redistest.RaceDetector && b.mini != nil && passed >= 25 && !failing && !explicitChecks() {
 			return
 		}
 		failing = true // until it has passed; rapid looks for a smaller case then

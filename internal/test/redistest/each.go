@@ -14,24 +14,36 @@ type Backend struct {
 	protocol int
 }
 
-// Each runs f as a subtest on the embedded server and on the shared real one, with RESP2 and RESP3
-// each. These are four subtests, named embedded/resp2 and so on. If there is no real server, its
-// two subtests are skipped, or fail if a server is required.
+// Each runs f as a subtest on the shared real server, with RESP2 and RESP3, and on the embedded one.
+// These are subtests named real/resp2 and so on. See EmbeddedProtocols for the protocols of the
+// embedded server. If there is no real server, its two subtests are skipped, or fail if a server is
+// required.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
-	each(t, "embedded", f, func(t *testing.T) Backend {
+	each(t, "embedded", EmbeddedProtocols(), f, func(t *testing.T) Backend {
 		return Backend{addr: Embedded(t).Addr()}
 	})
-	each(t, "real", f, func(t *testing.T) Backend {
+	each(t, "real", []int{2, 3}, f, func(t *testing.T) Backend {
 		s := Shared(t)
 		return Backend{addr: s.Addr(), real: s}
 	})
 }
 
-func each(t *testing.T, kind string, f func(*testing.T, Backend), backend func(*testing.T) Backend) {
+// EmbeddedProtocols are the protocols in which tests speak to the embedded server: both, and only
+// RESP3 with the race detector. Clients decode answers in one goroutine, so races do not depend on the
+// protocol, and the detector makes the embedded server the slowest part of such tests. make
+// test-servers runs both protocols.
+func EmbeddedProtocols() []int {
+	if RaceDetector {
+		return []int{3}
+	}
+	return []int{2, 3}
+}
+
+func each(t *testing.T, kind string, protocols []int, f func(*testing.T, Backend), backend func(*testing.T) Backend) {
 	t.Helper()
 	t.Run(kind, func(t *testing.T) {
-		for _, protocol := range []int{2, 3} {
+		for _, protocol := range protocols {
 			t.Run(fmt.Sprintf("resp%d", protocol), func(t *testing.T) {
 				b := backend(t)
 				b.protocol = protocol
