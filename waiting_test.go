@@ -585,12 +585,13 @@ func (s *stage) receive(c <-chan struct{}, what string) {
 // await waits for a state that no message announces.
 func (s *stage) await(what string, ok func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(atMost); !ok(); {
+	pause := time.Millisecond // it grows, because most states are there at once, or after seconds
+	for deadline := time.Now().Add(atMost); !ok(); pause = min(2*pause, 16*time.Millisecond) {
 		if s.settle(); ok() {
 			return
 		}
 		require.False(s, time.Now().After(deadline), "did not happen: %s", what)
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
