@@ -211,6 +211,8 @@ func TestAnInnerReleaseThatFailsIsLeftToTheOuterOne(t *testing.T) {
 						}
 						require.Zero(t, time.Since(began), "it does not repeat the command")
 						require.NotZero(t, fault.Bites())
+						time.Sleep(10 * time.Second)
+						require.Less(t, fault.Bites(), 50, "the background corrects the number, with pauses")
 						fault.Disarm()
 						return nil
 					}))

@@ -233,28 +233,43 @@ func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 	}
 }
 
-// sendHoldCount sends Redis the number of holds, in the background.
+// sendHoldCount sends Redis the number of holds, in the background, until Redis has it. Between two attempts,
+// other commands of the acquisition have their turn.
 func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
-		defer cancel()
-		if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
-			return err
-		}
-		defer a.unlockCommands()
-		ctx, cancel = a.contextUntilLost(ctx)
-		defer cancel()
-		if a.usable() != nil {
-			return nil // the number does not matter any more
-		}
-		ctx, cancelAttempt := session.SingleAttempt(ctx) // callers may wait for their turn
-		defer cancelAttempt()
-		_, err := a.backend.SetHolds(ctx, a, a.holdCount())
-		if errors.Is(err, ErrGone) || a.usable() != nil {
-			return nil // the next command or renewal notifies the holders
+		err := a.sendHoldCountOnce(ctx)
+		if err != nil {
+			pause := time.NewTimer(a.attemptTime() / 4)
+			defer pause.Stop()
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
 		}
 		return err
 	})
+}
+
+// sendHoldCountOnce makes one attempt to send Redis the number of holds.
+func (a *Acquisition) sendHoldCountOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
+	defer cancel()
+	if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
+		return err
+	}
+	defer a.unlockCommands()
+	ctx, cancel = a.contextUntilLost(ctx)
+	defer cancel()
+	if a.usable() != nil {
+		return nil // the number does not matter any more
+	}
+	ctx, cancel = session.SingleAttempt(ctx)
+	defer cancel()
+	_, err := a.backend.SetHolds(ctx, a, a.holdCount())
+	if errors.Is(err, ErrGone) || a.usable() != nil {
+		return nil // the next command or renewal notifies the holders
+	}
+	return err
 }
 
 // sendHoldCountUnless sends the number if a hook of go-redis has ended the goroutine of a command
