@@ -66,12 +66,21 @@ test-servers: ## run the tests on the oldest and the newest server too, which it
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on$$failed"; exit 1; fi
 
-# The rest of these tests is in make test too.
-TOPOLOGIES := Cluster|ThreeMasters|Sentinel|Failover|Migrat|Master|Replica|AConnectionToA|Slot
+# The tests of clusters, replicas and sentinels that are in make test too.
+TOPOLOGIES := Cluster|Failover|Migrat|Master|Replica|AConnectionToA|Slot
+# The tests that make test does not build.
+TAGGED = $$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$|/p' $$(grep -l '^//go:build topologies' *_test.go) | tr -d '\n' | sed 's/|$$//')
+TEST_TOPOLOGIES = REDLATCH_REQUIRE_SERVER=1 go test -count=1 -parallel 6 -timeout 20m -tags topologies
+
 .PHONY: test-topologies
-test-topologies: ## run the tests with clusters, replicas and sentinels, and the whole suite on three masters and behind three sentinels
+test-topologies: ## run the tests with clusters, replicas and sentinels, and the whole suite on three masters and behind three sentinels; takes seven minutes
 	scripts/servers.sh >/dev/null
-	REDLATCH_REQUIRE_SERVER=1 go test -count=1 -parallel 6 -timeout 20m -tags topologies -run '$(TOPOLOGIES)' . ./lua
+	$(TEST_TOPOLOGIES) -run "$(TOPOLOGIES)|$(TAGGED)" . ./lua
+
+.PHONY: test-topologies-short
+test-topologies-short: ## run the tests of test-topologies that are not in make test, with smaller numbers; takes under a minute
+	scripts/servers.sh >/dev/null
+	$(TEST_TOPOLOGIES) -short -run "$(TAGGED)" .
 
 # The number is for each test and primitive. In a schedule, one goroutine waits for the other. On two
 # processors each step wakes up the other processor, which costs a fifth. So there are two processes

@@ -19,7 +19,15 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// The goal of this file: the numbers of holds that one process may have while a cluster is in trouble.
+// The goal of this file: the numbers of holds that one process may have while a cluster is in trouble. With
+// -short, these tests are left out. The ordinary suite has the same with fewer holds.
+
+func notShort(t *testing.T, smaller string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("left out: with fewer holds, %s shows this", smaller)
+	}
+}
 
 // holdAll locks the names, many at a time.
 func holdAll(t *testing.T, locks *redlatch.Client, names []string) []*lock.Hold {
@@ -65,6 +73,7 @@ func trusted(holds []*lock.Hold) (n int) {
 
 // One of three masters hangs for longer than a lease. Its own holds are lost, and none of the others.
 func TestAHungMasterCostsNoneOfThousandsOfHoldsOfTheOtherMasters(t *testing.T) {
+	notShort(t, "TestAMasterThatHangsCostsNoHoldOfTheOthers")
 	const lease = 30 * time.Second
 	for _, n := range []int{12_000, 50_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -93,6 +102,7 @@ func TestAHungMasterCostsNoneOfThousandsOfHoldsOfTheOtherMasters(t *testing.T) {
 // The client does not see that its server belongs to a cluster: a wrapper hides it, or it is the client that
 // redis.NewUniversalClient returns for one address. The holds of all slots last.
 func TestHiddenClustersKeepThousandsOfHolds(t *testing.T) {
+	notShort(t, "TestWrappedClientsKeepLocksOfAllSlotsOfACluster")
 	const each, lease = 1000, 10 * time.Second
 	three := redistest.StartCluster(t, 3, 0).Client(t)
 	one := clusterOfOne(t)()
