@@ -116,7 +116,7 @@ dialogue: $(DRIVER) ## record again what Redisson sends, into verify/interop/dia
 	$(INTEROP) -run TestRedissonSpeaksAsRecorded -update
 
 .PHONY: chaos
-chaos: ## run the whole fault suite with a real server and real processes; takes just under an hour on a quiet machine
+chaos: ## run the whole fault suite with a real server and real processes; takes well over an hour on a quiet machine
 	$(CHAOS) -timeout 2h -scale=full -report=$(CURDIR)/chaos.md
 
 .PHONY: chaos-short

@@ -28,12 +28,7 @@ func (p primitive) clusterRows() (rows []row) {
 			run:    func(c *course) { c.clusterHistories(p, f) },
 		})
 	}
-	return append(rows, row{
-		name:   p.name + ": cluster, master killed",
-		target: "20 of 20 waiters served within 2 s of the promotion, no hold lost",
-		timed:  true,
-		run:    func(c *course) { c.killedMasters(p) },
-	})
+	return append(rows, p.outageRows()...)
 }
 
 // clusterFault is a trouble of the node that has a lock. A blow returns how often the nodes noticed.
@@ -41,6 +36,8 @@ type clusterFault struct {
 	name, bites string
 	masters     int
 	replicas    int
+	args        []string // for the nodes
+	mixed       bool     // faults of connections and scripts happen meanwhile, and calls without a deadline
 	gap         time.Duration
 	blow        func(s *clusterStand, name string) (bites int)
 }
@@ -49,6 +46,10 @@ var clusterTroubles = []clusterFault{
 	{name: "the slot migrates to and fro", bites: "commands that no node could run", masters: 2, gap: 50 * time.Millisecond, blow: (*clusterStand).migrate},
 	{name: "replicas take over", bites: "promotions", masters: 3, replicas: 1, gap: 500 * time.Millisecond, blow: (*clusterStand).takeOver},
 	{name: "a master stops for a while", bites: "stops", masters: 3, gap: 300 * time.Millisecond, blow: (*clusterStand).stop},
+	{name: "the slot is stuck between two masters", bites: "commands that no node could run", masters: 2, mixed: true,
+		gap: 300 * time.Millisecond, blow: (*clusterStand).stick},
+	{name: "the cluster is down, and answers reads", bites: "writes of scripts refused", masters: 1, mixed: true,
+		args: []string{"--cluster-allow-reads-when-down", "yes"}, gap: 300 * time.Millisecond, blow: (*clusterStand).uncover},
 }
 
 // clusterStand has a cluster for one row, and clients of the library.
@@ -57,9 +58,9 @@ type clusterStand struct {
 	bed *redistest.Cluster
 }
 
-func (c *course) clusterStand(masters, replicas int) *clusterStand {
+func (c *course) clusterStand(masters, replicas int, args ...string) *clusterStand {
 	c.Helper()
-	bed := redistest.StartCluster(c.T, masters, replicas, "--cluster-node-timeout", "2000")
+	bed := redistest.StartCluster(c.T, masters, replicas, append([]string{"--cluster-node-timeout", "2000"}, args...)...)
 	return &clusterStand{stand: &stand{course: c, server: bed.Nodes[0]}, bed: bed}
 }
 
@@ -78,7 +79,7 @@ func (s *clusterStand) client(options ...redlatch.Option) *redlatch.Client {
 // clusterHistories lets clients contend for a lock while its node is in trouble, and judges each history.
 func (c *course) clusterHistories(p primitive, f clusterFault) {
 	want := c.of(40, 2)
-	s := c.clusterStand(f.masters, f.replicas)
+	s := c.clusterStand(f.masters, f.replicas, f.args...)
 	made, bitten := meet(want, func(n int) int { return s.history(p, f, historyName(n)) })
 	c.count("histories", made)
 	c.enough("of them that met it", bitten, want)
@@ -92,7 +93,14 @@ func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites 
 	}
 	wrote := p.protected()
 	t := fault{gap: f.gap, blow: func(*stand) int { return f.blow(s, name) }}.begin(s.stand)
+	also, unused := mixture{}, func() {}
+	if f.mixed {
+		also = s.mix(s.bed.Nodes...)
+		unused = s.use(p, clients[0], "{"+name+"}:") // of the same slot
+	}
 	h, ended := contend(p, clients, name, wrote)
+	unused()
+	also.end()
 	t.end()
 	s.bit(f.bites, t.bitten())
 	s.settled("locks", 0, func() int { return s.lockKeys(name) })
@@ -111,7 +119,7 @@ func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites 
 // a permit behind, until the client repeats it.
 func (s *clusterStand) lockKeys(names string) (n int) {
 	for _, node := range s.bed.Nodes {
-		if !s.isMaster(node) {
+		if !isMaster(node) {
 			continue
 		}
 		n += (&stand{course: s.course, server: node}).lockKeys(names)
@@ -126,7 +134,7 @@ func (s *clusterStand) lockKeys(names string) (n int) {
 	return n
 }
 
-func (s *clusterStand) isMaster(node *redistest.Server) bool {
+func isMaster(node *redistest.Server) bool {
 	info, err := node.Control().Info(context.Background(), "replication").Result()
 	return err == nil && strings.Contains(info, "role:master")
 }
@@ -152,6 +160,21 @@ func (s *clusterStand) owner(name string) *redistest.Server {
 
 // migrate moves the slot of a name to the other master, key by key, and slowly.
 func (s *clusterStand) migrate(name string) (bites int) {
+	return s.move(name, func(int) { time.Sleep(rand.N(10 * time.Millisecond)) })
+}
+
+// stick is migrate, but the migration stops for a while. By then, none, some or all of the keys have moved.
+func (s *clusterStand) stick(name string) (bites int) {
+	at := rand.N(4)
+	return s.move(name, func(moved int) {
+		if moved == at {
+			time.Sleep(500*time.Millisecond + rand.N(500*time.Millisecond))
+		}
+	})
+}
+
+// move moves the slot of a name to the other master, key by key. It calls pause before each key, and before the end.
+func (s *clusterStand) move(name string, pause func(moved int)) (bites int) {
 	ctx := context.Background()
 	source := s.owner(name)
 	target := s.bed.Nodes[0]
@@ -164,31 +187,42 @@ func (s *clusterStand) migrate(name string) (bites int) {
 		s.ifBroken(err)
 		s.ifBroken(node.Control().Do(ctx, "CLUSTER", "SETSLOT", slot, state, id).Err())
 	}
-	before := s.refused()
+	before := s.refusals("TRYAGAIN")
 	set(target, "IMPORTING", source)
 	set(source, "MIGRATING", target)
 	host, port, _ := net.SplitHostPort(target.Addr())
-	for {
+	for moved := 0; ; moved++ {
+		pause(moved)
 		keys, err := source.Control().ClusterGetKeysInSlot(ctx, slot, 1).Result()
 		s.ifBroken(err)
 		if len(keys) == 0 {
 			break
 		}
-		time.Sleep(rand.N(10 * time.Millisecond))
 		s.ifBroken(source.Control().Do(ctx, "MIGRATE", host, port, keys[0], 0, 10_000).Err())
 	}
-	time.Sleep(rand.N(10 * time.Millisecond))
 	set(target, "NODE", target)
 	set(source, "NODE", target)
-	return s.refused() - before
+	return s.refusals("TRYAGAIN") - before
 }
 
-// refused is how many commands the nodes answered with TRYAGAIN.
-func (s *clusterStand) refused() (n int) {
+// refusals is how many commands the nodes answered with an error of that code.
+func (s *clusterStand) refusals(code string) (n int) {
 	for _, node := range s.bed.Nodes {
-		n += (&stand{course: s.course, server: node}).refusals("TRYAGAIN")
+		n += (&stand{course: s.course, server: node}).refusals(code)
 	}
 	return n
+}
+
+// uncover takes a slot from a cluster of one node for a while, so the cluster is down. It is not the slot of
+// any lock.
+func (s *clusterStand) uncover(string) (bites int) {
+	const slot = 16383
+	ctx, node := context.Background(), s.bed.Nodes[0].Control()
+	before := s.refusals("ERR") // so Redis counts a write that a script may not do
+	s.ifBroken(node.ClusterDelSlots(ctx, slot).Err())
+	time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond))
+	s.ifBroken(node.ClusterAddSlots(ctx, slot).Err())
+	return s.refusals("ERR") - before
 }
 
 // takeOver has a replica take over from the master of a name, which loses no write.
@@ -207,7 +241,7 @@ func (s *clusterStand) takeOver(name string) (bites int) {
 			return 0 // its link to the master is not up yet
 		}
 		for range 500 {
-			if s.isMaster(node) {
+			if isMaster(node) {
 				return 1
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -223,43 +257,4 @@ func (s *clusterStand) stop(name string) (bites int) {
 	time.Sleep(rand.N(500 * time.Millisecond))
 	node.Resume()
 	return 1
-}
-
-// killedMasters kills the master of a lock that is held, and for which somebody waits.
-func (c *course) killedMasters(p primitive) {
-	var took []time.Duration
-	for round := range c.of(20, 5) {
-		s := c.clusterStand(3, 1)
-		name := fmt.Sprint("killed master ", round)
-		holder, waiter := s.client(redlatch.WithLease(time.Minute)), s.client(redlatch.WithLease(time.Minute))
-		h, err := p.lock(holder, name).Lock(context.Background())
-		if err != nil {
-			c.miss("before any fault: %v", err)
-			return
-		}
-		waiting := s.wait(p, waiter, []string{name})
-		time.Sleep(500 * time.Millisecond) // the replica has all of it
-		before := s.owner(name)
-		before.Kill()
-		var promoted time.Time
-		for end := time.Now().Add(20 * time.Second); promoted.IsZero() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-			for _, node := range s.bed.Nodes[3:] {
-				if s.isMaster(node) {
-					promoted = time.Now()
-				}
-			}
-		}
-		if promoted.IsZero() {
-			c.miss("no replica was promoted")
-			return
-		}
-		c.bit("promotions", 1)
-		if err := h.Unlock(context.Background()); err != nil {
-			c.forbid("holds lost", 1)
-		}
-		took = append(took, waiting([]time.Time{promoted})...)
-		s.end()
-	}
-	c.forbid("holds lost", 0)
-	c.within("served after the promotion", took, 100, 2*time.Second)
 }

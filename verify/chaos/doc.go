@@ -3,7 +3,7 @@
 //
 //	go test ./...       rows that measure no time and take little, at a tiny scale
 //	make chaos-short    the same rows and those that take long, at a small scale
-//	make chaos          every row, also those that measure time, at the scale of the targets: just under an hour
+//	make chaos          every row, also those that measure time, at the scale of the targets: well over an hour
 //
 // A row has a target, figures, and bites. Bites count how often its fault really happened. They are
 // counted where the fault happens (by the server, the proxy, the kernel), not where the test causes
