@@ -39,6 +39,7 @@ type clusterFault struct {
 	args        []string // for the nodes
 	mixed       bool     // faults of connections and scripts happen meanwhile, and calls without a deadline
 	gap         time.Duration
+	heartbeat   time.Duration // if the fault lasts longer than others
 	blow        func(s *clusterStand, name string) (bites int)
 }
 
@@ -47,7 +48,7 @@ var clusterTroubles = []clusterFault{
 	{name: "replicas take over", bites: "promotions", masters: 3, replicas: 1, gap: 500 * time.Millisecond, blow: (*clusterStand).takeOver},
 	{name: "a master stops for a while", bites: "stops", masters: 3, gap: 300 * time.Millisecond, blow: (*clusterStand).stop},
 	{name: "the slot is stuck between two masters", bites: "commands that no node could run", masters: 2, mixed: true,
-		gap: 300 * time.Millisecond, blow: (*clusterStand).stick},
+		gap: 300 * time.Millisecond, heartbeat: 6 * time.Second, blow: (*clusterStand).stick},
 	{name: "the cluster is down, and answers reads", bites: "writes of scripts refused", masters: 1, mixed: true,
 		args: []string{"--cluster-allow-reads-when-down", "yes"}, gap: 300 * time.Millisecond, blow: (*clusterStand).uncover},
 }
@@ -89,7 +90,8 @@ func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites 
 	defer s.end()
 	var clients []*redlatch.Client
 	for range 4 {
-		clients = append(clients, s.client(redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll)))
+		clients = append(clients, s.client(redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll),
+			redlatch.WithHeartbeat(max(heartbeat, f.heartbeat))))
 	}
 	wrote := p.protected()
 	t := fault{gap: f.gap, blow: func(*stand) int { return f.blow(s, name) }}.begin(s.stand)
