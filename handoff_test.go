@@ -621,3 +621,44 @@ func TestATryThatFindsItsOwnChainReenters(t *testing.T) {
 		s.nothingLeft()
 	})
 }
+
+// stalled is a context whose Err blocks until its gate opens, for a waiter in the local queue that gives up. So the
+// waiter stands still between its decision and its error, as a goroutine does that does not run.
+type stalled struct {
+	context.Context
+	gate chan struct{}
+}
+
+func (c stalled) Err() error {
+	err := c.Context.Err()
+	stack := make([]byte, 4096)
+	if err != nil && strings.Contains(string(stack[:runtime.Stack(stack, false)]), "awaitHandoff") {
+		<-c.gate
+	}
+	return err
+}
+
+// A waiter gives up, and gets a handoff before its error is made. No caller has had the lock by that handoff, so no
+// error names it as the holder.
+func TestAWaiterThatGaveUpIsNotItsOwnHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubble(t, redlatch.WithLocalHandoffTime(time.Minute))
+		held := s.lock(t.Context())
+		parent, cancel := context.WithCancel(t.Context())
+		ctx := stalled{parent, make(chan struct{})}
+		ended := make(chan error, 1)
+		go func() { _, err := s.mu.Lock(ctx); ended <- err }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		go func() {
+			synctest.Wait() // Unlock has come as far as it can
+			close(ctx.gate)
+		}()
+		require.NoError(t, held.Unlock(t.Context()))
+		var refused *redlatch.NotAcquiredError
+		require.ErrorAs(t, <-ended, &refused)
+		require.Contains(t, []string{"", held.ID()}, refused.Holder)
+		s.free()
+	})
+}

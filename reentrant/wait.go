@@ -16,12 +16,12 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 	warning.Start()
 	own, stop := w.State.NotifyOnGrant(w.Owner)
 	defer stop()
-	got := false
+	isWaiting := true
 	defer func() {
-		if got {
+		if !isWaiting {
 			return
 		}
-		if g, late := w.queue.cancelWait(wait); late {
+		if g, late := w.queue.cancelWait(wait); late { // a context or a logger of the user has panicked
 			w.returnHandoff(g)
 		}
 	}()
@@ -31,10 +31,8 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 		}
 		select {
 		case g := <-wait.handoff:
-			if got = true; g.hold != nil {
-				w.Source = event.Handoff
-			}
-			return g, nil
+			isWaiting = false
+			return w.takeHandoff(g), nil
 		case <-own:
 			continue
 		case <-warning.C:
@@ -43,8 +41,23 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 		case <-ctx.Done():
 		case <-w.Session.Closing():
 		}
+		isWaiting = false
+		switch g, late := w.queue.cancelWait(wait); {
+		case late && g.hold != nil && !w.Session.IsClosing(): // it came as the wait ended
+			return w.takeHandoff(g), nil
+		case late:
+			w.returnHandoff(g)
+		}
 		return handoff{}, w.waitErrorAfter(ctx, ctx.Err(), lua.AcquireReply{})
 	}
+}
+
+// takeHandoff notes what a waiter has got.
+func (w *request) takeHandoff(g handoff) handoff {
+	if g.hold != nil {
+		w.Source = event.Handoff
+	}
+	return g
 }
 
 // returnHandoff gives to others what a waiter got that had already given up.
@@ -74,6 +87,7 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = w.Release(ctx, id, 0)
+			err = ofLock(err)
 		}
 		if !granted || err != nil || answer.InFlight.Any() {
 			w.discardAnswer(id, answer)
@@ -92,6 +106,17 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 			return nil, &refused
 		}
 	}
+}
+
+// ofLock names the lock as the operation, in the error of a release that the program did not ask for.
+func ofLock(err error) error {
+	failed, ok := err.(*lockerr.OpError) //nolint:errorlint // not one that it wraps, which may be of another call
+	if !ok {
+		return err
+	}
+	named := *failed
+	named.Op = "lock"
+	return &named
 }
 
 // attach goes on with an exported lock.
