@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -211,9 +214,14 @@ func TestAnInnerReleaseThatFailsIsLeftToTheOuterOne(t *testing.T) {
 						}
 						require.Zero(t, time.Since(began), "it does not repeat the command")
 						require.NotZero(t, fault.Bites())
-						time.Sleep(10 * time.Second)
-						require.Less(t, fault.Bites(), 50, "the background corrects the number, with pauses")
+						time.Sleep(leaseByDefault + 10*time.Second)
+						require.Less(t, fault.Bites(), 200, "the background corrects the number, with pauses")
 						fault.Disarm()
+						time.Sleep(time.Second)
+						hold, _ := redlatch.HoldFromContext(ctx)
+						stored, err := s.direct.HGet(ctx, "orders", hold.ID()).Result()
+						require.NoError(t, err)
+						require.Equal(t, "1", stored, "however long that took")
 						return nil
 					}))
 					_, release, err := kinds[kind].take(s.other, t.Context())
@@ -235,4 +243,76 @@ func TestDoSaysThatTheClientWasClosedUnderItsWork(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A release that Redis refuses says nothing about the lock to those who wait for it.
+func TestAWaiterDoesNotTakeARefusedReleaseForAnOutage(t *testing.T) {
+	for _, kind := range []string{"mutex", "fair"} {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				require.NoError(t, dos[kind](s.locks, t.Context(), func(ctx context.Context) error {
+					refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/release"), Action: redistest.Refuse("NOPERM this user has no permissions")})
+					require.NoError(t, dos[kind](s.locks, ctx, func(context.Context) error { return nil }))
+					wait, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					defer cancel()
+					_, _, err := kinds[kind].take(s.locks, wait)
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+					refused.Disarm()
+					return nil
+				}))
+			})
+		})
+	}
+}
+
+// The command of an inner release hangs. Another one gave up meanwhile and is left to the background, which
+// Redis refuses. A re-entry does not wait for it until trust ends.
+func TestAReentryDoesNotWaitForAnInnerReleaseInTheBackground(t *testing.T) {
+	for _, kind := range []string{"mutex", "fair"} {
+		t.Run(kind, func(t *testing.T) {
+			inObservedBubble(t, func(t *testing.T, s *observed) {
+				nothing := func(context.Context) error { return nil }
+				require.NoError(t, dos[kind](s.locks, t.Context(), func(ctx context.Context) error {
+					s.proxy.Inject(redistest.Rule{Match: runs("mutex/release"), Times: 1, Action: redistest.Swallow()})
+					var g sync.WaitGroup
+					g.Go(func() { _ = dos[kind](s.locks, ctx, nothing) })
+					g.Go(func() {
+						soon := redlatch.WithWaitDeadline(ctx, time.Now().Add(time.Millisecond))
+						_ = dos[kind](s.locks, soon, func(context.Context) error { time.Sleep(10 * time.Millisecond); return nil })
+					})
+					time.Sleep(200 * time.Millisecond)
+					refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/release"), Action: redistest.Refuse("NOPERM this user has no permissions")})
+					g.Wait()
+					time.Sleep(3 * time.Second)
+					require.NotZero(t, refused.Bites())
+					began := time.Now()
+					require.NoError(t, dos[kind](s.locks, ctx, nothing))
+					require.Zero(t, time.Since(began))
+					refused.Disarm()
+					return nil
+				}))
+			})
+		})
+	}
+}
+
+// A grant comes too late to be trusted, and Redis refuses its release. The work did not run, and the error is not
+// that of an unlock.
+func TestARefusedReleaseBeforeTheWorkIsAnErrorOfTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 300 * time.Millisecond
+		s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }, redlatch.WithLease(lease))
+		warmUp(t, s.locks)
+		late := &pausesAfter{script: "mutex/acquire", delay: lease}
+		late.times.Store(1)
+		s.client.AddHook(late)
+		refused := s.proxy.Inject(redistest.Rule{Match: runs("mutex/release"), Action: redistest.Refuse("NOPERM this user has no permissions")})
+		err := s.mu.TryDo(t.Context(), func(context.Context) error { panic("it must not run") })
+		require.NotZero(t, refused.Bites())
+		require.ErrorIs(t, err, redlatch.ErrRefused)
+		var failed *redlatch.OpError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, "lock", failed.Op)
+		refused.Disarm()
+	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
 )
 
 // sentinels are all sentinels. Every error matches exactly one of them.
@@ -114,6 +115,28 @@ func TestDoWithoutAFunctionIsRefused(t *testing.T) {
 		var bad *redlatch.ConfigError
 		require.ErrorAs(t, err, &bad, kind)
 		require.Equal(t, "function", bad.Setting, kind)
+	}
+}
+
+// The function that acquires is the program's own, and may be wrong.
+func TestDoOfPackageLockChecksWhatItGets(t *testing.T) {
+	t.Parallel()
+	type acquire = func(context.Context) (*lock.Hold, error)
+	none := func(hold *lock.Hold) acquire {
+		return func(context.Context) (*lock.Hold, error) { return hold, nil }
+	}
+	work := func(context.Context) error { panic("it must not run") }
+	var noContext context.Context
+	for setting, do := range map[string]func() error{
+		"context":                func() error { return lock.Do(noContext, none(nil), work) },
+		"function that acquires": func() error { return lock.Do(t.Context(), nil, work) },
+		"function":               func() error { return lock.Do(t.Context(), none(nil), nil) },
+		"hold":                   func() error { return lock.Do(t.Context(), none(nil), work) },
+		"hold ":                  func() error { return lock.Do(t.Context(), none(new(lock.Hold)), work) },
+	} {
+		var bad *redlatch.ConfigError
+		require.ErrorAs(t, do(), &bad, setting)
+		require.Equal(t, strings.TrimSpace(setting), bad.Setting)
 	}
 }
 

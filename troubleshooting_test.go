@@ -213,6 +213,16 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		require.NoError(t, s.locks.Close(t.Context()))
 		return h.Unlock(t.Context())
 	},
+	"an exported lock that was attached before": func(t *testing.T, s *troubled) error {
+		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, err)
+		text, err := h.Export(t.Context(), time.Minute)
+		require.NoError(t, err)
+		_, err = s.locks.Mutex("orders:42").Attach(t.Context(), text)
+		require.NoError(t, err)
+		_, err = s.locks.Mutex("orders:42").Attach(t.Context(), text)
+		return err
+	},
 	"the go-redis client is closed": func(t *testing.T, s *troubled) error {
 		require.NoError(t, s.client.Close())
 		_, err := s.locks.Mutex("orders:42").Lock(t.Context())

@@ -13,15 +13,23 @@ import (
 // goroutine. The locks of this module have Do and TryDo, which say more. Do is for the other ways to acquire a
 // lock, such as Attach of a mutex.
 //
-// Do returns the error of acquire, or that of fn, with the errors of a release that these methods describe. It
-// returns lockerr.ErrConfig if fn is nil.
+// acquire returns a hold or an error. Do returns that error, or that of fn, and after fn the errors of a release:
+// see Do of a mutex. It returns lockerr.ErrConfig if an argument is nil, or if acquire returns neither.
 func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn func(context.Context) error) (err error) {
-	if fn == nil {
+	switch {
+	case ctx == nil:
+		return &lockerr.ConfigError{Setting: "context", Value: nil, Reason: "must not be nil"}
+	case acquire == nil:
+		return &lockerr.ConfigError{Setting: "function that acquires", Value: "nil", Reason: "must not be nil"}
+	case fn == nil:
 		return &lockerr.ConfigError{Setting: "function", Value: "nil", Reason: "there is nothing to run"}
 	}
 	h, err := acquire(ctx)
 	if err != nil {
 		return err
+	}
+	if !h.isValid() {
+		return &lockerr.ConfigError{Setting: "hold", Value: "nil", Reason: "the function that acquires must return a hold or an error"}
 	}
 	defer func() {
 		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, the release

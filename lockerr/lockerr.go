@@ -58,7 +58,7 @@ var (
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
 	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. Do
-	// also returns it if Redis refused the release, after the work: [OpError].Op is then "unlock" or "release". With
+	// also returns it if Redis refused the release after the work. [OpError].Op is then "unlock" or "release". With
 	// redlatch.WithReplicas, somebody may have seen the lock held until the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
@@ -189,7 +189,8 @@ const (
 	LossMaxHold LossReason = "its maximum hold time is over"
 	// LossNoProgress: the work did not report progress in the time of redlatch.WithProgressTimeout.
 	LossNoProgress LossReason = "its work reported no progress in time"
-	// LossExported: Attach came too late, or somebody else has attached the text before.
+	// LossExported: Redis no longer has the exported lock. Most often Attach came too late, or the text was
+	// attached before.
 	LossExported LossReason = "redis no longer has it: it ended, was taken over, or was attached before"
 )
 
@@ -209,7 +210,8 @@ func (e *LostError) Unwrap() error { return ErrLost }
 // [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused] and [ErrClosed]. It is nil if
 // the context of the caller had ended before the client asked anything.
 //
-// Op is "lock" or "acquire" if Do failed before its function, and "unlock" or "release" if it failed after it.
+// Op is "lock", "acquire" or "attach" if Do failed before its function, and "unlock" or "release" if it failed after
+// it.
 type OpError struct {
 	Kind error  // one of the values above, or nil
 	Op   string // the operation: "lock", "unlock", ...

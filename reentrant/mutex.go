@@ -155,11 +155,12 @@ func (w *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error)
 //
 // After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
 // seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran under the lock. The
-// client keeps trying in the background, and does not renew the lock. It notifies observers with
+// client keeps trying in the background. It does not renew the lock, unless another command of the lock is still in
+// flight. It notifies observers with
 // event.Released, whose Err says why. Nested calls of Do wait at each level. A wait deadline
 // (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the release, the error also matches
-// lockerr.ErrRefused. A Do that re-entered the lock leaves that to the Do around it. If the client was closed,
-// the error also matches ErrClosed.
+// lockerr.ErrRefused. If other holds of the lock are left, neither happens: Do sends their number once, and the last hold frees the
+// lock. If the client was closed, the error also matches ErrClosed.
 //
 // Do costs two round trips if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {

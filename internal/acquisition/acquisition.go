@@ -101,6 +101,7 @@ type Acquisition struct {
 	unacknowledged  bool // replicas have to acknowledge it, before anybody may know it; not guarded
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
+	countIsSent     bool // the background sends the number of holds until Redis has it
 	lossResult      event.Result
 	keeping         *keeping // the lock is kept after the last hold; nil: it is freed
 	holds           int      // the count that decides; the number in Redis may be old
@@ -233,10 +234,18 @@ func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
 	}
 }
 
-// sendHoldCount sends Redis the number of holds, in the background, until Redis has it. Between two attempts,
-// other commands of the acquisition have their turn.
+// sendHoldCount sends Redis the number of holds, in the background, until Redis has it or the acquisition ends.
+// Between two attempts, other commands of the acquisition have their turn.
 func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
-	a.session.CleanUp(inFlight, a.Settings.Lease, func(ctx context.Context) error {
+	const asLongAsHeld = 100 * 365 * 24 * time.Hour
+	a.mu.Lock()
+	isUnderway := a.countIsSent && !inFlight.Any()
+	a.countIsSent = true
+	a.mu.Unlock()
+	if isUnderway {
+		return // it will send the number of that time
+	}
+	a.session.CleanUp(inFlight, asLongAsHeld, func(ctx context.Context) error {
 		err := a.sendHoldCountOnce(ctx)
 		if err != nil {
 			pause := time.NewTimer(a.attemptTime() / 4)
@@ -268,6 +277,11 @@ func (a *Acquisition) sendHoldCountOnce(ctx context.Context) error {
 	_, err := a.backend.SetHolds(ctx, a, a.holdCount())
 	if errors.Is(err, ErrGone) || a.usable() != nil {
 		return nil // the next command or renewal notifies the holders
+	}
+	if err == nil {
+		a.mu.Lock()
+		a.countIsSent = false
+		a.mu.Unlock()
 	}
 	return err
 }

@@ -48,7 +48,7 @@ var errUnlockedInBackground = errors.New("released in the background")
 var errReleased = errors.New("redlatch: released")
 
 // errClosedFirst says in errors that Close came before the release.
-var errClosedFirst = errors.New("Close released it, or its error says why not")
+var errClosedFirst = errors.New("Close has ended the hold")
 
 // errExported says in errors that the lock goes on elsewhere.
 var errExported = errors.New("exported; attach its text to go on with the lock")
@@ -317,7 +317,7 @@ func (h *Hold) unlockInBackground() {
 		defer h.A.unlockCommands()
 		bounded := h.A.unlockContext(ctx)
 		defer bounded.Release()
-		err = h.unlock(bounded, unlocking{})
+		err = h.unlock(bounded, unlocking{brief: true})
 	})
 }
 

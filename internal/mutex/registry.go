@@ -9,6 +9,7 @@ import (
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // Registry is the registry of a client. It has the lock state of each name in use, for all kinds of
@@ -193,8 +194,12 @@ func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
 	}
 }
 
-// SetLastFailure sets why the last attempt failed, or nil if it did not.
+// SetLastFailure sets why the last attempt failed, or nil if it did not. A refusal is an answer: it says nothing to
+// the waiters behind the command.
 func (r *LockState) SetLastFailure(err error) {
+	if class, _ := lua.Classify(err); err != nil && class == lua.Refused {
+		err = nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failure, r.failedAt = err, Now()
