@@ -36,9 +36,10 @@ func exampleClient() (locks *redlatch.Client, stop func()) {
 // cancelled because its lock was lost, or because the client was closed, matches two of them.
 func Example() {
 	const clientClosedRequest = 499
-	status := func(err error) int {
+	// committed is what the work noted: its write, with the fence, has succeeded.
+	status := func(err error, committed bool) int {
 		switch {
-		case err == nil: // the work ran under the lock
+		case err == nil, committed: // whatever happened to the lock after the write
 			return http.StatusOK
 		case errors.Is(err, lockerr.ErrLost): // somebody else may have worked at the same time
 			return http.StatusInternalServerError
@@ -62,20 +63,20 @@ func Example() {
 	ctx := context.Background()
 	work := func(context.Context) error { return nil }
 
-	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work)))
+	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work), true))
 	hold, err := locks.Mutex("orders:42").Lock(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work)))
+	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work), false))
 	_ = hold.Unlock(ctx)
 	slow := func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, slow)))
-	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work)))
+	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, slow), false))
+	fmt.Println(status(locks.Mutex("orders:42").TryDo(ctx, work), false))
 	// Output:
 	// 200
 	// 409

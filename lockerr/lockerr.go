@@ -5,6 +5,8 @@
 // not do its part ([ErrUnavailable], [ErrRefused], [ErrIndeterminate]). The caller's context ended,
 // which errors.Is always finds, beside the other two.
 //
+// The name in an error is that in Redis: it has the prefix of redlatch.WithPrefix.
+//
 // The text of every error is one line. Control characters in foreign text, such as that of a cause,
 // show as in a Go string.
 //
