@@ -289,6 +289,7 @@ func TestReaderIsWaitedFor(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		s.live("a")
 		s.conn().lag.Store(int64(time.Second))
+		synctest.Wait() // the reader reads
 		began := time.Now()
 		s.hub.Close()
 		require.GreaterOrEqual(t, time.Since(began), time.Second)

@@ -23,7 +23,8 @@ type fault struct {
 	blow  func(s *stand) (bites int)
 	gap   time.Duration // about the time between two blows
 
-	// heartbeat is for faults that may keep a client away for longer than the usual one. 0: the usual one.
+	// heartbeat is for waiters for permits, if the fault may keep a client away for longer than the usual one. 0: the
+	// usual one. Waiters for a lock always have the usual one: while a client is away, a grant to it stops all others.
 	heartbeat time.Duration
 }
 

@@ -3,7 +3,6 @@
 package chaos_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -82,7 +81,11 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 // pauses for seconds, and would not meet much of the fault after that.
 func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	defer s.end()
-	clients := s.clients(4, redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll), redlatch.WithHeartbeat(cmp.Or(f.heartbeat, heartbeat)))
+	options := []redlatch.Option{redlatch.WithLease(10 * time.Minute), redlatch.WithPollInterval(poll)}
+	if f.heartbeat > 0 && !p.fenced() {
+		options = append(options, redlatch.WithHeartbeat(f.heartbeat))
+	}
+	clients := s.clients(4, options...)
 	wrote := p.protected()
 	t := f.begin(s)
 	h, ended := contend(p, clients, name, wrote)
