@@ -42,10 +42,10 @@ test: ## find or install redis-server and Chromium, then run all tests of all mo
 	@export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_BROWSER=1; \
 	$(foreach module,$(MODULES),echo "== go test, module $(module)"; (cd $(module) && $(GO_TEST) $(call RACE,$(module)) ./...);)
 
-# Without the race detector, which saw these tests at their usual size in make test.
+# make test runs these tests with the race detector and fewer rounds. This target runs all rounds without it.
 .PHONY: verify
 verify: PARALLEL = 6
-verify: ## run the tests that repeat something at their full size; without the race detector
+verify: ## run long tests again with all their rounds; without the race detector
 	scripts/servers.sh >/dev/null
 	@tests=$$(scripts/sized-tests.sh); REDLATCH_REQUIRE_SERVER=1 REDLATCH_FULL=1 $(GO_TEST) -count=1 -run "$$tests" .
 

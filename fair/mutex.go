@@ -149,12 +149,15 @@ func (w *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error)
 //
 // After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
 // seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran under the lock. The
-// client keeps trying in the background. It does not renew the lock, unless another command of the lock is still in
-// flight. It notifies observers with
-// event.Released, whose Err says why. Nested calls of Do wait at each level. A wait deadline
-// (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the release, the error also matches
-// lockerr.ErrRefused. If other holds of the lock are left, neither happens: Do sends their number once, and the last hold frees the
-// lock. If the client was closed, the error also matches ErrClosed.
+// client keeps trying in the background, and normally stops renewing the lock. It goes on renewing only while
+// another command of the lock is in flight. Observers get event.Released, whose Err says why the release was late.
+// Nested calls of Do for different locks wait at each level. A wait deadline (redlatch.WithWaitDeadline) shortens
+// that wait. If Redis refuses the release, the error also matches lockerr.ErrRefused. If the client was closed, it
+// also matches ErrClosed.
+//
+// A nested Do of the same lock releases nothing: the last hold frees the lock. So it sends Redis the number of the
+// remaining holds only once. If that fails, Do returns what fn returned, and the client corrects the number in the
+// background. Errors that match lockerr.ErrLost or ErrClosed are still returned.
 //
 // Do costs two round trips if the lock is free.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error) error {

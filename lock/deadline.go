@@ -27,8 +27,9 @@ import (
 // on working. After the function, Do and TryDo wait for the confirmation of their release, normally for two seconds
 // at most. A wait deadline shortens this time, to 100 ms at least. The client then goes on with the release in the
 // background, as it does without a wait deadline. So with Redis away, n nested calls whose functions have ended by
-// t return by t plus n times 100 ms. Unlock, UnlockAfter, Export and Release do not look at t. A try does not wait
-// for the lock, and t does not change how long it waits for Redis. Attach does not look at t either.
+// t return by t plus n times 100 ms. Unlock, UnlockAfter, Export and Release do not look at t. TryLock and
+// TryAcquire do not wait for the lock, and t does not change how long they wait for Redis. Attach does not look at t
+// either.
 //
 // If t is the zero time, the result has no wait deadline. Use that for work that outlives its request, together
 // with context.WithoutCancel. Otherwise the lock calls of that work no longer wait after t.

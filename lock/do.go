@@ -10,11 +10,12 @@ import (
 )
 
 // Do acquires a lock with the function acquire, runs fn under it, and releases it, also if fn panics or ends its
-// goroutine. The locks of this module have Do and TryDo, which say more. Do is for the other ways to acquire a
-// lock, such as Attach of a mutex.
+// goroutine. The locks of this module have their own Do and TryDo methods, whose docs say more. This function is for
+// other ways to acquire a lock, such as Attach of a mutex.
 //
-// acquire returns a hold or an error. Do returns that error, or that of fn, and after fn the errors of a release:
-// see Do of a mutex. It returns lockerr.ErrConfig if an argument is nil, or if acquire returns neither.
+// acquire must return a hold or an error. If it returns an error, Do returns that error and does not run fn. Otherwise
+// Do returns the error of fn, joined with an error of the release, as Do of a mutex does. Do returns
+// lockerr.ErrConfig if an argument is nil, or if acquire returns neither a hold nor an error.
 func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn func(context.Context) error) (err error) {
 	switch {
 	case ctx == nil:

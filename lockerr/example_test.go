@@ -36,10 +36,10 @@ func exampleClient() (locks *redlatch.Client, stop func()) {
 // cancelled because its lock was lost, or because the client was closed, matches two of them.
 func Example() {
 	const clientClosedRequest = 499
-	// committed is what the work noted: its write, with the fence, has succeeded.
+	// The work sets committed after its write, which had the fence, has succeeded.
 	status := func(err error, committed bool) int {
 		switch {
-		case err == nil, committed: // whatever happened to the lock after the write
+		case err == nil, committed: // the write counts, even if the lock was lost later
 			return http.StatusOK
 		case errors.Is(err, lockerr.ErrLost): // somebody else may have worked at the same time
 			return http.StatusInternalServerError

@@ -5,7 +5,7 @@
 // not do its part ([ErrUnavailable], [ErrRefused], [ErrIndeterminate]). The caller's context ended,
 // which errors.Is always finds, beside the other two.
 //
-// The name in an error is that in Redis: it has the prefix of redlatch.WithPrefix.
+// Errors name a lock as Redis does, with the prefix of redlatch.WithPrefix.
 //
 // The text of every error is one line. Control characters in foreign text, such as that of a cause,
 // show as in a Go string.
@@ -60,7 +60,7 @@ var (
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
 	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. Do
-	// also returns it if Redis refused the release after the work. [OpError].Op is then "unlock" or "release". With
+	// also returns it if Redis refused the release after the work. In that case [OpError].Op is "unlock" or "release". With
 	// redlatch.WithReplicas, somebody may have seen the lock held until the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
@@ -182,10 +182,10 @@ type LossReason string
 const (
 	// LossGone: Redis answered that it no longer has the lock for this hold.
 	LossGone LossReason = "redis no longer has it: it expired, was removed or was taken over"
-	// LossUnconfirmed: Redis did not confirm the lease in time. Redis may have the lock until the lease ends.
+	// LossUnconfirmed: Redis did not confirm the lease in time. Redis may still have the lock until its lease ends.
 	LossUnconfirmed LossReason = "its lease could not be confirmed in time"
-	// LossNotRenewed: the lease ended, and the client was not to renew it: redlatch.WithoutRenewal, or all
-	// handles of the lock became garbage.
+	// LossNotRenewed: the lease ended and the client did not renew it, because of redlatch.WithoutRenewal, or
+	// because all handles of the lock were garbage collected.
 	LossNotRenewed LossReason = "its lease is over, and was not to be renewed"
 	// LossMaxHold: the time of redlatch.WithMaxHold is over.
 	LossMaxHold LossReason = "its maximum hold time is over"
@@ -212,8 +212,8 @@ func (e *LostError) Unwrap() error { return ErrLost }
 // [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused] and [ErrClosed]. It is nil if
 // the context of the caller had ended before the client asked anything.
 //
-// Op is "lock", "acquire" or "attach" if Do failed before its function, and "unlock" or "release" if it failed after
-// it.
+// If Do could not acquire the lock, Op is "lock", "acquire" or "attach". If Do could not release it after its
+// function, Op is "unlock" or "release". The function may also return the OpError of a lock that it used itself.
 type OpError struct {
 	Kind error  // one of the values above, or nil
 	Op   string // the operation: "lock", "unlock", ...
