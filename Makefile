@@ -88,7 +88,7 @@ test-topologies-short: ## run the tests of test-topologies that are not in make 
 # (go test ./... uses all processors, so more can happen at the same instant.)
 SCHEDULES := 2000
 .PHONY: simulation
-simulation: ## run 24,000 simulated schedules of each primitive, and 2,000 of all mutexes on one name, without the race detector, which is too slow for that; SCHEDULES=10000 for five times as many
+simulation: ## run 26,000 simulated schedules of each primitive, and 2,000 of all mutexes on one name, without the race detector, which is too slow for that; SCHEDULES=10000 for five times as many
 	@mkdir -p .cache
 	go test -c -o .cache/simulation.test ./internal/test/simulation
 	printf '%s\n' '-test.run /semaphore' '-test.skip /semaphore' | (cd internal/test/simulation && GOMAXPROCS=1 \
