@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
@@ -58,5 +59,37 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			w.finish()
 		}
 		require.Equal(t, rounds, given+left)
+	})
+}
+
+// A waiter gives up in the very moment in which it gets the lock itself. It takes the lock, whichever of the two it
+// sees first: its caller waited for it, and to release it would cost a command.
+func TestAHandoffThatComesAsAWaiterLeavesIsTaken(t *testing.T) {
+	const rounds = 30 // all of them by the same choice: once in a billion runs
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redistest.Bubble(t).Client()
+		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+		f := newManager(mutex.NewRegistry(client))
+		defer func() { client.BeginClose(); _ = client.FinishClose(context.Background()) }()
+		m := f.mutex("x", new(settings.Default))
+		for range rounds {
+			ctx, cancel := context.WithCancel(context.Background())
+			w := new(request)
+			require.NoError(t, m.core.Begin(ctx, &w.Request))
+			m.join(w)
+			require.True(t, w.queue.tryLock())
+			wait, localLock := w.queue.lockOrEnqueue(w)
+			require.False(t, localLock)
+
+			hold := new(acquisition.Hold)
+			require.True(t, w.queue.deliver(w.queue.next(), handoff{hold: hold}))
+			cancel()
+			g, err := w.awaitHandoff(ctx, wait, w.NewSelfDeadlockWarning())
+			require.NoError(t, err)
+			require.Same(t, hold, g.hold)
+			require.Equal(t, event.Handoff, w.Source)
+			w.queue.passLocalLock()
+			w.finish()
+		}
 	})
 }

@@ -42,8 +42,9 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // goroutine holds the lock. ctx bounds the wait and nothing else.
 //
 // On success the client keeps the hold alive until Unlock. Do the work with the Context of the
-// hold. On failure the caller holds nothing more than before. If a grant arrives late, the client
-// releases it in the background. Errors:
+// hold. If another goroutine of this client hands the lock over at the instant at which the wait ends, Lock
+// succeeds. On failure the caller holds nothing more than before. If a grant arrives late, the client releases
+// it in the background. Errors:
 //   - lockerr.ErrNotAcquired, a *lockerr.NotAcquiredError, if ctx ended while someone else held the
 //     lock, or while other goroutines of this client went first. errors.Is also finds the end of ctx.
 //   - lockerr.ErrUnavailable or ErrIndeterminate if the wait ended while Redis did not answer. Without a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +149,38 @@ func TestAFailedCommandCorrectsTheNumberOfHolds(t *testing.T) {
 			b.sent("reenter 2 3s", "holds 1", "holds 1")
 			require.ErrorIs(t, inner.Unlock(context.Background()), lockerr.ErrNotHeld)
 		})
+	})
+}
+
+// While the background corrects the number, further failures need no correction of their own. It sends the number
+// of its time. When it has succeeded, the next failure begins a new one.
+func TestFailedCommandsShareOneCorrection(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		h, b := s.start()
+		inner := []*acquisition.Hold{s.reenter(h.A), s.reenter(h.A), s.reenter(h.A)}
+		var isDown atomic.Bool
+		b.answer = func(context.Context, int) error {
+			if isDown.Load() {
+				return errAnswer
+			}
+			return nil
+		}
+		isDown.Store(true)
+		commands := []string{"reenter 2 3s", "reenter 3 3s", "reenter 4 3s"}
+		sent := func(more ...string) { commands = append(commands, more...); b.sent(commands...) }
+		require.NoError(t, inner[0].UnlockBriefly(context.Background()))
+		sent("holds 3", "holds 3")
+		require.NoError(t, inner[1].UnlockBriefly(context.Background()))
+		sent("holds 2") // and no correction of its own
+		isDown.Store(false)
+		time.Sleep(attempt)
+		sent("holds 2")
+		isDown.Store(true)
+		require.NoError(t, inner[2].UnlockBriefly(context.Background()))
+		sent("holds 1", "holds 1")
+		isDown.Store(false)
+		time.Sleep(attempt)
+		sent("holds 1")
 	})
 }
 

@@ -197,7 +197,7 @@ func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
 // SetLastFailure sets why the last attempt failed, or nil if it did not. A refusal is an answer: it says nothing to
 // the waiters behind the command.
 func (r *LockState) SetLastFailure(err error) {
-	if class, _ := lua.Classify(err); err != nil && class == lua.Refused {
+	if err != nil && isRefusal(err) {
 		err = nil
 	}
 	r.mu.Lock()
@@ -206,6 +206,11 @@ func (r *LockState) SetLastFailure(err error) {
 	if err == nil {
 		r.askedAt, r.answeredAt = 0, r.failedAt
 	}
+}
+
+func isRefusal(err error) bool {
+	class, _ := lua.Classify(err)
+	return class == lua.Refused
 }
 
 // NoteRefusal notes what Redis answered to a waiter, so that calls that give up before they ask can name the
