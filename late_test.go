@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/test/redistest"
@@ -135,6 +136,66 @@ func TestLateNumbersDoNotFreeTheLock(t *testing.T) {
 		s.holds(first, 1)
 		s.unlock(first)
 		s.free()
+		s.nothingLeft()
+	})
+}
+
+// An inner release is held back, and the client sends the number again. Past its end, the first command
+// sets no number any more. Nobody would correct it before the next command of the lock.
+func TestALateNumberOfHoldsIsVoid(t *testing.T) {
+	ctx := context.Background()
+	for name, unlock := range map[string]func(s *scene, outer *lock.Hold){
+		"unlock": func(s *scene, outer *lock.Hold) { s.unlock(s.lock(outer.Context())) },
+		"do": func(s *scene, outer *lock.Hold) {
+			require.NoError(s.t, s.mu.Do(outer.Context(), func(context.Context) error { return nil }))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inBubble(t)
+				outer := s.lock(ctx)
+				s.unlock(s.lock(outer.Context())) // the server learns the script
+				kept := s.proxy.Inject(redistest.Rule{Match: anInnerOne, Times: 1, Action: redistest.HoldBack()})
+				unlock(s, outer)
+				require.Equal(t, 1, kept.Bites())
+				time.Sleep(pastItsEnd)
+				s.holds(outer, 1)
+				inner := s.lock(outer.Context())
+				require.Equal(t, []int64{-2}, s.letGo(kept))
+				s.holds(inner, 2)
+				s.unlock(inner)
+				s.unlock(outer)
+				s.nothingLeft()
+			})
+		})
+	}
+}
+
+// An attempt of the background to send the number is held back, go-redis soon gives it up, and the next one is
+// answered. Before its end, the first one still sets the old number. The background sends the right one after
+// that end.
+func TestTheBackgroundSendsTheNumberAfterItsOwnLateAttempt(t *testing.T) {
+	ctx := context.Background()
+	synctest.Test(t, func(t *testing.T) {
+		s := inBubbleOf(t, func(o *redis.Options) { o.ReadTimeout = 100 * time.Millisecond })
+		outer := s.lock(ctx)
+		s.unlock(s.lock(outer.Context())) // the server learns the script
+		refused := s.proxy.Inject(redistest.Rule{Match: anInnerOne, Times: 1, Action: redistest.Refuse("LOADING Redis is loading the dataset in memory")})
+		kept := s.proxy.Inject(redistest.Rule{Match: anInnerOne, Times: 1, Action: redistest.HoldBack()})
+		require.NoError(t, s.mu.Do(outer.Context(), func(context.Context) error { return nil }))
+		require.Equal(t, 1, refused.Bites())
+		kept.Await(1)
+		s.proxy.ResetCounts()
+		for s.proxy.Forwarded("EVALSHA") == 0 { // until Redis has answered the next attempt
+			time.Sleep(time.Millisecond)
+		}
+		middle := s.lock(outer.Context())
+		require.Equal(t, []int64{2}, s.letGo(kept), "it comes before its end")
+		s.holds(outer, 1) // the number of the late attempt, although there are two holds
+		time.Sleep(pastItsEnd)
+		s.holds(middle, 2)
+		s.unlock(middle)
+		s.unlock(outer)
 		s.nothingLeft()
 	})
 }

@@ -19,8 +19,9 @@ func anyScript(cmd []string) bool {
 var (
 	anAcquire  = func(cmd []string) bool { return script(cmd, 3, 6) && cmd[8] == "1" }
 	aReentry   = func(cmd []string) bool { return script(cmd, 3, 6) && cmd[8] != "1" }
-	aTransfer  = func(cmd []string) bool { return script(cmd, 2, 5) }
-	anInnerOne = func(cmd []string) bool { return script(cmd, 2, 4) && cmd[6] != "0" }
-	aLastOne   = func(cmd []string) bool { return script(cmd, 2, 4) && cmd[6] == "0" }
+	aTransfer  = func(cmd []string) bool { return script(cmd, 2, 5) && strings.Contains(cmd[6], ":") }
+	anInnerOne = func(cmd []string) bool { return aRelease(cmd) && cmd[6] != "0" }
+	aLastOne   = func(cmd []string) bool { return aRelease(cmd) && cmd[6] == "0" }
+	aRelease   = func(cmd []string) bool { return script(cmd, 2, 5) && !strings.Contains(cmd[6], ":") }
 	aRenewal   = func(cmd []string) bool { return script(cmd, 1, 2) && cmd[5] != "0" }
 )

@@ -506,10 +506,10 @@ func TestUnitsOfArguments(t *testing.T) {
 	require.Equal(t, []any{"l", "f", "a", "b", int64(1000), int64(5), int64(0)}, got.args[3:])
 	_, _ = Renew(t.Context(), &got, []Renewal{{"l", "a", time.Second}, {"m", "b", 0}})
 	require.Equal(t, []any{"l", "m", "a", int64(1000), "b", int64(0)}, got.args[3:])
-	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", QueueKey: "q", Channel: "c", Acquisition: "a", HoldsLeft: 3})
-	require.Equal(t, []any{"l", "q", "a", 3, "c", 0}, got.args[3:])
+	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", QueueKey: "q", Channel: "c", Acquisition: "a", HoldsLeft: 3, VoidAfter: 5})
+	require.Equal(t, []any{"l", "q", "a", 3, "c", 0, int64(5)}, got.args[3:])
 	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", QueueKey: "q", Channel: "c", Acquisition: "a", Cluster: true})
-	require.Equal(t, []any{"l", "q", "a", 0, "c", 1}, got.args[3:])
+	require.Equal(t, []any{"l", "q", "a", 0, "c", 1, int64(0)}, got.args[3:])
 }
 
 // What Redis 6.2, 7.0, Valkey and the embedded server have in common; and SPUBLISH,

@@ -231,7 +231,7 @@ func (m *machine) drawAcquire(t *rapid.T, holds int) op {
 
 func (m *machine) drawRelease(t *rapid.T) op {
 	lock := m.drawLock(t)
-	return op{verb: "release", lock: lock, who: m.drawWho(t, lock), holds: rapid.IntRange(0, 2).Draw(t, "left")}
+	return op{verb: "release", lock: lock, who: m.drawWho(t, lock), holds: rapid.IntRange(0, 2).Draw(t, "left"), end: m.drawEnd(t)}
 }
 
 func (m *machine) drawTransfer(t *rapid.T) op {
@@ -403,10 +403,13 @@ func (m *machine) once(t *rapid.T, o op) {
 		m.bite.hit("acquire " + statusNames[got.Status])
 	case "release":
 		got, err := lua.Release(ctx, rdb, lua.ReleaseParams{
-			LockKey: k.Lock, QueueKey: k.Queue, Channel: k.Channel, Acquisition: o.who, HoldsLeft: o.holds,
+			LockKey: k.Lock, QueueKey: k.Queue, Channel: k.Channel, Acquisition: o.who, HoldsLeft: o.holds, VoidAfter: o.end,
 		})
 		require.NoError(t, err)
-		require.Equal(t, m.release(o), got)
+		if got.Now != 0 {
+			checkNow(got.Now)
+		}
+		require.Equal(t, m.release(o, got.Now), got)
 		m.bite.hit("release " + statusNames[got.Status])
 	case "transfer":
 		got, err := lua.Transfer(ctx, rdb, lua.TransferParams{
@@ -513,14 +516,16 @@ func (f *storedFence) kept(during span, keep time.Duration) span {
 	return span{lo: min(f.end.lo, extended.lo), hi: max(f.end.hi, extended.hi)}
 }
 
-func (m *machine) release(o op) lua.ReleaseReply {
+func (m *machine) release(o op, now lua.Time) lua.ReleaseReply {
 	l := m.held[o.lock]
 	switch {
 	case l == nil || l.holder != o.who:
 		return lua.ReleaseReply{Status: lua.Gone}
+	case o.holds > 0 && now > o.end:
+		return lua.ReleaseReply{Status: lua.Void, Now: now}
 	case o.holds > 0:
 		l.holds = o.holds
-		return lua.ReleaseReply{Status: lua.StillHeld}
+		return lua.ReleaseReply{Status: lua.StillHeld, Now: now}
 	}
 	delete(m.held, o.lock)
 	return lua.ReleaseReply{Status: lua.Freed, HasWaiters: m.hasQueue(o.lock)}

@@ -94,11 +94,13 @@ type ReleaseParams struct {
 	Acquisition string
 	HoldsLeft   int  // 0 frees the lock
 	Cluster     bool // publish on the shard's channel too
+	VoidAfter   Time // if holds are left, the server ignores the command past this
 }
 
-// ReleaseReply is what [Release] did: Freed, StillHeld, or Gone.
+// ReleaseReply is what [Release] did: Freed, StillHeld, Gone, or Void.
 type ReleaseReply struct {
 	Status Status
+	Now    Time // if it is StillHeld or Void
 	// Receivers is how many subscribers got the message that the lock is free: all of
 	// them on a single server, those of one node in a cluster. Negative: the
 	// server does not let us tell.
@@ -114,19 +116,22 @@ type ReleaseReply struct {
 // wait there learn by their next heartbeats that the lock is free.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
 	keys := []any{p.LockKey, p.QueueKey}
-	v, err := releaseScript.run(ctx, rdb, keys, p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
+	args := []any{p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster), int64(p.VoidAfter)}
+	v, err := releaseScript.run(ctx, rdb, keys, args...)
 	if IsSplit(ctx, err) {
-		v, err = releaseScript.run(ctx, rdb, keys[:1], p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster))
+		v, err = releaseScript.run(ctx, rdb, keys[:1], args...)
 	}
 	r := readReply(releaseScript, v, err)
 	var out ReleaseReply
 	switch r.int(0) {
 	case 2:
-		out = ReleaseReply{Status: StillHeld}
+		out = ReleaseReply{Status: StillHeld, Now: r.time(1)}
 	case 1:
 		out = ReleaseReply{Status: Freed, Receivers: r.int(1), HasWaiters: r.int(2) == 1}
 	case 0:
 		out = ReleaseReply{Status: Gone}
+	case -2:
+		out = ReleaseReply{Status: Void, Now: r.time(1)}
 	default:
 		r.unexpected()
 	}

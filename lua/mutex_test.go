@@ -187,9 +187,13 @@ func TestAcquireGrantsOnlyWhatIsFreeOrItsOwn(t *testing.T) {
 }
 
 func release(who string, left int) func(context.Context, lua.Redis) (string, error) {
+	return releaseBy(who, left, never)
+}
+
+func releaseBy(who string, left int, end lua.Time) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
 		r, err := lua.Release(ctx, rdb, lua.ReleaseParams{
-			LockKey: names.Lock, QueueKey: names.Queue, Channel: names.Channel, Acquisition: who, HoldsLeft: left,
+			LockKey: names.Lock, QueueKey: names.Queue, Channel: names.Channel, Acquisition: who, HoldsLeft: left, VoidAfter: end,
 		})
 		s := statusNames[r.Status]
 		switch {
@@ -209,6 +213,9 @@ func TestReleaseFreesOnlyItsOwn(t *testing.T) {
 		{"the last hold", heldByA, release("a:1", 0), "freed, heard by 0", "fence forever 7"},
 		{"an inner hold", heldByA, release("a:1", 2), "kept", "lock 1h a:1:2 redlatch:about:host-1; fence forever 7"},
 		{"a copy of an inner release", heldByA, release("a:1", 3), "kept", stillA},
+		{"an inner hold, past its end", heldByA, releaseBy("a:1", 2, 1), "void", stillA},
+		{"an inner hold of another, past its end", heldByA, releaseBy("b:1", 2, 1), "gone", stillA},
+		{"the last hold, past its end", heldByA, releaseBy("a:1", 0, 1), "freed, heard by 0", "fence forever 7"},
 		{"the last hold, and others stand in its queue", with(heldByA, []string{"ZADD @Q 7 b:1/w"}), release("a:1", 0), "freed, behind a queue",
 			"fence forever 7; queue forever b:1=7"},
 		{"the last hold, a queue of another type", with(heldByA, []string{"SET @Q x"}), release("a:1", 0), "freed, heard by 0",

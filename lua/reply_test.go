@@ -150,6 +150,8 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 		{acquire, list(-2, 11), lua.AcquireReply{Status: lua.Void, Now: 11}},
 		{release, list(1, 11, 0), lua.ReleaseReply{Status: lua.Freed, Receivers: 11}},
 		{release, list(1, 0, 1), lua.ReleaseReply{Status: lua.Freed, HasWaiters: true}},
+		{release, list(2, 11), lua.ReleaseReply{Status: lua.StillHeld, Now: 11}},
+		{release, list(-2, 11), lua.ReleaseReply{Status: lua.Void, Now: 11}},
 		{transfer, list(1, 11, 12), lua.TransferReply{Status: lua.Granted, Fence: 11, Now: 12}},
 		{transfer, list(-1, 11), lua.TransferReply{Status: lua.Gone, Now: 11}},
 		{transfer, list(-2, 11), lua.TransferReply{Status: lua.Void, Now: 11}},

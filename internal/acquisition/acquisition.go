@@ -245,8 +245,14 @@ func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 	if isUnderway {
 		return // it will send the number of that time
 	}
+	var own session.InFlight // attempts of the background, which may set an old number later
 	a.session.CleanUp(inFlight, asLongAsHeld, func(ctx context.Context) error {
-		err := a.sendHoldCountOnce(ctx)
+		unanswered, err := a.sendHoldCountOnce(ctx)
+		own = own.Merge(unanswered)
+		if err == nil && own.Any() {
+			a.sendHoldCount(own)
+			own = session.InFlight{}
+		}
 		if err != nil {
 			pause := time.NewTimer(a.attemptTime() / 4)
 			defer pause.Stop()
@@ -259,31 +265,32 @@ func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 	})
 }
 
-// sendHoldCountOnce makes one attempt to send Redis the number of holds.
-func (a *Acquisition) sendHoldCountOnce(ctx context.Context) error {
+// sendHoldCountOnce makes one attempt to send Redis the number of holds. It also returns the attempt if
+// that is in flight.
+func (a *Acquisition) sendHoldCountOnce(ctx context.Context) (session.InFlight, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
 	defer cancel()
 	if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
-		return err
+		return session.InFlight{}, err
 	}
 	defer a.unlockCommands()
 	ctx, cancel = a.contextUntilLost(ctx)
 	defer cancel()
 	if a.usable() != nil {
-		return nil // the number does not matter any more
+		return session.InFlight{}, nil // the number does not matter any more
 	}
 	ctx, cancel = session.SingleAttempt(ctx)
 	defer cancel()
-	_, err := a.backend.SetHolds(ctx, a, a.holdCount())
+	answer, err := a.backend.SetHolds(ctx, a, a.holdCount())
 	if errors.Is(err, ErrGone) || a.usable() != nil {
-		return nil // the next command or renewal notifies the holders
+		return session.InFlight{}, nil // the next command or renewal notifies the holders
 	}
 	if err == nil {
 		a.mu.Lock()
 		a.countIsSent = false
 		a.mu.Unlock()
 	}
-	return err
+	return answer.InFlight, err
 }
 
 // sendHoldCountUnless sends the number if a hook of go-redis has ended the goroutine of a command

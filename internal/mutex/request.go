@@ -224,11 +224,19 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 	s := w.Session
 	keys := w.Keys().Args
 	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseReply, error) {
-			return lua.Release(ctx, rdb, lua.ReleaseParams{
+		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ReleaseReply, error) {
+			p := lua.ReleaseParams{
 				LockKey: keys.Lock, QueueKey: keys.Queue, Channel: keys.Channel,
 				Acquisition: id, HoldsLeft: left, Cluster: s.Cluster(),
-			})
+			}
+			if left > 0 {
+				p.VoidAfter = voidAfter
+			}
+			r, err := lua.Release(ctx, rdb, p)
+			if err == nil && (r.Status == lua.StillHeld || r.Status == lua.Void) {
+				err = s.CheckReply(r.Status, r.Now)
+			}
+			return r, err
 		})
 	if left > 0 {
 		return answer, err
