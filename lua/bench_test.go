@@ -11,21 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/test/barecalls"
 	"github.com/redlatch/redlatch/lua"
 )
 
 // compareAndDelete is the release of the classic recipe.
 var compareAndDelete = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-
-// The Redis calls of an acquire and a release of a free mutex, without any logic. No script with a
-// fence, the server's clock, the check of the queue and a lease costs less than them.
-var (
-	acquireCalls = redis.NewScript(`redis.call('TIME') redis.call('EXISTS', KEYS[1], KEYS[3])
-		redis.call('SET', KEYS[2], 1, 'KEEPTTL', 'GET') redis.call('PTTL', KEYS[2])
-		redis.call('HSET', KEYS[1], ARGV[1], 1, 'redlatch:about', ARGV[3]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return {1, 1, 1}`)
-	releaseCalls = redis.NewScript(`redis.call('HEXISTS', KEYS[1], ARGV[1]) redis.call('DEL', KEYS[1])
-		redis.call('ZCARD', KEYS[2]) redis.call('PUBLISH', ARGV[2], '0') return {1, 0, 0}`)
-)
 
 // BenchmarkScripts is one acquire and one release on a real server, one after
 // the other, next to the least that any lock on Redis needs: SET NX PX and a
@@ -45,8 +36,8 @@ func BenchmarkScripts(b *testing.B) {
 	})
 	b.Run("calls of the mutex", func(b *testing.B) {
 		pairs(b, rdb, []string{"evalsha"}, func() {
-			require.NoError(b, acquireCalls.Run(ctx, rdb, []string{names.Lock, names.Fence, names.Queue}, "a:1", 30_000, "host-1").Err())
-			require.NoError(b, releaseCalls.Run(ctx, rdb, []string{names.Lock, names.Queue}, "a:1", names.Channel).Err())
+			require.NoError(b, barecalls.Acquire.Run(ctx, rdb, []string{names.Lock, names.Fence, names.Queue}, "a:1", 30_000, "host-1").Err())
+			require.NoError(b, barecalls.Release.Run(ctx, rdb, []string{names.Lock, names.Queue}, "a:1", names.Channel).Err())
 		})
 	})
 	b.Run("mutex", func(b *testing.B) {
@@ -73,6 +64,15 @@ func BenchmarkScripts(b *testing.B) {
 			got, err := lua.Transfer(ctx, rdb, hand)
 			require.NoError(b, err)
 			require.Equal(b, lua.Granted, got.Status)
+			n++
+		})
+		require.NoError(b, rdb.Del(ctx, names.Lock).Err())
+	})
+	b.Run("calls of a handoff", func(b *testing.B) {
+		n := 0
+		pairs(b, rdb, []string{"evalsha"}, func() {
+			from, to := fmt.Sprintf("a:%d", n), fmt.Sprintf("a:%d", n+1)
+			require.NoError(b, barecalls.Transfer.Run(ctx, rdb, []string{names.Lock, names.Fence}, from, to, 30_000).Err())
 			n++
 		})
 		require.NoError(b, rdb.Del(ctx, names.Lock).Err())

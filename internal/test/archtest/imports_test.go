@@ -43,6 +43,7 @@ var may = map[string][]string{
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/redistest": {"internal/key", "lua"},
+	"internal/test/barecalls": {},
 	"internal/test/check":     {"internal/test/history"},
 	"internal/test/workload":  {"internal/test/check", "internal/test/history", "internal/owner", "lock", "lockerr", "semaphore"},
 	"internal/test/locktest":  {"internal/owner", "internal/test/redistest", "lock", "lockerr"},
@@ -69,7 +70,7 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/catalog", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/check"}
+	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/catalog", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/check", "internal/test/barecalls"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {

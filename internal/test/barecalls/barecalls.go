@@ -1,0 +1,25 @@
+// Package barecalls has scripts that make the Redis calls of the plain mutex, without any logic. A script
+// with a fence, the server's clock, the check of the queue and a lease makes at least these calls. So
+// benchmarks compare the real scripts with them.
+//
+// They are no locks: they check nothing that they read.
+package barecalls
+
+import "github.com/redis/go-redis/v9"
+
+var (
+	// Acquire gets a free lock. KEYS: lock, fence, queue. ARGV: acquisition, lease in ms, description.
+	Acquire = redis.NewScript(`redis.call('TIME') redis.call('EXISTS', KEYS[1], KEYS[3])
+redis.call('SET', KEYS[2], 1, 'KEEPTTL', 'GET') redis.call('PTTL', KEYS[2])
+redis.call('HSET', KEYS[1], ARGV[1], 1, 'redlatch:about', ARGV[3]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return {1, 1, 1}`)
+
+	// Release frees the lock. KEYS: lock, queue. ARGV: acquisition, channel.
+	Release = redis.NewScript(`redis.call('HEXISTS', KEYS[1], ARGV[1]) redis.call('DEL', KEYS[1])
+redis.call('ZCARD', KEYS[2]) redis.call('PUBLISH', ARGV[2], '0') return {1, 0, 0}`)
+
+	// Transfer hands the lock to another goroutine of the client. KEYS: lock, fence. ARGV: the acquisition
+	// that ends, the one that begins, lease in ms.
+	Transfer = redis.NewScript(`redis.call('TIME') redis.call('HEXISTS', KEYS[1], ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3]) redis.call('SET', KEYS[2], 1, 'KEEPTTL', 'GET') redis.call('PTTL', KEYS[2])
+redis.call('HSET', KEYS[1], ARGV[2], 1) redis.call('HDEL', KEYS[1], ARGV[1]) return {1, 1, 1}`)
+)
