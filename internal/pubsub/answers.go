@@ -141,7 +141,8 @@ func (r *hubState) onErrorReply(reply redis.Error, now time.Time) error {
 // onSubscribeRefused finds out which channels a refusal is about. If the user may not use one
 // channel, Redis refuses the whole SUBSCRIBE, and does not name the channel. So the hub tries
 // halves, down to single channels. One denied channel of 1,000 then costs about twenty round trips.
-// One by one, it would cost 1,000. An error of another kind is not about names, and refuses all.
+// One by one, it would cost 1,000. If the channels may not be in one command, the hub sends each in a command of
+// its own from then on. An error of another kind is not about names, and refuses all.
 func (r *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.Time) {
 	if cmd.channels[0] == r.echo.channel { // waiters do not depend on it, so nobody has to know
 		r.echo.channel.state = denied
@@ -149,6 +150,13 @@ func (r *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.
 		return
 	}
 	rest := slices.DeleteFunc(cmd.channels, func(c *channel) bool { return c.state != subscribing })
+	if isCrossSlot(reply) && len(rest) > 1 {
+		r.oneByOne = true
+		for _, c := range rest {
+			r.markUnsent(c)
+		}
+		return
+	}
 	if redis.IsPermissionError(reply) && len(rest) > 1 {
 		half := len(rest) / 2
 		r.enqueue(rest[:half:half])
@@ -160,10 +168,23 @@ func (r *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.
 	}
 }
 
-// onUnsubscribeRefused forgets channels although the server still sends their messages. Nobody gets
-// these messages, and the end of the connection ends them. A new connection would cost all other
-// waiters their messages meanwhile.
+// isCrossSlot reports whether a server refuses channels of several slots in one command.
+func isCrossSlot(reply redis.Error) bool { return redis.HasErrorPrefix(reply, "CROSSSLOT") }
+
+// onUnsubscribeRefused has the hub send the channels one by one if they may not be in one command. Otherwise
+// it forgets channels although the server still sends their messages. Nobody gets these messages, and the
+// end of the connection ends them. A new connection would cost all other waiters their messages meanwhile.
 func (r *hubState) onUnsubscribeRefused(cmd *command, reply redis.Error, now time.Time) {
+	if isCrossSlot(reply) && len(cmd.channels) > 1 {
+		r.oneByOne = true
+		for _, c := range cmd.channels {
+			if c.state == unsubscribing {
+				c.state = subscribed
+				r.markUnused(c, now)
+			}
+		}
+		return
+	}
 	for _, c := range cmd.channels {
 		switch {
 		case c.state != unsubscribing:

@@ -19,6 +19,9 @@ type hubState struct {
 	unused   map[*channel]struct{} // without subscriptions, still known to the server
 	refusals [][]*channel          // parts of refused batches, to be tried by themselves
 
+	// oneByOne says that a command may have one channel only, because the server wants one slot for each.
+	oneByOne bool
+
 	started, closed bool
 	down            bool // the last connection ended badly, and no frame has come since
 
@@ -88,6 +91,14 @@ func (r *hubState) remove(s *Subscription, now time.Time) (look bool) {
 		return false
 	case c.state == unsent, !r.connected, c.state == denied && r.cfg.sharded:
 		r.forget(c, now)
+		return false
+	}
+	return r.markUnused(c, now)
+}
+
+// markUnused makes the hub unsubscribe from a channel after a while, unless somebody waits for it again.
+func (r *hubState) markUnused(c *channel, now time.Time) (look bool) {
+	if len(c.subs) > 0 {
 		return false
 	}
 	c.unused = now

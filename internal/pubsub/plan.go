@@ -99,8 +99,9 @@ func (r *hubState) untilNext(now time.Time) time.Duration {
 }
 
 // batchSize returns how many channels a command may have. Sharded channels of one command must share a slot.
+// Some managed services have sharded channels only.
 func (r *hubState) batchSize() int {
-	if r.cfg.sharded {
+	if r.cfg.sharded || r.oneByOne {
 		return 1
 	}
 	return batchSize
