@@ -59,6 +59,14 @@ func (l *javaLoop) cycles(t testing.TB) (each []int) {
 	return each
 }
 
+// longest returns the longest wait of any thread.
+func (l *javaLoop) longest() (longest time.Duration) {
+	for _, service := range l.services {
+		longest = max(longest, time.Duration(service.thread("asks").number("longest"))*time.Millisecond)
+	}
+	return longest
+}
+
 // goLoop is goroutines of this library that do the same as a javaLoop until stop.
 type goLoop struct {
 	mu     sync.Mutex

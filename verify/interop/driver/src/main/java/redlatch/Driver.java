@@ -43,6 +43,7 @@ public final class Driver {
     private final Map<String, RedissonClient> clients = new ConcurrentHashMap<>();
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
     private final Set<String> stopped = ConcurrentHashMap.newKeySet();
+    private final Map<String, Long> longestMillis = new ConcurrentHashMap<>(); // waits, by client
     private final PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
 
     public static void main(String[] ignored) throws Exception {
@@ -94,6 +95,9 @@ public final class Driver {
         }
         if (verb.equals("stop")) {
             return stopped.add(client);
+        }
+        if (verb.equals("longest")) {
+            return longestMillis.getOrDefault(client, 0L);
         }
         if (verb.equals("cycles")) {
             return cycles(client, lock(redisson, args[0], args[1]), Long.parseLong(args[2]), Long.parseLong(args[3]));
@@ -198,11 +202,16 @@ public final class Driver {
         }
     }
 
-    /** Locks, holds and unlocks so many times, or until somebody stops the client. Returns how many times. */
+    /**
+     * Locks, holds and unlocks so many times, or until somebody stops the client. Returns how many times, and notes
+     * the longest wait of the client.
+     */
     private long cycles(String client, RLock lock, long holdMillis, long most) throws InterruptedException {
         long mine = 0;
         while (mine < most && !stopped.contains(client)) {
+            long begun = System.nanoTime();
             lock.lock();
+            longestMillis.merge(client, (System.nanoTime() - begun) / 1_000_000, Math::max);
             try {
                 Thread.sleep(holdMillis);
             } finally {
