@@ -71,6 +71,22 @@ const (
 	ClientPrefix = "redlatch:client:"
 )
 
+// ClientInSlot returns the channel of a client for waiters of one name, in the slot of the name. Scripts
+// publish there if Redis refuses the other channel of the client.
+func ClientInSlot(client, name string) string {
+	tag := "{" + name + "}"
+	if opened := strings.Index(name, "{"); opened >= 0 {
+		tag = name[opened : strings.Index(name, "}")+1]
+	}
+	return ClientPrefix + client + ":" + tag
+}
+
+// IsSharded reports whether somebody may publish to the sharded channel of that name only: a client of
+// Redisson, or a service that has no others.
+func IsSharded(channel string) bool {
+	return strings.HasPrefix(channel, ChannelPrefix) || strings.HasPrefix(channel, ClientPrefix) && strings.HasSuffix(channel, "}")
+}
+
 // ForSemaphore builds the keys of the semaphore with this name. CheckName must have accepted it.
 func ForSemaphore(name string) Semaphore {
 	k := Semaphore{

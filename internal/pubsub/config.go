@@ -48,10 +48,10 @@ type Config struct {
 	OnDeaf func(ctx context.Context)
 
 	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then also
-	// listens to the sharded channels of those of its channels whose names begin with ShardedPrefix. It may
-	// block until ctx ends. nil: the hub listens to none.
-	Shard         func(ctx context.Context, channel string) (*redis.Client, error)
-	ShardedPrefix string
+	// listens to the sharded channels of those of its channels that IsSharded accepts, or of all if that is nil.
+	// Shard may block until ctx ends. nil: the hub listens to none.
+	Shard     func(ctx context.Context, channel string) (*redis.Client, error)
+	IsSharded func(channel string) bool
 
 	sharded bool // the channels of the hub are sharded ones, of one node
 

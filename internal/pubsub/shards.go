@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,7 +218,7 @@ func (h *Hub) shardedNames() map[string]struct{} {
 
 // isSharded reports whether somebody may publish to the sharded channel of a name only.
 func (h *Hub) isSharded(name string) bool {
-	return h.cfg.Shard != nil && strings.HasPrefix(name, h.cfg.ShardedPrefix)
+	return h.cfg.Shard != nil && (h.cfg.IsSharded == nil || h.cfg.IsSharded(name))
 }
 
 // takeNewNames returns the sharded channels that came since the last call.

@@ -10,15 +10,20 @@ import (
 )
 
 // sendEcho sends an echo, which the pub/sub connection of this client should get; see pubsub.Config.
-// It makes one attempt.
 //
 // A script sends it, because a PUBLISH goes to any node of a cluster, perhaps to one that has left
 // it. A script has a key, so the node that has the slot of the key runs it.
 func (s *Session) sendEcho(ctx context.Context, text string) error {
+	return s.publish(ctx, s.echo.Args.Channel, text)
+}
+
+// publish has a script in the slot of the echoes publish a text. It makes one attempt. The error is
+// pubsub.ErrEchoRefused if Redis refuses that.
+func (s *Session) publish(ctx context.Context, channel any, text string) error {
 	const limit = 2 * time.Second
 	ctx = ByWorker(ctx)
 	_, _, err := runAttempt(ctx, s, s.attempt(ctx, s.echo.Lock, limit), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int64, error) {
-		return lua.Echo(ctx, rdb, s.echo.Args.Lock, s.echo.Args.Channel, text)
+		return lua.Echo(ctx, rdb, s.echo.Args.Lock, channel, text)
 	})
 	if err == nil {
 		return nil

@@ -77,6 +77,8 @@ type Session struct {
 
 	evictionChecked atomic.Bool
 
+	slotChannels slotChannels
+
 	publishDenied atomic.Bool
 	panicLogged   atomic.Bool
 }
@@ -99,7 +101,7 @@ func New(cfg Config) *Session {
 		shard = cfg.Master
 	}
 	s.Wakes = pubsub.New(pubsub.Config{
-		Shard: shard, ShardedPrefix: key.ChannelPrefix,
+		Shard: shard, IsSharded: key.IsSharded,
 		Redis: cfg.PubSub, Log: s.Log, Echo: s.sendEcho, EchoChannel: s.echo.Channel, OnDeaf: s.topology.refresh,
 		OnDisconnect: func(err error) { s.Observe(context.Background(), event.Event{Kind: event.Disconnected, Err: err}) },
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/pubsub"
@@ -91,7 +92,9 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 // waiter takes over ends soon, or after a hint. The waiter then asks again when the subscription is
 // confirmed. subscribe reports whether a message may have been missed.
 func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
-	w.sub = w.set.acquireSub()
+	w.slotKnown = w.set.session.AskSlotChannel()
+	w.listen(w.set.channel)
+	w.listen(w.set.channelOf(w))
 	if w.sub == w.liveSub && w.sub.Live() {
 		return false, nil
 	}
@@ -104,6 +107,26 @@ func (w *waiter[B]) subscribe(ctx context.Context) (missed bool, err error) {
 	}
 	w.settled = w.sub.Settled()
 	return true, err
+}
+
+// listen subscribes to a channel, unless the waiter listens to it already.
+func (w *waiter[B]) listen(channel string) {
+	if !slices.Contains(w.channels, channel) {
+		w.channels = append(w.channels, channel)
+		w.sub = w.set.acquireSub(channel)
+	}
+}
+
+// listenInSlot is called when the client knows which channels it needs.
+func (w *waiter[B]) listenInSlot() {
+	before := w.sub
+	w.listen(w.set.channelOf(w))
+	if w.sub == before {
+		return
+	}
+	if w.settled = w.sub.Settled(); w.settled == nil { // a message may have been missed until now
+		w.hint()
+	}
 }
 
 // poll asks Redis about the waiter, and blocks until Redis answers. Only poll takes a grant over:
@@ -188,6 +211,10 @@ func (w *waiter[B]) sleep(ctx context.Context, now snapshot, o WaitOptions) (ask
 	case <-w.settled: // a message may have been missed until now
 		w.settled = nil
 		w.hint()
+		return false, nil
+	case <-w.slotKnown:
+		w.slotKnown = nil
+		w.listenInSlot()
 		return false, nil
 	case <-o.WarnTimer:
 		o.Warn()

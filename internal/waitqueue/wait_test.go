@@ -57,8 +57,7 @@ func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 		test(t, d)
 		require.Zero(t, d.Len())
 		require.Empty(t, d.ranks)
-		require.Zero(t, d.subRefs)
-		require.Nil(t, d.sub)
+		require.Empty(t, d.subs)
 		require.Zero(t, s.Watchdog.Len(), "no heartbeat goes on")
 		s.BeginClose()
 		require.NoError(t, s.FinishClose(t.Context()))
@@ -455,7 +454,7 @@ func TestAGapHasAllHeartbeatsSent(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		require.Equal(t, 2, d.Len())
-		require.Equal(t, 2, d.subRefs)
+		require.Equal(t, 2, d.subs[d.channel].refs)
 		require.Empty(t, d.beats)
 		d.onGap()
 		synctest.Wait()

@@ -30,7 +30,9 @@ type waiter[B any] struct {
 
 	// Used only by the goroutine that waits.
 	lease     *watchdog.Lease      // the heartbeat; nil until queued
-	sub       *pubsub.Subscription // nil until queued
+	channels  []string             // to which the waiter is subscribed; none until queued
+	sub       *pubsub.Subscription // to the last of them
+	slotKnown <-chan struct{}      // closed when the client knows which channels it needs; nil: it did, or the waiter has looked
 	settled   <-chan struct{}      // closed when the subscription is confirmed; nil: it was when the waiter last asked
 	liveSub   *pubsub.Subscription // the subscription that was live before the join; nil: none
 	throttle  pubsub.Throttle      // hints that proved false
@@ -56,8 +58,8 @@ func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiters[id] = w
-	if d.sub != nil && d.sub.Live() {
-		w.liveSub = d.sub
+	if s := d.subs[d.channelOf(w)]; s != nil && s.Live() {
+		w.liveSub = s.Subscription
 	}
 	return w
 }
@@ -74,8 +76,8 @@ func (w *waiter[B]) stop() {
 	if w.lease != nil {
 		w.lease.Stop(endedContext())
 	}
-	if w.sub != nil {
-		w.set.releaseSub()
+	for _, channel := range w.channels {
+		w.set.releaseSub(channel)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
@@ -26,14 +27,19 @@ type WaiterSet[B any] struct {
 	mu      sync.Mutex
 	waiters map[string]*waiter[B] // by acquisition id
 	ranks   ranks[B]
-	subRefs int                  // how many waiters use sub
-	sub     *pubsub.Subscription // nil while no waiter uses it
+	subs    map[string]*sharedSub // by channel
+}
+
+// sharedSub is a subscription of several waiters.
+type sharedSub struct {
+	*pubsub.Subscription
+	refs int // how many waiters use it
 }
 
 // NewWaiterSet makes the waiter set of one kind. Messages for its waiters arrive on channel, which
 // belongs to the client.
 func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel string, send SendHeartbeats[B]) *WaiterSet[B] {
-	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: send, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B])}
+	d := &WaiterSet[B]{session: s, kind: kind, channel: channel, send: send, waiters: make(map[string]*waiter[B]), ranks: make(ranks[B]), subs: make(map[string]*sharedSub)}
 	s.SetRenewer(kind, d.renew)
 	return d
 }
@@ -87,30 +93,41 @@ func (d *WaiterSet[B]) onFreed(key string) {
 // waiters now, and the answers say what the messages said.
 func (d *WaiterSet[B]) onGap() { d.session.RenewNow(d.kind) }
 
-// acquireSub returns the subscription to the client's channel, and counts another waiter that uses
-// it. releaseSub must follow.
-func (d *WaiterSet[B]) acquireSub() *pubsub.Subscription {
+// channelOf returns the channel on which messages for w come, as far as the client knows.
+func (d *WaiterSet[B]) channelOf(w *waiter[B]) string {
+	if d.session.NeedsSlotChannel() {
+		return key.ClientInSlot(d.session.ID, w.spec.Key)
+	}
+	return d.channel
+}
+
+// acquireSub returns the subscription to a channel, and counts another waiter that uses it. releaseSub must
+// follow.
+func (d *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.subRefs++
-	if d.sub == nil {
-		d.sub = d.session.Wakes.Listen(d.channel, d.onMessage, d.onGap)
+	s := d.subs[channel]
+	if s == nil {
+		s = &sharedSub{Subscription: d.session.Wakes.Listen(channel, d.onMessage, d.onGap)}
+		d.subs[channel] = s
 	}
-	return d.sub
+	s.refs++
+	return s.Subscription
 }
 
 // releaseSub ends what acquireSub began. The last waiter closes the subscription, but the client
 // stays subscribed to the channel for a while.
-func (d *WaiterSet[B]) releaseSub() {
+func (d *WaiterSet[B]) releaseSub(channel string) {
 	d.mu.Lock()
-	d.subRefs--
-	var unused *pubsub.Subscription
-	if d.subRefs == 0 {
-		unused, d.sub = d.sub, nil
+	s := d.subs[channel]
+	s.refs--
+	last := s.refs == 0
+	if last {
+		delete(d.subs, channel)
 	}
 	d.mu.Unlock()
-	if unused != nil {
-		unused.Close()
+	if last {
+		s.Close()
 	}
 }
 

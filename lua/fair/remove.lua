@@ -51,5 +51,5 @@ local left_ms = redis.pcall('PTTL', KEYS[2])
 if not refusal(left_ms) and left_ms < note_ms then
   redis.pcall('PEXPIRE', KEYS[2], note_ms)
 end
-notify_waiter(prefix, acquisition)
+notify_waiter(prefix, acquisition, KEYS[1])
 return {1}

@@ -19,10 +19,15 @@ end
 
 -- Notifies the client of one waiter, and nobody else, that the state of the waiter changed. The
 -- message is a hint, after which the client asks Redis. Returns how many clients received it: 0 if
--- the client has not subscribed yet, -1 if the user may not publish.
-local function notify_waiter(prefix, acquisition)
+-- the client has not subscribed yet, -1 if the user may not publish. Services with sharded channels only
+-- refuse a channel of another slot. There the client listens to a channel in the slot of the queue.
+local function notify_waiter(prefix, acquisition, queue)
   local channel = string.format('%s%s', prefix, string.match(acquisition, '^[^:]*'))
   local receivers = redis.pcall('PUBLISH', channel, acquisition)
+  if refusal(receivers) then
+    channel = string.format('%s:%s', channel, string.match(queue, '{.*}') or '')
+    receivers = redis.pcall('PUBLISH', channel, acquisition)
+  end
   if refusal(receivers) then
     return -1
   end

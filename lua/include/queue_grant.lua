@@ -43,7 +43,7 @@ local function grant_first(at, now_us, grace_ms, keep_ms, prefix, holders)
   if refused then
     return nil, refused
   end
-  local receivers = notify_waiter(prefix, acquisition)
+  local receivers = notify_waiter(prefix, acquisition, KEYS[at + 3])
   return {acquisition = acquisition, description = description, ttl_ms = lease_ms, fence = fence, receivers = receivers}
 end
 

@@ -29,7 +29,7 @@ local function serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, a
     local first, left_ms, more = first_waiter(at, math.floor(now_us / 1000), grace_ms)
     local acquisition, units, _, lease_ms = parse_waiter(first or '')
     if first and units > limit then
-      notify_waiter(prefix, acquisition)
+      notify_waiter(prefix, acquisition, KEYS[at + 3])
     end
     if not first or units > free or budget.left < 10 then
       return free, more or first and units <= free, first and left_ms
@@ -41,7 +41,7 @@ local function serve_queue(at, free, now_us, grace_ms, limit, keep_ms, prefix, a
     end
     free = free - units
     if acquisition ~= asking then
-      notify_waiter(prefix, acquisition)
+      notify_waiter(prefix, acquisition, KEYS[at + 3])
     end
   end
   return free, true
