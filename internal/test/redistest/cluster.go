@@ -20,10 +20,18 @@ type Cluster struct {
 // returns when all nodes know each other, and each replica has the data of its master.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{}
+	var nodes []*Server
 	for range masters * (1 + replicas) {
-		c.Nodes = append(c.Nodes, Start(t, append([]string{"--cluster-enabled", "yes"}, args...)...))
+		nodes = append(nodes, Start(t, append([]string{"--cluster-enabled", "yes"}, args...)...))
 	}
+	return NewCluster(t, masters, nodes)
+}
+
+// NewCluster makes a cluster of servers that run with cluster-enabled, as StartCluster does. The first ones become
+// the masters.
+func NewCluster(t testing.TB, masters int, nodes []*Server) *Cluster {
+	t.Helper()
+	c := &Cluster{Nodes: nodes}
 	ctx := context.Background()
 	check := func(err error) {
 		t.Helper()
