@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -128,5 +129,31 @@ func TestMutantsFitTheCode(t *testing.T) {
 		broken, err := p.compileErrors(changed)
 		require.NoError(t, err, m.name)
 		assert.Empty(t, broken, m.name)
+	}
+}
+
+// go test runs a pattern that no test matches, and reports no failure. So a test that was renamed or moved would
+// only show when somebody plants the mutant.
+func TestMutantsNameTestsThatExist(t *testing.T) {
+	all, err := readAll("planted", "")
+	require.NoError(t, err)
+	for _, m := range all {
+		for _, test := range m.tests {
+			require.True(t, test.pkg == "." || strings.HasPrefix(test.pkg, "./"), "%s: %s is no directory of this module", m.name, test.pkg)
+			top, _, _ := strings.Cut(test.pattern, "/")
+			pattern, err := regexp.Compile(top)
+			require.NoError(t, err, m.name)
+			files, err := filepath.Glob(filepath.Join("..", "..", test.pkg, "*_test.go"))
+			require.NoError(t, err)
+			found := false
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				for _, name := range testFunction.FindAllSubmatch(text, -1) {
+					found = found || pattern.Match(name[1])
+				}
+			}
+			assert.True(t, found, "%s: package %s has no test %s", m.name, test.pkg, test.pattern)
+		}
 	}
 }
