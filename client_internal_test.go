@@ -58,7 +58,7 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 		require.Nil(t, hidden.session.Pipeline)
 		require.False(t, hidden.session.Direct)
 		for _, c := range []*Client{plain, hidden} {
-			require.False(t, InCluster(c))
+			require.False(t, c.session.Cluster())
 			require.NoError(t, c.Close(context.Background()))
 		}
 		require.NoError(t, rdb.Close())
@@ -80,7 +80,7 @@ func TestTheAutoPipelineOfAPlainClientGetsPipelines(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rdb == one, c.session.Pipeline != nil)
 		require.False(t, c.session.Direct)
-		require.Equal(t, rdb == many, InCluster(c))
+		require.Equal(t, rdb == many, c.session.Cluster())
 		require.NoError(t, c.Close(context.Background()))
 		require.NoError(t, rdb.Close())
 	}
