@@ -44,16 +44,16 @@ test: ## find or install redis-server and Chromium, then run all tests of all mo
 
 # make test runs these tests with the race detector and fewer rounds. This target runs all rounds without it.
 .PHONY: verify
-verify: PARALLEL = 6
 verify: ## run long tests again with all their rounds; without the race detector
 	scripts/servers.sh >/dev/null
-	@tests=$$(scripts/sized-tests.sh); REDLATCH_REQUIRE_SERVER=1 REDLATCH_FULL=1 $(GO_TEST) -count=1 -run "$$tests" .
+	@tests=$$(scripts/sized-tests.sh); REDLATCH_REQUIRE_SERVER=1 REDLATCH_FULL=1 $(GO_TEST) -count=1 $$tests
 
 # The race detector finds no differences between servers, and neither do packages whose tests start
-# none. Without the detector, which kept the cores busy, more tests can wait at the same time.
-SERVER_TEST := redistest\.(Start|Shared|Each)
+# none. Without the detector, which kept the cores busy, more tests can wait at the same time. Package
+# stage starts servers for its callers, so all tests that import it count.
+SERVER_TEST := redistest\.(Start|Shared|Each)|/internal/test/stage"
 .PHONY: test-servers
-test-servers: PARALLEL = 6
+test-servers: PARALLEL = 4
 test-servers: ## run the tests on the oldest and the newest server too, which it fetches into .cache; without the race detector
 	@servers=$$(scripts/servers.sh --others); \
 	packages=$$(for dir in $$(go list -f '{{.Dir}}' ./... | grep -v /interop); do \
@@ -68,14 +68,15 @@ test-servers: ## run the tests on the oldest and the newest server too, which it
 
 # The tests of clusters, replicas and sentinels that are in make test too.
 TOPOLOGIES := Cluster|Failover|Migrat|Master|Replica|AConnectionToA|Slot
-# The tests that make test does not build.
+TOPOLOGY_PACKAGES := . ./event ./fair ./internal/acquisition ./lua ./reentrant ./semaphore
+# The tests that make test does not build. They are in the root package.
 TAGGED = $$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$|/p' $$(grep -l '^//go:build topologies' *_test.go) | tr -d '\n' | sed 's/|$$//')
 TEST_TOPOLOGIES = REDLATCH_REQUIRE_SERVER=1 go test -count=1 -parallel 6 -timeout 20m -tags topologies
 
 .PHONY: test-topologies
 test-topologies: ## run the tests with clusters, replicas and sentinels, and the whole suite on three masters and behind three sentinels; takes seven minutes
 	scripts/servers.sh >/dev/null
-	$(TEST_TOPOLOGIES) -run "$(TOPOLOGIES)|$(TAGGED)" . ./lua
+	$(TEST_TOPOLOGIES) -run "$(TOPOLOGIES)|$(TAGGED)" $(TOPOLOGY_PACKAGES)
 
 .PHONY: test-topologies-short
 test-topologies-short: ## run the tests of test-topologies that are not in make test, with smaller numbers; takes under a minute
@@ -138,7 +139,7 @@ lint: ## run gofmt, go vet, staticcheck and luacheck on every module, and vale o
 .PHONY: cover
 cover: ## measure the coverage of all packages by all tests, write coverage.out, and print the total
 	scripts/servers.sh >/dev/null
-	REDLATCH_REQUIRE_SERVER=1 go test -parallel 6 -timeout 20m -coverpkg=./... -coverprofile=coverage.out ./...
+	REDLATCH_REQUIRE_SERVER=1 go test -parallel 4 -timeout 20m -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -n 1
 
 .PHONY: models

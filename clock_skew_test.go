@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -43,12 +44,12 @@ func startSkewed(t *testing.T, masters int, ahead ...time.Duration) *redistest.C
 func TestClocksOfMastersDiffer(t *testing.T) {
 	t.Parallel()
 	c := startSkewed(t, 3, 0, skew, 0)
-	clients := []*redlatch.Client{locksOn(t, c.Client(t)), locksOn(t, c.Client(t))}
-	ctx, cancel := context.WithTimeout(t.Context(), guard)
+	clients := []*redlatch.Client{stage.LocksOn(t, c.Client(t)), stage.LocksOn(t, c.Client(t))}
+	ctx, cancel := context.WithTimeout(t.Context(), stage.Guard)
 	defer cancel()
 	var all sync.WaitGroup
 	for shard := range 3 {
-		for i, name := range namesOfShard(shard, 4) {
+		for i, name := range stage.NamesOfShard(shard, 4) {
 			var inside atomic.Int32
 			var mu sync.Mutex
 			var last int64
@@ -84,15 +85,15 @@ func TestAFailoverBetweenClocksThatDiffer(t *testing.T) {
 	c := startSkewed(t, 3, 0, skew, 0, skew, 0, 0)
 	ctx := t.Context()
 	client := func() *redlatch.Client {
-		return locksOn(t, c.Client(t, func(o *redis.ClusterOptions) { o.Addrs = append(o.Addrs, c.Nodes[2].Addr()) }),
+		return stage.LocksOn(t, c.Client(t, func(o *redis.ClusterOptions) { o.Addrs = append(o.Addrs, c.Nodes[2].Addr()) }),
 			redlatch.WithLease(15*time.Second))
 	}
 	holder, other := client(), client()
 	for shard, what := range []string{"a replica that is ahead", "a replica that is behind"} {
 		t.Run(what, func(t *testing.T) {
 			master, replica := c.Nodes[shard], c.Nodes[3+shard]
-			names := namesOfShard(shard, 2)
-			held := mustLock(t, ctx, holder.Mutex(names[0]))
+			names := stage.NamesOfShard(shard, 2)
+			held := stage.MustLock(t, ctx, holder.Mutex(names[0]))
 			queued, err := holder.FairMutex(names[1]).Lock(ctx)
 			require.NoError(t, err)
 			got := make(chan *lock.Hold, 1)
@@ -112,16 +113,16 @@ func TestAFailoverBetweenClocksThatDiffer(t *testing.T) {
 					require.Nil(t, next, "granted twice")
 					require.Error(t, err)
 					return h.TrustedUntil().After(before)
-				}, guard, 10*time.Millisecond, "the holder goes on")
-				stillHeld(t, h)
+				}, stage.Guard, 10*time.Millisecond, "the holder goes on")
+				stage.StillHeld(t, h)
 			}
 			require.Empty(t, got)
 			require.NoError(t, held.Unlock(ctx))
-			next := mustLock(t, ctx, other.Mutex(names[0]))
+			next := stage.MustLock(t, ctx, other.Mutex(names[0]))
 			require.Greater(t, next.Fence(), held.Fence())
 			require.NoError(t, next.Unlock(ctx))
 			require.NoError(t, queued.Unlock(ctx))
-			next = within(t, got, "the waiter is served")
+			next = stage.Within(t, got, "the waiter is served")
 			require.Greater(t, next.Fence(), queued.Fence())
 			require.NoError(t, next.Unlock(ctx))
 		})

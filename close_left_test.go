@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: Close reports no error if and only if Redis has no lock of the client any more. Unlock
@@ -27,27 +28,27 @@ func callFor(d time.Duration, call func(ctx context.Context) error) error {
 // The answer to a local handoff is lost, so nobody knows which of the two acquisitions has the lock.
 func TestCloseReleasesALockThatWasHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		h := s.lock(t.Context())
-		go func() { _, _ = s.mu.Lock(context.Background()) }()
+		s := stage.InBubble(t)
+		h := s.Lock(t.Context())
+		go func() { _, _ = s.Mutex.Lock(context.Background()) }()
 		synctest.Wait()
-		s.proxy.Inject(redistest.Rule{Match: runs("mutex/transfer"), Times: 1, Action: redistest.LoseReply()})
-		time.AfterFunc(100*time.Millisecond, s.proxy.Down)
-		time.AfterFunc(4*time.Second, s.proxy.Up)
+		s.Proxy.Inject(redistest.Rule{Match: stage.Runs("mutex/transfer"), Times: 1, Action: redistest.LoseReply()})
+		time.AfterFunc(100*time.Millisecond, s.Proxy.Down)
+		time.AfterFunc(4*time.Second, s.Proxy.Up)
 		require.ErrorIs(t, callFor(500*time.Millisecond, h.Unlock), redlatch.ErrIndeterminate)
-		require.NoError(t, s.locks.Close(t.Context()))
-		require.Empty(t, s.stored())
+		require.NoError(t, s.Locks.Close(t.Context()))
+		require.Empty(t, s.Stored())
 		runtime.KeepAlive(h)
 	})
 }
 
 // After a failed Export, an Unlock frees the lock. If that fails too, the background goes on.
 func TestCloseReleasesALockThatCouldNotBeExported(t *testing.T) {
-	play := func(t *testing.T, end func(t *testing.T, s *scene)) {
+	play := func(t *testing.T, end func(t *testing.T, s *stage.Scene)) {
 		synctest.Test(t, func(t *testing.T) {
-			s := inBubble(t)
-			h := s.lock(t.Context())
-			s.proxy.Down()
+			s := stage.InBubble(t)
+			h := s.Lock(t.Context())
+			s.Proxy.Down()
 			_ = callFor(300*time.Millisecond, func(ctx context.Context) error { _, err := h.Export(ctx, time.Minute); return err })
 			require.Error(t, callFor(300*time.Millisecond, h.Unlock))
 			end(t, s)
@@ -55,23 +56,23 @@ func TestCloseReleasesALockThatCouldNotBeExported(t *testing.T) {
 		})
 	}
 	t.Run("redis comes back", func(t *testing.T) {
-		play(t, func(t *testing.T, s *scene) {
-			time.AfterFunc(4*time.Second, s.proxy.Up)
-			require.NoError(t, s.locks.Close(t.Context()))
-			require.Empty(t, s.stored())
+		play(t, func(t *testing.T, s *stage.Scene) {
+			time.AfterFunc(4*time.Second, s.Proxy.Up)
+			require.NoError(t, s.Locks.Close(t.Context()))
+			require.Empty(t, s.Stored())
 		})
 	})
 	t.Run("redis stays away", func(t *testing.T) {
-		play(t, func(t *testing.T, s *scene) {
-			require.Error(t, callFor(4*time.Second, s.locks.Close))
-			s.proxy.Up()
+		play(t, func(t *testing.T, s *stage.Scene) {
+			require.Error(t, callFor(4*time.Second, s.Locks.Close))
+			s.Proxy.Up()
 		})
 	})
 	t.Run("without Close", func(t *testing.T) {
-		play(t, func(t *testing.T, s *scene) {
-			s.proxy.Up()
+		play(t, func(t *testing.T, s *stage.Scene) {
+			s.Proxy.Up()
 			time.Sleep(5 * time.Second)
-			require.Empty(t, s.stored())
+			require.Empty(t, s.Stored())
 		})
 	})
 }
@@ -79,28 +80,28 @@ func TestCloseReleasesALockThatCouldNotBeExported(t *testing.T) {
 // A second Unlock has released the lock, so Close has nothing to wait for.
 func TestCloseForgetsAReleaseThatSucceededLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		h := s.lock(t.Context())
-		s.proxy.BlackHole(redistest.AllTraffic)
+		s := stage.InBubble(t)
+		h := s.Lock(t.Context())
+		s.Proxy.BlackHole(redistest.AllTraffic)
 		require.Error(t, callFor(500*time.Millisecond, h.Unlock))
 		time.Sleep(100 * time.Millisecond)
-		s.proxy.Heal()
+		s.Proxy.Heal()
 		require.NoError(t, h.Unlock(t.Context()))
-		require.Empty(t, s.stored())
-		s.proxy.Down()
-		require.NoError(t, callFor(3*time.Second, s.locks.Close))
-		s.proxy.Up()
+		require.Empty(t, s.Stored())
+		s.Proxy.Down()
+		require.NoError(t, callFor(3*time.Second, s.Locks.Close))
+		s.Proxy.Up()
 	})
 }
 
 // An outage that outlasts the lease ends the release. Close much later has nothing to say about it.
 func TestCloseForgetsALockWhoseLeaseEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		require.NoError(t, s.mu.Do(t.Context(), func(context.Context) error { s.proxy.Down(); return nil }))
-		time.Sleep(2 * leaseByDefault)
-		s.proxy.Up()
-		require.NoError(t, s.locks.Close(t.Context()))
+		s := stage.InBubble(t)
+		require.NoError(t, s.Mutex.Do(t.Context(), func(context.Context) error { s.Proxy.Down(); return nil }))
+		time.Sleep(2 * stage.LeaseByDefault)
+		s.Proxy.Up()
+		require.NoError(t, s.Locks.Close(t.Context()))
 	})
 }
 
@@ -108,18 +109,18 @@ func TestCloseForgetsALockWhoseLeaseEnded(t *testing.T) {
 // who has the lock, so Close releases both.
 func TestCloseReleasesAHandoffWithoutGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }) // the caller sends by itself
-		warmUp(t, s.locks)
-		h := s.lock(t.Context())
-		go func() { _, _ = s.mu.Lock(context.Background()) }()
+		s := stage.InBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }) // the caller sends by itself
+		stage.WarmUp(t, s.Locks)
+		h := s.Lock(t.Context())
+		go func() { _, _ = s.Mutex.Lock(context.Background()) }()
 		synctest.Wait()
-		s.client.AddHook(&exitsAfter{script: "mutex/transfer", then: s.proxy.Down})
-		time.AfterFunc(4*time.Second, s.proxy.Up)
+		s.Client.AddHook(&exitsAfter{script: "mutex/transfer", then: s.Proxy.Down})
+		time.AfterFunc(4*time.Second, s.Proxy.Up)
 		ended := make(chan struct{})
 		go func() { defer close(ended); _ = h.Unlock(context.Background()) }()
 		<-ended
-		require.NoError(t, s.locks.Close(t.Context()))
-		require.Empty(t, s.stored())
+		require.NoError(t, s.Locks.Close(t.Context()))
+		require.Empty(t, s.Stored())
 	})
 }
 
@@ -127,14 +128,14 @@ func TestCloseReleasesAHandoffWithoutGoroutine(t *testing.T) {
 // command, and says so, but does not say that the lock is left.
 func TestCloseReportsNoReleaseBesideOneThatSucceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		h := s.lock(t.Context())
-		s.proxy.BlackHole(redistest.AllTraffic)
+		s := stage.InBubble(t)
+		h := s.Lock(t.Context())
+		s.Proxy.BlackHole(redistest.AllTraffic)
 		require.Error(t, callFor(500*time.Millisecond, h.Unlock))
 		time.Sleep(100 * time.Millisecond) // the background has sent its release
-		s.proxy.Heal()
+		s.Proxy.Heal()
 		require.NoError(t, h.Unlock(t.Context()))
-		err := callFor(300*time.Millisecond, s.locks.Close)
+		err := callFor(300*time.Millisecond, s.Locks.Close)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotContains(t, err.Error(), "unlock")
 	})
@@ -154,7 +155,7 @@ func (h *exitsAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func (h *exitsAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if scriptOf(cmd) == h.script && h.used.CompareAndSwap(false, true) {
+		if stage.ScriptOf(cmd) == h.script && h.used.CompareAndSwap(false, true) {
 			h.then()
 			runtime.Goexit()
 		}

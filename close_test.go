@@ -19,99 +19,100 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lua"
 )
 
 func TestCloseEndsWaitersAndHolds(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(s *stage) {
-		a, b := s.actor(), s.actor()
-		taken := b.lock("taken")
-		var waits []*asking
-		leader := a.begin(a.ctx, "taken").asked(2)
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		a, b := s.Actor(), s.Actor()
+		taken := b.Lock("taken")
+		var waits []*stage.Asking
+		leader := a.Begin(a.Ctx, "taken").Asked(2)
 		waits = append(waits, leader)
 		for range 3 { // behind the waiter that asks Redis
-			waits = append(waits, a.begin(a.ctx, "taken"))
+			waits = append(waits, a.Begin(a.Ctx, "taken"))
 			synctest.Wait()
 		}
-		hold := a.lock("door")
-		waits = append(waits, a.begin(a.ctx, "door")) // behind a hold of its own process
+		hold := a.Lock("door")
+		waits = append(waits, a.Begin(a.Ctx, "door")) // behind a hold of its own process
 		synctest.Wait()
 		ctx, lost := hold.Context(), hold.Lost()
-		next := b.begin(b.ctx, "door").asked(2)
+		next := b.Begin(b.Ctx, "door").Asked(2)
 
 		start := time.Now()
-		require.NoError(t, a.Close(a.ctx))
+		require.NoError(t, a.Close(a.Ctx))
 		for _, w := range waits {
-			err := w.failed()
+			err := w.Failed()
 			require.ErrorIs(t, err, redlatch.ErrClosed)
 			require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
 		}
 		require.ErrorIs(t, context.Cause(ctx), redlatch.ErrClosed)
-		s.receive(lost, "the hold is notified")
-		s.unlock(next.got())
+		s.Receive(lost, "the hold is notified")
+		s.Unlock(next.Got())
 		require.Zero(t, time.Since(start), "nobody waited for anything")
-		require.ErrorIs(t, hold.Unlock(a.ctx), redlatch.ErrClosed)
-		s.unlock(taken)
-		s.nothingRemains()
+		require.ErrorIs(t, hold.Unlock(a.Ctx), redlatch.ErrClosed)
+		s.Unlock(taken)
+		s.NothingRemains()
 	})
 }
 
 func TestCloseMayBeRepeatedAndConcurrent(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(s *stage) {
-		a := s.actor()
-		a.lock("door")
-		slow := newSlowScript()
-		a.rdb.AddHook(slow)
-		slow.arm()
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		a := s.Actor()
+		a.Lock("door")
+		slow := stage.NewSlowScript()
+		a.Redis.AddHook(slow)
+		slow.Arm()
 		first := make(chan error, 1)
-		go func() { first <- a.Close(a.ctx) }()
-		<-slow.reached // the release has been sent and not answered
+		go func() { first <- a.Close(a.Ctx) }()
+		<-slow.Reached // the release has been sent and not answered
 		var others sync.WaitGroup
 		for range 5 {
 			others.Go(func() {
-				if err := a.Close(a.ctx); err != nil {
+				if err := a.Close(a.Ctx); err != nil {
 					s.Errorf("second close: %v", err)
 				}
 			})
 		}
-		impatient, cancel := context.WithCancel(a.ctx)
+		impatient, cancel := context.WithCancel(a.Ctx)
 		gone := make(chan error, 1)
 		go func() { gone <- a.Close(impatient) }()
 		synctest.Wait()
 		require.Empty(t, gone, "a second Close waits for the first")
 		cancel()
 		require.ErrorIs(t, <-gone, context.Canceled)
-		close(slow.gate)
+		close(slow.Gate)
 		require.NoError(t, <-first)
 		others.Wait()
 		for range 100 { // an ended context changes nothing now
 			require.NoError(t, a.Close(impatient))
 		}
-		s.nothingRemains()
+		s.NothingRemains()
 	})
 }
 
 // Somebody deleted the lock. Close ends the hold before the answer to an inner Unlock reports that.
 func TestAnUnlockThatCloseOvertakesSaysClosed(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(s *stage) {
-		a := s.actor()
-		outer := a.lock("door")
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		a := s.Actor()
+		outer := a.Lock("door")
 		inner, err := a.Mutex("door").Lock(outer.Context())
 		require.NoError(t, err)
-		slow := newSlowScript()
-		a.rdb.AddHook(slow)
-		slow.arm()
-		require.NoError(t, s.admin.Del(a.ctx, "door").Err())
+		slow := stage.NewSlowScript()
+		a.Redis.AddHook(slow)
+		slow.Arm()
+		require.NoError(t, s.Admin.Del(a.Ctx, "door").Err())
 		unlocked, closed := make(chan error, 1), make(chan error, 1)
-		go func() { unlocked <- inner.Unlock(a.ctx) }()
-		<-slow.reached
-		go func() { closed <- a.Close(a.ctx) }()
+		go func() { unlocked <- inner.Unlock(a.Ctx) }()
+		<-slow.Reached
+		go func() { closed <- a.Close(a.Ctx) }()
 		<-outer.Lost()
-		close(slow.gate)
+		close(slow.Gate)
 		require.ErrorIs(t, <-unlocked, redlatch.ErrClosed)
 		require.NoError(t, <-closed)
 	})
@@ -130,35 +131,35 @@ func TestCloseOfAnUnusedClient(t *testing.T) {
 
 func TestAfterCloseEverythingIsClosed(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(s *stage) {
-		a, b := s.actor(), s.actor()
+	stage.OnBoth(t, func(s *stage.Stage) {
+		a, b := s.Actor(), s.Actor()
 		mu := a.Mutex("door")
-		hold, err := mu.Lock(a.ctx)
+		hold, err := mu.Lock(a.Ctx)
 		require.NoError(s, err)
 		inHold := hold.Context()
-		require.NoError(s, a.Close(a.ctx))
-		other := b.lock("door")
+		require.NoError(s, a.Close(a.Ctx))
+		other := b.Lock("door")
 
-		before := a.scripts.Load()
+		before := a.Scripts.Load()
 		for name, use := range map[string]func() error{
-			"Lock":                   func() error { _, err := mu.Lock(a.ctx); return err },
-			"Lock of another":        func() error { _, err := a.Mutex("other").Lock(a.ctx); return err },
+			"Lock":                   func() error { _, err := mu.Lock(a.Ctx); return err },
+			"Lock of another":        func() error { _, err := a.Mutex("other").Lock(a.Ctx); return err },
 			"Lock in the old hold":   func() error { _, err := mu.Lock(inHold); return err },
-			"TryLock":                func() error { _, err := mu.TryLock(a.ctx); return err },
-			"Do":                     func() error { return mu.Do(a.ctx, func(context.Context) error { panic("runs") }) },
-			"Inspect":                func() error { _, err := mu.Inspect(a.ctx); return err },
-			"ForceRelease":           func() error { _, err := mu.ForceRelease(a.ctx, ""); return err },
-			"Unlock of the old hold": func() error { return hold.Unlock(a.ctx) },
+			"TryLock":                func() error { _, err := mu.TryLock(a.Ctx); return err },
+			"Do":                     func() error { return mu.Do(a.Ctx, func(context.Context) error { panic("runs") }) },
+			"Inspect":                func() error { _, err := mu.Inspect(a.Ctx); return err },
+			"ForceRelease":           func() error { _, err := mu.ForceRelease(a.Ctx, ""); return err },
+			"Unlock of the old hold": func() error { return hold.Unlock(a.Ctx) },
 		} {
 			for range 10 {
 				require.ErrorIs(s, use(), redlatch.ErrClosed, name)
 			}
 		}
-		s.settle()
-		require.Equal(s, before, a.scripts.Load(), "Redis was asked")
-		_, err = b.Mutex("door").TryLock(b.ctx)
+		s.Settle()
+		require.Equal(s, before, a.Scripts.Load(), "Redis was asked")
+		_, err = b.Mutex("door").TryLock(b.Ctx)
 		require.ErrorIs(s, err, redlatch.ErrNotAcquired, "the other still has it")
-		s.unlock(other)
+		s.Unlock(other)
 	})
 }
 
@@ -166,31 +167,31 @@ func TestAfterCloseEverythingIsClosed(t *testing.T) {
 // what is granted meanwhile.
 func TestCloseUnderLoadLeavesNoLock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(s *stage) {
+	stage.OnBoth(t, func(s *stage.Stage) {
 		for range 20 {
-			a := s.actor()
+			a := s.Actor()
 			var all sync.WaitGroup
 			for i := range 24 {
 				mu := a.Mutex(fmt.Sprint("door", i%6))
 				all.Go(func() {
 					for {
-						h, err := mu.Lock(a.ctx)
+						h, err := mu.Lock(a.Ctx)
 						if err != nil {
 							return
 						}
 						if i%2 == 0 {
-							_ = h.Unlock(a.ctx)
+							_ = h.Unlock(a.Ctx)
 						}
 					}
 				})
 			}
-			for a.scripts.Load() < 40 && !s.virtual {
+			for a.Scripts.Load() < 40 && !s.Virtual {
 				time.Sleep(100 * time.Microsecond)
 			}
-			require.NoError(s, a.Close(a.ctx))
-			require.Empty(s, s.keys(), "after Close")
+			require.NoError(s, a.Close(a.Ctx))
+			require.Empty(s, s.Keys(), "after Close")
 			all.Wait()
-			require.Empty(s, s.keys(), "after everybody has gone")
+			require.Empty(s, s.Keys(), "after everybody has gone")
 		}
 	})
 }
@@ -199,19 +200,19 @@ func TestCloseUnderLoadLeavesNoLock(t *testing.T) {
 // released, or ends with its lease.
 func TestCloseDoesNotWaitForAGrantWithoutACaller(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(s *stage) {
-		a := s.actor()
-		slow := newSlowScript()
-		a.rdb.AddHook(slow)
-		slow.arm()
-		waits := a.begin(a.ctx, "door")
-		<-slow.reached // granted, but the client does not know it
-		require.NoError(t, a.Close(a.ctx))
-		require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
-		require.Empty(t, s.keys())
-		close(slow.gate)
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		a := s.Actor()
+		slow := stage.NewSlowScript()
+		a.Redis.AddHook(slow)
+		slow.Arm()
+		waits := a.Begin(a.Ctx, "door")
+		<-slow.Reached // granted, but the client does not know it
+		require.NoError(t, a.Close(a.Ctx))
+		require.ErrorIs(t, waits.Failed(), redlatch.ErrClosed)
+		require.Empty(t, s.Keys())
+		close(slow.Gate)
 		synctest.Wait()
-		require.Empty(t, s.keys())
+		require.Empty(t, s.Keys())
 	})
 }
 
@@ -219,47 +220,47 @@ func TestCloseDoesNotWaitForAGrantWithoutACaller(t *testing.T) {
 // overtake it, and the lock would stay for a lease.
 func TestCloseIsNotOvertakenByAGrant(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(s *stage) {
-		a := s.actor()
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		a := s.Actor()
 		reached, gate := make(chan struct{}), make(chan struct{})
 		late := sync.OnceFunc(func() { close(reached); <-gate })
-		a.net.onWrite(func(_ *wire, p []byte) bool {
+		a.Net.OnWrite(func(_ *stage.Wire, p []byte) bool {
 			if bytes.Contains(p, []byte("evalsha")) && bytes.Contains(p, []byte("door")) {
 				late()
 			}
 			return true
 		})
-		waits := a.begin(a.ctx, "door")
-		s.receive(reached, "the command is on its way")
+		waits := a.Begin(a.Ctx, "door")
+		s.Receive(reached, "the command is on its way")
 		closed := make(chan error, 1)
-		go func() { closed <- a.Close(a.ctx) }()
+		go func() { closed <- a.Close(a.Ctx) }()
 		synctest.Wait()
 		require.Empty(t, closed)
 		close(gate)
 		require.NoError(t, <-closed)
-		require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
+		require.ErrorIs(t, waits.Failed(), redlatch.ErrClosed)
 		synctest.Wait()
-		require.Empty(t, s.keys())
+		require.Empty(t, s.Keys())
 	})
 }
 
 func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
-	faults := map[string]func(a *actor){
-		"gone":   (*actor).die,
-		"silent": func(a *actor) { a.net.blackHole(func(*wire) bool { return true }); a.net.deaf.Store(true) },
+	faults := map[string]func(a *stage.Actor){
+		"gone":   (*stage.Actor).Die,
+		"silent": func(a *stage.Actor) { a.Net.BlackHole(func(*stage.Wire) bool { return true }); a.Net.Deaf.Store(true) },
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inVirtualTime(t, func(s *stage) {
+			stage.InVirtualTime(t, func(s *stage.Stage) {
 				const limit = time.Second
-				a, b := s.actor(redlatch.WithLease(time.Minute)), s.actor()
-				taken := b.lock("taken")
-				a.lock("door")
-				a.lock("gate")
-				waits := a.begin(a.ctx, "taken").asked(2)
-				chain := redlatch.WithOwner(a.ctx)
+				a, b := s.Actor(redlatch.WithLease(time.Minute)), s.Actor()
+				taken := b.Lock("taken")
+				a.Lock("door")
+				a.Lock("gate")
+				waits := a.Begin(a.Ctx, "taken").Asked(2)
+				chain := redlatch.WithOwner(a.Ctx)
 				_, err := a.Mutex("nested").Lock(chain)
 				require.NoError(t, err)
 				inner, err := a.Mutex("nested").Lock(chain)
@@ -268,10 +269,10 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 				unlocked := make(chan error, 1)
 				go func() { unlocked <- inner.Unlock(chain) }()
 				synctest.Wait()
-				reenters := a.begin(chain, "nested") // behind the unlock
-				behind := a.begin(a.ctx, "door")     // behind a hold that cannot be released now
+				reenters := a.Begin(chain, "nested") // behind the unlock
+				behind := a.Begin(a.Ctx, "door")     // behind a hold that cannot be released now
 				synctest.Wait()
-				ctx, cancel := context.WithTimeout(a.ctx, limit)
+				ctx, cancel := context.WithTimeout(a.Ctx, limit)
 				defer cancel()
 				start := time.Now()
 				err = a.Close(ctx)
@@ -279,16 +280,16 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorContains(t, err, `"door"`)
 				require.ErrorContains(t, err, `"gate"`)
-				require.ErrorIs(t, waits.failed(), redlatch.ErrClosed)
-				for _, w := range []*asking{reenters, behind} {
-					require.ErrorIs(t, w.failed(), redlatch.ErrClosed)
-					require.Equal(t, start, w.at, "who waits does not wait for what is given back")
+				require.ErrorIs(t, waits.Failed(), redlatch.ErrClosed)
+				for _, w := range []*stage.Asking{reenters, behind} {
+					require.ErrorIs(t, w.Failed(), redlatch.ErrClosed)
+					require.Equal(t, start, w.At, "who waits does not wait for what is given back")
 				}
-				s.unlock(taken)
-				require.ElementsMatch(t, []string{"door", "gate", "nested"}, s.keys(), "left to their leases")
+				s.Unlock(taken)
+				require.ElementsMatch(t, []string{"door", "gate", "nested"}, s.Keys(), "left to their leases")
 				require.Error(t, <-unlocked)
 				time.Sleep(time.Minute)
-				require.Empty(t, s.keys())
+				require.Empty(t, s.Keys())
 			})
 		})
 	}
@@ -296,22 +297,22 @@ func TestCloseWithoutRedisReturnsWhenItsContextEnds(t *testing.T) {
 
 func TestCloseReleasesAThousandHolds(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(s *stage) {
+	stage.OnBoth(t, func(s *stage.Stage) {
 		const n = 1000
-		a := s.actor()
+		a := s.Actor()
 		var holds []*lock.Hold
 		for i := range n {
-			holds = append(holds, a.lock(fmt.Sprint("door", i)))
+			holds = append(holds, a.Lock(fmt.Sprint("door", i)))
 		}
-		require.Len(s, s.keys(), n)
-		before := a.scripts.Load()
-		require.NoError(s, a.Close(a.ctx))
-		require.Empty(s, s.keys())
-		if s.virtual { // a busy server answers some too late, and Close sends these again
-			require.Equal(s, int64(n), a.scripts.Load()-before, "one release each")
+		require.Len(s, s.Keys(), n)
+		before := a.Scripts.Load()
+		require.NoError(s, a.Close(a.Ctx))
+		require.Empty(s, s.Keys())
+		if s.Virtual { // a busy server answers some too late, and Close sends these again
+			require.Equal(s, int64(n), a.Scripts.Load()-before, "one release each")
 		}
 		for _, h := range holds {
-			s.receive(h.Lost(), "every hold is notified")
+			s.Receive(h.Lost(), "every hold is notified")
 			require.ErrorIs(s, context.Cause(h.Context()), redlatch.ErrClosed)
 		}
 	})
@@ -327,7 +328,7 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 	for name, action := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
+				s := stage.InBubble(t)
 				ctx := context.Background()
 				var all []*lock.Hold
 				for i := range bad + good {
@@ -335,13 +336,13 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 					if i >= bad {
 						kind = "good:"
 					}
-					h, err := s.locks.Mutex(kind + strconv.Itoa(i)).Lock(ctx)
+					h, err := s.Locks.Mutex(kind + strconv.Itoa(i)).Lock(ctx)
 					require.NoError(t, err)
 					all = append(all, h)
 				}
 				var mu sync.Mutex
 				sent, again := map[string]bool{}, false // again: one was sent twice before all were sent
-				s.proxy.Inject(redistest.Rule{
+				s.Proxy.Inject(redistest.Rule{
 					Match: func(cmd []string) bool {
 						if lua.ScriptName(cmd) != "mutex/release" || !strings.HasPrefix(cmd[3], "bad:") {
 							return false
@@ -357,12 +358,12 @@ func TestCloseReleasesWhatItCanFirst(t *testing.T) {
 				bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 				defer cancel()
 				closed := make(chan error, 1)
-				go func() { closed <- s.locks.Close(bounded) }()
+				go func() { closed <- s.Locks.Close(bounded) }()
 				time.Sleep(time.Second)
-				require.Empty(t, s.direct.Keys(ctx, "good:*").Val())
+				require.Empty(t, s.Direct.Keys(ctx, "good:*").Val())
 				require.Error(t, <-closed)
 				require.False(t, again)
-				s.proxy.Heal()
+				s.Proxy.Heal()
 				runtime.KeepAlive(all)
 			})
 		})
@@ -419,7 +420,7 @@ func TestCloseReleasesWhatItCanBesideANodeThatHangs(t *testing.T) {
 			if i >= bad {
 				kind = "{good}:"
 			}
-			all = append(all, mustLock(t, ctx, locks.Mutex(kind+strconv.Itoa(i))))
+			all = append(all, stage.MustLock(t, ctx, locks.Mutex(kind+strconv.Itoa(i))))
 		}
 		server.Proxy.Inject(redistest.Rule{
 			Match: func(cmd []string) bool {
@@ -443,20 +444,20 @@ func TestCloseReleasesWhatItCanBesideANodeThatHangs(t *testing.T) {
 func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 5 * time.Second
-		s := inBubble(t, redlatch.WithLease(lease))
+		s := stage.InBubble(t, redlatch.WithLease(lease))
 		ctx := context.Background()
 		var all []*lock.Hold
 		for i := range 2000 {
-			h, err := s.locks.Mutex("door:" + strconv.Itoa(i)).Lock(ctx)
+			h, err := s.Locks.Mutex("door:" + strconv.Itoa(i)).Lock(ctx)
 			require.NoError(t, err)
 			all = append(all, h)
 		}
-		s.proxy.BlackHole(redistest.AllTraffic)
+		s.Proxy.BlackHole(redistest.AllTraffic)
 		start := time.Now()
-		require.Error(t, s.locks.Close(ctx))
+		require.Error(t, s.Locks.Close(ctx))
 		// The releases have two seconds, and then go-redis has two seconds.
 		require.LessOrEqual(t, time.Since(start), lease+4*time.Second)
-		s.proxy.Heal()
+		s.Proxy.Heal()
 		runtime.KeepAlive(all)
 	})
 }
@@ -464,18 +465,18 @@ func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
 // Most programs close the client because the context of the program has ended. That is no reason to leave
 // the locks to their leases.
 func TestCloseWithAContextThatHasEndedReleases(t *testing.T) {
-	for _, kind := range primitives {
+	for _, kind := range stage.Primitives {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
+				s := stage.InBubble(t)
 				ctx, stop := context.WithCancel(t.Context())
-				h, _, err := kinds[kind].take(s.locks, ctx)
+				h, _, err := stage.Kinds[kind].Take(s.Locks, ctx)
 				require.NoError(t, err)
 				stop()
 				began := time.Now()
-				require.NoError(t, s.locks.Close(ctx))
+				require.NoError(t, s.Locks.Close(ctx))
 				require.Error(t, h.Context().Err())
-				_, release, err := kinds[kind].take(locksOn(t, s.direct), t.Context())
+				_, release, err := stage.Kinds[kind].Take(stage.LocksOn(t, s.Direct), t.Context())
 				require.NoError(t, err)
 				require.Less(t, time.Since(began), time.Second, "the lease was not waited for")
 				require.NoError(t, release(t.Context()))
@@ -486,23 +487,23 @@ func TestCloseWithAContextThatHasEndedReleases(t *testing.T) {
 
 // Then it has the time of one command.
 func TestCloseWithAContextThatHasEndedDoesNotWaitForRedis(t *testing.T) {
-	for outage, begin := range outages {
+	for outage, begin := range stage.Outages {
 		t.Run(outage, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
+				s := stage.InBubble(t)
 				ctx, stop := context.WithCancel(t.Context())
-				h, err := s.locks.Mutex("orders").Lock(ctx)
+				h, err := s.Locks.Mutex("orders").Lock(ctx)
 				require.NoError(t, err)
 				stop()
-				begin(&observed{scene: s})
+				begin(&stage.Observed{Scene: s})
 				began := time.Now()
-				err = s.locks.Close(ctx)
+				err = s.Locks.Close(ctx)
 				require.ErrorContains(t, err, `"orders"`, "it says which lock is left to its lease")
 				require.ErrorIs(t, err, context.Canceled)
-				require.LessOrEqual(t, time.Since(began), timeOfOneCommand)
+				require.LessOrEqual(t, time.Since(began), stage.TimeOfOneCommand)
 				require.Error(t, h.Context().Err())
-				s.proxy.Up()
-				s.proxy.Heal()
+				s.Proxy.Up()
+				s.Proxy.Heal()
 			})
 		})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -34,23 +35,23 @@ func TestCloseOnAServerThatHangsKeepsToItsContext(t *testing.T) {
 }
 
 func closeOnAServerThatHangs(t *testing.T, each int, patience time.Duration) {
-	s := inBubble(t)
+	s := stage.InBubble(t)
 	ctx := context.Background()
-	var holds []held
+	var holds []stage.Held
 	var lost []<-chan struct{}
 	for i := range each {
-		h, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
+		h, err := s.Locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
 		require.NoError(t, err)
-		p, err := s.locks.Semaphore("gate", each).Acquire(ctx, 1)
+		p, err := s.Locks.Semaphore("gate", each).Acquire(ctx, 1)
 		require.NoError(t, err)
 		holds, lost = append(holds, h, p), append(lost, h.Lost(), p.Lost())
 	}
-	s.proxy.BlackHole(redistest.AllTraffic)
+	s.Proxy.BlackHole(redistest.AllTraffic)
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	started := time.Now()
 	closed := make(chan error, 1)
-	go func() { closed <- s.locks.Close(bounded) }()
+	go func() { closed <- s.Locks.Close(bounded) }()
 	synctest.Wait()
 	for _, l := range lost {
 		requireClosed(t, l, "a holder was not told at once")
@@ -77,19 +78,19 @@ func requireClosed(t *testing.T, c <-chan struct{}, message string) {
 func TestCloseAsksForEveryHoldWhileThereIsTime(t *testing.T) {
 	const holds = 320
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := stage.InBubble(t)
 		ctx := context.Background()
 		var all []*lock.Hold
 		for i := range holds {
-			h, err := s.locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
+			h, err := s.Locks.Mutex(fmt.Sprint("door", i)).Lock(ctx)
 			require.NoError(t, err)
 			all = append(all, h)
 		}
-		s.proxy.Inject(redistest.Rule{Match: aLastOne, Action: redistest.DelayReply(100 * time.Millisecond)})
+		s.Proxy.Inject(redistest.Rule{Match: stage.ALastOne, Action: redistest.DelayReply(100 * time.Millisecond)})
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		require.NoError(t, s.locks.Close(bounded))
-		require.Empty(t, s.direct.Keys(ctx, "door*").Val())
+		require.NoError(t, s.Locks.Close(bounded))
+		require.Empty(t, s.Direct.Keys(ctx, "door*").Val())
 		runtime.KeepAlive(all)
 	})
 }
@@ -97,40 +98,40 @@ func TestCloseAsksForEveryHoldWhileThereIsTime(t *testing.T) {
 // closers call Close in places where a program may do so as a side effect.
 func TestCloseMayBeCalledFromAnywhere(t *testing.T) {
 	ctx := context.Background()
-	cases := map[string]func(t *testing.T, s *scene){
-		"the body of Do": func(t *testing.T, s *scene) {
-			err := s.mu.Do(ctx, func(ctx context.Context) error { return s.locks.Close(ctx) })
+	cases := map[string]func(t *testing.T, s *stage.Scene){
+		"the body of Do": func(t *testing.T, s *stage.Scene) {
+			err := s.Mutex.Do(ctx, func(ctx context.Context) error { return s.Locks.Close(ctx) })
 			require.ErrorIs(t, err, redlatch.ErrClosed)
 			require.NotErrorIs(t, err, context.Canceled)
 		},
-		"the body of a semaphore's Do, in a lock's": func(t *testing.T, s *scene) {
-			err := s.mu.Do(ctx, func(ctx context.Context) error {
-				return s.locks.Semaphore("gate", 2).Do(ctx, 1, func(context.Context) error { return s.locks.Close(context.Background()) })
+		"the body of a semaphore's Do, in a lock's": func(t *testing.T, s *stage.Scene) {
+			err := s.Mutex.Do(ctx, func(ctx context.Context) error {
+				return s.Locks.Semaphore("gate", 2).Do(ctx, 1, func(context.Context) error { return s.Locks.Close(context.Background()) })
 			})
 			require.ErrorIs(t, err, redlatch.ErrClosed)
 		},
-		"who watches Lost": func(t *testing.T, s *scene) {
-			h := s.lock(ctx)
+		"who watches Lost": func(t *testing.T, s *stage.Scene) {
+			h := s.Lock(ctx)
 			closed := make(chan error, 1)
-			go func() { <-h.Lost(); closed <- s.locks.Close(ctx) }()
-			require.NoError(t, s.direct.Del(ctx, s.name).Err())
+			go func() { <-h.Lost(); closed <- s.Locks.Close(ctx) }()
+			require.NoError(t, s.Direct.Del(ctx, s.Name).Err())
 			require.NoError(t, <-closed)
 		},
-		"AfterFunc of a hold": func(t *testing.T, s *scene) {
-			h := s.lock(ctx)
+		"AfterFunc of a hold": func(t *testing.T, s *stage.Scene) {
+			h := s.Lock(ctx)
 			closed := make(chan error, 1)
-			context.AfterFunc(h.Context(), func() { closed <- s.locks.Close(ctx) })
-			s.unlock(h)
+			context.AfterFunc(h.Context(), func() { closed <- s.Locks.Close(ctx) })
+			s.Unlock(h)
 			require.NoError(t, <-closed)
 		},
 	}
 	for name, play := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
+				s := stage.InBubble(t)
 				play(t, s)
-				require.NoError(t, s.locks.Close(ctx), "it has been closed")
-				require.Empty(t, s.stored())
+				require.NoError(t, s.Locks.Close(ctx), "it has been closed")
+				require.Empty(t, s.Stored())
 			})
 		})
 	}
@@ -166,13 +167,13 @@ func TestAContextThatPanicsClosesNothing(t *testing.T) {
 	for name, broken := range contexts {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
-				h := s.lock(context.Background())
-				require.Panics(t, func() { _ = s.locks.Close(broken) })
+				s := stage.InBubble(t)
+				h := s.Lock(context.Background())
+				require.Panics(t, func() { _ = s.Locks.Close(broken) })
 				time.Sleep(time.Minute)
 				require.True(t, h.Trusted(), "the client goes on")
-				require.NoError(t, s.locks.Close(context.Background()))
-				require.Empty(t, s.stored())
+				require.NoError(t, s.Locks.Close(context.Background()))
+				require.Empty(t, s.Stored())
 				require.ErrorIs(t, context.Cause(h.Context()), redlatch.ErrClosed)
 			})
 		})
@@ -196,17 +197,17 @@ func TestCloseFromAWaitCallbackReturns(t *testing.T) {
 	for kind, wait := range waits {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
-				other := newScene(t, s.proxy, s.direct, s.direct)
-				_, release, err := kinds[kind].take(other.locks, context.Background())
+				s := stage.InBubble(t)
+				other := stage.NewScene(t, s.Proxy, s.Direct, s.Direct)
+				_, release, err := stage.Kinds[kind].Take(other.Locks, context.Background())
 				require.NoError(t, err)
 				var closed error
 				var left int64
-				err = wait(s.locks, redlatch.WithWaitCallback(func(lock.Waiting) {
+				err = wait(s.Locks, redlatch.WithWaitCallback(func(lock.Waiting) {
 					bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
-					closed = s.locks.Close(bounded)
-					left = s.direct.ZCard(context.Background(), queues[kind]).Val()
+					closed = s.Locks.Close(bounded)
+					left = s.Direct.ZCard(context.Background(), queues[kind]).Val()
 				}))
 				require.ErrorIs(t, err, redlatch.ErrClosed)
 				require.NoError(t, closed)
@@ -220,26 +221,26 @@ func TestCloseFromAWaitCallbackReturns(t *testing.T) {
 // A notice that blocks does not delay Close. Its waiter gets the result when the notice returns.
 func TestCloseDoesNotWaitForACallbackThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := stage.InBubble(t)
 		ctx := context.Background()
-		other := newScene(t, s.proxy, s.direct, s.direct)
-		_, release, err := kinds["fair"].take(other.locks, ctx)
+		other := stage.NewScene(t, s.Proxy, s.Direct, s.Direct)
+		_, release, err := stage.Kinds["fair"].Take(other.Locks, ctx)
 		require.NoError(t, err)
 		gate, failed := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, err := s.locks.FairMutex("orders", redlatch.WithWaitCallback(func(lock.Waiting) { <-gate })).Lock(ctx)
+			_, err := s.Locks.FairMutex("orders", redlatch.WithWaitCallback(func(lock.Waiting) { <-gate })).Lock(ctx)
 			failed <- err
 		}()
 		synctest.Wait()
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		require.NoError(t, s.locks.Close(bounded))
+		require.NoError(t, s.Locks.Close(bounded))
 		require.Empty(t, failed)
 		require.NoError(t, release(ctx))
 		close(gate)
 		require.ErrorIs(t, <-failed, redlatch.ErrClosed)
 		synctest.Wait()
-		require.Empty(t, s.direct.Keys(ctx, "*orders*alive*").Val())
+		require.Empty(t, s.Direct.Keys(ctx, "*orders*alive*").Val())
 	})
 }
 
@@ -281,7 +282,7 @@ func TestVeryManyDroppedHoldsAreAFewLines(t *testing.T) {
 		}
 	}
 	acquire()
-	for end := time.Now().Add(guard); log.dropped.Load()+log.holds.Load() < permits; runtime.Gosched() {
+	for end := time.Now().Add(stage.Guard); log.dropped.Load()+log.holds.Load() < permits; runtime.Gosched() {
 		require.True(t, time.Now().Before(end), "%d lines, for %d more", log.dropped.Load(), log.holds.Load())
 		runtime.GC()
 	}
@@ -300,15 +301,15 @@ func TestNoAttemptOutlivesClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := redistest.Bubble(t)
 		client := server.Client(func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-		s := newScene(t, server.Proxy, client, server.Client())
-		s.unlock(s.lock(context.Background()))
+		s := stage.NewScene(t, server.Proxy, client, server.Client())
+		s.Unlock(s.Lock(context.Background()))
 		before := runtime.NumGoroutine()
-		s.proxy.Inject(redistest.Rule{Match: anyScript, Action: redistest.Swallow()})
+		s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Swallow()})
 		bounded, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
-		_, err := s.mu.Lock(bounded)
+		_, err := s.Mutex.Lock(bounded)
 		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
-		require.NoError(t, s.locks.Close(context.Background()))
+		require.NoError(t, s.Locks.Close(context.Background()))
 		synctest.Wait()
 		require.LessOrEqual(t, runtime.NumGoroutine(), before)
 	})

@@ -2,7 +2,6 @@ package redlatch_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -12,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -34,10 +33,10 @@ func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 					o.Addrs = append(o.Addrs, c.Nodes[1].Addr(), c.Nodes[2].Addr())
 					o.ClusterStateReloadInterval = time.Hour
 				})
-				return locksOn(t, rdb, redlatch.WithLease(time.Minute))
+				return stage.LocksOn(t, rdb, redlatch.WithLease(time.Minute))
 			}
 			a, b := client(), client()
-			first := namesOfShard(0, 3)
+			first := stage.NamesOfShard(0, 3)
 			held, err := a.Mutex(first[0]).Lock(ctx)
 			require.NoError(t, err)
 			fairHeld, err := a.FairMutex(first[1]).Lock(ctx)
@@ -45,7 +44,7 @@ func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 			awaitReplica(t, c.Nodes[0], first[0])
 			fail(c.Nodes[0])
 			defer c.Nodes[0].Kill() // ends what go-redis waits for, before it is closed
-			bounded, cancel := context.WithTimeout(ctx, guard)
+			bounded, cancel := context.WithTimeout(ctx, stage.Guard)
 			defer cancel()
 			fresh, err := b.Mutex(first[2]).Lock(bounded)
 			require.NoError(t, err, "another client is served by the new master")
@@ -70,8 +69,8 @@ func TestAMasterThatHangsCostsNoHoldOfTheOthers(t *testing.T) {
 	const lease = 6 * time.Second
 	c := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "60000")
 	ctx := context.Background()
-	log := &logbook{}
-	locks := locksOn(t, c.Client(t), redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(lease/3), redlatch.WithLogger(slog.New(log)))
+	log := &stage.Logbook{}
+	locks := stage.LocksOn(t, c.Client(t), redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(lease/3), redlatch.WithLogger(slog.New(log)))
 	hold := func(names []string, options ...redlatch.LockOption) (holds []*lock.Hold) {
 		for _, name := range names {
 			h, err := locks.Mutex(name, options...).Lock(ctx)
@@ -80,8 +79,8 @@ func TestAMasterThatHangsCostsNoHoldOfTheOthers(t *testing.T) {
 		}
 		return holds
 	}
-	defer runtime.KeepAlive(hold(namesOfShard(0, 3000))) // the client does not renew a hold that is garbage
-	healthy := hold(append(namesOfShard(1, 100), namesOfShard(2, 100)...), redlatch.WithLease(lease))
+	defer runtime.KeepAlive(hold(stage.NamesOfShard(0, 3000))) // the client does not renew a hold that is garbage
+	healthy := hold(append(stage.NamesOfShard(1, 100), stage.NamesOfShard(2, 100)...), redlatch.WithLease(lease))
 	time.Sleep(lease / 2) // each hold has been renewed, so the client knows the nodes
 	c.Nodes[0].Pause()
 	defer c.Nodes[0].Resume()
@@ -89,7 +88,7 @@ func TestAMasterThatHangsCostsNoHoldOfTheOthers(t *testing.T) {
 	for _, h := range healthy {
 		require.True(t, h.Trusted(), h.Name())
 	}
-	lines := log.lines()
+	lines := log.Lines()
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "server="+c.Nodes[0].Addr())
 }
@@ -101,24 +100,10 @@ func awaitReplica(t *testing.T, master *redistest.Server, name string) {
 	conn := master.Control().Conn()
 	defer conn.Close()
 	require.NoError(t, conn.Set(t.Context(), "{"+name+"}:last", "", 0).Err())
-	acked, err := conn.Wait(t.Context(), 1, guard).Result()
+	acked, err := conn.Wait(t.Context(), 1, stage.Guard).Result()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, acked)
 }
-
-// namesOfShard returns n names of one of three masters.
-func namesOfShard(shard, n int) (names []string) {
-	for i := 0; len(names) < n; i++ {
-		if name := fmt.Sprint("door", i); shardOf(name) == shard {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// shardOf returns which of three masters has the slot of a key. The second one begins with slot 5461, and the
-// third with 10922.
-func shardOf(k string) int { return (3*(key.Slot(k)+1) - 1) / 16384 }
 
 // A cluster that is down may still answer reads (cluster-allow-reads-when-down). Then it refuses the first
 // write of a script. That is an outage like any other, so Lock waits for its end.
@@ -129,8 +114,8 @@ func TestAClusterThatAnswersOnlyReadsIsWaitedFor(t *testing.T) {
 	require.NoError(t, s.Control().ClusterAddSlotsRange(ctx, 0, 16382).Err()) // all but one: the cluster is down
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
 	t.Cleanup(func() { _ = rdb.Close() })
-	locks := locksOn(t, rdb)
-	name := namesOfShard(0, 1)[0]
+	locks := stage.LocksOn(t, rdb)
+	name := stage.NamesOfShard(0, 1)[0]
 	for kind, lock := range map[string]func(context.Context) error{
 		"mutex":      func(ctx context.Context) error { _, err := locks.Mutex(name).Lock(ctx); return err },
 		"fair mutex": func(ctx context.Context) error { _, err := locks.FairMutex(name).Lock(ctx); return err },
@@ -150,5 +135,5 @@ func TestAClusterThatAnswersOnlyReadsIsWaitedFor(t *testing.T) {
 		granted <- err
 	}()
 	require.NoError(t, s.Control().ClusterAddSlots(ctx, 16383).Err())
-	require.NoError(t, within(t, granted, "the cluster is up again"))
+	require.NoError(t, stage.Within(t, granted, "the cluster is up again"))
 }

@@ -3,7 +3,6 @@ package redlatch_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,112 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/semaphore"
 )
-
-// migration is a slot that moves from one node of a cluster to another.
-type migration struct {
-	t              *testing.T
-	slot           int
-	source, target *redistest.Server
-}
-
-func beginMigration(t *testing.T, c *redistest.Cluster, slot int) *migration {
-	t.Helper()
-	m := &migration{t, slot, c.Nodes[0], c.Nodes[1]}
-	m.setSlot(m.target, "IMPORTING", nodeID(t, m.source))
-	m.setSlot(m.source, "MIGRATING", nodeID(t, m.target))
-	return m
-}
-
-func nodeID(t *testing.T, s *redistest.Server) string {
-	t.Helper()
-	id, err := s.Control().Do(t.Context(), "CLUSTER", "MYID").Text()
-	require.NoError(t, err)
-	return id
-}
-
-func (m *migration) setSlot(node *redistest.Server, words ...any) {
-	m.t.Helper()
-	require.NoError(m.t, node.Control().Do(m.t.Context(), append([]any{"CLUSTER", "SETSLOT", m.slot}, words...)...).Err())
-}
-
-// move moves a key, if it is there.
-func (m *migration) move(k string) {
-	m.t.Helper()
-	host, port, _ := strings.Cut(m.target.Addr(), ":")
-	require.NoError(m.t, m.source.Control().Do(m.t.Context(), "MIGRATE", host, port, k, 0, 10_000).Err())
-}
-
-// moveOne moves some key. It reports whether there was one.
-func (m *migration) moveOne() bool {
-	m.t.Helper()
-	keys, err := m.source.Control().ClusterGetKeysInSlot(m.t.Context(), m.slot, 1).Result()
-	require.NoError(m.t, err)
-	if len(keys) > 0 {
-		m.move(keys[0])
-	}
-	return len(keys) > 0
-}
-
-// end moves what is left, and gives the slot to the target.
-func (m *migration) end() {
-	m.t.Helper()
-	for m.moveOne() {
-	}
-	m.setSlot(m.target, "NODE", nodeID(m.t, m.target))
-	m.setSlot(m.source, "NODE", nodeID(m.t, m.target))
-}
-
-// namesOfOneSlot returns n names that share a slot of the first of two masters.
-func namesOfOneSlot(t *testing.T, n int) (names []string, slot int) {
-	t.Helper()
-	bySlot := map[int][]string{}
-	for i := 0; ; i++ {
-		name := fmt.Sprint("door", i)
-		slot := key.Slot(name)
-		if slot >= 8192 {
-			continue
-		}
-		bySlot[slot] = append(bySlot[slot], name)
-		if len(bySlot[slot]) == n {
-			return bySlot[slot], slot
-		}
-	}
-}
-
-// retries counts the commands that no node could run because of a migration.
-type retries struct{ n atomic.Int64 }
-
-func (r *retries) Observe(_ context.Context, e event.Event) {
-	if e.Kind == event.Retried && e.Err != nil && strings.Contains(e.Err.Error(), "TRYAGAIN") {
-		r.n.Add(1)
-	}
-}
-
-// await waits until so many commands more were answered so.
-func (r *retries) await(t *testing.T, more int64) {
-	t.Helper()
-	from := r.n.Load()
-	require.Eventually(t, func() bool { return r.n.Load() >= from+more }, guard, time.Millisecond, "commands that are sent again")
-}
-
-// waitFor returns the result of a call that waits, nil if it fails.
-func waitFor[T any](call func() (*T, error)) <-chan *T {
-	got := make(chan *T, 1)
-	go func() {
-		v, err := call()
-		if err != nil {
-			v = nil
-		}
-		got <- v
-	}()
-	return got
-}
 
 // The migration of a slot gets stuck for a while. Locks are released and renewed all the same. They are handed
 // on where one node has all keys. The waiters go on in their order when the slot has moved.
@@ -130,11 +29,11 @@ func TestLocksOutlastAStuckMigration(t *testing.T) {
 	c := redistest.StartCluster(t, 2, 0)
 	names, slot := namesOfOneSlot(t, 5)
 	plain, fair, render, near, far := names[0], names[1], names[2], names[3], names[4]
-	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
 	defer cancel()
 	sentAgain := &retries{}
-	a := locksOn(t, c.Client(t), redlatch.WithLease(6*time.Second))
-	b := locksOn(t, c.Client(t), redlatch.WithObserver(sentAgain))
+	a := stage.LocksOn(t, c.Client(t), redlatch.WithLease(6*time.Second))
+	b := stage.LocksOn(t, c.Client(t), redlatch.WithObserver(sentAgain))
 
 	plainHeld, err := a.Mutex(plain).Lock(ctx)
 	require.NoError(t, err)
@@ -157,15 +56,15 @@ func TestLocksOutlastAStuckMigration(t *testing.T) {
 			_, n, err := a.FairMutex(fair).Queue(ctx, 0, 1)
 			info, infoErr := a.Semaphore(render, 1).Inspect(ctx)
 			return err == nil && infoErr == nil && n == i+1 && info.Waiting == i+1
-		}, guard, time.Millisecond)
+		}, stage.Guard, time.Millisecond)
 	}
 
 	m := beginMigration(t, c, slot)
 	require.NoError(t, fairHeld.Unlock(ctx))
-	first := within(t, fairWaiters[0], "the lock is handed on while its slot migrates")
+	first := stage.Within(t, fairWaiters[0], "the lock is handed on while its slot migrates")
 	require.Greater(t, first.Fence(), fairHeld.Fence())
 	require.NoError(t, units.Release(ctx))
-	firstUnits := within(t, unitWaiters[0], "the unit is handed on while its slot migrates")
+	firstUnits := stage.Within(t, unitWaiters[0], "the unit is handed on while its slot migrates")
 
 	m.move(key.ForMutex(fair).Fence)
 	m.move(key.ForSemaphore(render).Holders)
@@ -173,9 +72,9 @@ func TestLocksOutlastAStuckMigration(t *testing.T) {
 	require.NoError(t, plainHeld.Unlock(ctx))
 	require.NoError(t, first.Unlock(ctx))
 	require.NoError(t, firstUnits.Release(ctx))
-	awaitRenewal(t, nearHeld)
-	awaitRenewal(t, nearHeld) // the first may have been sent before
-	awaitRenewal(t, farHeld)
+	stage.AwaitRenewal(t, nearHeld)
+	stage.AwaitRenewal(t, nearHeld) // the first may have been sent before
+	stage.AwaitRenewal(t, farHeld)
 	sentAgain.await(t, 5)
 	short, cancelShort := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancelShort()
@@ -184,25 +83,25 @@ func TestLocksOutlastAStuckMigration(t *testing.T) {
 	if errors.Is(err, redlatch.ErrIndeterminate) {
 		kind = redlatch.ErrIndeterminate // the deadline has cut off an attempt
 	}
-	requireOnly(t, kind, err, "no node has all keys")
+	stage.RequireOnly(t, kind, err, "no node has all keys")
 	for _, waits := range []<-chan *lock.Hold{plainWaiter, fairWaiters[1], fairWaiters[2]} {
 		require.Empty(t, waits)
 	}
 	require.Empty(t, unitWaiters[1])
 
 	m.end()
-	h := within(t, plainWaiter, "the waiter of the plain mutex goes on")
+	h := stage.Within(t, plainWaiter, "the waiter of the plain mutex goes on")
 	require.NotNil(t, h)
 	require.NoError(t, h.Unlock(ctx))
-	second := within(t, fairWaiters[1], "the second waiter goes on")
+	second := stage.Within(t, fairWaiters[1], "the second waiter goes on")
 	require.Greater(t, second.Fence(), first.Fence())
 	require.Empty(t, fairWaiters[2], "it is behind the second")
 	require.NoError(t, second.Unlock(ctx))
-	third := within(t, fairWaiters[2], "the third waiter goes on")
+	third := stage.Within(t, fairWaiters[2], "the third waiter goes on")
 	require.Greater(t, third.Fence(), second.Fence())
 	require.NoError(t, third.Unlock(ctx))
 	for _, waits := range unitWaiters[1:] {
-		p := within(t, waits, "those who wait for the unit go on")
+		p := stage.Within(t, waits, "those who wait for the unit go on")
 		require.NotNil(t, p)
 		require.NoError(t, p.Release(ctx))
 	}
@@ -223,7 +122,7 @@ func (h *splitHandOffs) ProcessPipelineHook(next redis.ProcessPipelineHook) redi
 func (h *splitHandOffs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if scriptOf(cmd) == "mutex/transfer" && err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN") {
+		if stage.ScriptOf(cmd) == "mutex/transfer" && err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN") {
 			h.n.Add(1)
 		}
 		return err
@@ -242,7 +141,7 @@ func waitForHandOff(t *testing.T, call func() (*lock.Hold, error)) <-chan *lock.
 			}
 		}
 		return false
-	}, guard, time.Millisecond, "a goroutine waits for the lock of its client")
+	}, stage.Guard, time.Millisecond, "a goroutine waits for the lock of its client")
 	return got
 }
 
@@ -252,11 +151,11 @@ func TestAHandOffOfASplitLockFreesIt(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
 	names, slot := namesOfOneSlot(t, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
 	defer cancel()
 	rdb, refused := c.Client(t), &splitHandOffs{}
 	rdb.AddHook(refused)
-	m := locksOn(t, rdb, redlatch.WithLocalHandoffTime(time.Hour)).Mutex(names[0])
+	m := stage.LocksOn(t, rdb, redlatch.WithLocalHandoffTime(time.Hour)).Mutex(names[0])
 	h, err := m.Lock(ctx)
 	require.NoError(t, err)
 	waiter := waitForHandOff(t, func() (*lock.Hold, error) { return m.Lock(ctx) })
@@ -272,7 +171,7 @@ func TestAHandOffOfASplitLockFreesIt(t *testing.T) {
 	}
 	require.Empty(t, waiter, "no node has all keys of a lock")
 	migrates.end()
-	next := within(t, waiter, "the other goroutine goes on")
+	next := stage.Within(t, waiter, "the other goroutine goes on")
 	require.NotNil(t, next)
 	require.Greater(t, next.Fence(), h.Fence())
 	require.NoError(t, next.Unlock(ctx))
@@ -285,7 +184,7 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 	const limit, each = 2, 5
 	c := redistest.StartCluster(t, 2, 0)
 	names, slot := namesOfOneSlot(t, 3)
-	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
 	defer cancel()
 	sentAgain := &retries{}
 	var stop atomic.Bool
@@ -317,7 +216,7 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 		})
 	}
 	for range 2 {
-		locks := locksOn(t, c.Client(t), redlatch.WithObserver(sentAgain))
+		locks := stage.LocksOn(t, c.Client(t), redlatch.WithObserver(sentAgain))
 		for range 3 {
 			for kind, mutex := range []interface {
 				Lock(context.Context) (*lock.Hold, error)
@@ -359,7 +258,7 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 			goals = append(goals, c.Load()+each)
 		}
 		for i, c := range counts {
-			require.Eventually(t, func() bool { return c.Load() >= goals[i] || t.Failed() }, guard, time.Millisecond, what)
+			require.Eventually(t, func() bool { return c.Load() >= goals[i] || t.Failed() }, stage.Guard, time.Millisecond, what)
 		}
 	}
 	awaitAll("all use the locks")
@@ -374,28 +273,6 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 	workers.Wait()
 }
 
-// waitsForRedisson makes Redisson hold a lock, and returns when a client waits for it that would not poll
-// and listens to the sharded channel on that node.
-func waitsForRedisson(t *testing.T, c *redistest.Cluster, name string, node *redistest.Server) (waiter <-chan *lock.Hold) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), guard)
-	t.Cleanup(cancel)
-	require.NoError(t, node.Control().HSet(ctx, name, "java:1", 1).Err())
-	m := locksOn(t, c.Client(t), redlatch.WithPollInterval(time.Hour)).Mutex(name)
-	waiter = waitFor(func() (*lock.Hold, error) { return m.Lock(ctx) })
-	awaitShardListener(t, name, node)
-	return waiter
-}
-
-func awaitShardListener(t *testing.T, name string, node *redistest.Server) {
-	t.Helper()
-	channel := key.ForMutex(name).Channel
-	require.Eventually(t, func() bool {
-		n, err := node.Control().PubSubShardNumSub(t.Context(), channel).Result()
-		return err == nil && n[channel] == 1
-	}, guard, time.Millisecond, "the client listens to the sharded channel")
-}
-
 // With its defaults, Redisson publishes only to sharded channels of a cluster. Its release wakes a waiter.
 func TestAWaiterHearsShardedChannels(t *testing.T) {
 	t.Parallel()
@@ -407,7 +284,7 @@ func TestAWaiterHearsShardedChannels(t *testing.T) {
 	waiter := waitsForRedisson(t, c, "door", node)
 	require.NoError(t, node.Control().Del(t.Context(), "door").Err())
 	require.NoError(t, node.Control().SPublish(t.Context(), key.ForMutex("door").Channel, "0").Err())
-	h := within(t, waiter, "the message wakes the waiter")
+	h := stage.Within(t, waiter, "the message wakes the waiter")
 	require.NotNil(t, h)
 	require.NoError(t, h.Unlock(t.Context()))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // Clients of database 0 and of database 1 use the same names. Keys belong to a database, so the locks are
@@ -21,7 +22,7 @@ func TestDatabasesShareMessagesButNoLocks(t *testing.T) {
 	s := redistest.Start(t)
 	ctx := t.Context()
 	client := func(db int, options ...redlatch.Option) *redlatch.Client {
-		return locksOn(t, s.Client(t, func(o *redis.Options) { o.DB = db }), append(options, onlyMessages...)...)
+		return stage.LocksOn(t, s.Client(t, func(o *redis.Options) { o.DB = db }), append(options, onlyMessages...)...)
 	}
 	for kind, lock := range lockKinds {
 		name := kind
@@ -52,22 +53,22 @@ func TestDatabasesShareMessagesButNoLocks(t *testing.T) {
 				return len(names) == 2 && queuedIn(t, s, 0, kind) == 1 && queuedIn(t, s, 1, kind) == 1
 			}
 			return s.Control().PubSubNumSub(ctx, channel).Val()[channel] == 2
-		}, guard, time.Millisecond, kind+": both wait")
+		}, stage.Guard, time.Millisecond, kind+": both wait")
 		before := evals(t, s.Control())
 		require.NoError(t, held[0].unlock(ctx))
-		first := within(t, got[0], kind+": the waiter of this database gets the lock")
+		first := stage.Within(t, got[0], kind+": the waiter of this database gets the lock")
 		if kind == "mutex" { // the release, the waiter that gets the lock, and the other one
-			require.Eventually(t, func() bool { return evals(t, s.Control()) >= before+3 }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return evals(t, s.Control()) >= before+3 }, stage.Guard, time.Millisecond)
 		}
 		require.NoError(t, first.unlock(ctx))
 		require.Empty(t, got[1], kind+": the other lock is still held")
 		require.NoError(t, held[1].unlock(ctx))
-		second := within(t, got[1], kind+": the waiter of the other database gets its lock")
+		second := stage.Within(t, got[1], kind+": the waiter of the other database gets its lock")
 		require.NoError(t, second.unlock(ctx))
 		require.Eventually(t, func() bool {
 			names, err := s.Control().PubSubChannels(context.Background(), "redlatch:client:*").Result()
 			return err == nil && len(names) == 0
-		}, guard, time.Millisecond, "the waiters of this kind listen no more")
+		}, stage.Guard, time.Millisecond, "the waiters of this kind listen no more")
 	}
 }
 

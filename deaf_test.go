@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -38,18 +39,6 @@ var deafKinds = map[string]struct {
 	},
 }
 
-var onlyMessages = []redlatch.Option{
-	redlatch.WithLease(time.Hour), redlatch.WithPollInterval(20 * time.Minute), redlatch.WithHeartbeat(time.Hour),
-}
-
-// listens reports whether a server has a subscriber of a channel.
-func listens(t *testing.T, s *redistest.Server, pattern string) bool {
-	t.Helper()
-	names, err := s.Control().PubSubChannels(t.Context(), pattern).Result()
-	require.NoError(t, err)
-	return len(names) > 0
-}
-
 // firstEcho returns a func that waits until a server has sent an echo to its subscribers. A client that
 // has had none does not judge its connection.
 func firstEcho(t *testing.T, s *redistest.Server) (came func()) {
@@ -58,17 +47,17 @@ func firstEcho(t *testing.T, s *redistest.Server) (came func()) {
 	t.Cleanup(func() { _ = echoes.Close() })
 	_, err := echoes.Receive(t.Context())
 	require.NoError(t, err)
-	return func() { within(t, echoes.Channel(), "an echo comes back") }
+	return func() { stage.Within(t, echoes.Channel(), "an echo comes back") }
 }
 
 // deafEvents returns a recorder and a func that waits for the first end of a connection, and returns why it
 // ended.
-func deafEvents(t *testing.T) (r *recorder, end func() error) {
-	r = &recorder{}
+func deafEvents(t *testing.T) (r *stage.Recorder, end func() error) {
+	r = &stage.Recorder{}
 	return r, func() error {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(r.of(event.Disconnected)) > 0 }, guard, time.Millisecond, "the connection is replaced")
-		return r.of(event.Disconnected)[0].Err
+		require.Eventually(t, func() bool { return len(r.Of(event.Disconnected)) > 0 }, stage.Guard, time.Millisecond, "the connection is replaced")
+		return r.Of(event.Disconnected)[0].Err
 	}
 }
 
@@ -80,17 +69,17 @@ func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
 			c := redistest.StartCluster(t, 3, 0)
 			ctx := t.Context()
 			r, end := deafEvents(t)
-			holder := locksOn(t, c.Client(t), redlatch.WithLease(time.Hour))
-			waiter := locksOn(t, c.Client(t), append(onlyMessages, redlatch.WithObserver(r))...)
+			holder := stage.LocksOn(t, c.Client(t), redlatch.WithLease(time.Hour))
+			waiter := stage.LocksOn(t, c.Client(t), append(onlyMessages, redlatch.WithObserver(r))...)
 			third := c.Nodes[2]
 			echoed := firstEcho(t, third)
-			ofThird, name := namesOfShard(2, 1)[0], namesOfShard(0, 1)[0]
+			ofThird, name := stage.NamesOfShard(2, 1)[0], stage.NamesOfShard(0, 1)[0]
 
 			_, err := holder.Mutex(ofThird).Lock(ctx)
 			require.NoError(t, err)
 			first := make(chan error, 1)
 			go func() { _, err := waiter.Mutex(ofThird).Lock(ctx); first <- err }()
-			require.Eventually(t, func() bool { return listens(t, third, key.ForMutex(ofThird).Channel) }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return listens(t, third, key.ForMutex(ofThird).Channel) }, stage.Guard, time.Millisecond)
 
 			held, err := k.lock(ctx, holder, name)
 			require.NoError(t, err)
@@ -100,15 +89,15 @@ func TestAConnectionToANodeThatLeftTheClusterIsReplaced(t *testing.T) {
 					got <- h
 				}
 			}()
-			require.Eventually(t, func() bool { return listens(t, third, k.channel(name)) }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return listens(t, third, k.channel(name)) }, stage.Guard, time.Millisecond)
 			echoed()
 			c.Remove(t, third)
 			require.ErrorContains(t, end(), "gets no messages")
 			require.Eventually(t, func() bool {
 				return listens(t, c.Nodes[0], k.channel(name)) || listens(t, c.Nodes[1], k.channel(name))
-			}, guard, time.Millisecond)
+			}, stage.Guard, time.Millisecond)
 			require.NoError(t, held.Unlock(ctx))
-			within(t, got, "a message hands the lock over")
+			stage.Within(t, got, "a message hands the lock over")
 		})
 	}
 }
@@ -124,12 +113,12 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 				require.NoError(t, s.Control().Do(ctx, "ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all").Err())
 			}
 			client := func(options ...redlatch.Option) *redlatch.Client {
-				return locksOn(t, bed.Client(t, func(o *redis.FailoverOptions) { o.Username, o.Password = "app", "secret" }), options...)
+				return stage.LocksOn(t, bed.Client(t, func(o *redis.FailoverOptions) { o.Username, o.Password = "app", "secret" }), options...)
 			}
 			r, end := deafEvents(t)
 			holder := client(redlatch.WithLease(time.Hour))
 			waiter := client(append(onlyMessages, redlatch.WithObserver(r))...)
-			echoed, name := firstEcho(t, p.master), redistest.Name(t)
+			echoed, name := firstEcho(t, p.Master), redistest.Name(t)
 			held, err := k.lock(ctx, holder, name)
 			require.NoError(t, err)
 			got := make(chan *lock.Hold, 1)
@@ -138,22 +127,22 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 					got <- h
 				}
 			}()
-			require.Eventually(t, func() bool { return listens(t, p.master, k.channel(name)) }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return listens(t, p.Master, k.channel(name)) }, stage.Guard, time.Millisecond)
 			echoed()
-			p.replicated()
+			p.Replicated()
 
 			// The sentinels get no more answers of the master, and cannot make it a replica. All others
 			// are served as before.
-			require.NoError(t, p.master.Control().Do(ctx, "ACL", "SETUSER", "default", "-@all").Err())
+			require.NoError(t, p.Master.Control().Do(ctx, "ACL", "SETUSER", "default", "-@all").Err())
 			require.Eventually(t, func() bool {
 				// Sentinels close all connections of the server that they promote.
-				info, err := p.replica.Control().Info(ctx, "replication").Result()
+				info, err := p.Replica.Control().Info(ctx, "replication").Result()
 				return err == nil && strings.Contains(info, "role:master")
-			}, guard, 10*time.Millisecond)
+			}, stage.Guard, 10*time.Millisecond)
 			require.ErrorContains(t, end(), "gets no messages")
-			require.Eventually(t, func() bool { return listens(t, p.replica, k.channel(name)) }, guard, time.Millisecond)
+			require.Eventually(t, func() bool { return listens(t, p.Replica, k.channel(name)) }, stage.Guard, time.Millisecond)
 			require.NoError(t, held.Unlock(ctx))
-			within(t, got, "a message hands the lock over")
+			stage.Within(t, got, "a message hands the lock over")
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: a client that holds locks on a server that may evict them says so once, and harms
@@ -54,19 +55,19 @@ var renewedSoon = []redlatch.Option{redlatch.WithLease(5 * time.Second), redlatc
 // warnings returns what a client logs while it holds a lock, and a permit, for several renewals.
 func warnings(t *testing.T, rdb redis.UniversalClient, asked *infos) []string {
 	t.Helper()
-	log := &logbook{}
+	log := &stage.Logbook{}
 	locks, err := redlatch.New(rdb, append([]redlatch.Option{redlatch.WithLogger(slog.New(log)), redlatch.WithPrefix("svc:")}, renewedSoon...)...)
 	require.NoError(t, err)
-	h := mustLock(t, t.Context(), locks.Mutex("door"))
-	p := mustAcquire(t, locks.Semaphore("door", 1), 1)
-	within(t, asked.answered, "INFO is answered")
+	h := stage.MustLock(t, t.Context(), locks.Mutex("door"))
+	p := stage.MustAcquire(t, locks.Semaphore("door", 1), 1)
+	stage.Within(t, asked.answered, "INFO is answered")
 	for range 5 {
-		awaitRenewal(t, h)
+		stage.AwaitRenewal(t, h)
 	}
 	require.NoError(t, p.Release(t.Context()))
 	require.NoError(t, h.Unlock(t.Context()))
 	require.NoError(t, locks.Close(t.Context())) // waits for the log
-	return slices.DeleteFunc(log.lines(), func(line string) bool {
+	return slices.DeleteFunc(log.Lines(), func(line string) bool {
 		return strings.Contains(line, "watchdog: ") // a busy machine may not renew in time
 	})
 }
@@ -83,7 +84,7 @@ func TestAClientWarnsOnceOfAServerThatMayEvictLocks(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, strings.Fields(args)...)
-			for name, rdb := range map[string]redis.UniversalClient{"": s.Client(t), "wrapped": embedding{s.Client(t)}} {
+			for name, rdb := range map[string]redis.UniversalClient{"": s.Client(t), "wrapped": stage.Embedding{UniversalClient: s.Client(t)}} {
 				asked := newInfos()
 				rdb.AddHook(asked)
 				lines := warnings(t, rdb, asked)
@@ -127,11 +128,11 @@ func TestEachMasterOfAClusterIsAskedWhetherItMayEvictLocks(t *testing.T) {
 // A user with the documented permissions may not ask. Nobody is bothered with that.
 func TestAUserWithoutTheRightToAskIsNotWarned(t *testing.T) {
 	t.Parallel()
-	onServer(t, func(s *stage) {
+	stage.OnServer(t, func(s *stage.Stage) {
 		rule := append(documentedACL(t), furtherACL(t, "And semaphores, besides the first rule:")...)
-		s.setUser(rule)
+		s.SetUser(rule)
 		asked := newInfos()
-		rdb := s.srv.Client(t, func(o *redis.Options) { o.Username, o.Password = rule[0], "SECRET" })
+		rdb := s.Server.Client(t, func(o *redis.Options) { o.Username, o.Password = rule[0], "SECRET" })
 		rdb.AddHook(asked)
 		require.Empty(t, warnings(t, rdb, asked))
 		require.EqualValues(t, 1, asked.sent.Load(), "it does not ask again")
@@ -141,29 +142,29 @@ func TestAUserWithoutTheRightToAskIsNotWarned(t *testing.T) {
 // A client that holds nothing for long sends nothing that it did not send before.
 func TestAShortHoldAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := stage.InBubble(t)
 		for range 100 {
-			h := s.lock(context.Background())
+			h := s.Lock(context.Background())
 			time.Sleep(5 * time.Second) // the first renewal would come after about ten
-			s.unlock(h)
+			s.Unlock(h)
 		}
-		require.Zero(t, s.proxy.Forwarded("INFO"))
+		require.Zero(t, s.Proxy.Forwarded("INFO"))
 	})
 }
 
 // A server in trouble is not asked. As soon as it answers a renewal, it is.
 func TestAServerInTroubleIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
-		loading := s.proxy.Inject(redistest.Rule{Match: runs("mutex/renew"), Action: redistest.Refuse("LOADING Redis is loading the dataset in memory")})
-		h := s.lock(context.Background())
+		s := stage.InBubble(t)
+		loading := s.Proxy.Inject(redistest.Rule{Match: stage.Runs("mutex/renew"), Action: redistest.Refuse("LOADING Redis is loading the dataset in memory")})
+		h := s.Lock(context.Background())
 		time.Sleep(12 * time.Second)
 		require.NotZero(t, loading.Bites())
-		require.Zero(t, s.proxy.Forwarded("INFO"))
+		require.Zero(t, s.Proxy.Forwarded("INFO"))
 		loading.Disarm()
 		time.Sleep(time.Minute)
-		require.Equal(t, 1, s.proxy.Forwarded("INFO"))
-		s.unlock(h)
+		require.Equal(t, 1, s.Proxy.Forwarded("INFO"))
+		s.Unlock(h)
 	})
 }
 
@@ -176,16 +177,16 @@ func TestAQuestionThatHangsHarmsNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := inBubble(t)
-				asked := s.proxy.Inject(redistest.Rule{Match: redistest.Command("INFO"), Action: action})
-				h := s.lock(context.Background())
+				s := stage.InBubble(t)
+				asked := s.Proxy.Inject(redistest.Rule{Match: redistest.Command("INFO"), Action: action})
+				h := s.Lock(context.Background())
 				time.Sleep(10*time.Second + time.Second/2)
 				require.Equal(t, 1, asked.Bites())
 				started := time.Now()
-				s.unlock(h)
-				s.unlock(s.lock(context.Background()))
+				s.Unlock(h)
+				s.Unlock(s.Lock(context.Background()))
 				require.Zero(t, time.Since(started))
-				require.NoError(t, s.locks.Close(context.Background()))
+				require.NoError(t, s.Locks.Close(context.Background()))
 				require.LessOrEqual(t, time.Since(started), 2*time.Second)
 			})
 		})
@@ -195,13 +196,13 @@ func TestAQuestionThatHangsHarmsNobody(t *testing.T) {
 // A hook that panics is not passed on to the goroutine of nobody, which would end the program.
 func TestAQuestionThatPanicsHarmsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := stage.InBubble(t)
 		panics := &infos{panics: true}
-		s.client.AddHook(panics)
-		h := s.lock(context.Background())
+		s.Client.AddHook(panics)
+		h := s.Lock(context.Background())
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 1, panics.sent.Load())
-		stillHeld(t, h)
-		s.unlock(h)
+		stage.StillHeld(t, h)
+		s.Unlock(h)
 	})
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,76 +16,24 @@ import (
 	"github.com/redlatch/redlatch/fair"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
-// pair is a master with a replica. Its clients use whichever server is the master, as clients of
-// Sentinel do.
-type pair struct {
-	*testing.T
-	master, replica *redistest.Server
-	replicas        int                    // that the master has in all
-	addr            atomic.Pointer[string] // of the current master
-}
+// NewPair starts a master and a replica.
 
-func newPair(t *testing.T) *pair {
-	t.Helper()
-	p := &pair{T: t, master: redistest.Start(t, "--repl-diskless-sync-delay", "0"), replica: redistest.Start(t), replicas: 1}
-	p.lead(p.master)
-	host, port, err := net.SplitHostPort(p.master.Addr())
-	require.NoError(t, err)
-	require.NoError(t, p.replica.Control().Do(t.Context(), "REPLICAOF", host, port).Err())
-	p.replicated()
-	return p
-}
+// Lead makes s the master that new connections reach.
 
-func (p *pair) lead(s *redistest.Server) {
-	addr := s.Addr()
-	p.addr.Store(&addr)
-}
-
-// replicated returns when every replica has all data of the master. It needs a write, because WAIT
-// counts the writes of its own connection.
-func (p *pair) replicated() {
-	p.Helper()
-	conn := p.master.Control().Conn()
-	defer conn.Close()
-	require.Eventually(p, func() bool {
-		require.NoError(p, conn.Set(p.Context(), "mark", "x", 0).Err())
-		n, err := conn.Wait(p.Context(), p.replicas, 100*time.Millisecond).Result()
-		return err == nil && n == int64(p.replicas)
-	}, guard, time.Millisecond)
-}
-
-// failOver kills the master, and makes the replica the master.
-func (p *pair) failOver() {
-	p.Helper()
-	p.master.Kill()
-	require.NoError(p, p.replica.Control().Do(p.Context(), "REPLICAOF", "NO", "ONE").Err())
-	p.lead(p.replica)
-}
-
-func (p *pair) locks(options ...redlatch.Option) *redlatch.Client {
-	p.Helper()
-	rdb := redis.NewClient(&redis.Options{
-		Addr: p.master.Addr(),
-		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, *p.addr.Load())
-		},
-	})
-	p.Cleanup(func() { _ = rdb.Close() })
-	return locksOn(p, rdb, options...)
-}
+// Locks makes a client that follows the master.
 
 // The replica has the lock. The holder does not notice the failover, and the new master wakes up a
 // waiter.
 func TestLockSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	t.Parallel()
-	p := newPair(t)
+	p := stage.NewPair(t)
 	name := redistest.Name(t)
-	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewInterval(200*time.Millisecond)).Mutex(name))
-	waiter := p.locks(redlatch.WithPollInterval(time.Second)).Mutex(name)
+	h := stage.MustLock(t, t.Context(), p.Locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewInterval(200*time.Millisecond)).Mutex(name))
+	waiter := p.Locks(redlatch.WithPollInterval(time.Second)).Mutex(name)
 	got := make(chan error, 1)
 	go func() {
 		next, err := waiter.Lock(t.Context())
@@ -96,33 +42,33 @@ func TestLockSurvivesAFailoverThatKeepsIt(t *testing.T) {
 		}
 		got <- err
 	}()
-	p.replicated()
-	p.failOver()
-	awaitRenewal(t, h)
-	awaitRenewal(t, h)
-	stillHeld(t, h)
+	p.Replicated()
+	p.FailOver()
+	stage.AwaitRenewal(t, h)
+	stage.AwaitRenewal(t, h)
+	stage.StillHeld(t, h)
 	require.NoError(t, h.Unlock(t.Context()))
-	require.NoError(t, within(t, got, "the waiter gets the lock of the new master"))
+	require.NoError(t, stage.Within(t, got, "the waiter gets the lock of the new master"))
 }
 
 // The replica lacks the lock, so it is free on the new master. The next renewal notifies the former
 // holder. The new holder has a larger fence.
 func TestFailoverThatForgetsALockIsNotified(t *testing.T) {
 	t.Parallel()
-	p := newPair(t)
+	p := stage.NewPair(t)
 	name := redistest.Name(t)
-	p.replica.Pause()
-	require.NoError(t, p.master.Control().Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err()) // or the replica gets the write later
-	h := mustLock(t, t.Context(), p.locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewInterval(200*time.Millisecond)).Mutex(name))
-	p.master.Kill()
-	p.replica.Resume()
-	p.failOver()
+	p.Replica.Pause()
+	require.NoError(t, p.Master.Control().Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err()) // or the replica gets the write later
+	h := stage.MustLock(t, t.Context(), p.Locks(redlatch.WithLease(20*time.Second), redlatch.WithRenewInterval(200*time.Millisecond)).Mutex(name))
+	p.Master.Kill()
+	p.Replica.Resume()
+	p.FailOver()
 
-	next := mustLock(t, t.Context(), p.locks().Mutex(name))
+	next := stage.MustLock(t, t.Context(), p.Locks().Mutex(name))
 	require.Greater(t, next.Fence(), h.Fence())
-	within(t, h.Lost(), "the holder is notified")
+	stage.Within(t, h.Lost(), "the holder is notified")
 	require.ErrorIs(t, h.Unlock(t.Context()), redlatch.ErrLost)
-	stillHeld(t, next)
+	stage.StillHeld(t, next)
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
@@ -130,23 +76,23 @@ func TestFailoverThatForgetsALockIsNotified(t *testing.T) {
 // the lock is gone, so no hold ends. On the master, the hold goes on.
 func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 	t.Parallel()
-	p := newPair(t)
+	p := stage.NewPair(t)
 	name := redistest.Name(t)
-	replica := p.replica.Control()
+	replica := p.Replica.Control()
 	require.NoError(t, replica.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // no server there: no change
-	m := p.locks(redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(100*time.Millisecond)).Mutex(name)
-	outer := mustLock(t, t.Context(), m)
-	inner := mustLock(t, outer.Context(), m)
+	m := p.Locks(redlatch.WithLease(time.Minute), redlatch.WithRenewInterval(100*time.Millisecond)).Mutex(name)
+	outer := stage.MustLock(t, t.Context(), m)
+	inner := stage.MustLock(t, outer.Context(), m)
 	before := evals(t, replica)
-	p.move(p.master, p.replica)
+	p.Move(p.Master, p.Replica)
 
 	soon := func() context.Context {
 		ctx, cancel := context.WithTimeout(outer.Context(), 200*time.Millisecond)
 		t.Cleanup(cancel)
 		return ctx
 	}
-	require.Eventually(t, func() bool { return evals(t, replica) > before+3 }, guard, time.Millisecond, "renewals reach the replica")
-	stillHeld(t, outer)
+	require.Eventually(t, func() bool { return evals(t, replica) > before+3 }, stage.Guard, time.Millisecond, "renewals reach the replica")
+	stage.StillHeld(t, outer)
 	_, reentry := m.Lock(soon())
 	for what, err := range map[string]error{"re-entry": reentry, "inner": inner.Unlock(soon()), "outer": outer.Unlock(soon())} {
 		require.Error(t, err, what)
@@ -154,27 +100,27 @@ func TestReplicaThatLacksALockEndsNoHold(t *testing.T) {
 	}
 	notLost(t, outer)
 
-	p.move(p.replica, p.master)
+	p.Move(p.Replica, p.Master)
 	require.NoError(t, outer.Unlock(t.Context()))
 	notLost(t, outer)
-	require.Zero(t, p.master.Control().Exists(t.Context(), name).Val())
+	require.Zero(t, p.Master.Control().Exists(t.Context(), name).Val())
 }
 
 // An operator uses a replica that lacks locks, waiters and permits. The replica does not know that
 // nobody has them, so the operator gets an error. On the master, the same calls end them.
 func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 	t.Parallel()
-	p := newPair(t)
+	p := stage.NewPair(t)
 	name := redistest.Name(t)
-	require.NoError(t, p.replica.Control().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // no server there: no change
+	require.NoError(t, p.Replica.Control().Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err()) // no server there: no change
 	type endKey struct{}                                                                         // of the function that ends the call
-	c, operator := p.locks(), p.locks(redlatch.WithObserver(event.Func(func(ctx context.Context, e event.Event) {
+	c, operator := p.Locks(), p.Locks(redlatch.WithObserver(event.Func(func(ctx context.Context, e event.Event) {
 		if end, ok := ctx.Value(endKey{}).(context.CancelFunc); ok && e.Kind == event.Retried && redis.HasErrorPrefix(e.Err, "READONLY") {
 			end()
 		}
 	})))
 	held, queued, permits := c.Mutex(name+":plain"), c.FairMutex(name+":fair"), c.Semaphore(name, 1)
-	plain := mustLock(t, t.Context(), held)
+	plain := stage.MustLock(t, t.Context(), held)
 	first, err := queued.Lock(t.Context())
 	require.NoError(t, err)
 	permit, err := permits.Acquire(t.Context(), 1)
@@ -182,7 +128,7 @@ func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 	ended := make(chan error, 2)
 	go func() { _, err := queued.Lock(t.Context()); ended <- err }()
 	go func() { _, err := permits.Acquire(t.Context(), 1); ended <- err }()
-	waiter := func(l waitingLine) (acquisition string) {
+	waiter := func(l stage.WaitingLine) (acquisition string) {
 		require.Eventually(t, func() bool {
 			seen, _, err := l.Queue(t.Context(), 0, 1)
 			require.NoError(t, err)
@@ -190,7 +136,7 @@ func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 				acquisition = seen[0].ID
 			}
 			return len(seen) > 0
-		}, guard, time.Millisecond)
+		}, stage.Guard, time.Millisecond)
 		return acquisition
 	}
 	waiters := []string{waiter(queued), waiter(permits)}
@@ -207,7 +153,7 @@ func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 			return operator.Semaphore(name, 1).ForceRelease(ctx, permit.ID())
 		},
 	}
-	p.move(p.master, p.replica)
+	p.Move(p.Master, p.Replica)
 	for what, call := range calls {
 		ctx, cancel := context.WithCancel(t.Context())
 		got, err := call(context.WithValue(ctx, endKey{}, cancel))
@@ -218,7 +164,7 @@ func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 		}, "%s: %v, %v", what, got, err)
 		require.ErrorContains(t, err, "READONLY", what)
 	}
-	p.move(p.replica, p.master)
+	p.Move(p.Replica, p.Master)
 	for _, what := range []struct {
 		call string
 		want any
@@ -228,7 +174,7 @@ func TestAnOperatorOnAReplicaIsNotAnsweredNobody(t *testing.T) {
 		require.Equal(t, what.want, got, what.call)
 	}
 	for range 2 {
-		require.ErrorIs(t, within(t, ended, "the waiter is notified"), redlatch.ErrRemoved)
+		require.ErrorIs(t, stage.Within(t, ended, "the waiter is notified"), redlatch.ErrRemoved)
 	}
 }
 
@@ -254,26 +200,9 @@ func evals(t *testing.T, rdb *redis.Client) (n int64) {
 	return n
 }
 
-// move sends all clients from one server to the other, as a proxy or a DNS name does.
-func (p *pair) move(from, to *redistest.Server) {
-	p.Helper()
-	p.lead(to)
-	require.NoError(p, from.Control().Do(p.Context(), "CLIENT", "KILL", "TYPE", "normal").Err())
-}
-
-// newWatched returns a pair whose replica three sentinels promote if the master fails. The master has another
-// replica.
-func newWatched(t *testing.T) (*pair, *redistest.Watched) {
-	t.Helper()
-	bed := redistest.StartWatched(t)
-	p := &pair{T: t, master: bed.Master, replica: bed.Replicas[0], replicas: len(bed.Replicas)}
-	p.lead(p.master)
-	return p, bed
-}
-
 // line has waiters of separate clients behind a holder, on servers that sentinels watch.
 type line struct {
-	*pair
+	*stage.Pair
 	name   string
 	bed    *redistest.Watched
 	holder *lock.Hold
@@ -286,7 +215,7 @@ type line struct {
 func newLine(t *testing.T, waiters int) *line {
 	t.Helper()
 	p, bed := newWatched(t)
-	l := &line{pair: p, bed: bed, name: redistest.Name(t), again: map[int]bool{}, failed: make(chan error, waiters)}
+	l := &line{Pair: p, bed: bed, name: redistest.Name(t), again: map[int]bool{}, failed: make(chan error, waiters)}
 	var err error
 	l.holder, err = l.fair().Lock(t.Context())
 	require.NoError(t, err)
@@ -300,14 +229,14 @@ func newLine(t *testing.T, waiters int) *line {
 			}
 			l.failed <- err
 		}()
-		l.queued(l.master, i+1)
+		l.queued(l.Master, i+1)
 	}
-	l.replicated()
+	l.Replicated()
 	return l
 }
 
 func (l *line) fair(options ...redlatch.LockOption) *fair.Mutex {
-	return locksOn(l, l.bed.Client(l), redlatch.WithLease(time.Minute), redlatch.WithHeartbeat(10*time.Second)).FairMutex(l.name, options...)
+	return stage.LocksOn(l, l.bed.Client(l), redlatch.WithLease(time.Minute), redlatch.WithHeartbeat(10*time.Second)).FairMutex(l.name, options...)
 }
 
 func (l *line) told(i int, w lock.Waiting) {
@@ -326,7 +255,7 @@ func (l *line) queued(s *redistest.Server, n int) {
 	l.Helper()
 	require.Eventually(l, func() bool {
 		return s.Control().ZCard(l.Context(), key.ForMutex(l.name).Queue).Val() == int64(n)
-	}, guard, time.Millisecond)
+	}, stage.Guard, time.Millisecond)
 }
 
 // endsInOrder returns when all have had the lock.
@@ -334,7 +263,7 @@ func (l *line) endsInOrder() {
 	l.Helper()
 	var order []int
 	for i := range cap(l.failed) {
-		require.NoError(l, within(l, l.failed, "everybody is served"))
+		require.NoError(l, stage.Within(l, l.failed, "everybody is served"))
 		order = append(order, i)
 	}
 	require.Equal(l, order, l.served)
@@ -344,7 +273,7 @@ func (l *line) endsInOrder() {
 func TestAQueueSurvivesAFailoverThatKeepsIt(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, 5)
-	l.master.Kill()
+	l.Master.Kill()
 	require.NoError(t, l.holder.Unlock(t.Context())) // as soon as there is a master
 	l.endsInOrder()
 	for i, again := range l.again {
@@ -357,15 +286,15 @@ func TestAQueueSurvivesAFailoverThatKeepsIt(t *testing.T) {
 func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, 5)
-	replica := l.replica.Control()
+	replica := l.Replica.Control()
 	require.NoError(t, replica.ConfigSet(t.Context(), "replica-read-only", "no").Err())
 	require.NoError(t, replica.FlushAll(t.Context()).Err())
 	const somebody = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:1"
 	require.NoError(t, replica.HSet(t.Context(), l.name, somebody, 1).Err())
-	l.master.Kill()
-	within(t, l.holder.Lost(), "the holder is notified")
+	l.Master.Kill()
+	stage.Within(t, l.holder.Lost(), "the holder is notified")
 	require.ErrorIs(t, l.holder.Unlock(t.Context()), redlatch.ErrLost)
-	l.queued(l.replica, 5)
+	l.queued(l.Replica, 5)
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -376,7 +305,7 @@ func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 			}
 		}
 		return told == 5
-	}, guard, time.Millisecond, "all are told")
+	}, stage.Guard, time.Millisecond, "all are told")
 	victim, err := l.fair().ForceRelease(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, somebody, victim)

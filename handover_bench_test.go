@@ -17,6 +17,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -128,9 +129,9 @@ func (what beside) measure(b *testing.B, lockOf func(*redlatch.Client, string) f
 		rdb := c.Client(b, func(o *redis.ClusterOptions) {
 			o.Addrs = append(o.Addrs, c.Nodes[1].Addr(), c.Nodes[2].Addr())
 		})
-		clients[i] = locksOn(b, rdb)
+		clients[i] = stage.LocksOn(b, rdb)
 		defer func() {
-			ctx, cancel := context.WithTimeout(context.Background(), guard)
+			ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
 			defer cancel()
 			_ = clients[i].Close(ctx)
 			_ = rdb.Close()
@@ -139,7 +140,7 @@ func (what beside) measure(b *testing.B, lockOf func(*redlatch.Client, string) f
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	var held []*lock.Hold
-	for _, name := range namesOfShard(0, what.holds) {
+	for _, name := range stage.NamesOfShard(0, what.holds) {
 		h, err := clients[0].Mutex(name).Lock(ctx)
 		require.NoError(b, err)
 		held = append(held, h)
@@ -148,7 +149,7 @@ func (what beside) measure(b *testing.B, lockOf func(*redlatch.Client, string) f
 	h := &handOvers{}
 	failed := make(chan error, 100)
 	for shard := 1; shard < 3; shard++ {
-		for _, name := range namesOfShard(shard, 4) {
+		for _, name := range stage.NamesOfShard(shard, 4) {
 			left := &atomic.Pointer[time.Time]{}
 			for _, client := range clients {
 				all.Go(func() {
@@ -159,7 +160,7 @@ func (what beside) measure(b *testing.B, lockOf func(*redlatch.Client, string) f
 			}
 		}
 	}
-	for _, name := range namesOfShard(0, what.waiters) { // held by the first client
+	for _, name := range stage.NamesOfShard(0, what.waiters) { // held by the first client
 		all.Go(func() { _, _ = lockOf(clients[1], name)(ctx) })
 	}
 	time.Sleep(2 * time.Second)

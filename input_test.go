@@ -6,58 +6,18 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
-
-// sentinels are all sentinels. Every error matches exactly one of them.
-var sentinels = map[string]error{
-	"ErrNotAcquired": redlatch.ErrNotAcquired, "ErrNotReplicated": redlatch.ErrNotReplicated, "ErrLost": redlatch.ErrLost, "ErrNotHeld": redlatch.ErrNotHeld,
-	"ErrIndeterminate": redlatch.ErrIndeterminate, "ErrUnavailable": redlatch.ErrUnavailable,
-	"ErrRefused": redlatch.ErrRefused, "ErrClosed": redlatch.ErrClosed, "ErrConfig": redlatch.ErrConfig,
-}
-
-// requireOnly asserts that err matches one sentinel and no other.
-func requireOnly(t testing.TB, want, err error, about ...any) {
-	t.Helper()
-	require.ErrorIs(t, err, want, about...)
-	for name, other := range sentinels {
-		require.Equal(t, other == want, errors.Is(err, other), "%s: %v", name, err) //nolint:errorlint // the very value
-	}
-}
-
-// requireBad asserts a *ConfigError with the value.
-func requireBad(t testing.TB, err error, what string, value any) {
-	t.Helper()
-	requireOnly(t, redlatch.ErrConfig, err)
-	var bad *redlatch.ConfigError
-	require.ErrorAs(t, err, &bad)
-	require.Equal(t, what, bad.Setting)
-	require.Equal(t, value, bad.Value)
-	require.NotEmpty(t, bad.Reason)
-	require.Contains(t, err.Error(), what)
-	require.Less(t, len(err.Error()), 600, "a bad value does not flood the log")
-	requireShowable(t, err)
-}
-
-// requireShowable asserts that an error is one line without terminal control characters.
-func requireShowable(t testing.TB, err error) {
-	t.Helper()
-	for _, r := range err.Error() {
-		require.True(t, unicode.IsPrint(r), "%q in %q", r, err)
-		require.False(t, unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == '\u2800', "%+q in %+q", r, err.Error())
-	}
-}
 
 // unseen are texts that a terminal would not show as they are stored.
 var unseen = []string{
@@ -66,38 +26,10 @@ var unseen = []string{
 	"byte order \ufeff", "soft hyphen \u00ad", "line \u2028", "paragraph \u2029", "filler \u3164", "hangul filler \u115f", "khmer vowel \u17b4", "grapheme joiner \u034f", "tag \U000e0041",
 }
 
-// unused is a client that must not be used, because no server is there.
-func unused(t testing.TB) *redis.Client {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	rdb.AddHook(noTraffic{t})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-type noTraffic struct{ t testing.TB }
-
-func (h noTraffic) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		h.t.Error("dialled")
-		return next(ctx, network, addr)
-	}
-}
-
-func (h noTraffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.t.Errorf("Redis was asked: %v", cmd.Args()[0])
-		return next(ctx, cmd)
-	}
-}
-
-func (h noTraffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return redistest.OneByOne(h, next)
-}
-
 // Do without a function takes no lock.
 func TestDoWithoutAFunctionIsRefused(t *testing.T) {
 	t.Parallel()
-	locks, err := redlatch.New(unused(t))
+	locks, err := redlatch.New(stage.Unused(t))
 	require.NoError(t, err)
 	for kind, do := range map[string]func() error{
 		"mutex":          func() error { return locks.Mutex("orders").Do(t.Context(), nil) },
@@ -142,7 +74,7 @@ func TestDoOfPackageLockChecksWhatItGets(t *testing.T) {
 
 func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 	t.Parallel()
-	locks, err := redlatch.New(unused(t))
+	locks, err := redlatch.New(stage.Unused(t))
 	require.NoError(t, err)
 	for _, name := range append([]string{
 		"", strings.Repeat("x", 513), strings.Repeat("🔒", 129), "{}", "a{}b", "a{b", "a}b", "}a{", "{a}{b}", "{{a}}", "{a}}",
@@ -158,49 +90,49 @@ func TestBadNamesAreRefusedByEveryUse(t *testing.T) {
 			"ForceRelease": func() error { _, err := mu.ForceRelease(t.Context(), ""); return err }(),
 		} {
 			require.Error(t, err, "%s of %q", use, name)
-			requireBad(t, err, "lock name", name)
+			stage.RequireBad(t, err, "lock name", name)
 		}
 	}
 	require.NoError(t, locks.Close(t.Context()))
 
-	prefixed, err := redlatch.New(unused(t), redlatch.WithPrefix("svc:"))
+	prefixed, err := redlatch.New(stage.Unused(t), redlatch.WithPrefix("svc:"))
 	require.NoError(t, err)
 	_, err = prefixed.Mutex(strings.Repeat("x", 509)).TryLock(t.Context())
-	requireBad(t, err, "lock name", "svc:"+strings.Repeat("x", 509))
+	stage.RequireBad(t, err, "lock name", "svc:"+strings.Repeat("x", 509))
 	require.NoError(t, prefixed.Close(t.Context()))
 
 	// The library checks a name together with its prefix. So a name that begins like the library's
 	// own keys reaches none of them.
-	prefixed, err = redlatch.New(unused(t), redlatch.WithPrefix("redlatch:"))
+	prefixed, err = redlatch.New(stage.Unused(t), redlatch.WithPrefix("redlatch:"))
 	require.NoError(t, err)
 	for _, name := range []string{"queue:{a}", "alive::{a}b", "permits:{a}", "holders:{a}", "permits-queue:{a}", "permits-alive:{a}"} {
 		_, err = prefixed.Mutex(name).TryLock(t.Context())
-		requireBad(t, err, "lock name", "redlatch:"+name)
+		stage.RequireBad(t, err, "lock name", "redlatch:"+name)
 		_, err = prefixed.Semaphore(name, 1).TryAcquire(t.Context(), 1)
-		requireBad(t, err, "lock name", "redlatch:"+name)
+		stage.RequireBad(t, err, "lock name", "redlatch:"+name)
 	}
 	require.NoError(t, prefixed.Close(t.Context()))
 }
 
 func TestGoodNamesWorkOnAServer(t *testing.T) {
 	t.Parallel()
-	onServer(t, func(s *stage) {
-		a, b := s.actor(), s.actor()
+	stage.OnServer(t, func(s *stage.Stage) {
+		a, b := s.Actor(), s.Actor()
 		for _, name := range []string{
 			"a", "orders:42", "with space", " ", "täg", "🔒", "日本語", "{a}", "x{a}y", "*", "?[x]", `back\slash`, `"quoted"`, "%s", "-1",
 			strings.Repeat("x", 512),
 		} {
-			hold := a.lock(name)
-			require.Equal(t, []string{name}, s.keys(), "%q", name)
-			_, err := b.Mutex(name).TryLock(b.ctx)
+			hold := a.Lock(name)
+			require.Equal(t, []string{name}, s.Keys(), "%q", name)
+			_, err := b.Mutex(name).TryLock(b.Ctx)
 			require.ErrorIs(t, err, redlatch.ErrNotAcquired, "%q", name)
 			require.ErrorContains(t, err, fmt.Sprintf("%q", name))
-			waits := b.begin(b.ctx, name).asked(2)
-			s.unlock(hold)
-			next := waits.got()
+			waits := b.Begin(b.Ctx, name).Asked(2)
+			s.Unlock(hold)
+			next := waits.Got()
 			require.Greater(t, next.Fence(), hold.Fence())
-			s.unlock(next)
-			require.Empty(t, s.keys(), "%q", name)
+			s.Unlock(next)
+			require.Empty(t, s.Keys(), "%q", name)
 		}
 	})
 }
@@ -248,15 +180,15 @@ func TestBadSettingsAreRefusedByTheClientAndByTheLock(t *testing.T) {
 		for _, o := range c.options {
 			forClient = append(forClient, o)
 		}
-		locks, err := redlatch.New(unused(t), forClient...)
+		locks, err := redlatch.New(stage.Unused(t), forClient...)
 		require.Nil(t, locks)
 		require.Error(t, err, c.what)
-		requireBad(t, err, c.what, c.value)
+		stage.RequireBad(t, err, c.what, c.value)
 
-		locks, err = redlatch.New(unused(t))
+		locks, err = redlatch.New(stage.Unused(t))
 		require.NoError(t, err)
 		_, err = locks.Mutex("door", c.options...).Lock(t.Context())
-		requireBad(t, err, c.what, c.value)
+		stage.RequireBad(t, err, c.what, c.value)
 		require.NoError(t, locks.Close(t.Context()))
 	}
 }
@@ -280,7 +212,7 @@ func TestSettingsAtTheirBoundsAreAccepted(t *testing.T) {
 		{redlatch.WithDescription("Büro 3, 日本語 🔒"), redlatch.WithPrefix("Büro 🔒:")},
 		{redlatch.WithPrefix(strings.Repeat("x", 511))}, {redlatch.WithPrefix("{svc}:")}, {redlatch.WithPrefix("redlatch:")},
 	} {
-		_, err := redlatch.New(unused(t), options...)
+		_, err := redlatch.New(stage.Unused(t), options...)
 		require.NoError(t, err)
 	}
 }
@@ -296,7 +228,7 @@ func TestBadClientsAreRefused(t *testing.T) {
 	} {
 		locks, err := redlatch.New(rdb)
 		require.Nil(t, locks, name)
-		requireOnly(t, redlatch.ErrConfig, err, name)
+		stage.RequireOnly(t, redlatch.ErrConfig, err, name)
 		require.ErrorContains(t, err, "redis client", name)
 		require.NotEmpty(t, err.Error(), name)
 	}
@@ -305,48 +237,48 @@ func TestBadClientsAreRefused(t *testing.T) {
 		"description":     redlatch.WithDescription(strings.Repeat("x", 257)),
 		"fence retention": redlatch.WithFenceRetention(-time.Millisecond),
 	} {
-		_, err := redlatch.New(unused(t), option)
-		requireOnly(t, redlatch.ErrConfig, err, what)
+		_, err := redlatch.New(stage.Unused(t), option)
+		stage.RequireOnly(t, redlatch.ErrConfig, err, what)
 		require.ErrorContains(t, err, what)
 	}
 	for _, brief := range []time.Duration{time.Microsecond, 999 * time.Millisecond, time.Second + time.Microsecond} {
-		_, err := redlatch.New(unused(t), redlatch.WithFenceRetention(brief))
-		requireBad(t, err, "fence retention", brief)
+		_, err := redlatch.New(stage.Unused(t), redlatch.WithFenceRetention(brief))
+		stage.RequireBad(t, err, "fence retention", brief)
 	}
 }
 
 func TestBadPrefixesAndDescriptionsAreRefusedByNew(t *testing.T) {
 	t.Parallel()
 	for _, text := range unseen {
-		_, err := redlatch.New(unused(t), redlatch.WithPrefix(text))
-		requireBad(t, err, "prefix", text)
-		_, err = redlatch.New(unused(t), redlatch.WithDescription(text))
-		requireBad(t, err, "description", text)
+		_, err := redlatch.New(stage.Unused(t), redlatch.WithPrefix(text))
+		stage.RequireBad(t, err, "prefix", text)
+		_, err = redlatch.New(stage.Unused(t), redlatch.WithDescription(text))
+		stage.RequireBad(t, err, "description", text)
 	}
 	for _, prefix := range []string{
 		strings.Repeat("x", 512), "{", "}", "{}", "{svc:", "svc}:", "{a}{b}", "redisson_lock_token:", "redlatch:queue:", "redlatch:permits:{a",
 	} {
-		_, err := redlatch.New(unused(t), redlatch.WithPrefix(prefix))
-		requireBad(t, err, "prefix", prefix)
+		_, err := redlatch.New(stage.Unused(t), redlatch.WithPrefix(prefix))
+		stage.RequireBad(t, err, "prefix", prefix)
 	}
 }
 
 // Errors show text of others as one line of visible characters.
 func TestForeignDescriptionsAreQuotedInErrors(t *testing.T) {
 	t.Parallel()
-	inVirtualTime(t, func(s *stage) {
-		a := s.actor()
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		a := s.Actor()
 		const holder = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7"
 		for _, text := range append([]string{strings.Repeat("long", 1000)}, unseen...) {
-			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
-			require.NoError(s, s.admin.HSet(s.Context(), "door", holder, 1, "redlatch:about", text).Err())
+			require.NoError(s, s.Admin.Del(s.Context(), "door").Err())
+			require.NoError(s, s.Admin.HSet(s.Context(), "door", holder, 1, "redlatch:about", text).Err())
 			for _, try := range []func() error{
-				func() error { _, err := a.Mutex("door").TryLock(a.ctx); return err },
-				func() error { _, err := a.FairMutex("door").TryLock(a.ctx); return err },
+				func() error { _, err := a.Mutex("door").TryLock(a.Ctx); return err },
+				func() error { _, err := a.FairMutex("door").TryLock(a.Ctx); return err },
 			} {
 				err := try()
-				requireOnly(s, redlatch.ErrNotAcquired, err)
-				requireShowable(s, err)
+				stage.RequireOnly(s, redlatch.ErrNotAcquired, err)
+				stage.RequireShowable(s, err)
 				require.ErrorContains(s, err, holder)
 				require.Less(s, len(err.Error()), 500)
 				var busy *redlatch.NotAcquiredError
@@ -360,32 +292,32 @@ func TestForeignDescriptionsAreQuotedInErrors(t *testing.T) {
 // ForceRelease does not delete a hash that is no lock, even if it counts something.
 func TestForceReleaseSparesWhatIsNoLock(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(s *stage) {
-		a := s.actor()
+	stage.OnBoth(t, func(s *stage.Stage) {
+		a := s.Actor()
 		for _, fields := range [][]any{
 			{"visits", 5, "errors", 7}, {"visits", 5}, {"product:55", 2}, {"page:1", 3, "page:2", 4}, {"12:30", 1}, {"2026-11-22:7", 1},
 			{"a:1", 1, "mode", "write"}, {"redlatch:about", "x", "product:55", 2},
 			{"5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11", 1}, {"5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:7:write", 1},
 		} {
-			require.NoError(s, s.admin.Del(s.Context(), "door").Err())
-			require.NoError(s, s.admin.HSet(s.Context(), "door", fields...).Err())
-			before := s.admin.HGetAll(s.Context(), "door").Val()
+			require.NoError(s, s.Admin.Del(s.Context(), "door").Err())
+			require.NoError(s, s.Admin.HSet(s.Context(), "door", fields...).Err())
+			before := s.Admin.HGetAll(s.Context(), "door").Val()
 			for _, expected := range []string{"", fmt.Sprint(fields[0])} {
-				_, err := a.Mutex("door").ForceRelease(a.ctx, expected)
-				requireOnly(s, redlatch.ErrRefused, err, "%v", fields)
-				_, err = a.FairMutex("door").ForceRelease(a.ctx, expected)
-				requireOnly(s, redlatch.ErrRefused, err, "%v", fields)
+				_, err := a.Mutex("door").ForceRelease(a.Ctx, expected)
+				stage.RequireOnly(s, redlatch.ErrRefused, err, "%v", fields)
+				_, err = a.FairMutex("door").ForceRelease(a.Ctx, expected)
+				stage.RequireOnly(s, redlatch.ErrRefused, err, "%v", fields)
 			}
-			require.Equal(s, before, s.admin.HGetAll(s.Context(), "door").Val())
+			require.Equal(s, before, s.Admin.HGetAll(s.Context(), "door").Val())
 		}
 		// ForceRelease may end a lock of Redisson.
 		const javas = "5f0c6f0e-6b8e-4d0a-9a38-0a3d1b8f3a11:-7"
-		require.NoError(s, s.admin.Del(s.Context(), "door").Err())
-		require.NoError(s, s.admin.HSet(s.Context(), "door", javas, 2).Err())
-		had, err := a.Mutex("door").ForceRelease(a.ctx, "")
+		require.NoError(s, s.Admin.Del(s.Context(), "door").Err())
+		require.NoError(s, s.Admin.HSet(s.Context(), "door", javas, 2).Err())
+		had, err := a.Mutex("door").ForceRelease(a.Ctx, "")
 		require.NoError(s, err)
 		require.Equal(s, javas, had)
-		require.Empty(s, s.keys())
+		require.Empty(s, s.Keys())
 	})
 }
 
@@ -393,12 +325,12 @@ func TestForceReleaseSparesWhatIsNoLock(t *testing.T) {
 func TestWhatRedisRefusesChangesNothing(t *testing.T) {
 	t.Parallel()
 	const lock, fence = "door", "redisson_lock_token:{door}"
-	set := func(args ...any) func(*stage) {
-		return func(s *stage) { require.NoError(s, s.admin.Do(context.Background(), args...).Err()) }
+	set := func(args ...any) func(*stage.Stage) {
+		return func(s *stage.Stage) { require.NoError(s, s.Admin.Do(context.Background(), args...).Err()) }
 	}
 	for _, c := range []struct {
 		name, says string
-		prepare    func(s *stage)
+		prepare    func(s *stage.Stage)
 		moves      string // a key that may change
 	}{
 		{"a string at the lock's key", "WRONGTYPE", set("SET", lock, "mine"), ""},
@@ -420,85 +352,59 @@ func TestWhatRedisRefusesChangesNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			onServer(t, func(s *stage) {
-				a := s.actor()
+			stage.OnServer(t, func(s *stage.Stage) {
+				a := s.Actor()
 				c.prepare(s)
-				before := s.dump()
+				before := s.Dump()
 				delete(before, c.moves)
-				start := a.scripts.Load()
+				start := a.Scripts.Load()
 				for use, f := range map[string]func() error{
-					"Lock":    func() error { _, err := a.Mutex("door").Lock(a.ctx); return err }, // returns, although ctx has no end
-					"TryLock": func() error { _, err := a.Mutex("door").TryLock(a.ctx); return err },
-					"Do":      func() error { return a.Mutex("door").Do(a.ctx, func(context.Context) error { panic("runs") }) },
+					"Lock":    func() error { _, err := a.Mutex("door").Lock(a.Ctx); return err }, // returns, although ctx has no end
+					"TryLock": func() error { _, err := a.Mutex("door").TryLock(a.Ctx); return err },
+					"Do":      func() error { return a.Mutex("door").Do(a.Ctx, func(context.Context) error { panic("runs") }) },
 				} {
 					if c.name == "a password" {
-						a.reconnects() // Redis ends the connection with this answer
+						a.Reconnects() // Redis ends the connection with this answer
 					}
 					err := f()
-					requireOnly(t, redlatch.ErrRefused, err, use)
+					stage.RequireOnly(t, redlatch.ErrRefused, err, use)
 					require.ErrorContains(t, err, `"door"`, use)
 					var op *redlatch.OpError
 					require.ErrorAs(t, err, &op, use)
 					require.Equal(t, "lock", op.Op)
 					require.Regexp(t, c.says, err.Error(), use)
 				}
-				after := s.dump()
+				after := s.Dump()
 				delete(after, c.moves)
 				require.Equal(t, before, after)
-				require.LessOrEqual(t, a.scripts.Load()-start, int64(4), "no use of asking again")
+				require.LessOrEqual(t, a.Scripts.Load()-start, int64(4), "no use of asking again")
 			})
 		})
 	}
 }
 
-// reconnects gives the actor new connections, so that the current rules apply to their logins.
-func (a *actor) reconnects() {
-	a.s.Helper()
-	require.NoError(a.s, a.Close(a.ctx))
-	rdb := a.s.newClient(a.net, nil)
-	rdb.AddHook(scriptHook{answered: a.scripts})
-	var err error
-	a.Client, err = redlatch.New(rdb, redlatch.WithLogger(slog.New(a.log)))
-	require.NoError(a.s, err)
-}
-
-// dump is all data of the server, in its own serialization.
-func (s *stage) dump() map[string]string {
-	s.Helper()
-	ctx := context.Background()
-	all, err := s.admin.Keys(ctx, "*").Result()
-	require.NoError(s, err)
-	stored := map[string]string{}
-	for _, k := range all {
-		bytes, err := s.admin.Dump(ctx, k).Result()
-		require.NoError(s, err)
-		stored[k] = bytes + " " + s.admin.PExpireTime(ctx, k).String()
-	}
-	return stored
-}
-
 // A server without free memory grants no new lock. Locks that are held go on and end.
 func TestHeldLocksSurviveAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
-	onServer(t, func(s *stage) {
-		a := s.actor(redlatch.WithLease(300 * time.Millisecond))
-		chain := redlatch.WithOwner(a.ctx)
+	stage.OnServer(t, func(s *stage.Stage) {
+		a := s.Actor(redlatch.WithLease(300 * time.Millisecond))
+		chain := redlatch.WithOwner(a.Ctx)
 		h, err := a.Mutex("door").Lock(chain)
 		require.NoError(t, err)
-		require.NoError(t, s.admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
-		_, err = a.Mutex("other").TryLock(a.ctx)
-		requireOnly(t, redlatch.ErrRefused, err)
+		require.NoError(t, s.Admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		_, err = a.Mutex("other").TryLock(a.Ctx)
+		stage.RequireOnly(t, redlatch.ErrRefused, err)
 
 		trusted := h.TrustedUntil()
-		s.await("it is renewed", func() bool { return h.TrustedUntil().After(trusted) })
+		s.Await("it is renewed", func() bool { return h.TrustedUntil().After(trusted) })
 		inner, err := a.Mutex("door").Lock(chain)
 		require.NoError(t, err, "re-entry")
-		s.unlock(inner)
-		info, err := a.Mutex("door").Inspect(a.ctx)
+		s.Unlock(inner)
+		info, err := a.Mutex("door").Inspect(a.Ctx)
 		require.NoError(t, err)
 		require.Equal(t, 1, info.Holds)
-		s.unlock(h)
-		require.Empty(t, s.keys())
+		s.Unlock(h)
+		require.Empty(t, s.Keys())
 	})
 }
 
@@ -509,116 +415,118 @@ func TestEachCauseMatchesItsSentinel(t *testing.T) {
 		name  string
 		want  error
 		also  error // visible beside it
-		cause func(s *stage, a, b *actor) error
+		cause func(s *stage.Stage, a, b *stage.Actor) error
 	}
-	soon := func(a *actor) (context.Context, context.CancelFunc) { return context.WithTimeout(a.ctx, 3*time.Second) }
+	soon := func(a *stage.Actor) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(a.Ctx, 3*time.Second)
+	}
 	for _, c := range []cause{
-		{"a try at a held lock", redlatch.ErrNotAcquired, nil, func(s *stage, a, b *actor) error {
-			defer s.unlock(b.lock("door"))
-			_, err := a.Mutex("door").TryLock(a.ctx)
+		{"a try at a held lock", redlatch.ErrNotAcquired, nil, func(s *stage.Stage, a, b *stage.Actor) error {
+			defer s.Unlock(b.Lock("door"))
+			_, err := a.Mutex("door").TryLock(a.Ctx)
 			return err
 		}},
-		{"a wait that ended by its deadline", redlatch.ErrNotAcquired, context.DeadlineExceeded, func(s *stage, a, b *actor) error {
-			defer s.unlock(b.lock("door"))
+		{"a wait that ended by its deadline", redlatch.ErrNotAcquired, context.DeadlineExceeded, func(s *stage.Stage, a, b *stage.Actor) error {
+			defer s.Unlock(b.Lock("door"))
 			ctx, cancel := soon(a)
 			defer cancel()
 			_, err := a.Mutex("door").Lock(ctx)
 			return err
 		}},
-		{"a context that had ended before", context.Canceled, context.Canceled, func(_ *stage, a, _ *actor) error {
-			ctx, cancel := context.WithCancel(a.ctx)
+		{"a context that had ended before", context.Canceled, context.Canceled, func(_ *stage.Stage, a, _ *stage.Actor) error {
+			ctx, cancel := context.WithCancel(a.Ctx)
 			cancel()
 			_, err := a.Mutex("door").Lock(ctx)
 			return err
 		}},
-		{"a forced release of another than expected", redlatch.ErrNotAcquired, nil, func(s *stage, a, b *actor) error {
-			defer s.unlock(b.lock("door"))
-			_, err := a.Mutex("door").ForceRelease(a.ctx, "someone:1")
+		{"a forced release of another than expected", redlatch.ErrNotAcquired, nil, func(s *stage.Stage, a, b *stage.Actor) error {
+			defer s.Unlock(b.Lock("door"))
+			_, err := a.Mutex("door").ForceRelease(a.Ctx, "someone:1")
 			return err
 		}},
-		{"an unlock of what is gone", redlatch.ErrLost, nil, func(s *stage, a, _ *actor) error {
-			h := a.lock("door")
-			s.sim.FlushAll()
-			return h.Unlock(a.ctx)
+		{"an unlock of what is gone", redlatch.ErrLost, nil, func(s *stage.Stage, a, _ *stage.Actor) error {
+			h := a.Lock("door")
+			s.Sim.FlushAll()
+			return h.Unlock(a.Ctx)
 		}},
-		{"a re-entry of what is gone", redlatch.ErrLost, nil, func(s *stage, a, _ *actor) error {
-			h := a.lock("door")
-			s.sim.FlushAll()
+		{"a re-entry of what is gone", redlatch.ErrLost, nil, func(s *stage.Stage, a, _ *stage.Actor) error {
+			h := a.Lock("door")
+			s.Sim.FlushAll()
 			_, err := a.Mutex("door").Lock(h.Context())
 			return err
 		}},
-		{"an unlock after a forced release", redlatch.ErrLost, nil, func(s *stage, a, b *actor) error {
-			h := a.lock("door")
-			_, err := b.Mutex("door").ForceRelease(b.ctx, "")
+		{"an unlock after a forced release", redlatch.ErrLost, nil, func(s *stage.Stage, a, b *stage.Actor) error {
+			h := a.Lock("door")
+			_, err := b.Mutex("door").ForceRelease(b.Ctx, "")
 			require.NoError(s, err)
-			return h.Unlock(a.ctx)
+			return h.Unlock(a.Ctx)
 		}},
-		{"a second unlock", redlatch.ErrNotHeld, nil, func(s *stage, a, _ *actor) error {
-			h := a.lock("door")
-			s.unlock(h)
-			return h.Unlock(a.ctx)
+		{"a second unlock", redlatch.ErrNotHeld, nil, func(s *stage.Stage, a, _ *stage.Actor) error {
+			h := a.Lock("door")
+			s.Unlock(h)
+			return h.Unlock(a.Ctx)
 		}},
-		{"an unlock of nothing", redlatch.ErrNotHeld, nil, func(_ *stage, a, b *actor) error {
-			hold, _ := a.Mutex("").TryLock(a.ctx)
-			return hold.Unlock(a.ctx)
+		{"an unlock of nothing", redlatch.ErrNotHeld, nil, func(_ *stage.Stage, a, b *stage.Actor) error {
+			hold, _ := a.Mutex("").TryLock(a.Ctx)
+			return hold.Unlock(a.Ctx)
 		}},
-		{"a question without an answer", redlatch.ErrIndeterminate, context.DeadlineExceeded, func(_ *stage, a, _ *actor) error {
-			a.net.deaf.Store(true)
-			a.net.blackHole(func(*wire) bool { return true })
+		{"a question without an answer", redlatch.ErrIndeterminate, context.DeadlineExceeded, func(_ *stage.Stage, a, _ *stage.Actor) error {
+			a.Net.Deaf.Store(true)
+			a.Net.BlackHole(func(*stage.Wire) bool { return true })
 			ctx, cancel := soon(a)
 			defer cancel()
 			_, err := a.Mutex("door").Lock(ctx)
 			return err
 		}},
-		{"a release without an answer", redlatch.ErrIndeterminate, context.DeadlineExceeded, func(_ *stage, a, _ *actor) error {
-			h := a.lock("door")
-			a.net.deaf.Store(true)
-			a.net.blackHole(func(*wire) bool { return true })
+		{"a release without an answer", redlatch.ErrIndeterminate, context.DeadlineExceeded, func(_ *stage.Stage, a, _ *stage.Actor) error {
+			h := a.Lock("door")
+			a.Net.Deaf.Store(true)
+			a.Net.BlackHole(func(*stage.Wire) bool { return true })
 			ctx, cancel := soon(a)
 			defer cancel()
 			return h.Unlock(ctx)
 		}},
-		{"nobody there", redlatch.ErrUnavailable, context.DeadlineExceeded, func(_ *stage, a, _ *actor) error {
-			a.die()
-			ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
+		{"nobody there", redlatch.ErrUnavailable, context.DeadlineExceeded, func(_ *stage.Stage, a, _ *stage.Actor) error {
+			a.Die()
+			ctx, cancel := context.WithTimeout(a.Ctx, time.Minute)
 			defer cancel()
 			_, err := a.Mutex("door").Lock(ctx)
 			return err
 		}},
-		{"a server that loads", redlatch.ErrUnavailable, context.DeadlineExceeded, func(s *stage, a, _ *actor) error {
-			s.sim.SetError("LOADING Redis is loading the dataset in memory")
-			defer s.sim.SetError("")
-			ctx, cancel := context.WithTimeout(a.ctx, time.Minute)
+		{"a server that loads", redlatch.ErrUnavailable, context.DeadlineExceeded, func(s *stage.Stage, a, _ *stage.Actor) error {
+			s.Sim.SetError("LOADING Redis is loading the dataset in memory")
+			defer s.Sim.SetError("")
+			ctx, cancel := context.WithTimeout(a.Ctx, time.Minute)
 			defer cancel()
 			_, err := a.Mutex("door").Lock(ctx)
 			return err
 		}},
-		{"a server that does not do it", redlatch.ErrRefused, nil, func(s *stage, a, _ *actor) error {
-			require.NoError(s, s.sim.Set("door", "mine"))
-			_, err := a.Mutex("door").Lock(a.ctx)
+		{"a server that does not do it", redlatch.ErrRefused, nil, func(s *stage.Stage, a, _ *stage.Actor) error {
+			require.NoError(s, s.Sim.Set("door", "mine"))
+			_, err := a.Mutex("door").Lock(a.Ctx)
 			return err
 		}},
-		{"a closed client", redlatch.ErrClosed, nil, func(s *stage, a, _ *actor) error {
-			require.NoError(s, a.Close(a.ctx))
-			_, err := a.Mutex("door").Lock(a.ctx)
+		{"a closed client", redlatch.ErrClosed, nil, func(s *stage.Stage, a, _ *stage.Actor) error {
+			require.NoError(s, a.Close(a.Ctx))
+			_, err := a.Mutex("door").Lock(a.Ctx)
 			return err
 		}},
-		{"an unlock that Close was faster than", redlatch.ErrClosed, nil, func(s *stage, a, _ *actor) error {
-			h := a.lock("door")
-			require.NoError(s, a.Close(a.ctx))
-			return h.Unlock(a.ctx)
+		{"an unlock that Close was faster than", redlatch.ErrClosed, nil, func(s *stage.Stage, a, _ *stage.Actor) error {
+			h := a.Lock("door")
+			require.NoError(s, a.Close(a.Ctx))
+			return h.Unlock(a.Ctx)
 		}},
-		{"a bad name", redlatch.ErrConfig, nil, func(_ *stage, a, _ *actor) error {
-			_, err := a.Mutex("{").Lock(a.ctx)
+		{"a bad name", redlatch.ErrConfig, nil, func(_ *stage.Stage, a, _ *stage.Actor) error {
+			_, err := a.Mutex("{").Lock(a.Ctx)
 			return err
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			inVirtualTime(t, func(s *stage) {
-				a, b := s.actor(redlatch.WithLease(30*time.Second)), s.actor()
+			stage.InVirtualTime(t, func(s *stage.Stage) {
+				a, b := s.Actor(redlatch.WithLease(30*time.Second)), s.Actor()
 				err := c.cause(s, a, b)
-				requireOnly(t, c.want, err)
+				stage.RequireOnly(t, c.want, err)
 				if c.also != nil {
 					require.ErrorIs(t, err, c.also)
 				}
@@ -642,13 +550,13 @@ func TestErrorsDoNotShowCredentials(t *testing.T) {
 		o.MaxRetries = -1
 		o.DialerRetries = 1
 	})
-	log := &logbook{}
+	log := &stage.Logbook{}
 	locks, err := redlatch.New(rdb, redlatch.WithLogger(slog.New(log)))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), atMost)
+	ctx, cancel := context.WithTimeout(t.Context(), stage.Guard)
 	defer cancel()
 	_, err = locks.Mutex("door").Lock(ctx)
-	requireOnly(t, redlatch.ErrRefused, err)
+	stage.RequireOnly(t, redlatch.ErrRefused, err)
 	require.ErrorContains(t, err, "WRONGPASS")
 	require.NotContains(t, err.Error(), "very-secret")
 	require.NoError(t, locks.Close(ctx))

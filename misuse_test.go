@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/fair"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/reentrant"
 	"github.com/redlatch/redlatch/semaphore"
@@ -88,7 +89,7 @@ func saysSo(t *testing.T, v reflect.Value) {
 				want = redlatch.ErrNotHeld
 			}
 			require.Error(t, err, what)
-			requireOnly(t, want, err, what)
+			stage.RequireOnly(t, want, err, what)
 			require.NotContains(t, err.Error(), "\n")
 		case strings.HasPrefix(v.Type().String(), "*redlatch."): // it makes locks
 			saysSo(t, last)
@@ -102,16 +103,16 @@ func saysSo(t *testing.T, v reflect.Value) {
 func TestNilOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, options := range [][]redlatch.Option{{nil}, {redlatch.LockOption(nil)}, {redlatch.WithPrefix("a"), nil}} {
-		locks, err := redlatch.New(unused(t), options...)
+		locks, err := redlatch.New(stage.Unused(t), options...)
 		require.Nil(t, locks)
-		requireBad(t, err, "option", nil)
+		stage.RequireBad(t, err, "option", nil)
 	}
-	locks, err := redlatch.New(unused(t))
+	locks, err := redlatch.New(stage.Unused(t))
 	require.NoError(t, err)
 	_, err = locks.Mutex("door", nil).TryLock(t.Context())
-	requireBad(t, err, "option", nil)
+	stage.RequireBad(t, err, "option", nil)
 	_, err = locks.FairMutex("door", redlatch.WithLease(time.Second), nil).TryLock(t.Context())
-	requireBad(t, err, "option", nil)
+	stage.RequireBad(t, err, "option", nil)
 	_, err = locks.Semaphore("pool", 1, nil, redlatch.WithLease(time.Second)).TryAcquire(t.Context(), 1)
-	requireBad(t, err, "option", nil)
+	stage.RequireBad(t, err, "option", nil)
 }

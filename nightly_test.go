@@ -14,6 +14,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/keptid"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: the nightly job of docs/choosing.md runs until one replica has done it, and once.
@@ -37,7 +38,7 @@ func night(t *testing.T, replicas int, begin func(s *redistest.Virtual), job fun
 		all := make(chan error, replicas)
 		begin(server)
 		for range replicas {
-			locks := locksOn(t, server.Client())
+			locks := stage.LocksOn(t, server.Client())
 			go func() {
 				err := nightly(t.Context(), locks, time.Now())
 				assert.True(t, done.Load(), "it returns before the job is done")
@@ -107,7 +108,7 @@ func TestTheNightlyJobIsDoneOnceDespiteFaults(t *testing.T) {
 // Time does not mend these.
 func TestTheNightlyJobEndsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := locksOn(t, redistest.Bubble(t).Client())
+		locks := stage.LocksOn(t, redistest.Bubble(t).Client())
 		require.NoError(t, locks.Close(t.Context()))
 		require.ErrorIs(t, nightly(t.Context(), locks, time.Now()), redlatch.ErrClosed)
 		require.ErrorIs(t, nightly(t.Context(), new(redlatch.Client), time.Now()), redlatch.ErrConfig)
@@ -129,9 +130,9 @@ func TestTheNightlyJobIsDoneForReplicasThatComeAfterAnOutage(t *testing.T) {
 			return nil
 		}
 		when := time.Now()
-		require.NoError(t, nightly(t.Context(), locksOn(t, server.Client()), when))
+		require.NoError(t, nightly(t.Context(), stage.LocksOn(t, server.Client()), when))
 		require.GreaterOrEqual(t, time.Since(when), 30*time.Minute)
-		require.NoError(t, nightly(t.Context(), locksOn(t, server.Client()), when))
+		require.NoError(t, nightly(t.Context(), stage.LocksOn(t, server.Client()), when))
 		require.Equal(t, 1, runs)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lockerr"
 )
 
@@ -18,13 +19,13 @@ import (
 // program may have recovered from worse, and goes on.
 func TestAMissingContextIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := stage.InBubble(t)
 		ctx := context.Background()
-		h := s.lock(ctx)
-		p, err := s.locks.Semaphore("gate", 1).Acquire(ctx, 1)
+		h := s.Lock(ctx)
+		p, err := s.Locks.Semaphore("gate", 1).Acquire(ctx, 1)
 		require.NoError(t, err)
-		all := askers(s.locks)
-		all["Hold.Unlock"], all["Permit.Release"], all["Client.Close"] = h.Unlock, p.Release, s.locks.Close
+		all := stage.Calls(s.Locks)
+		all["Hold.Unlock"], all["Permit.Release"], all["Client.Close"] = h.Unlock, p.Release, s.Locks.Close
 		for name, op := range all {
 			var bad *lockerr.ConfigError
 			require.NotPanics(t, func() { err = op(nil) }, name)
@@ -33,9 +34,9 @@ func TestAMissingContextIsRefused(t *testing.T) {
 		}
 		require.True(t, h.Trusted(), "it is held")
 		require.NoError(t, p.Release(ctx))
-		s.unlock(h)
-		require.NoError(t, s.locks.Close(ctx))
-		require.Zero(t, redlatch.NamesInUse(s.locks))
+		s.Unlock(h)
+		require.NoError(t, s.Locks.Close(ctx))
+		require.Zero(t, stage.NamesInUse(s.Locks))
 	})
 }
 
@@ -45,24 +46,6 @@ func TestWithOwnerSaysThatItsContextIsMissing(t *testing.T) {
 	require.PanicsWithValue(t, "redlatch: WithOwner: the context must not be nil", func() { redlatch.WithOwner(missing) })
 }
 
-// hostile is a context with one method that does not return.
-type hostile struct {
-	context.Context
-
-	method string
-	act    func()
-}
-
-func (h hostile) does(method string) {
-	if h.method == method {
-		h.act()
-	}
-}
-
-func (h hostile) Err() error                       { h.does("Err"); return h.Context.Err() }
-func (h hostile) Value(key any) any                { h.does("Value"); return h.Context.Value(key) }
-func (h hostile) Deadline() (t time.Time, ok bool) { h.does("Deadline"); return h.Context.Deadline() }
-
 // If a call panics, or ends its goroutine, the client does not count it any more. Close does not
 // wait for it, and the next call does not queue behind it.
 func TestACallThatPanicsIsNotCounted(t *testing.T) {
@@ -71,26 +54,26 @@ func TestACallThatPanicsIsNotCounted(t *testing.T) {
 		for _, method := range []string{"Err", "Value", "Deadline"} {
 			t.Run(method+" "+way, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := inBubble(t)
+					s := stage.InBubble(t)
 					ctx := context.Background()
-					for _, op := range askers(s.locks) {
+					for _, op := range stage.Calls(s.Locks) {
 						ended := make(chan struct{})
 						go func() {
 							defer close(ended)
 							defer func() { _ = recover() }()
-							_ = op(hostile{ctx, method, act})
+							_ = op(stage.HostileContext{Context: ctx, Method: method, Act: act})
 						}()
 						<-ended
 					}
 					bounded, cancel := context.WithTimeout(ctx, time.Minute)
 					defer cancel()
-					h, err := s.locks.Mutex("orders").Lock(bounded)
+					h, err := s.Locks.Mutex("orders").Lock(bounded)
 					require.NoError(t, err)
 					require.NoError(t, h.Unlock(ctx))
 					started := time.Now()
-					require.NoError(t, s.locks.Close(bounded))
+					require.NoError(t, s.Locks.Close(bounded))
 					require.Zero(t, time.Since(started))
-					require.Zero(t, redlatch.NamesInUse(s.locks))
+					require.Zero(t, stage.NamesInUse(s.Locks))
 				})
 			})
 		}
@@ -101,11 +84,11 @@ func TestACallThatPanicsIsNotCounted(t *testing.T) {
 // asks.
 func TestACallThatPanicsPassesOnTheRightToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := inBubble(t)
+		s := stage.InBubble(t)
 		ctx := context.Background()
-		require.NoError(t, s.direct.HSet(ctx, s.name, "somebody:1", 1).Err())
+		require.NoError(t, s.Direct.HSet(ctx, s.Name, "somebody:1", 1).Err())
 		var armed atomic.Bool
-		asks := hostile{ctx, "Deadline", func() {
+		asks := stage.HostileContext{Context: ctx, Method: "Deadline", Act: func() {
 			if armed.Load() {
 				panic("a context of the user")
 			}
@@ -113,14 +96,14 @@ func TestACallThatPanicsPassesOnTheRightToAsk(t *testing.T) {
 		panicked := make(chan any, 1)
 		go func() {
 			defer func() { panicked <- recover() }()
-			_, _ = s.mu.Lock(asks)
+			_, _ = s.Mutex.Lock(asks)
 		}()
 		time.Sleep(100 * time.Millisecond)
 		bounded, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		failed := make(chan error, 1)
 		go func() {
-			h, err := s.mu.Lock(bounded)
+			h, err := s.Mutex.Lock(bounded)
 			if err == nil {
 				err = h.Unlock(ctx)
 			}
@@ -128,7 +111,7 @@ func TestACallThatPanicsPassesOnTheRightToAsk(t *testing.T) {
 		}()
 		time.Sleep(100 * time.Millisecond)
 		armed.Store(true)
-		require.NoError(t, s.direct.Del(ctx, s.name).Err())
+		require.NoError(t, s.Direct.Del(ctx, s.Name).Err())
 		require.NoError(t, <-failed)
 		require.NotNil(t, <-panicked)
 	})

@@ -13,17 +13,6 @@ import (
 	"github.com/redlatch/redlatch/event"
 )
 
-// readAll returns the text of files of this repository.
-func readAll(t *testing.T, names ...string) string {
-	var all strings.Builder
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		all.Write(text)
-	}
-	return all.String()
-}
-
 // Strangers read the first screen only.
 func TestTheReadmeIsShort(t *testing.T) {
 	readme, err := os.ReadFile("README.md")

@@ -14,6 +14,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -34,17 +35,17 @@ func TestAClusterClientThatReadsFromReplicasLocksOnMasters(t *testing.T) {
 				slots := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
 				require.NoError(t, c.Nodes[0].Control().Process(ctx, slots))
 				return !slices.ContainsFunc(slots.Val(), func(s redis.ClusterSlot) bool { return len(s.Nodes) != 2 })
-			}, guard, time.Millisecond, "the first node knows all replicas")
+			}, stage.Guard, time.Millisecond, "the first node knows all replicas")
 			rdb := c.Client(t, option)
 			require.Eventually(t, func() bool {
-				for _, name := range namesOfShard(0, 20) {
+				for _, name := range stage.NamesOfShard(0, 20) {
 					require.NoError(t, rdb.Exists(ctx, name).Err())
 				}
 				return commands(t, c.Nodes[3], "exists")
-			}, guard, time.Millisecond, "the client reads from replicas")
+			}, stage.Guard, time.Millisecond, "the client reads from replicas")
 
-			holder := locksOn(t, rdb, redlatch.WithLease(2*time.Second))
-			waiter := locksOn(t, c.Client(t, option), onlyMessages...)
+			holder := stage.LocksOn(t, rdb, redlatch.WithLease(2*time.Second))
+			waiter := stage.LocksOn(t, c.Client(t, option), onlyMessages...)
 			type line struct {
 				what string
 				held replicaHold
@@ -52,26 +53,26 @@ func TestAClusterClientThatReadsFromReplicasLocksOnMasters(t *testing.T) {
 			}
 			var lines []line
 			for shard := range 3 {
-				names := namesOfShard(shard, len(replicaKinds))
+				names := stage.NamesOfShard(shard, len(replicaKinds))
 				for kind, k := range replicaKinds {
 					name := names[0]
 					names = names[1:]
 					l := line{kind + " " + name, k.acquire(t, holder, name), make(chan error, 1)}
 					go func() { l.got <- k.cycle(t, waiter, name) }()
-					require.Eventually(t, func() bool { return k.waits(t, c.Nodes[shard], name) }, guard, time.Millisecond, l.what)
+					require.Eventually(t, func() bool { return k.waits(t, c.Nodes[shard], name) }, stage.Guard, time.Millisecond, l.what)
 					lines = append(lines, l)
 				}
 			}
 			for range 3 {
 				for _, l := range lines {
 					before := l.held.trusted().Add(time.Millisecond)
-					require.Eventually(t, func() bool { return l.held.trusted().After(before) }, guard, time.Millisecond, l.what+": is renewed")
+					require.Eventually(t, func() bool { return l.held.trusted().After(before) }, stage.Guard, time.Millisecond, l.what+": is renewed")
 				}
 			}
 			for _, l := range lines {
-				require.False(t, isClosed(l.held.lost()), l.what)
+				require.False(t, stage.IsClosed(l.held.lost()), l.what)
 				require.NoError(t, l.held.release(), l.what)
-				require.NoError(t, within(t, l.got, l.what+": a message wakes the waiter"))
+				require.NoError(t, stage.Within(t, l.got, l.what+": a message wakes the waiter"))
 			}
 			for _, replica := range c.Nodes[3:] {
 				require.False(t, commands(t, replica, "eval", "evalsha"), "a replica got a script")
@@ -107,7 +108,7 @@ var replicaKinds = map[string]struct {
 }{
 	"mutex": {
 		func(t *testing.T, c *redlatch.Client, name string) replicaHold {
-			return holdOf(t, mustLock(t, t.Context(), c.Mutex(name)))
+			return holdOf(t, stage.MustLock(t, t.Context(), c.Mutex(name)))
 		},
 		func(t *testing.T, c *redlatch.Client, name string) error {
 			return c.Mutex(name).Do(t.Context(), func(context.Context) error { return nil })

@@ -27,21 +27,10 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/semaphore"
 )
-
-const securityPage = "docs/security.md"
-
-// documentedACL returns the rule of the page, as words for ACL SETUSER.
-func documentedACL(t *testing.T) []string {
-	t.Helper()
-	page, err := os.ReadFile(securityPage)
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```\nACL SETUSER (.*?)```").FindSubmatch(page)
-	require.NotNil(t, block, "%s shows no ACL SETUSER", securityPage)
-	return strings.Fields(string(block[1]))
-}
 
 // fairACL returns the further words that fair mutexes need.
 func fairACL(t *testing.T) []string {
@@ -49,18 +38,8 @@ func fairACL(t *testing.T) []string {
 	return furtherACL(t, "Fair mutexes need besides:")
 }
 
-// furtherACL returns the rule of the page below those words.
-func furtherACL(t *testing.T, words string) []string {
-	t.Helper()
-	page, err := os.ReadFile(securityPage)
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)" + words + "\n\n```\nACL SETUSER locks(.*?)```").FindSubmatch(page)
-	require.NotNil(t, block, "%s shows no rule under %q", securityPage, words)
-	return strings.Fields(string(block[1]))
-}
-
 // everythingOfSemaphores uses the commands of a semaphore that mutexes do not have.
-func everythingOfSemaphores(a, b *actor, name string) error {
+func everythingOfSemaphores(a, b *stage.Actor, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	mine, theirs := a.Semaphore(name, 3), b.Semaphore(name, 3)
@@ -136,11 +115,11 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 	short := redlatch.WithHeartbeat(300 * time.Millisecond) // a heartbeat shows what is denied
 	t.Run("enough", func(t *testing.T) {
 		t.Parallel()
-		aclStage(t, func(s *stage, rule []string) {
+		aclStage(t, func(s *stage.Stage, rule []string) {
 			rule = append(rule, further...)
-			s.setUser(rule)
+			s.SetUser(rule)
 			long := redlatch.WithHeartbeat(2 * time.Second)
-			a, b := s.actorOf(rule, long, redlatch.WithFenceRetention(0)), s.actorOf(rule, long)
+			a, b := s.ActorOf(rule, long, redlatch.WithFenceRetention(0)), s.ActorOf(rule, long)
 			require.NoError(t, everythingOfSemaphores(a, b, "pool"))
 			require.Empty(t, denials(s))
 			require.Empty(t, complaints(a, b))
@@ -153,11 +132,11 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 		}
 		t.Run("without "+command, func(t *testing.T) {
 			t.Parallel()
-			aclStage(t, func(s *stage, rule []string) {
+			aclStage(t, func(s *stage.Stage, rule []string) {
 				rule = append(rule, further...)
-				s.setUser(rule)
-				a, b := s.actorOf(rule, short, redlatch.WithFenceRetention(0)), s.actorOf(rule, short)
-				s.setUser(rule, "-"+command)
+				s.SetUser(rule)
+				a, b := s.ActorOf(rule, short, redlatch.WithFenceRetention(0)), s.ActorOf(rule, short)
+				s.SetUser(rule, "-"+command)
 				_ = everythingOfSemaphores(a, b, "pool") // refused, or it ends with a lease
 				require.Contains(t, fmt.Sprint(denials(s)), command, "not needed")
 			})
@@ -168,43 +147,43 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 // The server has no replicas, so no lock is acknowledged. Without the permission, the error says so.
 func TestTheDocumentedACLOfReplicasIsEnoughAndNeeded(t *testing.T) {
 	t.Parallel()
-	aclStage(t, func(s *stage, rule []string) {
+	aclStage(t, func(s *stage.Stage, rule []string) {
 		rule = append(rule, fairACL(t)...)
 		rule = append(rule, furtherACL(t, "And semaphores, besides the first rule:")...)
-		s.setUser(rule)
-		a := s.actorOf(rule)
+		s.SetUser(rule)
+		a := s.ActorOf(rule)
 		replicas := redlatch.WithReplicas(1, 10*time.Millisecond)
 		lock := func() map[string]error {
-			_, mutex := a.Mutex("door", replicas).Lock(a.ctx)
-			_, fair := a.FairMutex("door", replicas).Lock(a.ctx)
-			_, permit := a.Semaphore("door", 1, replicas).Acquire(a.ctx, 1)
+			_, mutex := a.Mutex("door", replicas).Lock(a.Ctx)
+			_, fair := a.FairMutex("door", replicas).Lock(a.Ctx)
+			_, permit := a.Semaphore("door", 1, replicas).Acquire(a.Ctx, 1)
 			return map[string]error{"mutex": mutex, "fair": fair, "permit": permit}
 		}
 		for kind, err := range lock() {
-			requireOnly(t, redlatch.ErrRefused, err, kind)
+			stage.RequireOnly(t, redlatch.ErrRefused, err, kind)
 			require.ErrorContains(t, err, "wait", kind)
 		}
 		require.Contains(t, fmt.Sprint(denials(s)), "wait")
-		require.NoError(t, s.admin.Do(a.ctx, "ACL", "LOG", "RESET").Err())
-		s.setUser(append(rule, furtherACL(t, "With `WithReplicas`, a user needs besides:")...))
+		require.NoError(t, s.Admin.Do(a.Ctx, "ACL", "LOG", "RESET").Err())
+		s.SetUser(append(rule, furtherACL(t, "With `WithReplicas`, a user needs besides:")...))
 		for _, err := range lock() {
-			requireNotReplicated(t, err, "svc:door", 0, 1)
+			stage.RequireNotReplicated(t, err, "svc:door", 0, 1)
 		}
 		require.Empty(t, denials(s))
 		require.Empty(t, complaints(a))
-		require.Empty(t, s.admin.Exists(a.ctx, "svc:door").Val())
+		require.Empty(t, s.Admin.Exists(a.Ctx, "svc:door").Val())
 	})
 }
 
 // One of the three kinds uses each pattern of the rule for tagged names.
 func TestTheDocumentedACLOfTaggedNamesIsEnough(t *testing.T) {
 	t.Parallel()
-	aclStage(t, func(s *stage, rule []string) {
+	aclStage(t, func(s *stage.Stage, rule []string) {
 		rule = append(rule, fairACL(t)...)
 		rule = append(rule, furtherACL(t, "And semaphores, besides the first rule:")...)
 		rule = append(rule, furtherACL(t, "They need besides:")...)
-		s.setUser(rule)
-		a, b := s.actorOf(rule), s.actorOf(rule)
+		s.SetUser(rule)
+		a, b := s.ActorOf(rule), s.ActorOf(rule)
 		require.NoError(t, everything(s, a, b, "a{door}"))
 		require.NoError(t, everythingFair(s, a, b, "{door}a"))
 		require.NoError(t, everythingOfSemaphores(a, b, "{pool}"))
@@ -214,14 +193,14 @@ func TestTheDocumentedACLOfTaggedNamesIsEnough(t *testing.T) {
 }
 
 // everythingFair uses the commands of a fair mutex that others do not have.
-func everythingFair(s *stage, a, b *actor, name string) error {
+func everythingFair(s *stage.Stage, a, b *stage.Actor, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	h, err := a.FairMutex(name).Lock(ctx)
 	if err != nil {
 		return err
 	}
-	wait := func(x *actor) chan error {
+	wait := func(x *stage.Actor) chan error {
 		got := make(chan error, 1)
 		go func() {
 			h, err := x.FairMutex(name).Lock(ctx)
@@ -296,10 +275,10 @@ func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
 	require.NotEmpty(t, needed)
 	t.Run("enough", func(t *testing.T) {
 		t.Parallel()
-		aclStage(t, func(s *stage, rule []string) {
+		aclStage(t, func(s *stage.Stage, rule []string) {
 			rule = append(rule, fairACL(t)...)
-			s.setUser(rule)
-			a, b := s.actorOf(rule), s.actorOf(rule)
+			s.SetUser(rule)
+			a, b := s.ActorOf(rule), s.ActorOf(rule)
 			require.NoError(t, everythingFair(s, a, b, "door"))
 			require.Empty(t, denials(s))
 			require.Empty(t, complaints(a, b))
@@ -308,12 +287,12 @@ func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
 	for _, command := range needed {
 		t.Run("without "+command, func(t *testing.T) {
 			t.Parallel()
-			aclStage(t, func(s *stage, rule []string) {
+			aclStage(t, func(s *stage.Stage, rule []string) {
 				rule = append(rule, fairACL(t)...)
-				s.setUser(rule)
+				s.SetUser(rule)
 				short := redlatch.WithHeartbeat(300 * time.Millisecond)
-				a, b := s.actorOf(rule, short), s.actorOf(rule, short)
-				s.setUser(rule, "-"+command)
+				a, b := s.ActorOf(rule, short), s.ActorOf(rule, short)
+				s.SetUser(rule, "-"+command)
 				_ = everythingFair(s, a, b, "door") // refused, or it ends with a lease
 				require.Contains(t, fmt.Sprint(denials(s)), command, "not needed")
 			})
@@ -326,16 +305,16 @@ func TestTheDocumentedACLOfFairMutexesIsEnoughAndNeeded(t *testing.T) {
 // removed from a queue.
 func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 	t.Parallel()
-	aclStage(t, func(s *stage, rule []string) {
+	aclStage(t, func(s *stage.Stage, rule []string) {
 		rule = append(append(rule, fairACL(t)...), furtherACL(t, "And semaphores, besides the first rule:")...)
-		s.setUser(rule)
+		s.SetUser(rule)
 		theirs := strings.Split(strings.ReplaceAll(strings.Join(rule, " "), "svc:", "evil:"), " ")
 		theirs[0] = "evil"
-		s.setUser(theirs)
-		evil := s.newClient(&wires{}, []func(*redis.Options){func(o *redis.Options) { o.Username, o.Password = "evil", "SECRET" }})
+		s.SetUser(theirs)
+		evil := s.NewClient(&stage.Wires{}, []func(*redis.Options){func(o *redis.Options) { o.Username, o.Password = "evil", "SECRET" }})
 
 		long := redlatch.WithHeartbeat(30 * time.Second) // heartbeats must not help
-		a, b := s.actorOf(rule, long), s.actorOf(rule, long)
+		a, b := s.ActorOf(rule, long), s.ActorOf(rule, long)
 		ctx := t.Context()
 		h, err := a.FairMutex("door").Lock(ctx)
 		require.NoError(t, err)
@@ -353,16 +332,16 @@ func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 			failed <- err
 			acquired <- p
 		}()
-		s.queued("svc:door", 1)
-		s.await("it waits for permits", func() bool {
-			return s.admin.ZCard(ctx, "redlatch:permits-queue:{svc:pool}").Val() == 1
+		s.Queued("svc:door", 1)
+		s.Await("it waits for permits", func() bool {
+			return s.Admin.ZCard(ctx, "redlatch:permits-queue:{svc:pool}").Val() == 1
 		})
 
 		require.ErrorContains(t, evil.HGetAll(ctx, "svc:door").Err(), "NOPERM")
 		require.ErrorContains(t, evil.ZRange(ctx, "redlatch:queue:{svc:door}", 0, -1).Err(), "NOPERM")
 		var channels []string
-		s.await("the victim subscribes, which it does once it has a place", func() bool {
-			channels = s.admin.PubSubChannels(ctx, "redlatch:client:*").Val()
+		s.Await("the victim subscribes, which it does once it has a place", func() bool {
+			channels = s.Admin.PubSubChannels(ctx, "redlatch:client:*").Val()
 			return len(channels) > 0
 		})
 		for _, channel := range channels {
@@ -375,7 +354,7 @@ func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 			}
 		}
 		// Behind all of these on the same connection.
-		s.unlock(h)
+		s.Unlock(h)
 		next := <-locked
 		require.Greater(t, next.Fence(), h.Fence())
 		require.Less(t, next.Fence(), time.Now().Add(time.Hour).UnixMicro(), "from the server's clock")
@@ -385,15 +364,15 @@ func TestAHostileTenantGrantsAndRemovesNobody(t *testing.T) {
 		require.NoError(t, <-failed)
 		require.NoError(t, <-failed)
 		require.NoError(t, q.Release(ctx))
-		s.unlock(next)
+		s.Unlock(next)
 	})
 }
 
 // complaints returns the log lines of clients, except those about renewals that a busy machine
 // answered late.
-func complaints(actors ...*actor) (lines []string) {
+func complaints(actors ...*stage.Actor) (lines []string) {
 	for _, a := range actors {
-		for _, line := range a.log.lines() {
+		for _, line := range a.Log.Lines() {
 			if !strings.Contains(line, "deadline exceeded") && !strings.Contains(line, "renewals work again") {
 				lines = append(lines, line)
 			}
@@ -403,33 +382,19 @@ func complaints(actors ...*actor) (lines []string) {
 }
 
 // aclStage is a server with the documented user. Its clients log in as that user.
-func aclStage(t *testing.T, play func(s *stage, rule []string)) {
+func aclStage(t *testing.T, play func(s *stage.Stage, rule []string)) {
 	t.Helper()
-	onServer(t, func(s *stage) { play(s, documentedACL(t)) })
+	stage.OnServer(t, func(s *stage.Stage) { play(s, documentedACL(t)) })
 }
 
-// setUser makes the user anew, with the rule and the further words.
-func (s *stage) setUser(rule []string, more ...string) {
-	s.Helper()
-	args := []any{"ACL", "SETUSER", rule[0], "reset"}
-	for _, word := range append(rule[1:len(rule):len(rule)], more...) {
-		args = append(args, word)
-	}
-	require.NoError(s, s.admin.Do(context.Background(), args...).Err())
-}
-
-func (s *stage) actorOf(rule []string, options ...redlatch.Option) *actor {
-	s.Helper()
-	login := func(o *redis.Options) { o.Username, o.Password = rule[0], "SECRET" }
-	return s.actorAs([]func(*redis.Options){login}, append(options, redlatch.WithPrefix("svc:"))...)
-}
+// ActorOf makes an actor of an ACL user.
 
 // aclLease is a lease that a busy machine renews in time, and whose end a test can wait for.
 const aclLease = 4 * time.Second
 
 // everything uses all commands of a lock, on a name of its own. The error is that of the first call
 // that failed, with the name of the call.
-func everything(s *stage, a, b *actor, name string) error {
+func everything(s *stage.Stage, a, b *stage.Actor, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	chain := redlatch.WithOwner(ctx)
@@ -508,22 +473,22 @@ func everything(s *stage, a, b *actor, name string) error {
 
 func TestTheDocumentedACLIsEnough(t *testing.T) {
 	t.Parallel()
-	aclStage(t, func(s *stage, rule []string) {
-		s.setUser(rule)
-		a, b := s.actorOf(rule), s.actorOf(rule)
+	aclStage(t, func(s *stage.Stage, rule []string) {
+		s.SetUser(rule)
+		a, b := s.ActorOf(rule), s.ActorOf(rule)
 		for _, name := range []string{"door", "with blank", "🔒"} {
 			require.NoError(t, everything(s, a, b, name), name)
 		}
 		// Waiting by messages alone, because the poll bound is very long.
-		hold := a.lock("door")
-		waits := b.begin(b.ctx, "door").asked(2)
-		s.unlock(hold)
-		s.unlock(waits.got())
+		hold := a.Lock("door")
+		waits := b.Begin(b.Ctx, "door").Asked(2)
+		s.Unlock(hold)
+		s.Unlock(waits.Got())
 		require.Empty(t, complaints(a, b))
 		require.Empty(t, denials(s), "the server's log has denied something")
 
 		// Names of others are denied.
-		stranger, err := redlatch.New(a.rdb)
+		stranger, err := redlatch.New(a.Redis)
 		require.NoError(t, err)
 		_, err = stranger.Mutex("other").TryLock(t.Context())
 		require.ErrorIs(t, err, redlatch.ErrRefused)
@@ -534,9 +499,9 @@ func TestTheDocumentedACLIsEnough(t *testing.T) {
 
 // denials returns the entries of the server's ACL log, except for commands that go-redis sends by
 // itself when it connects.
-func denials(s *stage) (denied []string) {
+func denials(s *stage.Stage) (denied []string) {
 	s.Helper()
-	log, err := s.admin.Do(context.Background(), "ACL", "LOG").Slice()
+	log, err := s.Admin.Do(context.Background(), "ACL", "LOG").Slice()
 	require.NoError(s, err)
 	for _, entry := range log {
 		line := strings.ToLower(fmt.Sprint(entry))
@@ -549,10 +514,6 @@ func denials(s *stage) (denied []string) {
 	return denied
 }
 
-// deniedText matches the errors of Redis and Valkey for a denied command, alone and inside a
-// script.
-var deniedText = regexp.MustCompile(`NOPERM|The user executing the script can't run|ACL failure in script`)
-
 func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 	t.Parallel()
 	var commands []string
@@ -563,57 +524,57 @@ func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 	}
 	require.NotEmpty(t, commands)
 	// The page describes these consequences. In the other cases the call is refused.
-	polls := func(s *stage, a, b *actor) {
+	polls := func(s *stage.Stage, a, b *stage.Actor) {
 		for range 3 {
-			hold := a.lock("door")
-			waits := b.begin(b.ctx, "door").asked(2)
-			s.unlock(hold)
-			s.unlock(waits.got())
+			hold := a.Lock("door")
+			waits := b.Begin(b.Ctx, "door").Asked(2)
+			s.Unlock(hold)
+			s.Unlock(waits.Got())
 		}
 		require.NoError(s, everything(s, a, b, "door"))
 		require.NotEmpty(s, complaints(a, b))
 		require.LessOrEqual(s, len(complaints(a)), 1, "each client says it once")
 		require.LessOrEqual(s, len(complaints(b)), 1, "each client says it once")
 	}
-	works := func(s *stage, a, b *actor) { require.NoError(s, everything(s, a, b, "door")) }
-	outcomes := map[string]func(s *stage, a, b *actor){
+	works := func(s *stage.Stage, a, b *stage.Actor) { require.NoError(s, everything(s, a, b, "door")) }
+	outcomes := map[string]func(s *stage.Stage, a, b *stage.Actor){
 		"exists":    works,
 		"zcard":     works,
 		"publish":   polls,
 		"subscribe": polls,
-		"unsubscribe": func(s *stage, a, b *actor) {
-			hold := a.lock("door")
-			waits := b.begin(b.ctx, "door").asked(2)
-			s.unlock(hold)
-			s.unlock(waits.got())
-			s.await("it is said that the channel stays", func() bool { return len(complaints(b)) == 1 })
+		"unsubscribe": func(s *stage.Stage, a, b *stage.Actor) {
+			hold := a.Lock("door")
+			waits := b.Begin(b.Ctx, "door").Asked(2)
+			s.Unlock(hold)
+			s.Unlock(waits.Got())
+			s.Await("it is said that the channel stays", func() bool { return len(complaints(b)) == 1 })
 			require.NoError(s, everything(s, a, b, "door"))
 		},
-		"ping": func(s *stage, a, b *actor) {
-			hold := a.lock("door")
-			waits := b.begin(b.ctx, "door").asked(2)
-			s.await("silence is probed", func() bool { return strings.Contains(fmt.Sprint(denials(s)), "ping") })
-			s.unlock(hold)
-			s.unlock(waits.got())
+		"ping": func(s *stage.Stage, a, b *stage.Actor) {
+			hold := a.Lock("door")
+			waits := b.Begin(b.Ctx, "door").Asked(2)
+			s.Await("silence is probed", func() bool { return strings.Contains(fmt.Sprint(denials(s)), "ping") })
+			s.Unlock(hold)
+			s.Unlock(waits.Got())
 			require.Empty(s, complaints(b))
 		},
 	}
 	for _, command := range commands {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
-			aclStage(t, func(s *stage, rule []string) {
-				s.setUser(rule)
+			aclStage(t, func(s *stage.Stage, rule []string) {
+				s.SetUser(rule)
 				options := []redlatch.Option{redlatch.WithPollInterval(20 * time.Millisecond), redlatch.WithLease(aclLease)}
 				if command == "ping" {
 					options = nil // messages wake up the waiter
 				}
-				a, b := s.actorOf(rule, options...), s.actorOf(rule, options...)
+				a, b := s.ActorOf(rule, options...), s.ActorOf(rule, options...)
 				extra := []string{"-" + command}
 				if command == "ping" { // the user may not have echoes, so the connection is silent
 					extra = append(extra, "resetchannels", "&redisson_lock__channel:{svc:door}")
 				}
-				s.setUser(rule, extra...)
-				require.NoError(t, s.admin.Do(t.Context(), "SCRIPT", "FLUSH").Err())
+				s.SetUser(rule, extra...)
+				require.NoError(t, s.Admin.Do(t.Context(), "SCRIPT", "FLUSH").Err())
 				if outcome := outcomes[command]; outcome != nil {
 					outcome(s, a, b)
 					return
@@ -622,13 +583,13 @@ func TestEachCommandOfTheACLIsNeeded(t *testing.T) {
 				require.ErrorIs(t, err, redlatch.ErrRefused)
 				require.Regexp(t, deniedText, err.Error())
 				if strings.HasPrefix(err.Error(), "lock: ") {
-					require.Empty(t, s.keys(), "a grant that was refused has left nothing")
+					require.Empty(t, s.Keys(), "a grant that was refused has left nothing")
 				}
-				s.setUser(rule)
-				for _, actor := range []*actor{a, b} { // a hold that was not unlocked is renewed until it is collected
+				s.SetUser(rule)
+				for _, actor := range []*stage.Actor{a, b} { // a hold that was not unlocked is renewed until it is collected
 					require.NoError(t, actor.Close(t.Context()))
 				}
-				s.await("the lock ends with its lease at the latest", func() bool { return len(s.keys()) == 0 })
+				s.Await("the lock ends with its lease at the latest", func() bool { return len(s.Keys()) == 0 })
 			})
 		})
 	}
@@ -645,20 +606,20 @@ func TestLocksOverTLS(t *testing.T) {
 	require.NoError(t, err)
 	addr := l.Addr().(*net.TCPAddr)
 	require.NoError(t, l.Close())
-	onServer(t, func(s *stage) {
+	stage.OnServer(t, func(s *stage.Stage) {
 		secure := func(o *redis.Options) {
 			o.Addr = addr.String()
 			o.TLSConfig = &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}
 			o.Dialer = nil // go-redis makes one that uses TLS
 		}
-		a := s.actorAs([]func(*redis.Options){secure})
-		b := s.actorAs([]func(*redis.Options){secure})
-		hold := a.lock("door")
-		_, err = b.Mutex("door").TryLock(b.ctx)
+		a := s.ActorAs([]func(*redis.Options){secure})
+		b := s.ActorAs([]func(*redis.Options){secure})
+		hold := a.Lock("door")
+		_, err = b.Mutex("door").TryLock(b.Ctx)
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-		waits := b.begin(b.ctx, "door").asked(2)
-		s.unlock(hold)
-		s.unlock(waits.got())
+		waits := b.Begin(b.Ctx, "door").Asked(2)
+		s.Unlock(hold)
+		s.Unlock(waits.Got())
 		require.Empty(t, complaints(b))
 
 		// The client sends nothing to a server that it does not trust, so nothing can be granted.
@@ -675,7 +636,7 @@ func TestLocksOverTLS(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
 		var untrusted *tls.CertificateVerificationError
 		require.ErrorAs(t, err, &untrusted)
-		ctx, cancel = context.WithTimeout(t.Context(), atMost)
+		ctx, cancel = context.WithTimeout(t.Context(), stage.Guard)
 		defer cancel()
 		require.NoError(t, locks.Close(ctx))
 	}, "--tls-port", fmt.Sprint(addr.Port), "--tls-cert-file", certFile, "--tls-key-file", keyFile,
@@ -687,7 +648,7 @@ func TestLocksOverTLS(t *testing.T) {
 func speaksTLS(t *testing.T) bool {
 	t.Helper()
 	path := cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server")
-	ctx, cancel := context.WithTimeout(t.Context(), atMost)
+	ctx, cancel := context.WithTimeout(t.Context(), stage.Guard)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--port", "0", "--tls-port", "1", "--tls-cert-file", "none", "--tls-key-file", "none")
 	cmd.Dir = t.TempDir()

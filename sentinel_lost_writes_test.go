@@ -14,6 +14,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: SENTINEL FAILOVER promotes a replica that lacks the last writes, while the master still
@@ -63,7 +64,7 @@ func TestASentinelFailoverThatLosesTheLastWrites(t *testing.T) {
 	p, bed := newWatched(t)
 	ctx := t.Context()
 	client := func(options ...redlatch.Option) *redlatch.Client {
-		return locksOn(t, bed.Client(t), append(options, redlatch.WithLease(time.Hour), redlatch.WithRenewInterval(500*time.Millisecond))...)
+		return stage.LocksOn(t, bed.Client(t), append(options, redlatch.WithLease(time.Hour), redlatch.WithRenewInterval(500*time.Millisecond))...)
 	}
 	holder, waiter := client(), client(redlatch.WithHeartbeat(3*time.Second))
 	type line struct {
@@ -84,48 +85,48 @@ func TestASentinelFailoverThatLosesTheLastWrites(t *testing.T) {
 			}()
 			require.Eventually(t, func() bool {
 				if k.queue != nil {
-					return p.master.Control().ZCard(ctx, k.queue(l.name)).Val() == 1
+					return p.Master.Control().ZCard(ctx, k.queue(l.name)).Val() == 1
 				}
-				return listens(t, p.master, key.ForMutex(l.name).Channel)
-			}, guard, time.Millisecond)
+				return listens(t, p.Master, key.ForMutex(l.name).Channel)
+			}, stage.Guard, time.Millisecond)
 			lines = append(lines, l)
 		}
 		return lines
 	}
 	kept := begin(" that the replica has")
-	p.replicated()
+	p.Replicated()
 
 	// The replica cannot log in to its master any more, so it gets no further writes. Sentinels may still promote it.
-	require.NoError(t, p.replica.Control().ConfigSet(ctx, "masterauth", "nobody").Err())
-	require.NoError(t, p.master.Control().Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err())
+	require.NoError(t, p.Replica.Control().ConfigSet(ctx, "masterauth", "nobody").Err())
+	require.NoError(t, p.Master.Control().Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err())
 	lost := begin(" that the replica lacks")
 	for _, l := range lost {
-		require.Zero(t, p.replica.Control().Exists(ctx, l.name, key.ForSemaphore(l.name).Permits).Val(), "%s: nothing would be lost", l.name)
+		require.Zero(t, p.Replica.Control().Exists(ctx, l.name, key.ForSemaphore(l.name).Permits).Val(), "%s: nothing would be lost", l.name)
 	}
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: bed.Addrs[0]})
 	defer sentinel.Close()
-	require.Eventually(t, func() bool { return sentinel.Failover(ctx, bed.Name).Err() == nil }, guard, 100*time.Millisecond)
-	require.Eventually(t, func() bool { return hasRole(t, p.replica, "master") && hasRole(t, p.master, "slave") }, guard, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return sentinel.Failover(ctx, bed.Name).Err() == nil }, stage.Guard, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return hasRole(t, p.Replica, "master") && hasRole(t, p.Master, "slave") }, stage.Guard, 10*time.Millisecond)
 
 	for _, l := range lost {
-		next := within(t, l.next, l.name+": the waiter is served")
-		within(t, l.held.lost(), l.name+": the holder is notified")
+		next := stage.Within(t, l.next, l.name+": the waiter is served")
+		stage.Within(t, l.held.lost(), l.name+": the holder is notified")
 		require.ErrorIs(t, l.held.unlock(ctx), redlatch.ErrLost, l.name)
 		if l.held.fence > 0 {
 			require.Greater(t, next.fence, l.held.fence, l.name)
 		}
-		require.False(t, isClosed(next.lost()), l.name)
+		require.False(t, stage.IsClosed(next.lost()), l.name)
 		require.NoError(t, next.unlock(ctx), l.name)
 	}
 	for _, l := range kept {
 		for range 2 { // the first may have been sent to the old master
 			before := l.held.trusted().Add(time.Millisecond)
-			require.Eventually(t, func() bool { return l.held.trusted().After(before) }, guard, time.Millisecond, l.name+": the holder goes on")
+			require.Eventually(t, func() bool { return l.held.trusted().After(before) }, stage.Guard, time.Millisecond, l.name+": the holder goes on")
 		}
-		require.False(t, isClosed(l.held.lost()), l.name)
+		require.False(t, stage.IsClosed(l.held.lost()), l.name)
 		require.Empty(t, l.next, l.name)
 		require.NoError(t, l.held.unlock(ctx), l.name)
-		next := within(t, l.next, l.name+": the waiter is served")
+		next := stage.Within(t, l.next, l.name+": the waiter is served")
 		require.NoError(t, next.unlock(ctx), l.name)
 	}
 }

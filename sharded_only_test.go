@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: messages wake waiters on managed services that have sharded channels only. Such a
@@ -46,7 +47,7 @@ func (s *shardedOnly) listened(pattern string) (channel string) {
 			}
 		}
 		return channel != ""
-	}, guard, time.Millisecond, pattern)
+	}, stage.Guard, time.Millisecond, pattern)
 	return channel
 }
 
@@ -69,7 +70,7 @@ var lockKinds = map[string]func(ctx context.Context, c *redlatch.Client, name st
 	},
 }
 
-// A client waits for ten locks of each kind. It would not poll within the time of the test, so only messages
+// A client waits for ten locks of each kind. It would not poll stage.Within the time of the test, so only messages
 // wake its waiters.
 func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 	t.Parallel()
@@ -77,9 +78,9 @@ func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 		t.Run(fmt.Sprint(masters, " masters"), func(t *testing.T) {
 			t.Parallel()
 			s := startShardedOnly(t, masters)
-			log := &logbook{}
-			holder := locksOn(t, s.Client(t), onlyMessages...)
-			waiter := locksOn(t, s.Client(t), append(onlyMessages, redlatch.WithLogger(slog.New(log)))...)
+			log := &stage.Logbook{}
+			holder := stage.LocksOn(t, s.Client(t), onlyMessages...)
+			waiter := stage.LocksOn(t, s.Client(t), append(onlyMessages, redlatch.WithLogger(slog.New(log)))...)
 			for kind, lock := range lockKinds {
 				names, held, got := []string{}, []locked{}, []chan error{}
 				for i := range 10 {
@@ -104,12 +105,12 @@ func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 						s.listened("redlatch:client:*" + strings.TrimPrefix(key.ClientInSlot("", name), key.ClientPrefix))
 					}
 					require.NoError(t, held[i].unlock(t.Context()))
-					require.NoError(t, within(t, got[i], kind+": a message wakes the waiter"))
+					require.NoError(t, stage.Within(t, got[i], kind+": a message wakes the waiter"))
 				}
 			}
 			if masters == 1 { // one of three masters refuses the channels of the others, which is another error
 				require.Positive(t, s.Refused(), "the service refuses channels of several slots")
-				require.Empty(t, log.lines())
+				require.Empty(t, log.Lines())
 			}
 		})
 	}
@@ -119,8 +120,8 @@ func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 func TestARemovedWaiterIsNotifiedInAClusterWithShardedChannelsOnly(t *testing.T) {
 	t.Parallel()
 	s := startShardedOnly(t, 1)
-	holder, waiter := locksOn(t, s.Client(t), onlyMessages...), locksOn(t, s.Client(t), onlyMessages...)
-	for kind, queue := range map[string]waitingLine{"fair mutex": holder.FairMutex("fair mutex"), "semaphore": holder.Semaphore("semaphore", 1)} {
+	holder, waiter := stage.LocksOn(t, s.Client(t), onlyMessages...), stage.LocksOn(t, s.Client(t), onlyMessages...)
+	for kind, queue := range map[string]stage.WaitingLine{"fair mutex": holder.FairMutex("fair mutex"), "semaphore": holder.Semaphore("semaphore", 1)} {
 		_, err := lockKinds[kind](t.Context(), holder, kind)
 		require.NoError(t, err)
 		got := make(chan error, 1)
@@ -132,7 +133,7 @@ func TestARemovedWaiterIsNotifiedInAClusterWithShardedChannelsOnly(t *testing.T)
 		removed, err := queue.RemoveWaiter(t.Context(), waiters[0].ID)
 		require.NoError(t, err)
 		require.True(t, removed)
-		require.ErrorIs(t, within(t, got, kind), redlatch.ErrRemoved)
+		require.ErrorIs(t, stage.Within(t, got, kind), redlatch.ErrRemoved)
 	}
 }
 
@@ -140,7 +141,7 @@ func TestARemovedWaiterIsNotifiedInAClusterWithShardedChannelsOnly(t *testing.T)
 func TestAClusterWithAllChannelsNeedsOneForTheWaitersOfAClient(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	holder, waiter := locksOn(t, c.Client(t), onlyMessages...), locksOn(t, c.Client(t), onlyMessages...)
+	holder, waiter := stage.LocksOn(t, c.Client(t), onlyMessages...), stage.LocksOn(t, c.Client(t), onlyMessages...)
 	for _, kind := range []string{"fair mutex", "semaphore"} {
 		for i := range 5 {
 			name := fmt.Sprint(kind, i)
@@ -156,12 +157,12 @@ func TestAClusterWithAllChannelsNeedsOneForTheWaitersOfAClient(t *testing.T) {
 			}()
 			require.Eventually(t, func() bool {
 				return listens(t, c.Nodes[0], "redlatch:client:*") || listens(t, c.Nodes[1], "redlatch:client:*") || listens(t, c.Nodes[2], "redlatch:client:*")
-			}, guard, time.Millisecond)
+			}, stage.Guard, time.Millisecond)
 			for _, node := range c.Nodes {
 				require.False(t, listens(t, node, "redlatch:client:*{*"), "a channel for one name")
 			}
 			require.NoError(t, held.unlock(t.Context()))
-			require.NoError(t, within(t, got, "a message wakes the waiter"))
+			require.NoError(t, stage.Within(t, got, "a message wakes the waiter"))
 		}
 	}
 }

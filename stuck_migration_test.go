@@ -24,6 +24,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: while a slot is stuck between two masters, no call of any primitive gives an answer
@@ -232,8 +233,8 @@ func TestNoAnswerIsFalseWhileAMigrationIsStuck(t *testing.T) {
 	s := &stuck{tag: names[0], calls: map[string]int{}, fence: map[string]int64{}}
 	s.migration = &migration{t, slot, c.Nodes[0], c.Nodes[1]}
 	sentAgain := &retries{}
-	holder := locksOn(t, c.Client(t), redlatch.WithLease(2*time.Minute), redlatch.WithObserver(sentAgain))
-	asker := locksOn(t, c.Client(t), redlatch.WithLease(2*time.Minute), redlatch.WithObserver(sentAgain))
+	holder := stage.LocksOn(t, c.Client(t), redlatch.WithLease(2*time.Minute), redlatch.WithObserver(sentAgain))
+	asker := stage.LocksOn(t, c.Client(t), redlatch.WithLease(2*time.Minute), redlatch.WithObserver(sentAgain))
 
 	kept, leaving, left := s.take(holder, 300), s.take(holder, 600), s.take(holder, 200)
 	busy, handed := s.take(holder, 100), s.take(holder, 50) // these have waiters
@@ -243,7 +244,7 @@ func TestNoAnswerIsFalseWhileAMigrationIsStuck(t *testing.T) {
 	var waiters errgroup.Group
 	wait := func(kind, name string) {
 		waiters.Go(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*guard)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*stage.Guard)
 			defer cancel()
 			g, err := s.acquire(ctx, asker, kind, name, false)
 			if err != nil {
@@ -282,7 +283,7 @@ func TestNoAnswerIsFalseWhileAMigrationIsStuck(t *testing.T) {
 	require.NotZero(t, sentAgain.n.Load(), "the migration was in the way")
 
 	s.end()
-	ctx, cancel := context.WithTimeout(context.Background(), guard)
+	ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
 	defer cancel()
 	for _, g := range slices.Concat(kept, busy) {
 		require.True(t, g.trusted(), g.name)
@@ -306,7 +307,7 @@ func (s *stuck) awaitWaiter(g *grip) {
 	if g.kind == "permit" {
 		queue = key.ForSemaphore(g.name).Queue
 	}
-	require.Eventually(s.t, func() bool { return s.source.Control().ZCard(s.t.Context(), queue).Val() > 0 }, guard, time.Millisecond)
+	require.Eventually(s.t, func() bool { return s.source.Control().ZCard(s.t.Context(), queue).Val() > 0 }, stage.Guard, time.Millisecond)
 }
 
 // run makes calls for so long. Each goroutine has free names of its own, so nobody else has them.
@@ -331,7 +332,7 @@ func (s *stuck) run(asker *redlatch.Client, held, leaving, left []*grip, long ti
 	}
 	for _, g := range leaving {
 		all.Go(func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), guard)
+			ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
 			defer cancel()
 			s.released(ctx, g)
 			return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/semaphore"
 )
@@ -78,12 +79,12 @@ func TestAHungMasterCostsNoneOfThousandsOfHoldsOfTheOtherMasters(t *testing.T) {
 	for _, n := range []int{12_000, 50_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			c := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "120000")
-			locks := locksOn(t, c.Client(t), redlatch.WithLease(lease))
+			locks := stage.LocksOn(t, c.Client(t), redlatch.WithLease(lease))
 			var holds [3][]*lock.Hold
 			for shard := range holds {
-				holds[shard] = holdAll(t, locks, namesOfShard(shard, n/3))
+				holds[shard] = holdAll(t, locks, stage.NamesOfShard(shard, n/3))
 			}
-			awaitRenewal(t, holds[2][len(holds[2])-1]) // the client knows the nodes
+			stage.AwaitRenewal(t, holds[2][len(holds[2])-1]) // the client knows the nodes
 			c.Nodes[0].Pause()
 			time.Sleep(lease + lease/6)
 			for shard, holds := range holds {
@@ -105,7 +106,7 @@ func TestHiddenClustersKeepThousandsOfHolds(t *testing.T) {
 	notShort(t, "TestWrappedClientsKeepLocksOfAllSlotsOfACluster")
 	const each, lease = 1000, 10 * time.Second
 	three := redistest.StartCluster(t, 3, 0).Client(t)
-	one := clusterOfOne(t)()
+	one := stage.ClusterOfOne(t)()
 	t.Cleanup(func() { _ = one.Close() })
 	var plain *redis.Client
 	require.NoError(t, one.ForEachMaster(t.Context(), func(_ context.Context, node *redis.Client) error {
@@ -114,13 +115,13 @@ func TestHiddenClustersKeepThousandsOfHolds(t *testing.T) {
 	}))
 	t.Cleanup(func() { _ = plain.Close() })
 	for kind, rdb := range map[string]redis.UniversalClient{
-		"embedding": embedding{three},
-		"opaque":    opaque{process: three.Process, subscribe: three.Subscribe},
+		"embedding": stage.Embedding{UniversalClient: three},
+		"opaque":    stage.Opaque{OnProcess: three.Process, OnSubscribe: three.Subscribe},
 		"plain":     plain,
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			locks := locksOn(t, rdb, redlatch.WithLease(lease))
+			locks := stage.LocksOn(t, rdb, redlatch.WithLease(lease))
 			ctx := context.Background()
 			type held interface{ Trusted() bool }
 			holds := make([]held, 3*each)

@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/locktest"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: every primitive keeps every promise of the suite on the topologies that people
@@ -20,7 +21,7 @@ import (
 
 // subjects are the primitives as the suite sees them.
 var subjects = map[string]func(dial func(t testing.TB) redis.UniversalClient, more ...redlatch.Option) locktest.Subject{
-	"mutex": mutexOn, "fair mutex": fairOn, "semaphore of one": semaphoreOfOneOn,
+	"mutex": stage.MutexOn, "fair mutex": stage.FairOn, "semaphore of one": stage.SemaphoreOfOneOn,
 }
 
 // Three masters with a replica each.
@@ -64,7 +65,7 @@ func TestAWaiterFollowsAShardedChannel(t *testing.T) {
 	awaitShardListener(t, names[0], m.target)
 	require.NoError(t, m.target.Control().Del(t.Context(), names[0]).Err())
 	require.NoError(t, m.target.Control().SPublish(t.Context(), key.ForMutex(names[0]).Channel, "0").Err())
-	h := within(t, waiter, "the message on the new node wakes the waiter")
+	h := stage.Within(t, waiter, "the message on the new node wakes the waiter")
 	require.NotNil(t, h)
 	require.NoError(t, h.Unlock(t.Context()))
 }

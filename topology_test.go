@@ -18,62 +18,24 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
 )
 
 // The goal of this file: locks on a cluster stay alive, however the program wraps its client.
 
 // The usual ways to add tracing to a client.
-type (
-	embedding struct{ redis.UniversalClient }
-	nesting   struct {
-		name string
-		*embedding
-	}
-	delegating struct {
-		opaque
-		inner redis.UniversalClient
-	}
-)
 
-func (d delegating) Process(ctx context.Context, cmd redis.Cmder) error {
-	return d.inner.Process(ctx, cmd)
-}
-
-func (d delegating) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
-	return d.inner.Subscribe(ctx, channels...)
-}
-
-// opaque hides the client behind it.
-type opaque struct {
-	redis.UniversalClient // nil
-	process               func(context.Context, redis.Cmder) error
-	subscribe             func(context.Context, ...string) *redis.PubSub
-}
-
-func (o opaque) Process(ctx context.Context, cmd redis.Cmder) error { return o.process(ctx, cmd) }
-func (o opaque) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
-	return o.subscribe(ctx, channels...)
-}
-
-func wrappers(rdb redis.UniversalClient) map[string]redis.UniversalClient {
-	return map[string]redis.UniversalClient{
-		"embedding":           embedding{rdb},
-		"pointer":             &embedding{rdb},
-		"twice":               embedding{&embedding{rdb}},
-		"nesting":             &nesting{"traced", &embedding{rdb}},
-		"an unexported field": delegating{inner: rdb},
-	}
-}
+// Wrappers wraps a go-redis client in the ways that programs do.
 
 func TestAWrappedRingIsRefused(t *testing.T) {
 	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
-	for name, rdb := range wrappers(ring) {
+	for name, rdb := range stage.Wrappers(ring) {
 		locks, err := redlatch.New(rdb)
 		require.Nil(t, locks, name)
-		requireOnly(t, redlatch.ErrConfig, err, name)
+		stage.RequireOnly(t, redlatch.ErrConfig, err, name)
 		require.ErrorContains(t, err, "ring", name)
 	}
 }
@@ -82,18 +44,18 @@ func TestAWrappedClusterClientIsOneOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cluster.Close()
-	loop := &embedding{}
+	loop := &stage.Embedding{}
 	loop.UniversalClient = loop
 	for want, all := range map[bool]map[string]redis.UniversalClient{
-		true:  wrappers(cluster),
-		false: wrappers(unused(t)),
+		true:  stage.Wrappers(cluster),
+		false: stage.Wrappers(stage.Unused(t)),
 	} {
-		all["itself"] = all["embedding"].(embedding).UniversalClient
+		all["itself"] = all["embedding"].(stage.Embedding).UniversalClient
 		all["a loop"] = loop
 		for name, rdb := range all {
 			locks, err := redlatch.New(rdb)
 			require.NoError(t, err, name)
-			require.Equal(t, want && name != "a loop", redlatch.InCluster(locks), name)
+			require.Equal(t, want && name != "a loop", stage.InCluster(locks), name)
 		}
 	}
 }
@@ -127,7 +89,7 @@ func kept(t *testing.T, holder, waiter *redlatch.Client, names []string, check f
 		h, err := holder.FairMutex(name).Lock(ctx)
 		require.NoError(t, err)
 		holds = append(holds, h)
-		p := mustAcquire(t, holder.Semaphore(name, 1), 1)
+		p := stage.MustAcquire(t, holder.Semaphore(name, 1), 1)
 		defer func() { require.NoError(t, p.Release(context.Background())) }()
 		defer func() { require.True(t, p.Trusted()) }()
 		go func() { _, err := waiter.FairMutex(name, notice).Lock(ctx); done <- err }()
@@ -174,7 +136,7 @@ func TestAClusterIsLearnedFromItsFirstRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		a, b := &slotted{Client: v.Client()}, &slotted{Client: v.Client()}
-		holder, waiter := locksOn(t, a), locksOn(t, b)
+		holder, waiter := stage.LocksOn(t, a), stage.LocksOn(t, b)
 		kept(t, holder, waiter, ofManySlots(t, 20), func([]*lock.Hold) {
 			time.Sleep(time.Minute)
 			refused := a.refused.Load() + b.refused.Load()
@@ -188,10 +150,10 @@ func TestAClusterIsLearnedFromItsFirstRefusal(t *testing.T) {
 
 func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {
 	t.Parallel()
-	dial := clusterOfOne(t)
+	dial := stage.ClusterOfOne(t)
 	play := func(t *testing.T, a, b redis.UniversalClient) {
-		options := []redlatch.Option{redlatch.WithLease(3 * time.Second), redlatch.WithHeartbeat(2 * time.Second), redlatch.WithPollInterval(faraway)}
-		kept(t, locksOn(t, a, options...), locksOn(t, b, options...), ofManySlots(t, 60), func(holds []*lock.Hold) {
+		options := []redlatch.Option{redlatch.WithLease(3 * time.Second), redlatch.WithHeartbeat(2 * time.Second), redlatch.WithPollInterval(stage.Faraway)}
+		kept(t, stage.LocksOn(t, a, options...), stage.LocksOn(t, b, options...), ofManySlots(t, 60), func(holds []*lock.Hold) {
 			start := time.Now()
 			require.Eventually(t, func() bool {
 				for _, h := range holds {
@@ -200,15 +162,18 @@ func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {
 					}
 				}
 				return true
-			}, atMost, 20*time.Millisecond, "several leases long")
+			}, stage.Guard, 20*time.Millisecond, "several leases long")
 		})
 	}
 	ours, theirs := dial(), dial()
 	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
-	t.Run("embedding", func(t *testing.T) { t.Parallel(); play(t, embedding{ours}, &embedding{theirs}) })
+	t.Run("embedding", func(t *testing.T) {
+		t.Parallel()
+		play(t, stage.Embedding{UniversalClient: ours}, &stage.Embedding{UniversalClient: theirs})
+	})
 	t.Run("opaque", func(t *testing.T) {
 		t.Parallel()
-		play(t, opaque{process: ours.Process, subscribe: ours.Subscribe}, opaque{process: theirs.Process, subscribe: theirs.Subscribe})
+		play(t, stage.Opaque{OnProcess: ours.Process, OnSubscribe: ours.Subscribe}, stage.Opaque{OnProcess: theirs.Process, OnSubscribe: theirs.Subscribe})
 	})
 }
 
@@ -228,7 +193,7 @@ func (a *alone) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			a.sent.Add(1)
 			time.Sleep(100 * time.Millisecond)
 		}
-		return serverError("NOPERM none may")
+		return stage.ServerError("NOPERM none may")
 	}
 }
 
@@ -246,12 +211,12 @@ func TestCommandsToUnknownServersAreNotSentTogether(t *testing.T) {
 	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	for name, rdb := range map[string]redis.UniversalClient{"cluster": many, "wrapper": embedding{one}} {
+	for name, rdb := range map[string]redis.UniversalClient{"cluster": many, "wrapper": stage.Embedding{UniversalClient: one}} {
 		t.Run(name, func(t *testing.T) {
 			hook := &alone{t: t}
 			rdb.AddHook(hook)
 			defer rdb.Close()
-			locks := locksOn(t, rdb)
+			locks := stage.LocksOn(t, rdb)
 			var all sync.WaitGroup
 			for i := range 100 {
 				all.Go(func() {
@@ -291,7 +256,7 @@ func TestCommandsToOneMasterAreSentTogether(t *testing.T) {
 	rdb := c.Client(t)
 	hook := &pipelines{}
 	rdb.AddHook(hook)
-	locks := locksOn(t, rdb)
+	locks := stage.LocksOn(t, rdb)
 	use := func(names []string) {
 		var all sync.WaitGroup
 		for _, name := range names {
@@ -307,24 +272,24 @@ func TestCommandsToOneMasterAreSentTogether(t *testing.T) {
 		}
 		all.Wait()
 	}
-	use(slices.Concat(namesOfShard(0, 20), namesOfShard(1, 20), namesOfShard(2, 20)))
+	use(slices.Concat(stage.NamesOfShard(0, 20), stage.NamesOfShard(1, 20), stage.NamesOfShard(2, 20)))
 	c.Nodes[0].Pause()
 	defer c.Nodes[0].Resume()
 	hung := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() { cancel(); <-hung }()
 	go func() {
-		_, err := locks.Mutex(namesOfShard(0, 1)[0]).Lock(ctx)
+		_, err := locks.Mutex(stage.NamesOfShard(0, 1)[0]).Lock(ctx)
 		hung <- err
 	}()
-	use(slices.Concat(namesOfShard(1, 20), namesOfShard(2, 20)))
+	use(slices.Concat(stage.NamesOfShard(1, 20), stage.NamesOfShard(2, 20)))
 	hook.mu.Lock()
 	defer hook.mu.Unlock()
 	require.NotEmpty(t, hook.all)
 	for _, cmds := range hook.all {
 		shards := map[int]bool{}
 		for _, cmd := range cmds {
-			shards[shardOf(cmd.Args()[3].(string))] = true
+			shards[stage.ShardOf(cmd.Args()[3].(string))] = true
 		}
 		require.Len(t, shards, 1)
 	}

@@ -20,28 +20,29 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
 // The goal of this file: docs/troubleshooting.md shows the errors that users meet, letter for letter.
 
 // troubled is a client that meets trouble, and another one that is in its way.
 type troubled struct {
-	*scene
+	*stage.Scene
 	other *redlatch.Client
 }
 
 // wait returns a context in which a call waits for two seconds.
 func (s *troubled) wait() context.Context {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
-	s.t.Cleanup(cancel)
+	ctx, cancel := context.WithTimeout(s.T.Context(), 2*time.Second)
+	s.T.Cleanup(cancel)
 	return ctx
 }
 
 // answers has Redis answer each script with an error, and locks.
 func answers(text string) func(t *testing.T, s *troubled) error {
 	return func(t *testing.T, s *troubled) error {
-		s.proxy.Inject(redistest.Rule{Match: redistest.Command("EVAL", "EVALSHA"), Action: redistest.Refuse(text)})
-		_, err := s.locks.Mutex("orders:42").Lock(s.wait())
+		s.Proxy.Inject(redistest.Rule{Match: redistest.Command("EVAL", "EVALSHA"), Action: redistest.Refuse(text)})
+		_, err := s.Locks.Mutex("orders:42").Lock(s.wait())
 		return err
 	}
 }
@@ -51,7 +52,7 @@ func whileHeld(ask func(s *troubled) error) func(t *testing.T, s *troubled) erro
 	return func(t *testing.T, s *troubled) error {
 		h, err := s.other.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
-		keepHandle(t, h)
+		stage.KeepHandle(t, h)
 		p, err := s.other.Semaphore("pool", 2).Acquire(t.Context(), 2)
 		require.NoError(t, err)
 		t.Cleanup(func() { runtime.KeepAlive(p) })
@@ -62,38 +63,38 @@ func whileHeld(ask func(s *troubled) error) func(t *testing.T, s *troubled) erro
 // holding returns the error with which a hold of the client ends after a fault.
 func holding(fault func(s *troubled) error, options ...redlatch.LockOption) func(t *testing.T, s *troubled) error {
 	return func(t *testing.T, s *troubled) error {
-		h, err := s.locks.Mutex("orders:42", options...).Lock(t.Context())
+		h, err := s.Locks.Mutex("orders:42", options...).Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, fault(s))
 		<-h.Lost()
-		s.proxy.Heal()
+		s.Proxy.Heal()
 		return h.Unlock(t.Context())
 	}
 }
 
 var troubles = map[string]func(t *testing.T, s *troubled) error{
 	"a try finds the lock held": whileHeld(func(s *troubled) error {
-		_, err := s.locks.Mutex("orders:42").TryLock(s.t.Context())
+		_, err := s.Locks.Mutex("orders:42").TryLock(s.T.Context())
 		return err
 	}),
 	"the context ends": whileHeld(func(s *troubled) error {
-		_, err := s.locks.Mutex("orders:42").Lock(s.wait())
+		_, err := s.Locks.Mutex("orders:42").Lock(s.wait())
 		return err
 	}),
 	"the wait timeout ends": whileHeld(func(s *troubled) error {
-		_, err := s.locks.Mutex("orders:42", redlatch.WithWaitTimeout(2*time.Second)).Lock(s.t.Context())
+		_, err := s.Locks.Mutex("orders:42", redlatch.WithWaitTimeout(2*time.Second)).Lock(s.T.Context())
 		return err
 	}),
 	"this program holds it itself": func(t *testing.T, s *troubled) error {
-		own := locksOn(t, s.direct, redlatch.WithDescription("host-7 pid 4242"), redlatch.WithWaitTimeout(2*time.Second))
+		own := stage.LocksOn(t, s.Direct, redlatch.WithDescription("host-7 pid 4242"), redlatch.WithWaitTimeout(2*time.Second))
 		h, err := own.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
-		keepHandle(t, h)
+		stage.KeepHandle(t, h)
 		_, err = own.Mutex("orders:42").Lock(t.Context())
 		return err
 	},
 	"the context ends in a queue": whileHeld(func(s *troubled) error {
-		_, err := s.locks.FairMutex("orders:42").Lock(s.wait())
+		_, err := s.Locks.FairMutex("orders:42").Lock(s.wait())
 		return err
 	}),
 	"the lock is kept": func(t *testing.T, s *troubled) error {
@@ -101,27 +102,27 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		require.NoError(t, err)
 		require.NoError(t, h.UnlockAfter(t.Context(), 10*time.Minute))
 		time.Sleep(time.Second)
-		_, err = s.locks.Mutex("orders:42").TryLock(t.Context())
+		_, err = s.Locks.Mutex("orders:42").TryLock(t.Context())
 		return err
 	},
 	"no permit is free": whileHeld(func(s *troubled) error {
-		_, err := s.locks.Semaphore("pool", 2).Acquire(s.wait(), 1)
+		_, err := s.Locks.Semaphore("pool", 2).Acquire(s.wait(), 1)
 		return err
 	}),
 	"an operator removed the waiter": whileHeld(func(s *troubled) error {
 		failed := make(chan error)
-		go func() { _, err := s.locks.FairMutex("orders:42").Lock(s.t.Context()); failed <- err }()
+		go func() { _, err := s.Locks.FairMutex("orders:42").Lock(s.T.Context()); failed <- err }()
 		synctest.Wait()
-		all, _, err := s.other.FairMutex("orders:42").Queue(s.t.Context(), 0, 1)
-		require.NoError(s.t, err)
-		_, err = s.other.FairMutex("orders:42").RemoveWaiter(s.t.Context(), all[0].ID)
-		require.NoError(s.t, err)
+		all, _, err := s.other.FairMutex("orders:42").Queue(s.T.Context(), 0, 1)
+		require.NoError(s.T, err)
+		_, err = s.other.FairMutex("orders:42").RemoveWaiter(s.T.Context(), all[0].ID)
+		require.NoError(s.T, err)
 		return <-failed
 	}),
 	"the context had ended": func(t *testing.T, s *troubled) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := s.locks.Mutex("orders:42").Lock(ctx)
+		_, err := s.Locks.Mutex("orders:42").Lock(ctx)
 		return err
 	},
 	"no server": func(t *testing.T, s *troubled) error {
@@ -132,37 +133,37 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 		rdb := redistest.Bubble(t).Client(func(o *redis.Options) {
 			o.Dialer = func(context.Context, string, string) (net.Conn, error) { return nil, refused }
 		})
-		_, err := locksOn(t, rdb).Mutex("orders:42").Lock(s.wait())
+		_, err := stage.LocksOn(t, rdb).Mutex("orders:42").Lock(s.wait())
 		return err
 	},
 	"no answer": func(t *testing.T, s *troubled) error {
-		s.unlock(s.lock(t.Context()))
-		s.proxy.BlackHole(redistest.CommandTraffic)
-		_, err := s.locks.Mutex("orders:42").Lock(s.wait())
-		s.proxy.Heal()
+		s.Unlock(s.Lock(t.Context()))
+		s.Proxy.BlackHole(redistest.CommandTraffic)
+		_, err := s.Locks.Mutex("orders:42").Lock(s.wait())
+		s.Proxy.Heal()
 		return err
 	},
 	"no answer to a release": func(t *testing.T, s *troubled) error {
-		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		h, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
-		s.proxy.BlackHole(redistest.CommandTraffic)
+		s.Proxy.BlackHole(redistest.CommandTraffic)
 		err = h.Unlock(s.wait())
-		s.proxy.Heal()
+		s.Proxy.Heal()
 		return err
 	},
 	"no answer to a re-entry": func(t *testing.T, s *troubled) error {
-		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		h, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(h.Context(), 2*time.Second)
 		defer cancel()
-		s.proxy.BlackHole(redistest.CommandTraffic)
-		_, err = s.locks.Mutex("orders:42").Lock(ctx)
-		s.proxy.Heal()
+		s.Proxy.BlackHole(redistest.CommandTraffic)
+		_, err = s.Locks.Mutex("orders:42").Lock(ctx)
+		s.Proxy.Heal()
 		require.NoError(t, h.Unlock(t.Context()))
 		return err
 	},
 	"no exported text": func(t *testing.T, s *troubled) error {
-		_, err := s.locks.Mutex("orders:42").Attach(t.Context(), "")
+		_, err := s.Locks.Mutex("orders:42").Attach(t.Context(), "")
 		return err
 	},
 	"loading":      answers("LOADING Redis is loading the dataset in memory"),
@@ -173,78 +174,78 @@ var troubles = map[string]func(t *testing.T, s *troubled) error{
 	"memory":       answers("OOM command not allowed when used memory > 'maxmemory'."),
 	"disk":         answers("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."),
 	"a key of something else": func(t *testing.T, s *troubled) error {
-		require.NoError(t, s.direct.HSet(t.Context(), "orders:42", "mode", "read", "x:1", "1").Err())
-		_, err := s.locks.Mutex("orders:42").TryLock(t.Context())
+		require.NoError(t, s.Direct.HSet(t.Context(), "orders:42", "mode", "read", "x:1", "1").Err())
+		_, err := s.Locks.Mutex("orders:42").TryLock(t.Context())
 		return err
 	},
-	"removed": holding(func(s *troubled) error { return s.direct.Del(s.t.Context(), "orders:42").Err() }),
+	"removed": holding(func(s *troubled) error { return s.Direct.Del(s.T.Context(), "orders:42").Err() }),
 	"not confirmed": holding(func(s *troubled) error {
-		s.proxy.BlackHole(redistest.CommandTraffic)
+		s.Proxy.BlackHole(redistest.CommandTraffic)
 		return nil
 	}),
 	"held for too long": holding(func(*troubled) error { return nil }, redlatch.WithMaxHold(time.Minute)),
 	"no progress":       holding(func(*troubled) error { return nil }, redlatch.WithProgressTimeout(time.Minute)),
 	"lost, and the work failed": func(t *testing.T, s *troubled) error {
-		return s.locks.Mutex("orders:42").Do(t.Context(), func(ctx context.Context) error {
-			require.NoError(t, s.direct.Del(ctx, "orders:42").Err())
+		return s.Locks.Mutex("orders:42").Do(t.Context(), func(ctx context.Context) error {
+			require.NoError(t, s.Direct.Del(ctx, "orders:42").Err())
 			<-ctx.Done()
 			return errors.New("charging the card: context canceled")
 		})
 	},
 	"too few replicas": func(t *testing.T, s *troubled) error {
-		s.onReplicas(0, 0, replicas(0))
-		_, err := s.locks.Mutex("orders:42", redlatch.WithReplicas(1, time.Second)).Lock(t.Context())
+		s.OnReplicas(0, 0, stage.Replicas(0))
+		_, err := s.Locks.Mutex("orders:42", redlatch.WithReplicas(1, time.Second)).Lock(t.Context())
 		return err
 	},
 	"released before": func(t *testing.T, s *troubled) error {
-		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		h, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, h.Unlock(t.Context()))
 		return h.Unlock(t.Context())
 	},
 	"the client is closed": func(t *testing.T, s *troubled) error {
-		require.NoError(t, s.locks.Close(t.Context()))
-		_, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, s.Locks.Close(t.Context()))
+		_, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		return err
 	},
 	"the client was closed under a hold": func(t *testing.T, s *troubled) error {
-		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		h, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, s.locks.Close(t.Context()))
+		require.NoError(t, s.Locks.Close(t.Context()))
 		return h.Unlock(t.Context())
 	},
 	"an exported lock that was attached before": func(t *testing.T, s *troubled) error {
-		h, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		h, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		require.NoError(t, err)
 		text, err := h.Export(t.Context(), time.Minute)
 		require.NoError(t, err)
-		_, err = s.locks.Mutex("orders:42").Attach(t.Context(), text)
+		_, err = s.Locks.Mutex("orders:42").Attach(t.Context(), text)
 		require.NoError(t, err)
-		_, err = s.locks.Mutex("orders:42").Attach(t.Context(), text)
+		_, err = s.Locks.Mutex("orders:42").Attach(t.Context(), text)
 		return err
 	},
 	"the go-redis client is closed": func(t *testing.T, s *troubled) error {
-		require.NoError(t, s.client.Close())
-		_, err := s.locks.Mutex("orders:42").Lock(t.Context())
+		require.NoError(t, s.Client.Close())
+		_, err := s.Locks.Mutex("orders:42").Lock(t.Context())
 		return err
 	},
 	"a bad name": func(t *testing.T, s *troubled) error {
-		_, err := s.locks.Mutex("").Lock(t.Context())
+		_, err := s.Locks.Mutex("").Lock(t.Context())
 		return err
 	},
 	"a bad setting": func(t *testing.T, s *troubled) error {
-		_, err := s.locks.Mutex("orders:42", redlatch.WithLease(3*time.Second), redlatch.WithRenewInterval(5*time.Second)).Lock(t.Context())
+		_, err := s.Locks.Mutex("orders:42", redlatch.WithLease(3*time.Second), redlatch.WithRenewInterval(5*time.Second)).Lock(t.Context())
 		return err
 	},
 	"another limit": func(t *testing.T, s *troubled) error {
 		p, err := s.other.Semaphore("pool", 2).Acquire(t.Context(), 1)
 		require.NoError(t, err)
 		t.Cleanup(func() { runtime.KeepAlive(p) })
-		_, err = s.locks.Semaphore("pool", 3).Acquire(t.Context(), 1)
+		_, err = s.Locks.Semaphore("pool", 3).Acquire(t.Context(), 1)
 		return err
 	},
 	"too many units": func(t *testing.T, s *troubled) error {
-		_, err := s.locks.Semaphore("pool", 3).Acquire(t.Context(), 4)
+		_, err := s.Locks.Semaphore("pool", 3).Acquire(t.Context(), 4)
 		return err
 	},
 }
@@ -271,8 +272,8 @@ func TestTroubleshootingShowsTheErrorsAsTheyAre(t *testing.T) {
 	for name, trouble := range troubles {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &troubled{inBubble(t), nil}
-				s.other = locksOn(t, s.direct, redlatch.WithDescription("host-7 pid 4242"))
+				s := &troubled{stage.InBubble(t), nil}
+				s.other = stage.LocksOn(t, s.Direct, redlatch.WithDescription("host-7 pid 4242"))
 				err := trouble(t, s)
 				require.Error(t, err)
 				got := err.Error()

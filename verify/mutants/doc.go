@@ -5,7 +5,7 @@
 //
 //	breaks: a renewal extends a lock that another has
 //	caught by: ./lua TestRenewExtendsOnlyItsOwn
-//	caught by: . TestRenewalIsOfNoUseToAnybodyElse
+//	caught by: ./lock TestRenewalIsOfNoUseToAnybodyElse
 //
 //	@@ lua/mutex/renew.lua
 //	-  if mine == 0 or lease_ms == 0 then

@@ -1,0 +1,9 @@
+package mutex_test
+
+import (
+	"testing"
+
+	"github.com/redlatch/redlatch/internal/test/stage"
+)
+
+func TestMain(m *testing.M) { stage.Main(m) }

@@ -1,0 +1,357 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/semaphore"
+)
+
+// The goal of this file: Redis keeps a lock for a time after its last hold, and nobody renews it.
+
+const cooldown = 90 * time.Second // three leases
+
+// keepers release one kind of primitive each, and keep it.
+var keepers = map[string]func(h stage.Held, ctx context.Context, d time.Duration) error{
+	"mutex": func(h stage.Held, ctx context.Context, d time.Duration) error {
+		return h.(*lock.Hold).UnlockAfter(ctx, d)
+	},
+	"fair": func(h stage.Held, ctx context.Context, d time.Duration) error {
+		return h.(*lock.Hold).UnlockAfter(ctx, d)
+	},
+	"semaphore": func(h stage.Held, ctx context.Context, d time.Duration) error {
+		return h.(*semaphore.Permit).ReleaseAfter(ctx, d)
+	},
+}
+
+// requireKeepOp asserts that the error says what its caller called.
+func requireKeepOp(t *testing.T, kind string, err error) {
+	t.Helper()
+	want := "unlock after"
+	if kind == "semaphore" {
+		want = "release after"
+	}
+	var op *redlatch.OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, want, op.Op)
+}
+
+func TestALockIsKeptAfterItsLastHold(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+				h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				ctx := h.Context()
+				require.NoError(t, keep(h, ctx, cooldown), "its own end does not end it")
+				ended := time.Now()
+				require.Error(t, ctx.Err())
+				require.False(t, stage.IsClosed(h.Lost()), "not lost, but released")
+				require.ErrorIs(t, release(t.Context()), redlatch.ErrNotHeld)
+				requireKeepOp(t, kind, keep(h, t.Context(), cooldown))
+				require.NoError(t, s.Take(t, event.Released).Err)
+				requireKept(t, kind, s.Other)
+
+				for _, c := range []*redlatch.Client{s.Locks, s.Other} { // the same client too
+					time.Sleep(cooldown/2 - 5*time.Second)
+					short, cancel := context.WithTimeout(t.Context(), time.Second)
+					_, _, err = stage.Kinds[kind].Take(c, short)
+					cancel()
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				}
+				require.NoError(t, s.Locks.Close(t.Context()), "the process ends")
+				_, release, err = stage.Kinds[kind].Take(s.Other, t.Context())
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(ended), cooldown)
+				require.Less(t, time.Since(ended), cooldown+time.Second)
+				require.NoError(t, release(t.Context()))
+			})
+		})
+	}
+}
+
+// requireKept asserts that operators and those who try learn that nobody holds the lock.
+func requireKept(t *testing.T, kind string, c *redlatch.Client) {
+	t.Helper()
+	if kind == "semaphore" {
+		info, err := c.Semaphore("orders", 1).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, info.Holders, 1)
+		require.True(t, info.Holders[0].IsKept())
+		return
+	}
+	info, err := c.Mutex("orders").Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, info.IsKept() && info.Held())
+	_, err = c.Mutex("orders").TryLock(t.Context())
+	var refused *redlatch.NotAcquiredError
+	require.ErrorAs(t, err, &refused)
+	require.True(t, refused.IsKept())
+	require.ErrorContains(t, err, ": kept (")
+}
+
+// A time below the lease shortens it.
+func TestALockIsKeptForLessThanItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t)
+		h := s.Lock(t.Context())
+		require.NoError(t, h.UnlockAfter(t.Context(), 1500*time.Millisecond))
+		began := time.Now()
+		next := s.Lock(t.Context())
+		require.Greater(t, next.Fence(), h.Fence())
+		require.GreaterOrEqual(t, time.Since(began), 1500*time.Millisecond)
+		require.Less(t, time.Since(began), 2*time.Second)
+		s.Unlock(next)
+	})
+}
+
+// The hold of a re-entry asks for it, and an outer one ends last.
+func TestALockIsKeptWhenTheLastOfSeveralHoldsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t)
+		outer := s.Lock(t.Context())
+		for _, d := range []time.Duration{cooldown, time.Second} { // the longest counts
+			require.NoError(t, s.Lock(outer.Context()).UnlockAfter(t.Context(), d))
+		}
+		time.Sleep(time.Hour)
+		require.True(t, outer.Trusted(), "it is still held, and renewed")
+		s.Unlock(outer)
+		left, err := s.Direct.PTTL(t.Context(), s.Name).Result()
+		require.NoError(t, err)
+		require.Equal(t, cooldown, left)
+		require.ErrorIs(t, outer.UnlockAfter(t.Context(), time.Hour), redlatch.ErrNotHeld)
+		left, err = s.Direct.PTTL(t.Context(), s.Name).Result()
+		require.NoError(t, err)
+		require.Equal(t, cooldown, left)
+	})
+}
+
+// The function of Do ends the hold itself. Do does not unlock, and reports nothing.
+func TestTheFunctionOfDoMayEndItsHold(t *testing.T) {
+	stage.OnBothKinds(t, func(r *stage.Reentry) {
+		for name, end := range map[string]func(h *lock.Hold, ctx context.Context) error{
+			"keep":   func(h *lock.Hold, ctx context.Context) error { return h.UnlockAfter(ctx, cooldown) },
+			"unlock": (*lock.Hold).Unlock,
+		} {
+			require.NoError(r, r.Mutex(name).Do(r.Context(), func(ctx context.Context) error {
+				h, _ := redlatch.HoldFromContext(ctx)
+				return end(h, ctx)
+			}))
+			info, err := r.Mutex(name).Inspect(r.Context())
+			require.NoError(r, err)
+			require.Equal(r, name == "keep", info.Held())
+		}
+	})
+}
+
+// Redis does not confirm it. The error says so, the lock is not renewed, and a later call repeats it.
+func TestALockThatCouldNotBeKeptEndsWithItsLease(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				s.Proxy.Down()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err = keep(h, ctx, cooldown)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				requireKeepOp(t, kind, err)
+				s.Proxy.Up()
+				time.Sleep(time.Second)
+				require.NoError(t, keep(h, t.Context(), cooldown))
+				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+				defer cancel()
+				_, _, err = stage.Kinds[kind].Take(s.Locks, short)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+}
+
+// After an UnlockAfter that failed, a plain Unlock or Release keeps the lock for as long. The work that
+// wanted the pause is done.
+func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
+				refused := s.Proxy.Inject(redistest.Rule{Match: keeps, Action: redistest.Refuse("NOPERM")})
+				err = keep(h, t.Context(), cooldown)
+				require.ErrorIs(t, err, redlatch.ErrRefused)
+				requireKeepOp(t, kind, err)
+				refused.Disarm()
+				require.NoError(t, release(t.Context()))
+				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+				defer cancel()
+				_, _, err = stage.Kinds[kind].Take(s.Locks, short)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+}
+
+// Commands of the hold arrive when Redis keeps the lock: a copy of the acquire, a renewal.
+func TestLateCommandsDoNotShortenTheTimeOfALock(t *testing.T) {
+	for kind, keep := range keepers {
+		for what, late := range map[string]func(cmd []string) bool{
+			"acquire": isTake,
+			"renewal": func(cmd []string) bool { return stage.Runs("mutex/renew")(cmd) || stage.Runs("semaphore/renew")(cmd) },
+		} {
+			t.Run(kind+", "+what, func(t *testing.T) {
+				stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+					kept := s.Copies(late)
+					h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+					require.NoError(t, err)
+					time.Sleep(20 * time.Second)
+					require.NoError(t, keep(h, t.Context(), cooldown))
+					require.Equal(t, 1, kept.Late())
+					kept.Release()
+					s.RefusedFor(kind, cooldown-time.Second)
+				})
+			})
+		}
+	}
+}
+
+// isTake matches the commands that acquire.
+var isTake = func(cmd []string) bool {
+	return stage.AnAcquire(cmd) || stage.Runs("fair/join")(cmd) || stage.Runs("semaphore/acquire")(cmd)
+}
+
+// The acquire was answered at the second attempt, and the client releases what the first may have got.
+func TestAKeptLockIsNotReleasedWithTheRequestsInFlight(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+				_, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				require.NoError(t, release(t.Context()))
+				slow := s.Proxy.Inject(redistest.Rule{Match: isTake, Times: 1, Action: redistest.DelayReply(time.Hour)})
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 1, slow.Bites())
+				require.NoError(t, keep(h, t.Context(), cooldown))
+				s.RefusedFor(kind, cooldown-time.Second)
+			})
+		})
+	}
+}
+
+// The lock ended with its lease, before the repeated call. Nobody knows whether Redis kept it.
+func TestAKeepThatIsRepeatedTooLateIsALoss(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				s.Proxy.Down()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, keep(h, ctx, cooldown), context.DeadlineExceeded)
+				time.Sleep(time.Minute)
+				s.Proxy.Up()
+				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrLost)
+			})
+		})
+	}
+}
+
+func TestALockThatWasLostIsNotKept(t *testing.T) {
+	for kind, keep := range keepers {
+		synctest.Test(t, func(t *testing.T) {
+			s := stage.InBubble(t)
+			h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.Direct.FlushAll(t.Context()).Err())
+			require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrLost)
+			_, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+			require.NoError(t, err)
+			require.NoError(t, release(t.Context()))
+		})
+	}
+}
+
+// The reply is lost, and the client sends the command again.
+func TestALostReplyDoesNotShortenTheTimeOfALock(t *testing.T) {
+	for kind, script := range map[string]string{"mutex": "mutex/keep", "fair": "mutex/keep", "semaphore": "semaphore/keep"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := stage.InBubble(t)
+			h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+			require.NoError(t, err)
+			lost := s.Proxy.Inject(redistest.Rule{Match: stage.Runs(script), Times: 2, Action: redistest.CutReply()})
+			require.NoError(t, keepers[kind](h, t.Context(), cooldown))
+			require.Equal(t, 2, lost.Bites())
+			short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+			defer cancel()
+			_, _, err = stage.Kinds[kind].Take(s.Locks, short)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		})
+	}
+}
+
+func TestTimesThatAreNotUsableKeepNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t)
+		for kind, keep := range keepers {
+			h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+			require.NoError(t, err)
+			for _, d := range []time.Duration{0, -time.Second, time.Microsecond, time.Second + 1, 366 * 24 * time.Hour} {
+				stage.RequireBad(t, keep(h, t.Context(), d), "time to keep the lock", d)
+			}
+			require.NoError(t, h.Context().Err(), "it is still held")
+			require.NoError(t, release(t.Context()))
+			s.Free()
+		}
+		require.ErrorIs(t, new(lock.Hold).UnlockAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
+		require.ErrorIs(t, (*semaphore.Permit)(nil).ReleaseAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
+	})
+}
+
+// The client closes while the command that keeps the lock is in flight, or while an outer hold is left.
+func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
+	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				other := stage.LocksOn(t, s.Direct)
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				s.Proxy.Inject(redistest.Rule{Match: keeps, Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
+				kept := make(chan error)
+				go func() { kept <- keep(h, context.Background(), cooldown) }()
+				synctest.Wait()
+				closed := make(chan error, 1)
+				go func() { closed <- s.Locks.Close(context.Background()) }()
+				require.NoError(t, <-kept)
+				require.NoError(t, <-closed)
+				short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+				defer cancel()
+				_, _, err = stage.Kinds[kind].Take(other, short)
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t)
+		outer := s.Lock(t.Context())
+		require.NoError(t, s.Lock(outer.Context()).UnlockAfter(t.Context(), cooldown))
+		require.NoError(t, s.Locks.Close(t.Context()))
+		require.EqualValues(t, 1, s.Direct.Exists(t.Context(), s.Name).Val())
+	})
+}
