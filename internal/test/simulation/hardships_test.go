@@ -61,7 +61,7 @@ var nothingExpires = hardship{
 	unlockLimits: ms(0, 20, 400),
 	counts:       true,
 	fewest:       1,
-	actions:      slices.Concat([]string{"duplicate but grants", "fail after", "garble", "deny"}, hookFaults, onTheWire),
+	actions:      slices.Concat([]string{"duplicate but grants", "hold back but grants", "fail after", "garble", "deny"}, hookFaults, onTheWire),
 	events:       slices.Concat([]string{"close", "close in an outage", "cut off", "late messages", "stale replica", "deny publish"}, toLinks),
 	waits:        ms(5, 300, 1500, 5000), // an Unlock gives up in an outage of five seconds
 	longest:      time.Minute,            // half a lease: a waiter that waits for the end of a lease has missed a poll

@@ -277,7 +277,7 @@ func (w *world) run() error {
 		all.Go(func() { time.Sleep(e.at); w.happen(e) })
 	}
 	for i, f := range w.s.faults {
-		if strings.HasPrefix(f.action, "duplicate") || f.action == "hold back" {
+		if strings.HasPrefix(f.action, "duplicate") || strings.HasPrefix(f.action, "hold back") {
 			all.Go(func() {
 				time.Sleep(f.wait + time.Duration(i+1)*time.Microsecond) // when nothing else happens
 				w.faults[i].Release()
