@@ -79,7 +79,7 @@ test-topologies: ## run the tests with clusters, replicas and sentinels, and the
 	$(TEST_TOPOLOGIES) -run "$(TOPOLOGIES)|$(TAGGED)" $(TOPOLOGY_PACKAGES)
 
 .PHONY: test-topologies-short
-test-topologies-short: ## run the tests of test-topologies that are not in make test, with smaller numbers; takes under a minute
+test-topologies-short: ## run the tests of test-topologies that are not in make test, with smaller numbers; takes about a minute
 	scripts/servers.sh >/dev/null
 	$(TEST_TOPOLOGIES) -short -run "$(TAGGED)" .
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/pubsub"
@@ -40,14 +41,33 @@ func (s *Session) NeedsSlotChannel() bool {
 }
 
 // probeSlotChannels publishes a message that has no meaning to the channel of this client, from a script in
-// another slot. Without an answer, the next waiter asks again.
+// another slot. It does so until Redis answers, or until the client closes.
 func (s *Session) probeSlotChannels(ctx context.Context) {
-	err := s.publish(ctx, key.ClientPrefix+s.ID, "")
-	refused := errors.Is(err, pubsub.ErrEchoRefused)
+	const first, most = 250 * time.Millisecond, 10 * time.Second
+	var known, refused bool
+	for pause := first; ; pause = min(2*pause, most) {
+		err := s.publish(ctx, key.ClientPrefix+s.ID, "")
+		refused = errors.Is(err, pubsub.ErrEchoRefused)
+		known = err == nil || refused
+		if known || !s.pauseUnlessClosing(pause) {
+			break
+		}
+	}
 	c := &s.slotChannels
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known, c.needed = err == nil || refused, refused
+	c.known, c.needed = known, refused
 	close(c.asking)
 	c.asking = nil
+}
+
+func (s *Session) pauseUnlessClosing(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.Closing():
+		return false
+	}
 }
