@@ -305,7 +305,7 @@ func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 			}
 		}
 		return told == 5
-	}, stage.Guard, time.Millisecond, "all are told")
+	}, stage.Guard, time.Millisecond, "all are notified")
 	victim, err := l.fair().ForceRelease(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, somebody, victim)

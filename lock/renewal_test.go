@@ -186,7 +186,7 @@ func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func(
 	log.Await(t, "renewals began to fail") // or the fault did not bite
 	require.Equal(t, trusted, at)
 	require.GreaterOrEqual(t, v.Server.TTL("a"), margin, "the server still keeps it")
-	require.True(t, stage.IsClosed(inner.Lost()), "all holds are told")
+	require.True(t, stage.IsClosed(inner.Lost()), "all holds are notified")
 	require.Equal(t, h.ID(), lost.ID)
 
 	// Redis is back before the lease has ended, and so is the key. The hold stays lost.

@@ -45,7 +45,7 @@ func TestLostWakesCostAPollEachAndNothingElse(t *testing.T) {
 					hold = waits.Got()
 					took := time.Since(freed)
 					if lost {
-						require.Positive(t, took, "round %d: it was told after all", i)
+						require.Positive(t, took, "round %d: it was notified after all", i)
 						require.LessOrEqual(t, took, poll, "round %d", i)
 					} else {
 						require.Zero(t, took, "round %d", i)
