@@ -145,6 +145,24 @@ func TestALateNumberOfHoldsIsVoid(t *testing.T) {
 	}
 }
 
+// The server's clock has been set forward, so an inner release comes after the end that the client guessed. The
+// answer has the time, and the client asks again.
+func TestAVoidNumberOfHoldsIsSentAgain(t *testing.T) {
+	ctx := context.Background()
+	synctest.Test(t, func(t *testing.T) {
+		server := redistest.Bubble(t)
+		s := stage.NewScene(t, server.Proxy, server.Client(), server.Client())
+		s.Settle = synctest.Wait
+		outer := s.Lock(ctx)
+		inner := s.Lock(outer.Context())
+		server.Server.SetTime(time.Now().Add(20 * time.Second))
+		s.Unlock(inner)
+		s.Holds(outer, 1)
+		s.Unlock(outer)
+		s.NothingLeft()
+	})
+}
+
 // An attempt of the background to send the number is held back, go-redis soon gives it up, and the next one is
 // answered. Before its end, the first one still sets the old number. The background sends the right one after
 // that end.
