@@ -67,23 +67,10 @@ func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 	for _, op := range ops {
 		told[op.Acquisition] = true
 	}
-	out := slices.Clone(ops)
-	for _, r := range ops {
-		begun := int64(history.Never)
-		for _, op := range ops {
-			asks := op.Kind == history.Acquire || op.Kind == history.Try
-			named := op.Acquisition == r.Holder || !told[r.Holder]
-			if asks && named && op.Owner != r.Owner && op.Return > r.Call && deaf(op) {
-				begun = min(begun, op.Call)
-			}
-		}
-		if r.Outcome == history.Refused && begun < r.Return {
-			out = append(out, history.Op{
-				Client: r.Client, Name: r.Name, Owner: r.Holder, Kind: history.Acquire, Outcome: history.Unknown, Call: begun, Return: r.Return,
-			})
-		}
-	}
-	return out
+	return excused(ops, func(r, op history.Op) bool {
+		named := op.Acquisition == r.Holder || !told[r.Holder]
+		return named && op.Owner != r.Owner && op.Call < r.Return && r.Call < op.Return && deaf(op)
+	})
 }
 
 // Delayed excuses refusals that name an acquisition which had been released. An attempt of its request
@@ -91,16 +78,22 @@ func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 // again to the same acquisition, and the client releases that in the background. delayed reports the
 // calls to which that may have happened.
 func Delayed(ops []history.Op, delayed func(op history.Op) bool) []history.Op {
+	return excused(ops, func(r, op history.Op) bool {
+		return op.Outcome == history.Done && op.Acquisition == r.Holder && op.Return < r.Call && delayed(op)
+	})
+}
+
+// excused marks the refusals that a request excuses. Adding the grant of that request to the history
+// would say the same, but a search that tries each subset of such grants does not end.
+func excused(ops []history.Op, by func(refusal, request history.Op) bool) []history.Op {
 	out := slices.Clone(ops)
-	for _, r := range ops {
-		for _, op := range ops {
-			asks := (op.Kind == history.Acquire || op.Kind == history.Try) && op.Outcome == history.Done
-			if r.Outcome == history.Refused && asks && op.Acquisition == r.Holder && op.Return < r.Call && delayed(op) {
-				out = append(out, history.Op{
-					Client: -1 - len(out), Name: r.Name, Owner: r.Holder, Kind: history.Acquire, Outcome: history.Unknown, Call: op.Return, Return: r.Return,
-				})
-			}
+	for i, r := range out {
+		if r.Outcome != history.Refused {
+			continue
 		}
+		out[i].Excused = r.Excused || slices.ContainsFunc(ops, func(op history.Op) bool {
+			return (op.Kind == history.Acquire || op.Kind == history.Try) && by(r, op)
+		})
 	}
 	return out
 }

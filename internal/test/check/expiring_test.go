@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -112,4 +113,21 @@ func TestGrantsAreJudgedWithoutRefusals(t *testing.T) {
 	}
 	require.Error(t, check.Linearizable([]history.Op{unjustified, first, given, second}, check.ReentrantMutex()), "with them")
 	require.Equal(t, history.Refused, unjustified.Outcome)
+}
+
+// A search that tries each subset of the grants that the waiter may have missed does not end.
+func TestManyRefusalsNameOneGrantThatItsWaiterMissed(t *testing.T) {
+	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
+	ops := []history.Op{
+		held(told("b", acquire, 1, 1000, done, 20)),
+		held(told("a", acquire, 2, 900, done, 10)), held(told("a", release, 910, 920, done)),
+		held(told("b", release, 1010, 1020, done)),
+	}
+	for i := range int64(24) {
+		ops = append(ops, by("a", told("c", try, 30*i+30, 30*i+40, refused)), by("a", told("d", try, 30*i+31, 30*i+41, refused)))
+	}
+	excused := check.Unheard(ops, func(op history.Op) bool { return op.Owner == "a" })
+	require.NoError(t, check.Linearizable(excused, check.ReentrantMutex()))
+	late := append(slices.Clone(excused), by("b", told("e", try, 1030, 1040, refused)))
+	require.ErrorContains(t, check.Linearizable(late, check.ReentrantMutex()), "(illegal)")
 }

@@ -41,6 +41,8 @@ func (r mutexRules) step(s MutexState, op history.Op) []MutexState {
 		return r.release(s, op)
 	case op.Outcome == history.Done:
 		return r.grant(s, op)
+	case op.Outcome == history.Refused && s.owner == "" && op.Excused:
+		return []MutexState{s}
 	case op.Outcome == history.Refused && s.owner != "" && (s.owner != op.Owner || !r.reentrant):
 		return []MutexState{s}
 	case op.Outcome == history.Unknown:

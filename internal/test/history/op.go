@@ -56,6 +56,7 @@ type Op struct {
 	Fence       int64   `json:"fence,omitempty"` // of a grant that is Done; 0 if the lock has none
 	Acquisition string  `json:"acquisition,omitempty"`
 	Holder      string  `json:"holder,omitempty"` // the acquisition that a refusal named
+	Excused     bool    `json:"-"`                // package check: a refusal that may name a grant that no client knows of
 	Err         string  `json:"err,omitempty"`    // the error that the client got, for people
 
 	// For a refusal of a semaphore: its numbers at one instant.
