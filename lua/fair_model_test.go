@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redlatch/redlatch/internal/key"
-	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -27,38 +25,18 @@ import (
 //
 // On a real server a heartbeat that has ended is written by hand.
 func TestFairScriptsBehaveLikeTheModel(t *testing.T) {
-	var mu sync.Mutex
-	all := bites{}
-	t.Cleanup(func() {
-		if t.Failed() || explicitChecks() {
-			return
-		}
-		want := []string{
-			"join granted", "join queued", "join busy", "join void", "join found its own grant", "join with an old ticket",
-			"beat granted", "beat queued", "beat gone", "beat removed", "beat of a dead one in time",
-			"leave freed", "leave left", "leave gone", "force fair freed", "force fair nobody", "force fair busy",
-			"remove true", "remove false", "remove found the note", "granted to the next", "granted by another's call", "a grace", "a dead waiter buried",
-			"a plain lock beside a queue", "a transfer beside a queue", "a release beside a queue", "copy",
-			"leave of one that waits itself", "force fair of one that waits itself",
-		}
-		if !redistest.RaceDetector { // which the few runs then may not come to
-			want = append(want, "a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back",
-				"the clock was set back in a grace", "a grant for a lease shorter than the heartbeat", "more dead than one call drops")
-		}
-		for _, what := range want {
-			if all[what] == 0 {
-				t.Errorf("never happened: %s", what)
-			}
-		}
-	})
+	c := newCoverage(t,
+		"join granted", "join queued", "join busy", "join void", "join found its own grant", "join with an old ticket",
+		"beat granted", "beat queued", "beat gone", "beat removed", "beat of a dead one in time",
+		"leave freed", "leave left", "leave gone", "force fair freed", "force fair nobody", "force fair busy",
+		"remove true", "remove false", "remove found the note", "granted to the next", "granted by another's call", "a grace", "a dead waiter buried",
+		"a plain lock beside a queue", "a transfer beside a queue", "a release beside a queue", "copy",
+		"leave of one that waits itself", "force fair of one that waits itself",
+		"a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back",
+		"the clock was set back in a grace", "a grant for a lease shorter than the heartbeat", "more dead than one call drops",
+	)
 	each(t, func(t *testing.T, b *backend) {
-		bite := bites{}
-		b.check(t, func(t *rapid.T) { newFairMachine(t, b, &bite).run(t) })
-		mu.Lock()
-		defer mu.Unlock()
-		for what, n := range bite {
-			all[what] += n
-		}
+		b.check(t, c, func(t *rapid.T, bite *bites) { newFairMachine(t, b, bite).run(t) })
 	})
 }
 

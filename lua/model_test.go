@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,23 +38,75 @@ func TestScriptsBehaveLikeTheModel(t *testing.T) {
 	})
 }
 
-// check runs a random test of the larger scripts, as often as rapid says. Under the race detector
-// the embedded server, which parses a script anew each time and interprets it, is slow: a hundred
-// runs took half a minute, most of it in its Lua. There are no races to be found in scripts, so it
-// has fewer runs then; the real server has all of them, and without the detector (make
-// test-servers) so has the embedded one.
-func (b *backend) check(t *testing.T, run func(t *rapid.T)) {
+// coverage counts what happened to all backends together, and knows what has to happen.
+type coverage struct {
+	wanted []string
+	mu     sync.Mutex
+	all    bites
+}
+
+// newCoverage fails the test at its end if anything that is wanted never happened.
+func newCoverage(t *testing.T, wanted ...string) *coverage {
+	c := &coverage{wanted: wanted, all: bites{}}
+	t.Cleanup(func() {
+		for _, what := range c.missing() {
+			if !t.Failed() && !explicitChecks() {
+				t.Errorf("never happened: %s", what)
+			}
+		}
+	})
+	return c
+}
+
+func (c *coverage) add(more bites) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for what, n := range more {
+		c.all[what] += n
+	}
+}
+
+func (c *coverage) missing() (missing []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, what := range c.wanted {
+		if c.all[what] == 0 {
+			missing = append(missing, what)
+		}
+	}
+	return missing
+}
+
+// rounds is how often the embedded server may run a random test until everything has happened. One
+// round has nearly all of it.
+const rounds = 10
+
+// check runs a random test of the larger scripts, as often as rapid says. The embedded server, which
+// has the clock that the test sets, repeats that until everything has happened that c wants.
+//
+// Under the race detector the embedded server, which parses a script anew each time and interprets
+// it, is slow: a hundred runs took half a minute, most of it in its Lua. There are no races to be
+// found in scripts, so it has fewer runs then; the real server has all of them, and without the
+// detector (make test-servers) so has the embedded one.
+func (b *backend) check(t *testing.T, c *coverage, run func(t *rapid.T, bite *bites)) {
 	t.Helper()
-	passed, failing := 0, false
-	rapid.Check(t, func(t *rapid.T) {
-		if redistest.RaceDetector && b.mini != nil && passed >= 25 && !failing && !explicitChecks() {
+	for range rounds {
+		var bite bites
+		passed, failing := 0, false
+		rapid.Check(t, func(t *rapid.T) {
+			if redistest.RaceDetector && b.mini != nil && passed >= 25 && !failing && !explicitChecks() {
+				return
+			}
+			failing = true // until it has passed; rapid looks for a smaller case then
+			run(t, &bite)
+			failing = false
+			passed++
+		})
+		c.add(bite)
+		if b.mini == nil || explicitChecks() || len(c.missing()) == 0 {
 			return
 		}
-		failing = true // until it has passed; rapid looks for a smaller case then
-		run(t)
-		failing = false
-		passed++
-	})
+	}
 }
 
 // explicitChecks says that the number of runs was chosen by hand, maybe few.

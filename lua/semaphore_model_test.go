@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,35 +27,18 @@ import (
 // unless the test moves it, and a real one moves by less than rounding takes away;
 // there an end that has passed is written by hand.
 func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
-	var mu sync.Mutex
-	all := bites{}
-	t.Cleanup(func() {
-		if t.Failed() {
-			return
-		}
-		for _, what := range []string{
-			"acquire granted", "acquire queued", "acquire busy", "acquire void", "acquire differs", "acquire too many",
-			"acquire again", "beat granted", "beat queued", "beat gone", "release freed", "release left", "release gone",
-			"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize superseded", "resize void", "resize again",
-			"copy", "served by another's call", "several served at once", "a grace", "a dead waiter buried",
-			"a waiter told of the limit", "the limit was raised again in time", "over the limit after a resize",
-			"an expired permit found", "a key expired", "a key kept for an entry", "the clock was set back",
-			"the clock was set back in a grace", "a permit mended", "a grant for a lease shorter than the heartbeat",
-			"more dead than one call drops", "the one to end waited, and was served",
-		} {
-			if all[what] == 0 && !explicitChecks() {
-				t.Errorf("never happened: %s", what)
-			}
-		}
-	})
+	c := newCoverage(t,
+		"acquire granted", "acquire queued", "acquire busy", "acquire void", "acquire differs", "acquire too many",
+		"acquire again", "beat granted", "beat queued", "beat gone", "release freed", "release left", "release gone",
+		"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize superseded", "resize void", "resize again",
+		"copy", "served by another's call", "several served at once", "a grace", "a dead waiter buried",
+		"a waiter told of the limit", "the limit was raised again in time", "over the limit after a resize",
+		"an expired permit found", "a key expired", "a key kept for an entry", "the clock was set back",
+		"the clock was set back in a grace", "a permit mended", "a grant for a lease shorter than the heartbeat",
+		"more dead than one call drops", "the one to end waited, and was served",
+	)
 	each(t, func(t *testing.T, b *backend) {
-		var bite bites
-		b.check(t, func(t *rapid.T) { newPermitMachine(t, b, &bite).run(t) })
-		mu.Lock()
-		defer mu.Unlock()
-		for what, n := range bite {
-			all[what] += n
-		}
+		b.check(t, c, func(t *rapid.T, bite *bites) { newPermitMachine(t, b, bite).run(t) })
 	})
 }
 
