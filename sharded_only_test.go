@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,8 +80,11 @@ func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 			t.Parallel()
 			s := startShardedOnly(t, masters)
 			log := &stage.Logbook{}
-			holder := stage.LocksOn(t, s.Client(t), onlyMessages...)
-			waiter := stage.LocksOn(t, s.Client(t), append(onlyMessages, redlatch.WithLogger(slog.New(log)))...)
+			// With the second prefix, the client asks on one node whether it may publish to a channel on another.
+			prefix := map[int]string{1: "", 3: "app:"}[masters]
+			options := append(slices.Clone(onlyMessages), redlatch.WithPrefix(prefix))
+			holder := stage.LocksOn(t, s.Client(t), options...)
+			waiter := stage.LocksOn(t, s.Client(t), append(options, redlatch.WithLogger(slog.New(log)))...)
 			for kind, lock := range lockKinds {
 				names, held, got := []string{}, []locked{}, []chan error{}
 				for i := range 10 {
@@ -100,9 +104,9 @@ func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 				}
 				for i, name := range names {
 					if kind == "mutex" {
-						s.listened(key.ForMutex(name).Channel)
+						s.listened(key.ForMutex(prefix + name).Channel)
 					} else {
-						s.listened("redlatch:client:*" + strings.TrimPrefix(key.ClientInSlot("", name), key.ClientPrefix))
+						s.listened("redlatch:client:*" + strings.TrimPrefix(key.ClientInSlot("", prefix+name), key.ClientPrefix))
 					}
 					require.NoError(t, held[i].unlock(t.Context()))
 					require.NoError(t, stage.Within(t, got[i], kind+": a message wakes the waiter"))

@@ -163,11 +163,11 @@ func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub 
 	}
 	sub := s.nodeHub(node).Listen(name, func(text string) { s.hub.onShardMessage(name, text) }, func() {
 		was.Store(true)
-		s.hub.onShardMessage(name, "")
+		s.hub.onShardGap(name)
 	})
 	if sub.Live() { // from an earlier wait, so nothing is confirmed; a message may have come just before
 		was.Store(true)
-		s.hub.onShardMessage(name, "")
+		s.hub.onShardGap(name)
 	}
 	return shardSub{node, sub, was, old.lost}
 }
@@ -235,14 +235,27 @@ func (h *Hub) onShardMessage(name, text string) {
 	if text == SentTwice {
 		return
 	}
-	h.mu.Lock()
-	var listeners []*Subscription
-	if c := h.state.channels[name]; c != nil {
-		c.wake()
-		listeners = c.listeners()
-	}
-	h.mu.Unlock()
-	for _, l := range listeners {
+	for _, l := range h.wakeChannel(name) {
 		l.onMessage(text)
 	}
+}
+
+// onShardGap is for a sharded channel that is confirmed, first or anew, because messages may have been lost
+// before. The classic channel of that name may be refused, so nothing else says so.
+func (h *Hub) onShardGap(name string) {
+	for _, l := range h.wakeChannel(name) {
+		l.onGap()
+	}
+}
+
+// wakeChannel wakes the waiters of a channel, and returns its listeners.
+func (h *Hub) wakeChannel(name string) []*Subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.state.channels[name]
+	if c == nil {
+		return nil
+	}
+	c.wake()
+	return c.listeners()
 }

@@ -57,6 +57,24 @@ func TestReal_ShardedChannelIsBackSoonAfterTheRestartOfItsNode(t *testing.T) {
 	requireShardWake(t, node.Control(), sub, "a", 10*time.Second)
 }
 
+// A listener may have missed a message before the sharded channel was confirmed. The classic channel of that
+// name cannot say so, because it may be refused.
+func TestReal_TheConfirmationOfAShardedChannelIsAGap(t *testing.T) {
+	t.Parallel()
+	needsShardedChannels(t)
+	rdb := redistest.Start(t).Client(t)
+	h := newShardedHub(t, rdb, func(context.Context, string) (*redis.Client, error) { return rdb, nil })
+	gaps, messages := make(chan struct{}, 10), make(chan string, 10)
+	h.Listen("a", func(text string) { messages <- text }, func() { gaps <- struct{}{} })
+	select {
+	case <-gaps:
+	case text := <-messages:
+		t.Fatalf("a message %q that nobody sent", text)
+	case <-time.After(time.Minute):
+		t.Fatal("the listener was not notified of the gap")
+	}
+}
+
 func TestReal_ShardedChannelIsFollowedIfItsNodeWasUnknown(t *testing.T) {
 	t.Parallel()
 	needsShardedChannels(t)

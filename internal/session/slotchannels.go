@@ -8,6 +8,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/pubsub"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // slotChannels is what a client knows about the messages for its waiters in queues. On some managed services, a
@@ -47,7 +48,7 @@ func (s *Session) probeSlotChannels(ctx context.Context) {
 	var known, refused bool
 	for pause := first; ; pause = min(2*pause, most) {
 		err := s.publish(ctx, key.ClientPrefix+s.ID, "")
-		refused = errors.Is(err, pubsub.ErrEchoRefused)
+		refused = errors.Is(err, pubsub.ErrEchoRefused) || isOnAnotherNode(err)
 		known = err == nil || refused
 		if known || !s.pauseUnlessClosing(pause) {
 			break
@@ -59,6 +60,16 @@ func (s *Session) probeSlotChannels(ctx context.Context) {
 	c.known, c.needed = known, refused
 	close(c.asking)
 	c.asking = nil
+}
+
+// isOnAnotherNode reports whether Redis refuses a channel because its slot is on another node. It answers as if
+// the slot of a key moved away. If that was the reason, the client listens to more channels than it needs.
+func isOnAnotherNode(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, code := lua.Classify(err)
+	return code == "TRYAGAIN"
 }
 
 func (s *Session) pauseUnlessClosing(d time.Duration) bool {
