@@ -131,3 +131,17 @@ func TestManyRefusalsNameOneGrantThatItsWaiterMissed(t *testing.T) {
 	late := append(slices.Clone(excused), by("b", told("e", try, 1030, 1040, refused)))
 	require.ErrorContains(t, check.Linearizable(late, check.ReentrantMutex()), "(illegal)")
 }
+
+// The grant that its waiter missed ends before the next one, so it excuses no refusal to the holder itself.
+func TestAMissedGrantExcusesNoRefusalToTheHolder(t *testing.T) {
+	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
+	ops := []history.Op{
+		held(told("b", acquire, 1, 100, done, 20)),
+		held(told("a", acquire, 2, 3, done, 10)), by("b", told("a", try, 10, 11, refused)), held(told("a", release, 20, 21, done)),
+		held(told("b", release, 110, 120, done)),
+	}
+	excused := check.Unheard(ops, func(op history.Op) bool { return op.Owner == "b" })
+	require.ErrorContains(t, check.Linearizable(excused, check.ReentrantMutex()), "(illegal)")
+	excused[2].Owner = "c" // to anybody else, the refusal is right
+	require.NoError(t, check.Linearizable(excused, check.ReentrantMutex()))
+}
