@@ -317,8 +317,12 @@ func TestUnitsAreTakenDown(t *testing.T) {
 	require.Equal(t, r.History().Ops[0].Call, w.Call)
 }
 
-// slow gives each answer long after the end of the context.
-type slow struct{ *answers }
+// slow gives each answer long after the end of the context. An unlock ends the context that
+// endsByUnlock cancels.
+type slow struct {
+	*answers
+	endsByUnlock context.CancelFunc
+}
 
 func (s slow) Lock(ctx context.Context) (workload.Hold, error) {
 	h, err := s.answers.Lock(ctx)
@@ -326,34 +330,50 @@ func (s slow) Lock(ctx context.Context) (workload.Hold, error) {
 		<-ctx.Done()
 		time.Sleep(time.Second)
 	}
-	return slowHold{h}, err
+	return slowHold{h, s.endsByUnlock}, err
 }
 
-type slowHold struct{ workload.Hold }
+type slowHold struct {
+	workload.Hold
+	ends context.CancelFunc
+}
 
 func (slowHold) Context() context.Context { return context.Background() }
 
 func (h slowHold) Unlock(ctx context.Context) error {
+	h.ends()
 	<-ctx.Done()
 	time.Sleep(time.Second)
 	return h.Hold.Unlock(ctx)
 }
 
-// A call that outlasts its context is noticed. One whose context had ended before is not.
+// A call that outlasts its context is noticed. One whose context had ended before is not, and one
+// whose context ends in the instant of the call is not either.
 func TestAnActorSaysWhichCallReturnedLate(t *testing.T) {
 	const limit = 50 * time.Millisecond
 	for name, c := range map[string]struct {
 		plan []workload.Step
+		ends bool
 		says string
 	}{
-		"lock":          {[]workload.Step{{Verb: workload.Acquire, For: limit}, {Verb: workload.UnlockLate}}, "acquire"},
-		"unlock within": {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.UnlockWithin, For: limit}}, "unlock within"},
-		"unlock late":   {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.UnlockLate}}, ""},
+		"lock":          {[]workload.Step{{Verb: workload.Acquire, For: limit}, {Verb: workload.UnlockLate}}, false, "acquire"},
+		"unlock within": {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.UnlockWithin, For: limit}}, false, "unlock within"},
+		"unlock late":   {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.UnlockLate}}, false, ""},
+		"ends at once":  {[]workload.Step{{Verb: workload.Acquire}, {Verb: workload.Unlock}}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &workload.Actor{Lock: slow{&answers{trust: time.Hour}}, Recorder: history.InMemory(history.Since(time.Now()))}
-				a.Run(t.Context(), c.plan)
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				ends := func() {}
+				if c.ends {
+					ends = end
+				}
+				a := &workload.Actor{
+					Lock:     slow{&answers{trust: time.Hour}, ends},
+					Recorder: history.InMemory(history.Since(time.Now())),
+				}
+				a.Run(ctx, c.plan)
 				if c.says == "" {
 					require.NoError(t, a.Late())
 					return
