@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,6 +25,38 @@ var bareCalls = library{
 		return &bareClient{rdb: rdb, closeAll: closeAll, names: map[string]*bareQueue{}}, err
 	},
 }
+
+// barePermits send the calls of the redlatch semaphore, for one unit of a name that nobody else uses.
+var barePermits = library{
+	name:  "bare permits",
+	redis: true,
+	sends: []string{"evalsha"},
+	open: func(c cell) (locker, error) {
+		rdb, closeAll, err := goRedis(c)
+		return &barePermitClient{rdb: rdb, closeAll: closeAll}, err
+	},
+}
+
+type barePermitClient struct {
+	rdb      redis.UniversalClient
+	closeAll func()
+	limited  sync.Map // the names that have a limit
+}
+
+func (b *barePermitClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	keys := []string{"redlatch:permits:{" + name + "}", "redlatch:holders:{" + name + "}", "redlatch:permits-queue:{" + name + "}", "redlatch:permits-alive:{" + name + "}"}
+	if _, has := b.limited.LoadOrStore(name, true); !has {
+		if err := b.rdb.ZAdd(ctx, keys[0], redis.Z{Score: 1, Member: "limit"}).Err(); err != nil {
+			return nil, err
+		}
+	}
+	unlock := func(ctx context.Context) error {
+		return barecalls.ReleasePermit.Run(ctx, b.rdb, keys[:3], "client:1").Err()
+	}
+	return unlock, barecalls.AcquirePermit.Run(ctx, b.rdb, keys, "client:1", time.Now().Add(lease).UnixMilli(), "host").Err()
+}
+
+func (b *barePermitClient) close() { b.closeAll() }
 
 type bareClient struct {
 	rdb      redis.UniversalClient
@@ -107,6 +141,7 @@ func (b *bareClient) unlock(ctx context.Context, q *bareQueue, id string) error 
 	}
 	err := barecalls.Transfer.Run(ctx, b.rdb, []string{q.lock, q.fence}, id, w.id, lease.Milliseconds()).Err()
 	w.got <- err
+	runtime.Gosched() // as the mutex does
 	return err
 }
 

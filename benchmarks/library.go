@@ -16,7 +16,7 @@ type library struct {
 }
 
 var libraries = []library{
-	floors, bareCalls, mutexes, fairs, semaphores, redsyncs, redislocks, rueidislocks, etcds,
+	floors, bareCalls, barePermits, mutexes, fairs, semaphores, redsyncs, redislocks, rueidislocks, etcds,
 	redissons("RLock"), redissons("RFairLock"), redissons("RPermitExpirableSemaphore"),
 }
 

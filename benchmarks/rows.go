@@ -19,7 +19,7 @@ type kind struct {
 var (
 	inGo   = []string{"floor", "redlatch mutex", "redlatch fair", "redlatch semaphore", "redsync", "bsm/redislock", "rueidislock"}
 	waits  = []string{"redlatch mutex", "redlatch fair", "redsync", "bsm/redislock", "rueidislock", "etcd", "RLock", "RFairLock"}
-	all    = append(append([]string{"bare calls"}, inGo...), "etcd", "RLock", "RFairLock", "RPermitExpirableSemaphore")
+	all    = append(append([]string{"bare calls", "bare permits"}, inGo...), "etcd", "RLock", "RFairLock", "RPermitExpirableSemaphore")
 	onGo   = []string{"floor", "redlatch mutex", "redlatch fair", "redlatch semaphore", "redsync", "bsm/redislock"}
 	onJava = []string{"RLock", "RFairLock", "RPermitExpirableSemaphore"}
 )
@@ -30,6 +30,7 @@ var rows = []kind{
 	{name: "own names, 512", says: "512 of them", cell: cell{Goroutines: 512}, libraries: inGo},
 	{name: "own names, 64, AutoPipeline", says: "64 of them, through the AutoPipeline of go-redis", cell: cell{Goroutines: 64, Batched: true}, libraries: append([]string{"bare calls"}, onGo...)},
 	{name: "one name, 64", says: "64 goroutines of one process want one name", cell: cell{Goroutines: 64, Names: 1}, libraries: append([]string{"bare calls", "redlatch semaphore"}, waits...)},
+	{name: "one name, 64, 1 ms", says: "the same, with a millisecond of work", cell: cell{Goroutines: 64, Names: 1, Hold: time.Millisecond}, libraries: []string{"bare calls", "redlatch mutex", "bsm/redislock"}},
 	{name: "one name, 4 × 16", says: "4 processes of 16 goroutines want one name", cell: cell{Processes: 4, Goroutines: 16, Names: 1}, libraries: waits},
 	{name: "one name, 4 × 16, 1 ms", says: "the same, with a millisecond of work", cell: cell{Processes: 4, Goroutines: 16, Names: 1, Hold: time.Millisecond}, libraries: waits},
 	{name: "one name, 8 × 8, 1 ms", says: "8 processes of 8 goroutines, with a millisecond of work", cell: cell{Processes: 8, Goroutines: 8, Names: 1, Hold: time.Millisecond}, libraries: []string{"redlatch mutex", "redlatch fair", "rueidislock"}},

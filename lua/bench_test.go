@@ -90,6 +90,19 @@ func BenchmarkScripts(b *testing.B) {
 			require.Equal(b, lua.Freed, left.Status)
 		})
 	})
+	b.Run("calls of the semaphore", func(b *testing.B) {
+		var keys []string
+		for _, k := range []any{semaphoreKeys.Permits, semaphoreKeys.Holders, semaphoreKeys.Queue, semaphoreKeys.Alive} {
+			keys = append(keys, k.(string))
+		}
+		require.NoError(b, rdb.ZAdd(ctx, keys[0], redis.Z{Score: 8, Member: "limit"}).Err())
+		pairs(b, rdb, []string{"evalsha"}, func() {
+			ends := time.Now().Add(30 * time.Second).UnixMilli()
+			require.NoError(b, barecalls.AcquirePermit.Run(ctx, rdb, keys, "a:1", ends, "host-1").Err())
+			require.NoError(b, barecalls.ReleasePermit.Run(ctx, rdb, keys[:3], "a:1").Err())
+		})
+		require.NoError(b, rdb.Del(ctx, keys...).Err())
+	})
 	b.Run("semaphore", func(b *testing.B) {
 		take := lua.AcquirePermitsParams{Keys: semaphoreKeys, Waiter: w, VoidAfter: never, Limit: 8, Retention: hour, ClientChannels: key.ClientPrefix}
 		give := lua.ReleasePermitsParams{Keys: semaphoreKeys, Waiter: w, Retention: hour, ClientChannels: key.ClientPrefix}

@@ -3,6 +3,7 @@ package reentrant
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -87,6 +88,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		if !k.queue.deliver(w, handoff{hold: h}) {
 			k.unlockLate(h)
 		}
+		runtime.Gosched() // the next holder goes on before the rest of this Unlock
 		return nil
 	}
 	k.requeue(w)

@@ -33,7 +33,7 @@
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keep_ms, prefix = tonumber(ARGV[4]), ARGV[5]
 
-local now_us = server_time_us()
+local now_us, now_text = server_time_us()
 if now_us > void_after_us then
   return {-2, now_us}
 end
@@ -43,7 +43,7 @@ local acquisition, lease_ms, description = string.match(member, '^(%S+) %d+ %d+ 
 local present = redis.pcall('EXISTS', KEYS[1], KEYS[3], KEYS[4])
 local granted, replaced
 if present == 0 then
-  granted, replaced = grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+  granted, replaced = grant_alone(acquisition, description, lease_ms, now_us, now_text, keep_ms)
   if granted then
     return {1, now_us, now_us}
   end

@@ -4,10 +4,10 @@
 -- than for its commands. So the common case has functions of its own, which call no others. Where they
 -- do not succeed, the scripts go on with the functions for all cases.
 
--- Makes now_us the fence, if the last fence is smaller and Redis keeps it for long enough already.
+-- Makes the server's time the fence, if the last fence is smaller and Redis keeps it for long enough already.
 -- Returns whether it did so, and the reply of the first SET for grow_fence.
-local function fence_alone(now_us, keep_ms)
-  local stored = redis.pcall('SET', KEYS[2], now_us, 'KEEPTTL', 'GET')
+local function fence_alone(now_us, now_text, keep_ms)
+  local stored = redis.pcall('SET', KEYS[2], now_text, 'KEEPTTL', 'GET')
   local last = keep_ms > 0 and type(stored) == 'string' and tonumber(stored)
   if not last or last < 0 or last >= now_us or last % 1 ~= 0 then
     return false, stored
@@ -18,8 +18,8 @@ end
 
 -- Gives a free lock without a queue to an acquisition. Returns whether it did so, with now_us as the
 -- fence, and the reply of the first SET for grow_fence.
-local function grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
-  local grown, stored = fence_alone(now_us, keep_ms)
+local function grant_alone(acquisition, description, lease_ms, now_us, now_text, keep_ms)
+  local grown, stored = fence_alone(now_us, now_text, keep_ms)
   if not grown then
     return false, stored
   end

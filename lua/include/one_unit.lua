@@ -22,7 +22,7 @@ end
 
 -- Gives a unit to an acquisition if it has none, and if one is free. Returns whether it wrote the entry,
 -- whether the keys live for long enough too, and the reply for the five lowest scores.
-local function grant_one_unit(acquisition, description, lease_ms, now_us, requested, keep_ms)
+local function grant_one_unit(acquisition, description, lease_ms, now_us, now_text, requested, keep_ms)
   local now_ms, in_use = math.floor(now_us / 1000), 0
   local lowest, limit, reserved, first = read_first()
   if first then
@@ -33,10 +33,10 @@ local function grant_one_unit(acquisition, description, lease_ms, now_us, reques
     in_use = first > now_ms and tonumber(highest) < level_span and members - reserved or limit
   end
   if limit ~= requested or in_use >= limit
-    or redis.pcall('ZADD', KEYS[1], 'NX', now_ms + lease_ms, string.format('%s#1', acquisition)) ~= 1 then
+    or redis.pcall('ZADD', KEYS[1], 'NX', string.format('%d', now_ms + lease_ms), string.format('%s#1', acquisition)) ~= 1 then
     return false, false, lowest
   end
-  redis.pcall('HSET', KEYS[2], acquisition, string.format('%.0f 1 %s', now_us, description))
+  redis.pcall('HSET', KEYS[2], acquisition, string.format('%s 1 %s', now_text, description))
   local left_ms = redis.pcall('PTTL', KEYS[1])
   local kept = left_ms == -1 or type(left_ms) == 'number' and keep_ms > 0 and left_ms >= keep_ms
     and left_ms >= lease_ms and type(redis.pcall('PEXPIRE', KEYS[2], left_ms)) == 'number'

@@ -30,10 +30,10 @@
 -- Cost        one round trip, O(1).
 -- include clock alone
 
-local acquisition, lease_ms, holds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local acquisition, lease_ms, holds = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local void_after_us, keep_ms, description = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
-local now_us = server_time_us()
+local now_us, now_text = server_time_us()
 if now_us > void_after_us then
   return {-2, now_us}
 end
@@ -42,13 +42,14 @@ end
 local free = redis.pcall('EXISTS', KEYS[1], KEYS[3]) == 0
 local granted, stored
 if free and holds == 1 then
-  granted, stored = grant_alone(acquisition, description, lease_ms, now_us, keep_ms)
+  granted, stored = grant_alone(acquisition, description, lease_ms, now_us, now_text, keep_ms)
   if granted then
     return {1, now_us, now_us}
   end
 end
 
 -- include errors fence holder grant queue
+lease_ms = tonumber(lease_ms)
 local holder, holder_holds, holder_description = false, 0, ''
 local fence, refused
 if not free then

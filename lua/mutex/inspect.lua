@@ -26,4 +26,4 @@ refused = refusal(stored)
 if refused then
   return refused
 end
-return {holder or '', holds, redis.call('PTTL', KEYS[1]), description, stored or '', server_time_us()}
+return {holder or '', holds, redis.call('PTTL', KEYS[1]), description, stored or '', (server_time_us())}

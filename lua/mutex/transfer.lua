@@ -25,10 +25,10 @@
 -- Cost        one round trip, O(1).
 -- include clock alone
 
-local from, to, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local from, to, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 
-local now_us = server_time_us()
+local now_us, now_text = server_time_us()
 if now_us > void_after_us then
   return {-2, now_us}
 end
@@ -40,7 +40,7 @@ local mine = redis.pcall('HEXISTS', KEYS[1], from)
 local extended = mine == 1 and redis.pcall('PEXPIRE', KEYS[1], lease_ms)
 local grown, stored, removed
 if extended == 1 then
-  grown, stored = fence_alone(now_us, keep_ms)
+  grown, stored = fence_alone(now_us, now_text, keep_ms)
   if grown and type(redis.pcall('HSET', KEYS[1], to, '1')) == 'number' then
     removed = redis.pcall('HDEL', KEYS[1], from)
     if removed == 1 then
@@ -50,6 +50,7 @@ if extended == 1 then
 end
 
 -- include errors fence holder grant
+lease_ms = tonumber(lease_ms)
 if mine ~= 1 then
   local fields = redis.pcall('HGETALL', KEYS[1])
   local other = is_other_type(fields)

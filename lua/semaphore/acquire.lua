@@ -37,7 +37,7 @@
 local member, ticket, void_after_us = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local requested, keep_ms, prefix = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 
-local now_us = server_time_us()
+local now_us, now_text = server_time_us()
 if now_us > void_after_us then
   return {-2, now_us}
 end
@@ -48,7 +48,7 @@ local acquisition, units, _, lease_ms, description = parse_waiter(member)
 local alone = redis.pcall('EXISTS', KEYS[3], KEYS[4]) == 0
 local written, kept, lowest
 if alone and units == 1 then
-  written, kept, lowest = grant_one_unit(acquisition, description, lease_ms, now_us, requested, keep_ms)
+  written, kept, lowest = grant_one_unit(acquisition, description, lease_ms, now_us, now_text, requested, keep_ms)
   if kept then
     return {1, now_us}
   end
