@@ -31,12 +31,18 @@ func main() {
 	flag.DurationVar(&s.warm, "warm", 400*time.Millisecond, "how long a cell runs before it counts")
 	flag.DurationVar(&s.measure, "measure", 1200*time.Millisecond, "how long a cell counts")
 	flag.BoolVar(&s.smoke, "smoke", false, "each cell for an instant, to see that it works; nothing is written")
-	flag.StringVar(&s.results, "results", "", "the directory to write JSON, charts and benchstat's lines to")
+	flag.StringVar(&s.results, "results", "", "the directory to write JSON, charts and benchstat's lines to; the tables of the pages too, if nothing is left out")
+	pages := flag.Bool("pages", false, "measure nothing, and write the tables of the last results into the pages")
 	flag.Parse()
 	var err error
 	switch {
 	case *spec != "":
 		err = workMain(*spec)
+	case *pages:
+		var t *table
+		if t, err = last("results"); err == nil {
+			err = t.writePages()
+		}
 	default:
 		s.rows, err = regexp.Compile(*only)
 		if err == nil {
@@ -83,7 +89,11 @@ func bench(s settings) error {
 	if err := t.write(os.Stdout); err != nil || s.results == "" {
 		return err
 	}
-	return errors.Join(t.save(filepath.Join(s.results, t.Begun.Format("2006-01-02T1504"))), t.draw(s.results))
+	err = errors.Join(t.save(filepath.Join(s.results, t.Begun.Format("2006-01-02T1504"))), t.draw(s.results))
+	if err == nil && s.rows.String() == "" && s.libraries.String() == "" {
+		err = t.writePages()
+	}
+	return err
 }
 
 // servers are the servers for the rows.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/redlatch/redlatch/benchmarks/page"
 )
 
 // results are the measured costs, and how well the model predicts other measurements.
@@ -50,23 +52,23 @@ type sizes struct {
 func main() {
 	smoke := flag.Bool("smoke", false, "everything for an instant, to see that it works; nothing is written")
 	dir := flag.String("results", "results", "the directory of the results")
-	page := flag.String("page", "../docs/scale.md", "the page with the tables")
+	file := flag.String("page", "../docs/scale.md", "the page with the tables")
 	only := flag.Bool("tables", false, "measure nothing, and write the tables of the last results")
 	flag.Parse()
 	logging.Disable() // go-redis logs each server that was stopped
-	if err := run(*smoke, *only, *dir, *page); err != nil {
+	if err := run(*smoke, *only, *dir, *file); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(smoke, only bool, dir, page string) error {
+func run(smoke, only bool, dir, file string) error {
 	if only {
 		r, err := last(dir)
 		if err != nil {
 			return err
 		}
-		return writeTables(page, r)
+		return page.Rewrite(file, r.tables())
 	}
 	n := sizes{
 		turns: 4 * time.Second, names: 100_000, held: 100_000, heldFor: 20 * time.Second,
@@ -96,7 +98,7 @@ func run(smoke, only bool, dir, page string) error {
 	if err := os.WriteFile(filepath.Join(dir, "scale-"+r.Begun.Format("2006-01-02T1504")+".json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	return writeTables(page, r)
+	return page.Rewrite(file, r.tables())
 }
 
 func commit() string {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/benchmarks/page"
 	"github.com/redlatch/redlatch/benchmarks/server"
 	"github.com/redlatch/redlatch/lock"
 )
@@ -468,7 +469,7 @@ func (r *results) checkRenewals(n sizes) error {
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("%s held locks of %s in 16 clients on 3 masters", thousands(float64(n.manyHeld)), n.manyLease)
+	what := fmt.Sprintf("%s held locks of %s in 16 clients on 3 masters", page.Thousands(float64(n.manyHeld)), n.manyLease)
 	each := float64(n.manyHeld) / took.Seconds()
 	r.Checks = append(r.Checks,
 		check{what, "cores of the servers", r.Costs.ClusterRenewal.Server * each / 1e6, u.Server / 1e6 / took.Seconds()},
@@ -488,7 +489,7 @@ func (r *results) checkMemory(n sizes) error {
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("%s held locks of an hour in 16 clients on 3 masters", thousands(float64(n.mostHeld)))
+	what := fmt.Sprintf("%s held locks of an hour in 16 clients on 3 masters", page.Thousands(float64(n.mostHeld)))
 	each := float64(n.mostHeld) / 1e6
 	r.Checks = append(r.Checks,
 		check{what, "MB of the servers", each * (r.Costs.Hold.Server + r.Costs.Fence.Server), mem.Server / 1e6},

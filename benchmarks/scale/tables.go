@@ -2,24 +2,22 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/redlatch/redlatch/benchmarks/page"
 )
 
 // last reads the newest results.
 func last(dir string) (*results, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "scale-*.json"))
-	if err != nil || len(files) == 0 {
-		return nil, errors.Join(err, errors.New("there are no results; make scale measures them"))
+	file, err := page.Newest(filepath.Join(dir, "scale-*.json"))
+	if err != nil {
+		return nil, err
 	}
-	text, err := os.ReadFile(slices.Max(files))
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
@@ -27,52 +25,12 @@ func last(dir string) (*results, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// writeTables replaces the tables of the page.
-func writeTables(page string, r *results) error {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(page, []byte(r.fill(string(text))), 0o644)
-}
-
-var marked = regexp.MustCompile(`(?s)(<!-- table: (\w+) -->\n).*?(<!-- end -->)`)
-
-// fill returns the page with the tables of the results. Each is between two comments, and the first names it.
-func (r *results) fill(page string) string {
-	tables := map[string]func() string{
+// tables are the tables of the page, by their names.
+func (r *results) tables() map[string]func() string {
+	return map[string]func() string{
 		"run": r.run, "costs": r.costsTable, "checks": r.checksTable, "one": r.oneTable, "masters": r.mastersTable,
 		"choose": r.chooseTable, "memory": r.memoryTable, "messages": r.messagesTable,
 	}
-	return marked.ReplaceAllStringFunc(page, func(old string) string {
-		m := marked.FindStringSubmatch(old)
-		table := tables[m[2]]
-		if table == nil {
-			return old
-		}
-		return m[1] + "\n" + table() + "\n" + m[3]
-	})
-}
-
-// rows formats a table.
-func rows(all ...[]string) string {
-	var b strings.Builder
-	for i, r := range all {
-		b.WriteString("| " + strings.Join(r, " | ") + " |\n")
-		if i == 0 {
-			b.WriteString(strings.Repeat("|---", len(r)) + "|\n")
-		}
-	}
-	return b.String()
-}
-
-// thousands writes a whole number with commas.
-func thousands(n float64) string {
-	s := strconv.FormatFloat(math.Round(n), 'f', 0, 64)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // about rounds to two digits, because the costs are not more exact than that.
@@ -81,7 +39,7 @@ func about(n float64) string {
 		return strconv.FormatFloat(n, 'g', 2, 64)
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(n))-1)
-	return thousands(math.Round(n/unit) * unit)
+	return page.Thousands(math.Round(n/unit) * unit)
 }
 
 func µs(n float64) string { return strconv.FormatFloat(n, 'f', 1, 64) }
@@ -93,7 +51,7 @@ func (r *results) run() string {
 func (r *results) costsTable() string {
 	c := r.Costs
 	line := func(what string, l load) []string { return []string{what, µs(l.Server), µs(l.Client)} }
-	return rows([]string{"operation", "µs of the server", "µs of the client"},
+	return page.Table([]string{"operation", "µs of the server", "µs of the client"},
 		line("lock and unlock, on one server", c.Turn),
 		line("lock and unlock of a name that two clients use in turn", c.HandOver),
 		line("renewal of a held lock, on one server", c.Renewal),
@@ -107,10 +65,12 @@ func (r *results) costsTable() string {
 
 func (r *results) memoryTable() string {
 	c := r.Costs
-	line := func(what string, m memory) []string { return []string{what, thousands(m.Server), thousands(m.Client)} }
-	return rows([]string{"", "bytes of the server", "bytes of the client"},
+	line := func(what string, m memory) []string {
+		return []string{what, page.Thousands(m.Server), page.Thousands(m.Client)}
+	}
+	return page.Table([]string{"", "bytes of the server", "bytes of the client"},
 		line("held lock", c.Hold),
-		[]string{"fence that stays after the last unlock", thousands(c.Fence.Server), ""},
+		[]string{"fence that stays after the last unlock", page.Thousands(c.Fence.Server), ""},
 		line("waiter, plain mutex", c.Plain.memory),
 		line("waiter, fair mutex", c.Fair.memory),
 	)
@@ -121,17 +81,17 @@ func (r *results) checksTable() string {
 	for _, c := range r.Checks {
 		digits := func(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) }
 		if c.Predicted > 20 {
-			digits = func(n float64) string { return thousands(n) }
+			digits = func(n float64) string { return page.Thousands(n) }
 		}
 		all = append(all, []string{c.What, c.Unit, digits(c.Predicted), digits(c.Measured), strconv.FormatFloat(c.Measured/c.Predicted, 'f', 2, 64)})
 	}
-	return rows(all...)
+	return page.Table(all...)
 }
 
 func (r *results) oneTable() string {
 	c := r.Costs
 	core := share * 1e6
-	return rows([]string{"alone, half a core of one server carries", "about"},
+	return page.Table([]string{"alone, half a core of one server carries", "about"},
 		[]string{"locks and unlocks per second", about(core / c.Turn.Server)},
 		[]string{"locks and unlocks per second of names that two clients use in turn", about(core / c.HandOver.Server)},
 		[]string{"held locks with the default lease", about(core / c.Renewal.Server * (lease / 3).Seconds())},
@@ -151,14 +111,14 @@ func (r *results) mastersTable() string {
 			fmt.Sprintf("%.0f %%", 100*r.Costs.broadcastShare(n)), about(held),
 		})
 	}
-	return rows(all...)
+	return page.Table(all...)
 }
 
 func (r *results) messagesTable() string {
 	line := func(what string, l latency) []string {
 		return []string{what, fmt.Sprintf("%.2f ms", l.P50), fmt.Sprintf("%.1f ms", l.P99)}
 	}
-	return rows([]string{"from PUBLISH to the subscriber", "median", "99th percentile"},
+	return page.Table([]string{"from PUBLISH to the subscriber", "median", "99th percentile"},
 		line("both on one node", r.Costs.Near), line("on two nodes", r.Costs.Far))
 }
 
@@ -177,11 +137,11 @@ func (r *results) chooseTable() string {
 		}
 		clients := (w.turns*c.Turn.Client + w.held/(lease/3).Seconds()*c.Renewal.Client) / 1e6
 		all = append(all, []string{
-			thousands(w.turns), thousands(w.held), thousands(math.Ceil(c.load(1, w) / share)), cluster,
+			page.Thousands(w.turns), page.Thousands(w.held), page.Thousands(math.Ceil(c.load(1, w) / share)), cluster,
 			about(c.memory(w)/1e6) + " MB", strconv.FormatFloat(clients, 'f', 2, 64),
 		})
 	}
-	return rows(all...)
+	return page.Table(all...)
 }
 
 // memory is what the masters need if each turn is of a fresh name. A fence stays for the retention and up to
