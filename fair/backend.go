@@ -19,7 +19,7 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 		return err
 	}
 	if answer.Value.Receivers < 0 {
-		k.request.Session.WarnPublishDenied(k.request.Keys().Channel)
+		k.request.Session().WarnPublishDenied(k.request.Keys().Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone

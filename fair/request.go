@@ -32,7 +32,7 @@ func newRequest(try bool) *request {
 }
 
 func (w *request) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Description: w.Session.Description}
+	return lua.Waiter{Acquisition: id, Units: 1, Heartbeat: w.Settings.Heartbeat, Lease: w.Settings.Lease, Description: w.Session().Description}
 }
 
 // Spec implements waitqueue.Request.
@@ -53,7 +53,7 @@ func (w *request) waitOperation() session.Operation {
 
 // Join asks Redis for the lock or a place in the queue, under an id.
 func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
-	s, ticket := w.Session, w.ticket
+	s, ticket := w.Session(), w.ticket
 	call := w.waitOperation()
 	call.Window = w.Settings.QueueWindow()
 	if try {
@@ -89,7 +89,7 @@ func (w *request) heartbeat(id string) lua.Heartbeat {
 func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := w.waitOperation()
 	call.Share = w.Settings.QueueWindow()
-	return session.Do(ctx, w.Session, call,
+	return session.Do(ctx, w.Session(), call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
 			replies, err := w.manager.heartbeats(ctx, rdb, []lua.Heartbeat{w.heartbeat(id)}, true)
 			if err != nil {
@@ -119,7 +119,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 
 // releaseOrLeaveOnce sends one command of leave.
 func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
-	s := w.Session
+	s := w.Session()
 	return session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
 			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
@@ -200,7 +200,7 @@ func (w *request) setQueueState(p lua.QueueState, now lua.Time) {
 
 // notify notifies the user of the place of the waiter.
 func (w *request) notify(id string, p lua.QueueState, again bool) {
-	w.setQueueState(p, w.Session.Now())
+	w.setQueueState(p, w.Session().Now())
 	if notice := w.Settings.Notice; notice != nil {
 		r := w.notAcquired()
 		notice(settings.Waiting{

@@ -24,7 +24,7 @@ type backend struct {
 // Release hands the lock to the next waiter of this client. If there is none, or this client has had
 // the lock for long enough, Release frees it.
 func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	if k.hasLocalLock.Load() && !k.request.Session.IsClosing() && k.fromRedis.Age() < k.request.Settings.LocalHandoffTime {
+	if k.hasLocalLock.Load() && !k.request.Session().IsClosing() && k.fromRedis.Age() < k.request.Settings.LocalHandoffTime {
 		if w := k.queue.next(); w != nil {
 			return k.handOff(ctx, a, w)
 		}
@@ -66,18 +66,18 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		}
 	}()
 	keys := k.request.Keys().Args
-	answer, err := session.Do(ctx, k.request.Session, k.request.NewOperation("unlock", false),
+	answer, err := session.Do(ctx, k.request.Session(), k.request.NewOperation("unlock", false),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence,
 				From: from.StoredID(), To: id,
-				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session.FenceLife(w.request.Settings.Lease),
+				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: k.request.Session().FenceLife(w.request.Settings.Lease),
 			})
 			switch {
 			case lua.IsSplit(ctx, err):
 				return lua.TransferReply{}, nil
 			case err == nil:
-				err = k.request.Session.CheckReply(r.Status, r.Now)
+				err = k.request.Session().CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -131,7 +131,7 @@ func (k *backend) free(ctx context.Context, a *acquisition.Acquisition) error {
 		return err
 	}
 	if answer.Value.Receivers < 0 {
-		k.request.Session.WarnPublishDenied(k.request.Keys().Channel)
+		k.request.Session().WarnPublishDenied(k.request.Keys().Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone

@@ -85,11 +85,11 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 		return mutex.ErrOwnerHolds
 	}
 	client := refused.Holder[:max(strings.LastIndexByte(refused.Holder, ':'), 0)]
-	if client != "" && client != p.request.Session.ID {
+	if client != "" && client != p.request.Session().ID {
 		p.request.queue.noteRefused(client)
 	}
 	if p.wakes == nil {
-		p.wakes = p.request.queue.subscription(p.request.Session.Wakes, p.request.Keys().Channel)
+		p.wakes = p.request.queue.subscription(p.request.Session().Wakes, p.request.Keys().Channel)
 		p.lastHolder = refused.Holder
 		return p.awaitSubscribed(ctx, refused)
 	}
@@ -126,7 +126,7 @@ func (p *poller) awaitSubscribed(ctx context.Context, refused lua.AcquireReply) 
 	bounded, cancel := session.WithDeadlineReason(ctx, end, "it is time to ask")
 	defer cancel()
 	_ = p.wakes.Ready(bounded)
-	if ctx.Err() != nil || p.request.Session.IsClosing() {
+	if ctx.Err() != nil || p.request.Session().IsClosing() {
 		return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
 	}
 	return nil
@@ -175,7 +175,7 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, wakes <-chan struct
 			p.warning.Check()
 		case <-ctx.Done():
 			return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
-		case <-p.request.Session.Closing():
+		case <-p.request.Session().Closing():
 			return p.request.waitErrorAfter(ctx, ctx.Err(), refused)
 		}
 	}

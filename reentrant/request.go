@@ -53,7 +53,7 @@ func (w *request) retryRelease(err error, id string, inFlight session.InFlight) 
 // unlockLate unlocks in the background a hold that came when its caller had left.
 func (w *request) unlockLate(h *acquisition.Hold) {
 	w.NoteCleanUp(h.A.ID, lua.Freed)
-	w.Session.Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+	w.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at

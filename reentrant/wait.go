@@ -39,11 +39,11 @@ func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 			warning.Check()
 			continue
 		case <-ctx.Done():
-		case <-w.Session.Closing():
+		case <-w.Session().Closing():
 		}
 		isWaiting = false
 		switch g, late := w.queue.cancelWait(wait); {
-		case late && g.hold != nil && !w.Session.IsClosing(): // it came as the wait ended
+		case late && g.hold != nil && !w.Session().IsClosing(): // it came as the wait ended
 			return w.takeHandoff(g), nil
 		case late:
 			w.returnHandoff(g)

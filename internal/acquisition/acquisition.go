@@ -110,8 +110,14 @@ type Acquisition struct {
 	first           Hold     // the memory of the first hold
 	lostErr         *lockerr.LostError
 	commandLock     chan struct{}           // capacity 1: one command at a time; nil until somebody waits
-	orphaned        []chan struct{}         // the Lost channels of holds whose handles became garbage
+	orphaned        *orphan                 // the Lost channels of holds whose handles became garbage
 	cancelCommand   context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
+}
+
+// orphan is a list of channels. It is not a slice, because each lock that is held pays for the field.
+type orphan struct {
+	lost chan struct{}
+	next *orphan
 }
 
 // Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may share a
@@ -479,8 +485,8 @@ func (a *Acquisition) notifyHolds(cause error) {
 		}
 		h.notified = true
 	}
-	for _, lost := range a.orphaned {
-		close(lost)
+	for o := a.orphaned; o != nil; o = o.next {
+		close(o.lost)
 	}
 	a.orphaned = nil
 }

@@ -549,7 +549,7 @@ func (h *Hold) drop() {
 		return
 	}
 	if h.lost != nil {
-		a.orphaned = append(a.orphaned, h.lost)
+		a.orphaned = &orphan{h.lost, a.orphaned}
 	}
 	lastOne := a.holds == 1
 	if !lastOne {

@@ -71,14 +71,14 @@ func (w *Request) transfer(ctx context.Context, from, to string) (session.Answer
 	call := w.NewOperation("attach", false)
 	call.StopOnClose, call.Window = true, w.Settings.Window()
 	keys := w.Keys().Args
-	return session.Do(ctx, w.Session, call,
+	return session.Do(ctx, w.Session(), call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, From: from, To: to,
-				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session.FenceLife(w.Settings.Lease),
+				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session().FenceLife(w.Settings.Lease),
 			})
 			if err == nil {
-				err = w.Session.CheckReply(r.Status, r.Now)
+				err = w.Session().CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})

@@ -21,7 +21,7 @@ func FairKeys(k *key.Mutex) lua.FairKeys {
 // one attempt, or when ctx ends. If Redis has not answered by then, the background goes on, because
 // the caller has freed the lock, and the waiter must not wait for its next heartbeat.
 func (w *Request) GrantQueued(ctx context.Context, op string) {
-	grantQueued(ctx, w.Session, w.Keys(), w.NewOperation(op, false), w.Settings.Heartbeat, session.InFlight{})
+	grantQueued(ctx, w.Session(), w.Keys(), w.NewOperation(op, false), w.Settings.Heartbeat, session.InFlight{})
 }
 
 // ServeQueue gives the lock, if it is free, to the first waiter in the queue of the fair mutex, after

@@ -18,7 +18,7 @@ func (w *Request) NoteCleanUp(id string, status lua.Status) {
 	if status == lua.Freed {
 		e := w.Event(event.LateGrant)
 		e.ID = id
-		w.Session.Observe(context.Background(), e)
+		w.Session().Observe(context.Background(), e)
 	}
 }
 
@@ -26,26 +26,26 @@ func (w *Request) NoteCleanUp(id string, status lua.Status) {
 func (w *Request) NoteWake(cause event.Result) {
 	e := w.Event(event.Woken)
 	e.Result = cause
-	w.Session.Observe(context.Background(), e)
+	w.Session().Observe(context.Background(), e)
 }
 
 // observeBegin notifies the observers that the request begins.
 func (w *Request) observeBegin(ctx context.Context) {
-	if w.Session.Observed() {
-		w.wait = w.Session.NextWait()
-		w.Session.Observe(ctx, w.waitEvent(event.WaitBegan))
+	if w.Session().Observed() {
+		w.wait = w.Session().NextWait()
+		w.Session().Observe(ctx, w.waitEvent(event.WaitBegan))
 	}
 }
 
 // observeEnd notifies the observers that the request ends, once.
 func (w *Request) observeEnd(ctx context.Context, h *acquisition.Hold, err error) {
-	if !w.Session.Observed() || w.began == 0 {
+	if !w.Session().Observed() || w.began == 0 {
 		return
 	}
 	e := w.waitEvent(event.WaitEnded)
 	e.Duration, e.Source = w.began.Age(), w.Source
 	w.began = 0
-	acquisition.ObserveWaitEnd(ctx, w.Session, e, h, err)
+	acquisition.ObserveWaitEnd(ctx, w.Session(), e, h, err)
 }
 
 func (w *Request) waitEvent(kind event.Kind) event.Event {

@@ -31,7 +31,6 @@ var errOtherUnanswered = errors.New("redis has not answered another call of this
 type Request struct {
 	Registry *Registry
 	State    *LockState
-	Session  *session.Session
 	Name     string // of the lock
 	Settings *settings.Lock
 	Owner    *owner.Owner
@@ -45,6 +44,9 @@ type Request struct {
 	maybeApplied bool            // a request under an id that was given up may have taken effect; only the goroutine that waits uses it
 	maybeFreed   atomic.Bool     // a release may have freed the lock, and the queue may not have been served
 }
+
+// Session is that of the client.
+func (w *Request) Session() *session.Session { return w.Registry.Session }
 
 // Begin begins the request w. It checks everything that can be checked before Redis is asked. It counts
 // the request as a user of the lock state until Close. It must be called by the method that the user
@@ -62,7 +64,7 @@ func (n *Core) Begin(ctx context.Context, w *Request) error {
 		s.EndRequest()
 		return &lockerr.OpError{Op: "lock", Name: n.Keys.Lock, Err: session.CauseFor(ctx, n.Keys.Lock)}
 	}
-	w.Registry, w.State, w.Session = n.Registry, n.Registry.AcquireRef(n.Keys.Lock), s
+	w.Registry, w.State = n.Registry, n.Registry.AcquireRef(n.Keys.Lock)
 	w.Name, w.Settings = n.Keys.Lock, n.Settings
 	w.Owner, w.CallSite, w.began = by, acquisition.CallerSite(), Now()
 	w.observeBegin(ctx)
@@ -79,7 +81,7 @@ func (w *Request) WaitContext(ctx context.Context) (context.Context, context.Can
 func (w *Request) Close() {
 	w.observeEnd(context.Background(), nil, acquisition.ErrAborted)
 	w.Registry.ReleaseRef(w.Name, w.State)
-	w.Session.EndRequest()
+	w.Session().EndRequest()
 }
 
 // NewHandle makes the user's handle of a hold, after replicas have acknowledged its grant if they must. ctx
@@ -92,8 +94,8 @@ func (w *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, e
 			w.State.AddHeld(h.A)
 		}
 	}
-	if err == nil && w.Session.IsClosing() {
-		w.Session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
+	if err == nil && w.Session().IsClosing() {
+		w.Session().Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
 		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
 	w.noteRefusal(bounded, err)
@@ -142,7 +144,7 @@ func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 	switch {
 	case !errors.Is(err, acquisition.ErrAlreadyReleased):
 		return h, true, err
-	case w.Session.IsClosing():
+	case w.Session().IsClosing():
 		return nil, true, &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: w.Name}
 	}
 	w.Source = event.Redis
@@ -154,7 +156,7 @@ func (w *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 func (w *Request) Keys() *key.Mutex { return w.Registry.Keys(w.Name) }
 
 // NewAcquisitionID returns an id for a fresh grant.
-func (w *Request) NewAcquisitionID() string { return w.Session.NewAcquisitionID() }
+func (w *Request) NewAcquisitionID() string { return w.Session().NewAcquisitionID() }
 
 // NewOperation returns how to send a command; see session.Operation. Other goroutines call it too,
 // beside the Lock that waits: those that release in the background, and one that hands the lock on.
@@ -184,7 +186,7 @@ func (w *Request) NoteExpired(err error) bool {
 // Acquire asks Redis for the lock under an id, or for another hold of it. It calls lease before each
 // attempt. If lease is nil, it is that of the settings.
 func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func() time.Duration) (session.Answer[lua.AcquireReply], error) {
-	s := w.Session
+	s := w.Session()
 	if lease == nil {
 		lease = func() time.Duration { return w.Settings.Lease }
 	}
@@ -221,7 +223,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 // Release, or a later Release of this request, then learns only that the lock is gone. It serves
 // the queue in this case too.
 func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
-	s := w.Session
+	s := w.Session()
 	keys := w.Keys().Args
 	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ReleaseReply, error) {
@@ -263,18 +265,18 @@ func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx conte
 }
 
 func (w *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
-	w.Session.CleanUp(inFlight, stands, w.attempt(release))
+	w.Session().CleanUp(inFlight, stands, w.attempt(release))
 }
 
 // RetryRelease goes on in the background with a release that failed with err. release makes one attempt at it.
 func (w *Request) RetryRelease(err error, inFlight session.InFlight, release func(ctx context.Context) error) {
-	w.Session.RetryRelease(err, inFlight, w.Settings.Lease, w.attempt(release))
+	w.Session().RetryRelease(err, inFlight, w.Settings.Lease, w.attempt(release))
 }
 
 // attempt bounds a command by the time of one attempt.
 func (w *Request) attempt(send func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.Session.AttemptTime(w.Settings.AttemptTimeout()))
+		ctx, cancel := context.WithTimeout(ctx, w.Session().AttemptTime(w.Settings.AttemptTimeout()))
 		defer cancel()
 		return send(ctx)
 	}
@@ -284,7 +286,7 @@ func (w *Request) attempt(send func(ctx context.Context) error) func(ctx context
 // handoff, another goroutine than that of the waiter calls it.
 func (w *Request) StartAcquisition(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
 	w.Registry.AcquireRef(w.Name) // for the acquisition, until ReleaseState
-	return acquisition.Start(w.Session, k, acquisition.Grant{
+	return acquisition.Start(w.Session(), k, acquisition.Grant{
 		Name: w.Name,
 		ID:   id, Fence: fence, Sent: sent, InFlight: inFlight,
 		Owner: w.Owner, Settings: w.Settings, Primitive: w.Primitive, Units: 1,
@@ -327,11 +329,11 @@ func (w *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 		failure = errOtherUnanswered // nobody knows whether anybody has the lock
 	}
 	if a != nil && !blocked {
-		last.Holder, last.Description = a.ID, w.Session.Description
+		last.Holder, last.Description = a.ID, w.Session().Description
 		last.Remaining = time.Until(a.TrustedUntil().Add(a.Settings.Margin()))
 	}
 	last.Name, last.Err = w.Name, session.Cause(ctx)
-	return w.Session.WaitError(ctx, session.WaitEnd{
+	return w.Session().WaitError(ctx, session.WaitEnd{
 		Operation: w.NewOperation("lock", false), Err: err, LastFailure: failure, Blocked: blocked, NotAcquired: &last,
 	})
 }
@@ -351,19 +353,19 @@ func (w *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, hold
 
 // Keep has Redis keep the lock.
 func (w *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) error {
-	answer, err := session.Do(ctx, w.Session, w.NewOperation("unlock", true),
+	answer, err := session.Do(ctx, w.Session(), w.NewOperation("unlock", true),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
 			r, err := lua.Keep(ctx, rdb, lua.KeepParams{
 				LockKey: w.Keys().Args.Lock, Acquisition: a.ID,
 				Kept: k.ID, Number: k.Number, For: k.For, VoidAfter: voidAfter,
 			})
 			if err == nil {
-				err = w.Session.CheckReply(r.Status, r.Now)
+				err = w.Session().CheckReply(r.Status, r.Now)
 			}
 			return r, err
 		})
 	if err == nil && answer.Value.Status == lua.Kept {
-		w.Session.KeepFenceFor(w.Name, k.For, w.Keys().Args.Fence)
+		w.Session().KeepFenceFor(w.Name, k.For, w.Keys().Args.Fence)
 	}
 	return asErrGone(answer.Value.Status, err)
 }

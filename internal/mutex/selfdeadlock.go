@@ -40,7 +40,7 @@ func (s *SelfDeadlockWarning) Check() {
 	if s.request.Owner.IsSibling(holder.Owner) {
 		hint = "both calls got the same context; " + hint
 	}
-	s.request.Session.Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
+	s.request.Session().Write(slog.LevelWarn, "redlatch: a long wait for a lock that this client itself holds",
 		slog.String("hint", hint), slog.String("lock", s.request.Name), slog.Duration("waited", s.request.Settings.SelfDeadlockAfter),
 		slog.String("waiting_at", s.request.CallSite.String()), slog.String("held_since", holder.OldestCallSite().String()))
 }
