@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -284,5 +285,38 @@ func TestAConnectionAfterAFailedOneBeginsWithAPing(t *testing.T) {
 		s.sleep(10 * time.Second)
 		require.True(t, sub.Live())
 		require.Equal(t, "SUBSCRIBE", begins())
+	})
+}
+
+// A service wants each channel in a command of its own. It refuses all of them for five seconds, because a slot
+// moves, and ten of them for good. Soon after, the client has all others.
+func TestAPassingRefusalDelaysManyChannelsOnlyOnce(t *testing.T) {
+	simulate(t, func(t *testing.T, s *sim) {
+		const all, denied = 1000, 10
+		began := time.Now()
+		s.onCommand(func(verb string, channels []string) (string, bool) {
+			switch {
+			case verb != "SUBSCRIBE":
+				return "", false
+			case len(channels) > 1:
+				return "CROSSSLOT Keys in request don't hash to the same slot", true
+			case time.Since(began) < 5*time.Second:
+				return "CLUSTERDOWN The cluster is down", true
+			case strings.HasPrefix(channels[0], "denied"):
+				return "NOPERM no", true
+			}
+			return "", false
+		})
+		var others []*Subscription
+		for i := range all {
+			if i < denied {
+				s.hub.Subscribe(fmt.Sprint("denied ", i))
+				continue
+			}
+			others = append(others, s.hub.Subscribe(fmt.Sprint("channel ", i)))
+		}
+		s.sleep(time.Minute)
+		missing := slices.DeleteFunc(others, (*Subscription).Live)
+		require.Empty(t, len(missing))
 	})
 }

@@ -174,16 +174,20 @@ func markSubscribing(batch []*channel) []*channel {
 	return batch
 }
 
-// recheck lets the hub try up to n refused channels again, as a batch of their own that cannot
+// recheck lets the hub try up to n refused channels again, in batches of their own that cannot
 // spoil others.
 func (r *hubState) recheck(n int) {
 	var part []*channel
 	for c := range r.denied {
-		if len(part) == min(n, r.batchSize()) {
+		if n == 0 {
 			break
 		}
+		n--
 		delete(r.denied, c)
-		part = append(part, c)
+		if part = append(part, c); len(part) == r.batchSize() {
+			r.enqueue(part)
+			part = nil
+		}
 	}
 	if len(part) > 0 {
 		r.enqueue(part)

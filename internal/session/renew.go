@@ -32,6 +32,11 @@ func (s *Session) Group(k LeaseKind, name string) watchdog.Group {
 	return watchdog.Group{Kind: int(k)}
 }
 
+// RenewSlotNow is RenewNow for the leases of one slot of a cluster.
+func (s *Session) RenewSlotNow(k LeaseKind, slot int) {
+	s.Watchdog.RenewNow(func(group watchdog.Group) bool { return group == watchdog.Group{Kind: int(k), Slot: slot} })
+}
+
 // Renewer renews leases of one kind with one attempt. It returns a result for each lease, in the
 // order of the batch.
 type Renewer func(ctx context.Context, rdb lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error)

@@ -91,7 +91,29 @@ func (d *WaiterSet[B]) onFreed(key string) {
 
 // onGap is called when messages may have been lost. The watchdog then sends the heartbeats of all
 // waiters now, and the answers say what the messages said.
-func (d *WaiterSet[B]) onGap() { d.session.RenewNow(d.kind) }
+func (d *WaiterSet[B]) onGap() {
+	d.hintJoining(func(*waiter[B]) bool { return true })
+	d.session.RenewNow(d.kind)
+}
+
+// onGapInSlot is onGap for a channel that only the waiters of one slot have.
+func (d *WaiterSet[B]) onGapInSlot(slot int) {
+	d.hintJoining(func(w *waiter[B]) bool { return key.Slot(w.spec.Key) == slot })
+	d.session.RenewSlotNow(d.kind, slot)
+}
+
+// hintJoining gives a hint to waiters that have no heartbeat yet. Redis may have queued such a waiter, and may have
+// sent its grant, before it has the answer of its join.
+func (d *WaiterSet[B]) hintJoining(of func(*waiter[B]) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, w := range d.waiters {
+		if w.status == 0 && !w.hinted && of(w) {
+			w.hinted = true
+			w.signalLocked()
+		}
+	}
+}
 
 // channelOf returns the channel on which messages for w come, as far as the client knows.
 func (d *WaiterSet[B]) channelOf(w *waiter[B]) string {
@@ -108,7 +130,12 @@ func (d *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
 	defer d.mu.Unlock()
 	s := d.subs[channel]
 	if s == nil {
-		s = &sharedSub{Subscription: d.session.Wakes.Listen(channel, d.onMessage, d.onGap)}
+		missed := d.onGap
+		if channel != d.channel {
+			slot := key.Slot(channel)
+			missed = func() { d.onGapInSlot(slot) }
+		}
+		s = &sharedSub{Subscription: d.session.Wakes.Listen(channel, d.onMessage, missed)}
 		d.subs[channel] = s
 	}
 	s.refs++

@@ -32,8 +32,9 @@ local function grant_one_unit(acquisition, description, lease_ms, now_us, now_te
     end
     in_use = first > now_ms and tonumber(highest) < level_span and members - reserved or limit
   end
+  local ends = string.format('%d', now_ms + lease_ms)
   if limit ~= requested or in_use >= limit
-    or redis.pcall('ZADD', KEYS[1], 'NX', string.format('%d', now_ms + lease_ms), string.format('%s#1', acquisition)) ~= 1 then
+    or redis.pcall('ZADD', KEYS[1], 'NX', ends, string.format('%s#1', acquisition)) ~= 1 then
     return false, false, lowest
   end
   redis.pcall('HSET', KEYS[2], acquisition, string.format('%s 1 %s', now_text, description))
