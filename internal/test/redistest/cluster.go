@@ -17,7 +17,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster of masters and replicas, and stops it at the end of the test. It
-// returns when all nodes know each other, and each replica has the data of its master.
+// returns when all nodes know each other and get each other's messages, and each replica has the data of its master.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
 	var nodes []*Server
@@ -61,7 +61,35 @@ func NewCluster(t testing.TB, masters int, nodes []*Server) *Cluster {
 	for _, node := range c.Nodes[masters:] {
 		node.awaitLink(t)
 	}
+	c.awaitMessages(t)
 	return c
+}
+
+// awaitMessages waits until a message that any node publishes reaches all nodes. While a cluster is new, its nodes
+// replace their connections to each other, and lose the messages of that time, also if CLUSTER NODES says
+// "connected".
+func (c *Cluster) awaitMessages(t testing.TB) {
+	t.Helper()
+	const channel = "redistest:cluster"
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	for _, node := range c.Nodes {
+		sub := node.control.Subscribe(ctx, channel)
+		for _, sender := range c.Nodes {
+			for text := ""; text != sender.Addr(); {
+				if err := sender.control.Publish(ctx, channel, sender.Addr()).Err(); err != nil {
+					t.Fatalf("redistest: the cluster does not start: %v", err)
+				}
+				answer, err := sub.ReceiveTimeout(ctx, 20*time.Millisecond)
+				if m, ok := answer.(*redis.Message); ok {
+					text = m.Payload
+				} else if err != nil && ctx.Err() != nil {
+					t.Fatalf("redistest: node %s gets no messages of node %s: %v", node.Addr(), sender.Addr(), err)
+				}
+			}
+		}
+		_ = sub.Close()
+	}
 }
 
 // await waits until CLUSTER INFO of every node says so.
