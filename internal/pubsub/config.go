@@ -39,7 +39,7 @@ type Config struct {
 	// notices sooner and costs more messages. Defaults to 1.5 s.
 	EchoInterval time.Duration
 
-	// EchoTimeout is how long an echo may take, if none took longer before. Defaults to 2 s.
+	// EchoTimeout is how long an echo may take, if none took longer before. Defaults to 1 s.
 	EchoTimeout time.Duration
 
 	// OnDeaf is called after a connection that got no messages, and before the next one is made. It is also
@@ -94,7 +94,7 @@ func (c Config) withDefaults() Config {
 		c.OnDeaf = func(context.Context) {}
 	}
 	c.EchoInterval = cmp.Or(c.EchoInterval, 1500*time.Millisecond)
-	c.EchoTimeout = cmp.Or(c.EchoTimeout, 2*time.Second)
+	c.EchoTimeout = cmp.Or(c.EchoTimeout, time.Second)
 	c.Ping = cmp.Or(c.Ping, 3*time.Second)
 	c.Linger = cmp.Or(c.Linger, time.Second)
 	c.Idle = cmp.Or(c.Idle, 30*time.Second)

@@ -21,10 +21,11 @@ type nodes struct {
 	ranges atomic.Pointer[[]SlotRange] // in the order of the slots; nil: not known yet
 }
 
-// learn asks a node for the slots of all. If there is no answer, it keeps what it knew.
+// learn asks a node for the slots of all. If there is no answer, it keeps what it knew. A node that has left the
+// cluster answers that there are none.
 func (n *nodes) learn(ctx context.Context) {
 	ranges, err := n.ask(ctx)
-	if err != nil {
+	if err != nil || len(ranges) == 0 {
 		return
 	}
 	slices.SortFunc(ranges, func(a, b SlotRange) int { return cmp.Compare(a.First, b.First) })

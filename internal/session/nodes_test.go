@@ -18,13 +18,14 @@ func noSlots(context.Context) ([]SlotRange, error) { return nil, io.EOF }
 
 func TestNodesOfSlots(t *testing.T) {
 	var err error
-	n := nodes{ask: func(context.Context) ([]SlotRange, error) {
-		return []SlotRange{{9000, 16383, "c:1"}, {10, 99, "a:1"}, {100, 100, "b:1"}, {111, 120, "a:1"}}, err
-	}}
+	answer := []SlotRange{{9000, 16383, "c:1"}, {10, 99, "a:1"}, {100, 100, "b:1"}, {111, 120, "a:1"}}
+	n := nodes{ask: func(context.Context) ([]SlotRange, error) { return answer, err }}
 	require.Empty(t, n.of(7), "nothing is known yet")
 	n.learn(t.Context())
 	err = io.EOF
 	n.learn(t.Context()) // keeps what it knew
+	answer, err = nil, nil
+	n.learn(t.Context()) // a node that has left the cluster answered
 	for slot, want := range map[int]string{
 		0: "", 9: "", 10: "a:1", 99: "a:1", 100: "b:1", 101: "", 110: "", 111: "a:1", 120: "a:1", 121: "", 8999: "", 9000: "c:1", 16383: "c:1",
 	} {

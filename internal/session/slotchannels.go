@@ -45,6 +45,9 @@ func (s *Session) NeedsSlotChannel() bool {
 // another slot. It does so until Redis answers, or until the client closes.
 func (s *Session) probeSlotChannels(ctx context.Context) {
 	const first, most = 250 * time.Millisecond, 10 * time.Second
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
 	var known, refused bool
 	for pause := first; ; pause = min(2*pause, most) {
 		err := s.publish(ctx, key.ClientPrefix+s.ID, "")
