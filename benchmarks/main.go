@@ -32,7 +32,7 @@ func main() {
 	flag.DurationVar(&s.measure, "measure", 1200*time.Millisecond, "how long a cell counts")
 	flag.BoolVar(&s.smoke, "smoke", false, "each cell for an instant, to see that it works; nothing is written")
 	flag.StringVar(&s.results, "results", "", "the directory to write JSON, charts and benchstat's lines to; the tables of the pages too, if nothing is left out")
-	pages := flag.Bool("pages", false, "measure nothing, and write the tables of the last results into the pages")
+	pages := flag.Bool("pages", false, "measure nothing, and draw the charts of the last results and write its tables into the pages")
 	flag.Parse()
 	var err error
 	switch {
@@ -41,7 +41,7 @@ func main() {
 	case *pages:
 		var t *table
 		if t, err = last("results"); err == nil {
-			err = t.writePages()
+			err = errors.Join(t.writePages(), t.draw("results"))
 		}
 	default:
 		s.rows, err = regexp.Compile(*only)

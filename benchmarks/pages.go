@@ -63,41 +63,41 @@ func (t *table) pageTables() map[string]func() string {
 	everything := slices.Concat(floor, ourLines, rivals, named("etcd"), javaLines)
 	return map[string]func() string{
 		"run": func() string {
-			return fmt.Sprintf("The tables show medians of one run of `make bench`: %s, commit %s, on %s, with Redis %s and %s.\n",
+			return fmt.Sprintf("The tables show medians of one run of `make bench`:\n%s, commit %s, on %s, with Redis %s and %s.\n",
 				t.Begun.Format(time.DateOnly), t.Commit, t.Machine, t.Versions["redis"], t.Versions["go"])
 		},
 		"uncontended": func() string {
-			return t.grid("library", everything, []column{
+			return page.Table(t.grid("library", everything, []column{
 				{"one goroutine", "alone"}, {"64 goroutines, own names", "own names, 64"}, {"512, own names", "own names, 512"},
-			}, rateAndWait)
+			}, rateAndWait)...)
 		},
 		"cost": func() string { return t.costs(slices.Concat(floor, ourLines, rivals)) },
 		"pipelined": func() string {
-			return t.grid("library", slices.Concat(floor, bare[:1], ourLines, rivals[:2]), []column{{"64 goroutines, own names", "own names, 64, AutoPipeline"}}, rateAndWait)
+			return page.Table(t.grid("library", slices.Concat(floor, bare[:1], ourLines, rivals[:2]), []column{{"64 goroutines, own names", "own names, 64, AutoPipeline"}}, rateAndWait)...)
 		},
 		"limits": t.limits,
 		"contended": func() string {
-			return t.grid("library", slices.Concat(ourLines, rivals, named("etcd"), javaLines[:2]), []column{
+			return page.Table(t.grid("library", slices.Concat(ourLines, rivals, named("etcd"), javaLines[:2]), []column{
 				{"64 goroutines", "one name, 64"}, {"4 processes × 16", "one name, 4 × 16"}, {"4 × 16, 1 ms of work", "one name, 4 × 16, 1 ms"},
 				{"8 × 8, 1 ms of work", "one name, 8 × 8, 1 ms"}, {"4 × 1", "one name, 4 × 1"},
-			}, rateWaitAndJain)
+			}, rateWaitAndJain)...)
 		},
 		"queues": func() string {
-			return t.grid("library", slices.Concat(ourLines[1:], javaLines[1:]), []column{
+			return page.Table(t.grid("library", slices.Concat(ourLines[1:], javaLines[1:]), []column{
 				{"10 goroutines in a fair queue", "fair hand-over, 10"}, {"64 goroutines, 8 permits", "permits, 8 of 64"},
-			}, rateAndWait)
+			}, rateAndWait)...)
 		},
 		"far": func() string {
-			return t.grid("library", slices.Concat(floor, ourLines, rivals, javaLines), []column{
+			return page.Table(t.grid("library", slices.Concat(floor, ourLines, rivals, javaLines), []column{
 				{"one goroutine, 1 ms away", "alone, 1 ms away"}, {"64 goroutines, 1 ms away", "own names, 64, 1 ms away"},
 				{"one goroutine, cluster", "alone, cluster"}, {"64 goroutines, cluster", "own names, 64, cluster"},
-			}, rate)
+			}, rate)...)
 		},
 		"speed": func() string {
-			return t.turned("", []column{
+			return page.Table(transposed(t.grid("", slices.Concat(ourLines[:1], floor, rivals, javaLines[:1]), []column{
 				{"one goroutine", "alone"}, {"64 goroutines, each with its own name", "own names, 64"}, {"the same, with go-redis' AutoPipeline", "own names, 64, AutoPipeline"},
 				{"64 goroutines, one name", "one name, 64"}, {"4 processes × 16, one name, 1 ms of work", "one name, 4 × 16, 1 ms"},
-			}, slices.Concat(ourLines[:1], floor, rivals, javaLines[:1]), rateAndWait)
+			}, rateAndWait))...)
 		},
 	}
 }
@@ -105,7 +105,7 @@ func (t *table) pageTables() map[string]func() string {
 // limits compares redlatch, and the calls that it makes without any logic, with the floor and with the fastest
 // other library.
 func (t *table) limits() string {
-	all := [][]string{{"work", "", "rate", "bare calls", "of"}}
+	all := [][]string{{"work", "", "redlatch", "bare calls", "divided by"}}
 	for _, l := range []struct {
 		work, row   string
 		line        line
@@ -146,7 +146,7 @@ func (t *table) cell(library, row string, figure func(measured) string) string {
 }
 
 // grid has a line for each library.
-func (t *table) grid(head string, lines []line, columns []column, figure func(measured) string) string {
+func (t *table) grid(head string, lines []line, columns []column, figure func(measured) string) [][]string {
 	all := [][]string{{head}}
 	for _, c := range columns {
 		all[0] = append(all[0], c.title)
@@ -158,23 +158,18 @@ func (t *table) grid(head string, lines []line, columns []column, figure func(me
 		}
 		all = append(all, cells)
 	}
-	return page.Table(all...)
+	return all
 }
 
-// turned has a column for each library.
-func (t *table) turned(head string, rows []column, libraries []line, figure func(measured) string) string {
-	all := [][]string{{head}}
-	for _, l := range libraries {
-		all[0] = append(all[0], l.title)
-	}
-	for _, r := range rows {
-		cells := []string{r.title}
-		for _, l := range libraries {
-			cells = append(cells, t.cell(l.library, r.row, figure))
+// transposed makes lines of the columns.
+func transposed(all [][]string) [][]string {
+	out := make([][]string, len(all[0]))
+	for _, cells := range all {
+		for i, text := range cells {
+			out[i] = append(out[i], text)
 		}
-		all = append(all, cells)
 	}
-	return page.Table(all...)
+	return out
 }
 
 // costs has a line for each library, and a column for each cost of a turn of one goroutine.

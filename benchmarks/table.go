@@ -131,7 +131,7 @@ func (r kind) play(l library, s settings, all servers) (outcome, error) {
 	return play(c, l, on)
 }
 
-// median returns the median of a figure over the rounds. spread is half of the distance between the
+// median returns the median of a figure over the rounds, which of an even number is between the middle two. spread is half of the distance between the
 // smallest and the largest, in parts of the median.
 func (m measured) median(figure func(outcome) float64) (middle, spread float64) {
 	var all []float64
@@ -139,7 +139,7 @@ func (m measured) median(figure func(outcome) float64) (middle, spread float64) 
 		all = append(all, figure(o))
 	}
 	slices.Sort(all)
-	middle = all[len(all)/2]
+	middle = (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 	if middle == 0 {
 		return 0, 0
 	}
