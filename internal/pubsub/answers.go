@@ -207,7 +207,7 @@ func (r *hubState) enqueue(part []*channel) {
 }
 
 func (r *hubState) markDenied(c *channel, reply redis.Error, now time.Time) {
-	c.state, c.refused = denied, true
+	c.state, c.refused, c.known = denied, true, true
 	r.denied[c] = struct{}{}
 	c.settle()
 	if at := now.Add(r.recheckPause(reply)); r.recheckAt.IsZero() || at.Before(r.recheckAt) {

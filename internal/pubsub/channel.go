@@ -22,7 +22,7 @@ type channel struct {
 	unused time.Time // when the last subscription left
 
 	refused bool // by itself, and not confirmed since
-	known   bool // confirmed before, perhaps on another connection
+	known   bool // the next confirmation is a gap: waiters have asked since they subscribed, without or after an earlier one
 
 	// settled is made when a call of Ready has to wait, and closed when it can return. Most
 	// channels never need it.

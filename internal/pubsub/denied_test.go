@@ -320,3 +320,39 @@ func TestAPassingRefusalDelaysManyChannelsOnlyOnce(t *testing.T) {
 		require.Empty(t, len(missing))
 	})
 }
+
+// Ready returns if there is no connection, or if Redis refuses the channel, and the caller asks Redis. So the first
+// confirmation after that is a gap: a message may have come in between. Without trouble, it is none.
+func TestAConfirmationAfterReadyReturnedIsAGap(t *testing.T) {
+	for name, trouble := range map[string]func(s *sim) (end func()){
+		"none":          func(*sim) func() { return func() {} },
+		"no connection": func(s *sim) func() { s.setRefuse(true); return func() { s.setRefuse(false) } },
+		"no answer": func(s *sim) func() {
+			s.onCommand(func(verb string, _ []string) (string, bool) { return "", verb == "SUBSCRIBE" })
+			return func() { s.onCommand(nil) }
+		},
+		"refused channel": func(s *sim) func() { s.onCommand(deny("a")); return func() { s.onCommand(nil) } },
+	} {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", found before: ", before), func(t *testing.T) {
+				simulate(t, func(t *testing.T, s *sim) {
+					end := trouble(s)
+					if before {
+						sub := s.hub.Subscribe("b")
+						defer sub.Close()
+						require.NoError(t, sub.Ready(t.Context()))
+					}
+					missed := 0
+					sub := s.hub.Listen("a", func(string) {}, func() { missed++ })
+					require.NoError(t, sub.Ready(t.Context()))
+					require.Equal(t, name == "none", sub.Live())
+					require.Zero(t, missed)
+					end()
+					s.sleep(time.Minute)
+					require.True(t, sub.Live())
+					require.Equal(t, name != "none", missed > 0)
+				})
+			})
+		}
+	}
+}

@@ -23,6 +23,7 @@ type echo struct {
 	channel  *channel      // not in hubState.channels; nil: the hub sends no echoes
 	known    bool          // an echo came back, on this connection or an earlier one
 	timeout  time.Duration // how long an echo may take
+	slowness time.Duration // timeout is not below it; it shrinks within minutes
 	putOffTo time.Time     // Redis refused the last one, so the hub sends none before
 
 	// About the present connection, since somebody waits.
@@ -130,8 +131,10 @@ func (r *hubState) onEcho(text string, now time.Time) (look bool) {
 	if err != nil || sent < 0 || took < 0 {
 		return false // somebody else's
 	}
-	// Messages that are only slow must not end one connection after the other.
-	e.timeout = max(r.cfg.EchoTimeout, min(max(e.timeout/2, 2*took), longestEchoTimeout))
+	// Messages that are only slow must not end one connection after the other, even if most are not slow: a server
+	// may be busy now and then.
+	e.slowness = max(e.slowness-e.slowness/128, min(2*took, longestSlowness))
+	e.timeout = max(r.cfg.EchoTimeout, e.slowness, min(max(e.timeout/2, 2*took), longestEchoTimeout))
 	e.known, e.early = true, true
 	r.log.recovered(deaf)
 	if e.sent.IsZero() {
@@ -141,8 +144,13 @@ func (r *hubState) onEcho(text string, now time.Time) (look bool) {
 	return true
 }
 
-// longestEchoTimeout bounds how long the hub waits for an echo.
-const longestEchoTimeout = 5 * time.Minute
+const (
+	// longestEchoTimeout bounds how long the hub waits for an echo.
+	longestEchoTimeout = 5 * time.Minute
+	// longestSlowness bounds what the hub remembers of a slow echo, because it notices a deaf connection that
+	// much later.
+	longestSlowness = 5 * time.Second
+)
 
 // overdueAt returns when the echo that is out should have come back, or zero if none is out.
 func (r *hubState) overdueAt() time.Time {
@@ -165,6 +173,7 @@ func (r *hubState) onPinged(cmd *command, now time.Time) error {
 		return nil
 	}
 	e.timeout = min(2*e.timeout, longestEchoTimeout)
+	e.slowness = max(e.slowness, min(e.timeout, longestSlowness)) // the echo may be slow, and not lost
 	return errDeaf
 }
 

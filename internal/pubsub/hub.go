@@ -52,7 +52,8 @@ func (h *Hub) Subscribe(channel string) *Subscription {
 // doubled. onMessage may still get a message that is under way when the subscription is closed.
 //
 // missed is called when the channel is confirmed anew, because messages may have been lost before.
-// It must not block either. It is not called for the first confirmation, which Ready waits for. It is
+// It must not block either. It is not called for the first confirmation, which Ready waits for, unless
+// Ready has returned before because there was no connection, or because Redis refused the channel. It is
 // called for each confirmation of the sharded channel of that name, because Ready does not wait for those.
 func (h *Hub) Listen(channel string, onMessage func(payload string), missed func()) *Subscription {
 	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), onMessage: onMessage, onGap: missed}, channel)

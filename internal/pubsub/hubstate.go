@@ -68,7 +68,8 @@ func (r *hubState) find(name string) *channel {
 func (r *hubState) add(name string, s *Subscription) (look bool) {
 	c := r.channels[name]
 	if c == nil {
-		c = &channel{name: name, known: r.cfg.sharded} // nobody waits for its first confirmation
+		// Nobody waits for the first confirmation of a sharded channel, nor while there is no connection.
+		c = &channel{name: name, known: r.cfg.sharded || r.down}
 		r.channels[name] = c
 		r.markUnsent(c)
 		look = true
@@ -172,6 +173,7 @@ func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
 		if c.state != denied {
 			r.markUnsent(c)
 		}
+		c.known = true
 		c.wakeAndSettle()
 	}
 	switch {

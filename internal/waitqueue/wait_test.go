@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
@@ -456,7 +457,7 @@ func TestAGapHasAllHeartbeatsSent(t *testing.T) {
 		require.Equal(t, 2, d.Len())
 		require.Equal(t, 2, d.subs[d.channel].refs)
 		require.Empty(t, d.beats)
-		d.onGap()
+		d.onGap(d.channel)
 		synctest.Wait()
 		require.Len(t, d.beats, 2)
 		<-ended
@@ -465,6 +466,55 @@ func TestAGapHasAllHeartbeatsSent(t *testing.T) {
 		answers, err := d.renew(t.Context(), nil, []watchdog.Renewal{{ID: "left"}})
 		require.NoError(t, err)
 		require.Equal(t, []watchdog.Result{watchdog.Held}, answers)
+	})
+}
+
+// The watchdog does not know a waiter before the answer of its join, nor while it restarts the heartbeats. After a
+// gap at such a time, the waiter asks by itself.
+func TestAGapBeforeTheHeartbeatsMakesTheWaiterAsk(t *testing.T) {
+	queued := lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}
+	for _, at := range []string{"never", "join", "answer", "restart", "claim"} {
+		t.Run(at, func(t *testing.T) {
+			atDesk(t, func(t *testing.T, d *desk) {
+				defer d.releaseSub(d.channel)
+				d.acquireSub(d.channel) // another waiter listens
+				w := d.addWaiter("a", &visitor{})
+				defer w.stop()
+				gap := func(now string) {
+					if now == at {
+						d.onGap(d.channel)
+					}
+				}
+				gap("join")
+				w.apply(queued, time.Now())
+				gap("answer")
+				w.startHeartbeat(time.Now())
+				if at == "claim" || at == "restart" {
+					require.False(t, w.snapshot().hinted)
+					w.takeHint()
+					gap("claim")
+					w.lease.Stop(endedContext())
+					gap("restart")
+					w.startHeartbeat(time.Now())
+				}
+				require.Equal(t, at != "never", w.snapshot().hinted)
+			})
+		})
+	}
+}
+
+// A gap of a channel that only the waiters of one slot have does not concern waiters of other slots.
+func TestAGapInASlotMakesOnlyItsWaitersAsk(t *testing.T) {
+	atDesk(t, func(t *testing.T, d *desk) {
+		other := key.ClientInSlot(d.session.ID, "another door")
+		defer d.releaseSub(other)
+		d.acquireSub(other)
+		w := d.addWaiter("a", &visitor{})
+		defer w.stop()
+		d.onGap(other)
+		w.apply(lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}, time.Now())
+		w.startHeartbeat(time.Now())
+		require.False(t, w.snapshot().hinted)
 	})
 }
 

@@ -46,6 +46,7 @@ type waiter[B any] struct {
 	hinted         bool  // something may have changed, so the waiter must ask
 	freed          bool  // the hint came from spec.Channel
 	heartbeatEnded bool  // Redis answered no heartbeat in time
+	gaps           int   // WaiterSet.gaps when the last join or claim was sent
 	ticket         int64 // in the queue; 0 until queued
 	rank           int   // index in the heap of WaiterSet.ranks, plus one; 0: not there
 	stopped        bool  // answers count no more
@@ -58,6 +59,7 @@ func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiters[id] = w
+	w.gaps = d.gaps
 	if s := d.subs[d.channelOf(w)]; s != nil && s.Live() {
 		w.liveSub = s.Subscription
 	}
@@ -90,7 +92,9 @@ func endedContext() context.Context {
 }
 
 // startHeartbeat starts the heartbeats of a waiter, or starts them anew. sent is when the command
-// was sent that Redis answered with "queued".
+// was sent that Redis answered with "queued". The waiter asks again if messages may have been lost since then,
+// because the watchdog perhaps did not know it. Redis may have queued the waiter, and may have sent its grant, before
+// the waiter has the answer of its join.
 func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	if w.lease != nil {
 		w.lease.Stop(endedContext())
@@ -102,6 +106,9 @@ func (w *waiter[B]) startHeartbeat(sent time.Time) {
 		Lease: h, Margin: settings.Margin(h), Interval: every, Renew: true, Sent: sent,
 		OnLost: watchdog.LossFunc(func(watchdog.Reason) { w.update(func() { w.heartbeatEnded = true }) }),
 	})
+	if w.set.hadGap(w) {
+		w.hint()
+	}
 }
 
 // update changes the state with f, and notifies the goroutine that waits.
@@ -133,11 +140,11 @@ func (w *waiter[B]) signalLocked() {
 }
 
 // takeHint clears the hint, and reports whether there was one. The waiter calls it before it asks,
-// so that a later hint makes it ask again.
+// so that a later hint or gap makes it ask again.
 func (w *waiter[B]) takeHint() (hinted bool) {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
-	hinted, w.hinted, w.freed = w.hinted, false, false
+	hinted, w.hinted, w.freed, w.gaps = w.hinted, false, false, w.set.gaps
 	return hinted
 }
 

@@ -28,12 +28,14 @@ type WaiterSet[B any] struct {
 	waiters map[string]*waiter[B] // by acquisition id
 	ranks   ranks[B]
 	subs    map[string]*sharedSub // by channel
+	gaps    int                   // counts the gaps of all subs
 }
 
 // sharedSub is a subscription of several waiters.
 type sharedSub struct {
 	*pubsub.Subscription
 	refs int // how many waiters use it
+	gap  int // the number of its last gap; 0: it had none
 }
 
 // NewWaiterSet makes the waiter set of one kind. Messages for its waiters arrive on channel, which
@@ -89,30 +91,33 @@ func (d *WaiterSet[B]) onFreed(key string) {
 	}
 }
 
-// onGap is called when messages may have been lost. The watchdog then sends the heartbeats of all
-// waiters now, and the answers say what the messages said.
-func (d *WaiterSet[B]) onGap() {
-	d.hintJoining(func(*waiter[B]) bool { return true })
-	d.session.RenewNow(d.kind)
+// onGap is called when messages on a channel may have been lost. The watchdog then sends the heartbeats of
+// its waiters now, and the answers say what the messages said. See startHeartbeat for waiters that the watchdog does
+// not know at this time.
+func (d *WaiterSet[B]) onGap(channel string) {
+	d.mu.Lock()
+	d.gaps++
+	if s := d.subs[channel]; s != nil {
+		s.gap = d.gaps
+	}
+	d.mu.Unlock()
+	if channel == d.channel {
+		d.session.RenewNow(d.kind)
+	} else {
+		d.session.RenewSlotNow(d.kind, key.Slot(channel)) // only the waiters of one slot have it
+	}
 }
 
-// onGapInSlot is onGap for a channel that only the waiters of one slot have.
-func (d *WaiterSet[B]) onGapInSlot(slot int) {
-	d.hintJoining(func(w *waiter[B]) bool { return key.Slot(w.spec.Key) == slot })
-	d.session.RenewSlotNow(d.kind, slot)
-}
-
-// hintJoining gives a hint to waiters that have no heartbeat yet. Redis may have queued such a waiter, and may have
-// sent its grant, before it has the answer of its join.
-func (d *WaiterSet[B]) hintJoining(of func(*waiter[B]) bool) {
+// hadGap reports whether messages for w may have been lost since it sent its last join or claim.
+func (d *WaiterSet[B]) hadGap(w *waiter[B]) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, w := range d.waiters {
-		if w.status == 0 && !w.hinted && of(w) {
-			w.hinted = true
-			w.signalLocked()
+	for _, channel := range []string{d.channel, d.channelOf(w)} {
+		if s := d.subs[channel]; s != nil && s.gap > w.gaps {
+			return true
 		}
 	}
+	return false
 }
 
 // channelOf returns the channel on which messages for w come, as far as the client knows.
@@ -130,12 +135,7 @@ func (d *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
 	defer d.mu.Unlock()
 	s := d.subs[channel]
 	if s == nil {
-		missed := d.onGap
-		if channel != d.channel {
-			slot := key.Slot(channel)
-			missed = func() { d.onGapInSlot(slot) }
-		}
-		s = &sharedSub{Subscription: d.session.Wakes.Listen(channel, d.onMessage, missed)}
+		s = &sharedSub{Subscription: d.session.Wakes.Listen(channel, d.onMessage, func() { d.onGap(channel) })}
 		d.subs[channel] = s
 	}
 	s.refs++
