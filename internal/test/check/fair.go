@@ -65,7 +65,7 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 		}
 		parts = append(parts, op)
 	}
-	return parts
+	return withEarlier(parts)
 }
 
 // joined says that an acquire joined the queue, as far as anybody knows. Its outcome is Refused if

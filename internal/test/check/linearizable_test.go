@@ -224,3 +224,16 @@ func TestLongHistoriesAreDecided(t *testing.T) {
 	ops := simulated(rand.New(rand.NewPCG(1, 1)), 6, 5000)
 	require.NoError(t, check.Linearizable(ops, check.ReentrantMutex()))
 }
+
+// A waiter came early, and got the lock as the last one. Meanwhile nobody knows what became of many calls. The fences
+// say that it was the last one.
+func TestAnEarlyWaiterWithALateGrantIsDecided(t *testing.T) {
+	ops := []history.Op{told("ghost", acquire, 1, never, unknown), told("early", acquire, 2, 9000, done, 1000)}
+	for i := range int64(20) {
+		ops = append(ops,
+			told(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
+			told(fmt.Sprint("refused ", i), try, 15+20*i, 18+20*i, refused))
+	}
+	ops = append(ops, told("last but one", acquire, 500, 8100, done, 10), told("last but one", release, 8101, 8102, done), told("early", release, 9001, 9002, done))
+	require.NoError(t, check.Linearizable(ops, check.ReentrantMutex()))
+}

@@ -26,7 +26,31 @@ func PlainMutex() Model[MutexState] { return mutexRules{}.model() }
 type mutexRules struct{ reentrant, fenced bool }
 
 func (r mutexRules) model() Model[MutexState] {
-	return Model[MutexState]{Prepare: withLeftovers, Step: r.step}
+	return Model[MutexState]{Prepare: func(ops []history.Op) []history.Op { return withEarlier(withLeftovers(ops)) }, Step: r.step}
+}
+
+// withEarlier says for each grant which fence came before it. Fences grow, so the grants of a history have only one
+// possible order. A search that does not know it tries the grant of a patient waiter too early, and notices that much
+// later.
+func withEarlier(ops []history.Op) []history.Op {
+	fences := []int64{0}
+	isGrant := func(op history.Op) bool {
+		return op.Outcome == history.Done && op.Kind != history.Release && op.Fence > 0
+	}
+	for _, op := range ops {
+		if isGrant(op) {
+			fences = append(fences, op.Fence)
+		}
+	}
+	slices.Sort(fences)
+	fences = slices.Compact(fences)
+	for i, op := range ops {
+		if isGrant(op) {
+			at, _ := slices.BinarySearch(fences, op.Fence)
+			ops[i].Earlier = fences[at-1]
+		}
+	}
+	return ops
 }
 
 // withLeftovers removes operations that changed nothing, and adds grants that no client knows of.
@@ -52,7 +76,7 @@ func (r mutexRules) step(s MutexState, op history.Op) []MutexState {
 }
 
 func (r mutexRules) grant(s MutexState, op history.Op) (next []MutexState) {
-	fits := !r.fenced || op.Fence > s.highest
+	fits := !r.fenced || op.Fence > s.highest && s.highest >= op.Earlier
 	if fits && (s.owner == "" || s.ghost) {
 		next = append(next, MutexState{owner: op.Owner, count: 1, fence: op.Fence, highest: op.Fence})
 	}

@@ -57,6 +57,7 @@ type Op struct {
 	Acquisition string  `json:"acquisition,omitempty"`
 	Holder      string  `json:"holder,omitempty"` // the acquisition that a refusal named
 	Excused     bool    `json:"-"`                // package check: a refusal that may name a grant that no client knows of
+	Earlier     int64   `json:"-"`                // package check: the largest fence below Fence that a client got
 	Err         string  `json:"err,omitempty"`    // the error that the client got, for people
 
 	// For a refusal of a semaphore: its numbers at one instant.
