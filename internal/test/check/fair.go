@@ -15,6 +15,8 @@ type FairState struct {
 	// "~owner", which may have lost its place, or "~", which gave up or has an unknown outcome. If
 	// such a waiter gets a grant, it releases the grant, and nobody sees when.
 	queue string
+	// joined is the largest fence of the waiters that have joined the queue, and that get the lock later or have it.
+	joined int64
 }
 
 // mayBeGone marks waiters that others need not wait for.
@@ -65,7 +67,17 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 		}
 		parts = append(parts, op)
 	}
-	return withEarlier(parts)
+	freed := map[string]bool{} // owners that may have lost a place
+	for _, op := range ops {
+		freed[op.Owner] = freed[op.Owner] || op.Kind == history.Free
+	}
+	return withEarlier(withEarlier(parts, isGrant), func(op history.Op) bool { return isOnlyPlace(op) && !freed[op.Owner] })
+}
+
+// isOnlyPlace is about the place of a waiter that got the lock and lost no place before. Such waiters joined in the
+// order of their grants.
+func isOnlyPlace(op history.Op) bool {
+	return op.Kind == history.Join && op.Fence > 0 && op.Again == 0
 }
 
 // joined says that an acquire joined the queue, as far as anybody knows. Its outcome is Refused if
@@ -113,7 +125,7 @@ func fairStep(s FairState, op history.Op) []FairState {
 // with changes the lock as a lock without a queue would.
 func (s FairState) with(queue string, op history.Op) (next []FairState) {
 	for _, lock := range (mutexRules{reentrant: true, fenced: true}).step(s.lock, op) {
-		next = append(next, FairState{lock: lock, queue: queue})
+		next = append(next, FairState{lock: lock, queue: queue, joined: s.joined})
 	}
 	return next
 }
@@ -121,6 +133,12 @@ func (s FairState) with(queue string, op history.Op) (next []FairState) {
 func (s FairState) join(op history.Op) []FairState {
 	if op.Outcome == history.Lost || op.Outcome == history.Refused && !s.busy("") {
 		return nil // lost its place without reason, or has nobody to wait for
+	}
+	if isOnlyPlace(op) {
+		if s.joined < op.Earlier {
+			return nil // a waiter that is granted the lock before this one has not joined
+		}
+		s.joined = max(s.joined, op.Fence)
 	}
 	s.queue += op.Owner + " "
 	return []FairState{s}

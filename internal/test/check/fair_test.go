@@ -291,3 +291,23 @@ func TestPrompt(t *testing.T) {
 		require.NoError(t, check.Prompt(between, within, of("c")))
 	}
 }
+
+// A waiter asked early, and got a place late, after another one. Meanwhile nobody knows what became of many calls. The
+// fences say in which order both came.
+func TestAnEarlyWaiterWithALatePlaceIsDecided(t *testing.T) {
+	waits := func(queued int64, op history.Op) history.Op {
+		op.Queued = queued
+		return op
+	}
+	ops := []history.Op{told("ghost", acquire, 1, never, unknown), waits(7000, told("early", acquire, 2, 9000, done, 1000)), waits(8, told("first", acquire, 5, 8100, done, 10))}
+	for i := range int64(20) {
+		ops = append(ops,
+			told(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
+			told(fmt.Sprint("refused ", i), try, 15+20*i, 18+20*i, refused))
+	}
+	ops = append(ops, told("first", release, 8101, 8102, done), told("early", release, 9001, 9002, done))
+	for i := range ops {
+		ops[i].Acquisition = ops[i].Owner
+	}
+	require.NoError(t, check.Linearizable(ops, check.FairMutex()))
+}

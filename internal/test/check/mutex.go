@@ -26,26 +26,27 @@ func PlainMutex() Model[MutexState] { return mutexRules{}.model() }
 type mutexRules struct{ reentrant, fenced bool }
 
 func (r mutexRules) model() Model[MutexState] {
-	return Model[MutexState]{Prepare: func(ops []history.Op) []history.Op { return withEarlier(withLeftovers(ops)) }, Step: r.step}
+	return Model[MutexState]{Prepare: func(ops []history.Op) []history.Op { return withEarlier(withLeftovers(ops), isGrant) }, Step: r.step}
 }
 
-// withEarlier says for each grant which fence came before it. Fences grow, so the grants of a history have only one
+func isGrant(op history.Op) bool {
+	return op.Outcome == history.Done && (op.Kind == history.Acquire || op.Kind == history.Try) && op.Fence > 0
+}
+
+// withEarlier says for some operations which fence came before theirs. Fences grow, so grants have only one
 // possible order. A search that does not know it tries the grant of a patient waiter too early, and notices that much
 // later.
-func withEarlier(ops []history.Op) []history.Op {
+func withEarlier(ops []history.Op, some func(op history.Op) bool) []history.Op {
 	fences := []int64{0}
-	isGrant := func(op history.Op) bool {
-		return op.Outcome == history.Done && op.Kind != history.Release && op.Fence > 0
-	}
 	for _, op := range ops {
-		if isGrant(op) {
+		if some(op) {
 			fences = append(fences, op.Fence)
 		}
 	}
 	slices.Sort(fences)
 	fences = slices.Compact(fences)
 	for i, op := range ops {
-		if isGrant(op) {
+		if some(op) {
 			at, _ := slices.BinarySearch(fences, op.Fence)
 			ops[i].Earlier = fences[at-1]
 		}
