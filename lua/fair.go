@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	joinScript      = newScript("fair/join.lua")
+	joinScript      = newGrantScript("fair/join.lua")
 	beatScript      = newScript("fair/beat.lua")
-	leaveScript     = newScript("fair/leave.lua")
+	leaveScript     = newReleaseScript("fair/leave.lua")
 	forceFairScript = newScript("fair/force_release.lua")
 	removeScript    = newScript("fair/remove.lua")
 	queueScript     = newScript("fair/queue.lua")

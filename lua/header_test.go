@@ -40,7 +40,7 @@ var (
 	purposeLine = regexp.MustCompile(`^([a-z_]+): ([a-z].*\.)$`)
 	keyLine     = regexp.MustCompile(`^KEYS\[([\w-]+)\] {2,}(string|hash|zset|list|set) {2,}(\S.*?)(?: {2,}(\S.*))?$`)
 	argLine     = regexp.MustCompile(`^ARGV\[([\w+-]+)\] +(string|int|channel) +(-|ms|us) +(\S.*)$`)
-	replyLine   = regexp.MustCompile(`^ {2,}(\{.*?\}|error [A-Z]+)(?: {2,}(\S.*))?$`)
+	replyLine   = regexp.MustCompile(`^ {2,}(\{.*?\}|now_us|'free'|error [A-Z]+)(?: {2,}(\S.*))?$`)
 	noteLine    = regexp.MustCompile(`^(Guarantees|Twice|Cost) +(\S.*)$`)
 	more        = regexp.MustCompile(`^ {8,}\S`)
 )
@@ -262,6 +262,7 @@ func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
 		return strings.TrimSpace(fields[0]) + "/" + strconv.Itoa(len(fields))
 	}
 	literal := regexp.MustCompile(`(?m)(?:return|or) (\{-?\d[^}]*\})`)
+	short := regexp.MustCompile(`(?m)return (?:.* )?(now_us|'free')(?: or .*)?$`)
 	ours := regexp.MustCompile(`error_reply\('([A-Z]+) `)
 	eachScript(t, func(t *testing.T, name, text string) {
 		if name == "mutex/inspect" || name == "fair/queue" || name == "semaphore/inspect" || slices.Contains(batches, name) {
@@ -277,6 +278,9 @@ func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
 			}
 		}
 		for _, m := range literal.FindAllStringSubmatch(strings.ReplaceAll(code, "redis.call('PTTL', KEYS[1])", "ttl"), -1) {
+			given = append(given, shape(m[1]))
+		}
+		for _, m := range short.FindAllStringSubmatch(code, -1) {
 			given = append(given, shape(m[1]))
 		}
 		for _, m := range ours.FindAllStringSubmatch(code, -1) {

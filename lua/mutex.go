@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	acquireScript      = newScript("mutex/acquire.lua")
-	releaseScript      = newScript("mutex/release.lua")
-	transferScript     = newScript("mutex/transfer.lua")
+	acquireScript      = newGrantScript("mutex/acquire.lua")
+	releaseScript      = newReleaseScript("mutex/release.lua")
+	transferScript     = newGrantScript("mutex/transfer.lua")
 	renewScript        = newScript("mutex/renew.lua")
 	keepScript         = newScript("mutex/keep.lua")
 	keepFencesScript   = newScript("mutex/keep_fences.lua")

@@ -24,19 +24,37 @@ func (e *ReplyError) Error() string {
 // reply reads the fields of a script's answer by their place. The first field
 // that does not fit is kept as the error, so that callers check once.
 type reply struct {
-	script string
-	whole  any
-	fields []any
-	err    error
+	script  string
+	whole   any
+	fields  []any
+	short   [3]int64 // the fields of a short reply
+	isShort bool
+	err     error
 }
+
+const (
+	// free is the short reply of a release. Nobody received a message, and nobody waits in the queue.
+	free = "free"
+	// leastTime is the lowest server time that is a short reply of a grant. No server has started within
+	// the first second of 1970, so a lower number is not from a script.
+	leastTime = 1_000_000
+)
 
 func readReply(s *script, whole any, err error) reply {
 	if errors.Is(err, redis.Nil) { // how go-redis returns a null
 		whole, err = nil, nil
 	}
 	r := reply{script: s.name, whole: whole, err: err}
-	if err == nil {
-		r.fields, _ = whole.([]any)
+	if err != nil {
+		return r
+	}
+	switch v := whole.(type) {
+	case []any:
+		r.fields = v
+	case int64:
+		r.short, r.isShort = [3]int64{1, v, v}, s.grants && v >= leastTime
+	case string:
+		r.short, r.isShort = [3]int64{1, 0, 0}, s.frees && v == free
 	}
 	return r
 }
@@ -48,6 +66,9 @@ func (r *reply) unexpected() {
 }
 
 func (r *reply) int(i int) int64 {
+	if r.isShort && i < len(r.short) {
+		return r.short[i]
+	}
 	if r.err == nil && i < len(r.fields) {
 		if n, ok := r.fields[i].(int64); ok {
 			return n

@@ -93,6 +93,30 @@ func TestAnswersThatNoScriptGivesAreErrors(t *testing.T) {
 	}
 }
 
+// A short reply counts only from scripts that give it.
+func TestOnlySomeScriptsHaveShortAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		value any
+		from  []string
+	}{
+		{int64(1_000_000), []string{"acquire", "transfer", "join", "acquire permits"}},
+		{int64(999_999), nil},
+		{int64(-1_000_000), nil},
+		{"free", []string{"release", "leave", "release permits"}},
+		{"Free", nil},
+		{"1000000", nil},
+	} {
+		var from []string
+		for name, err := range ask(t, c.value) {
+			if err == nil {
+				from = append(from, name)
+			}
+		}
+		require.ElementsMatch(t, c.from, from, "%v", c.value)
+	}
+}
+
 func TestErrorsOfTheServerStayWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, err := range ask(t, answered("OOM command not allowed")) {
@@ -138,9 +162,16 @@ func TestAnswersAreReadFromTheirPlaces(t *testing.T) {
 	held := func(f fake) (any, error) { return lua.InspectPermits(ctx, f, lua.SemaphoreKeys{}, 10) }
 	for _, c := range []struct {
 		call  func(fake) (any, error)
-		reply []any
+		reply any
 		want  any
 	}{
+		{acquire, int64(1_000_011), lua.AcquireReply{Status: lua.Granted, Fence: 1_000_011, Now: 1_000_011}},
+		{transfer, int64(1_000_011), lua.TransferReply{Status: lua.Granted, Fence: 1_000_011, Now: 1_000_011}},
+		{join, int64(1_000_011), lua.JoinReply{Status: lua.Granted, Fence: 1_000_011, Now: 1_000_011}},
+		{take, int64(1_000_011), lua.JoinReply{Status: lua.Granted, Now: 1_000_011}},
+		{release, "free", lua.ReleaseReply{Status: lua.Freed}},
+		{leave, "free", lua.ReleaseFairReply{Status: lua.Freed}},
+		{give, "free", lua.ReleasePermitsReply{Status: lua.Freed}},
 		{acquire, list(-3, 12), lua.AcquireReply{Status: lua.QueueNotEmpty, Remaining: -time.Millisecond, Now: 12}},
 		{acquire, list(1, 11, 12), lua.AcquireReply{Status: lua.Granted, Fence: 11, Now: 12}},
 		{acquire, list(0, 11, "a:1", "about", 14), lua.AcquireReply{

@@ -17,7 +17,9 @@ var sources embed.FS
 
 // script is one Lua file with the functions of its includes, as it is sent.
 type script struct {
-	name string
+	name   string
+	grants bool // the server time alone is a reply too: a grant at that time, which is also its fence
+	frees  bool // "free" is a reply too: nobody received a message, and nobody waits in the queue
 	// load is lazy: hashing in a package variable would panic at import in a
 	// program that forbids SHA-1 (GODEBUG=fips140=only), even if it never locks.
 	load func() loaded
@@ -39,6 +41,20 @@ func newScript(name string) *script {
 		sha := hex.EncodeToString(sum[:])
 		return loaded{body: body, sha: sha, bodyArg: body, shaArg: sha}
 	})}
+}
+
+// newGrantScript makes a script that grants.
+func newGrantScript(name string) *script {
+	s := newScript(name)
+	s.grants = true
+	return s
+}
+
+// newReleaseScript makes a script that releases.
+func newReleaseScript(name string) *script {
+	s := newScript(name)
+	s.frees = true
+	return s
 }
 
 // run sends the script once, by its hash and, where the server does not know

@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	acquirePermitsScript = newScript("semaphore/acquire.lua")
+	acquirePermitsScript = newGrantScript("semaphore/acquire.lua")
 	beatPermitsScript    = newScript("semaphore/beat.lua")
-	releasePermitsScript = newScript("semaphore/release.lua")
+	releasePermitsScript = newReleaseScript("semaphore/release.lua")
 	renewPermitsScript   = newScript("semaphore/renew.lua")
 	keepPermitScript     = newScript("semaphore/keep.lua")
 	resizeScript         = newScript("semaphore/resize.lua")

@@ -13,6 +13,7 @@
 --
 -- Returns
 --   {1, fence, now_us}    held by this waiter's acquisition now
+--   now_us                the same, with now_us as the fence: see alone.lua
 --   {2, place, length, ttl_ms, holder, description, fence, ticket, now_us}
 --                         queued; held by another, who got it under that fence, for ttl_ms
 --                         more; below 0: without end; no holder: expired waiters are being dropped
@@ -45,7 +46,7 @@ local granted, replaced
 if present == 0 then
   granted, replaced = grant_alone(acquisition, description, lease_ms, now_us, now_text, keep_ms)
   if granted then
-    return {1, now_us, now_us}
+    return now_us
   end
 end
 

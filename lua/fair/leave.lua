@@ -15,6 +15,7 @@
 --   {1, receivers, more}
 --                       the lock was its own and is free, or the next one's; that many were notified,
 --                       -1 if the user may not publish
+--   'free'              the same as {1, 0, 0}: see alone.lua
 --   {2, receivers, more}
 --                       its place in the queue was given up
 --   {0, receivers, more}
@@ -36,7 +37,7 @@ local in_cluster = tonumber(ARGV[5])
 local acquisition = string.match(member, '^(%S+) %d+ %d+ %d+')
 local receivers, mine, length, deleted = release_alone(acquisition, 3, channel, in_cluster)
 if receivers then
-  return {1, receivers, 0}
+  return receivers == 0 and 'free' or {1, receivers, 0}
 end
 
 -- include errors notify queue queue_grant

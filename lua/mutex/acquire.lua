@@ -13,6 +13,7 @@
 --
 -- Returns
 --   {1, fence, now_us}                     held by this acquisition now
+--   now_us                                 the same, with now_us as the fence: see alone.lua
 --   {0, ttl_ms, holder, description, now_us}     held by another for ttl_ms more; below 0: without end
 --   {-1, now_us}                           a re-entry, and the lock is gone or another's
 --   {-2, now_us}                           arrived after its end: nothing changed
@@ -44,7 +45,7 @@ local granted, stored
 if free and holds == 1 then
   granted, stored = grant_alone(acquisition, description, lease_ms, now_us, now_text, keep_ms)
   if granted then
-    return {1, now_us, now_us}
+    return now_us
   end
 end
 

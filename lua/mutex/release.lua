@@ -15,6 +15,7 @@
 --                        free now, and that many subscribers were notified, -1 if the user may not
 --                        publish; queue is 1 when its queue has waiters, and nobody was notified:
 --                        send fair/leave
+--   'free'               the same as {1, 0, 0}: see alone.lua
 --   {0}                  not this acquisition's: nothing changed
 --   {-2, now_us}         holds are left, and it arrived after its end: nothing changed
 --
@@ -34,7 +35,7 @@ local receivers, mine, length, deleted
 if holds_left == 0 then
   receivers, mine, length, deleted = release_alone(acquisition, 2, channel, in_cluster)
   if receivers then
-    return {1, receivers, 0}
+    return receivers == 0 and 'free' or {1, receivers, 0}
   end
 else
   mine = redis.pcall('HEXISTS', KEYS[1], acquisition)

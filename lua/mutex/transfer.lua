@@ -11,6 +11,7 @@
 --
 -- Returns
 --   {1, fence, now_us}    held by "to" now
+--   now_us                the same, with now_us as the fence: see alone.lua
 --   {-1, now_us}          held by neither: nothing changed
 --   {-2, now_us}          arrived after its end: nothing changed
 --   error BADFENCE        the stored fence cannot be counted up: "from" has the lock for the lease
@@ -44,7 +45,7 @@ if extended == 1 then
   if grown and type(redis.pcall('HSET', KEYS[1], to, '1')) == 'number' then
     removed = redis.pcall('HDEL', KEYS[1], from)
     if removed == 1 then
-      return {1, now_us, now_us}
+      return now_us
     end
   end
 end

@@ -14,6 +14,7 @@
 --
 -- Returns
 --   {1, now_us}           this acquisition has its units now
+--   now_us                the same: see alone.lua
 --   {2, position, length, free, limit, next_ms, ticket, now_us}
 --                         queued; beat again in next_ms: when the next lease ends, or the first
 --                         waiter, which does not fit, counts as expired; 0 while more is to be
@@ -50,7 +51,7 @@ local written, kept, lowest
 if alone and units == 1 then
   written, kept, lowest = grant_one_unit(acquisition, description, lease_ms, now_us, now_text, requested, keep_ms)
   if kept then
-    return {1, now_us}
+    return now_us
   end
 end
 

@@ -11,6 +11,7 @@
 --
 -- Returns
 --   {1, more}    it had units, and they are free, or the next one's
+--   'free'       the same as {1, 0}: see alone.lua
 --   {2, more}    its place in the queue was given up
 --   {0, more}    it had neither, or its lease was over; for all three, more is 1 when there is
 --                more for the next than one call does: call again
@@ -34,7 +35,7 @@ local removed, length
 if wants == '1' then
   removed, length = release_one_unit(acquisition, now_ms)
   if length == 0 then
-    return {1, 0}
+    return 'free'
   end
 end
 
