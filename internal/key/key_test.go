@@ -74,6 +74,22 @@ func TestACacheMixesNoNames(t *testing.T) {
 	require.NotSame(t, unsafe.StringData(text), unsafe.StringData(k.Lock), "the text around a name is not kept")
 }
 
+// With one slot for each name, about one in five of these would be built again in each round.
+func TestACacheKeepsSomeDozensOfNames(t *testing.T) {
+	builds := 0
+	c := NewCache(func(name string) Mutex { builds++; return ForMutex(name) })
+	const names, rounds = 128, 64
+	before := 0
+	for range rounds {
+		before = builds
+		for i := range names {
+			_, err := c.Get(strconv.Itoa(i))
+			require.NoError(t, err)
+		}
+	}
+	require.LessOrEqual(t, builds-before, names/16)
+}
+
 // Redis 7.0.15 answered CLUSTER KEYSLOT with these values.
 func TestSlotAgreesWithTheServer(t *testing.T) {
 	require.Equal(t, 12739, Slot("123456789"))
