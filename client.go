@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -97,10 +98,10 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		}
 	case *redis.ClusterClient:
 		conf.ClusterPipeline = c.Pipeline
+		conf.Direct = obeysDeadlines(c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout, c.Options().WriteTimeout)
 	case *redis.Client:
 		conf.Pipeline = c.Pipeline
-		opt := c.Options()
-		conf.Direct = opt.ContextTimeoutEnabled && opt.ReadTimeout >= 0 && opt.WriteTimeout >= 0 // below 0: it sets no deadlines
+		conf.Direct = obeysDeadlines(c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout, c.Options().WriteTimeout)
 	}
 	if known.cluster != nil {
 		conf.ReloadTopology = reloadTopology(known.cluster)
@@ -114,6 +115,12 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		session: s, registry: registry, mutexes: construct.Reentrant(registry), fair: construct.Fair(registry), semaphores: construct.Semaphore(s),
 		defaults: cfg.lock, completeDefaults: complete, servers: known, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
+}
+
+// obeysDeadlines reports whether a go-redis client with these options obeys the deadline of a context while it
+// reads and writes. With a negative timeout, it sets no deadlines.
+func obeysDeadlines(contextTimeoutEnabled bool, read, write time.Duration) bool {
+	return contextTimeoutEnabled && read >= 0 && write >= 0
 }
 
 // find returns rdb if it is a *T, or else the *T among the fields of the struct rdb, at any depth. The

@@ -57,11 +57,20 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, hidden.session.Pipeline)
 		require.False(t, hidden.session.Direct)
-		for _, c := range []*Client{plain, hidden} {
-			require.False(t, c.session.Cluster())
+		nodes := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: c.option, ReadTimeout: c.read, WriteTimeout: c.write,
+		})
+		cluster, err := New(nodes)
+		require.NoError(t, err)
+		require.Nil(t, cluster.session.Pipeline)
+		require.NotNil(t, cluster.session.ClusterPipeline)
+		require.Equal(t, c.obeys, cluster.session.Direct, c)
+		for _, c := range []*Client{plain, hidden, cluster} {
+			require.Equal(t, c == cluster, c.session.Cluster())
 			require.NoError(t, c.Close(context.Background()))
 		}
 		require.NoError(t, rdb.Close())
+		require.NoError(t, nodes.Close())
 	}
 }
 

@@ -111,7 +111,7 @@ func (b *backend) check(t *testing.T, c *coverage, run func(t *rapid.T, bite *bi
 
 // explicitChecks says that the number of runs was chosen by hand, maybe few.
 func explicitChecks() bool {
-	given := false
+	given := testing.Short() // rapid makes a fifth of its checks
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" || f.Name == "rapid.failfile" })
 	return given
 }

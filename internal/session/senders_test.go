@@ -40,3 +40,27 @@ func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 		require.Zero(t, workers())
 	})
 }
+
+// A lone caller sends by itself to each master of a cluster that answers soon, whatever others do.
+func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
+		s := fresh(t, Config{
+			Redis: answers{}, Direct: true, ClusterPipeline: func() redis.Pipeliner { return nil },
+			ClusterSlots: func(context.Context) ([]SlotRange, error) { return half, nil },
+		})
+		s.topology.nodes.learn(t.Context())
+		names := map[string]string{"a": "bar", "b": "foo"} // slots 5061 and 12182
+		direct := func(master string) bool {
+			a := s.attempt(t.Context(), names[master], time.Second)
+			defer a.End()
+			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
+			synctest.Wait()
+			return a.IsDirect()
+		}
+		for master := range names {
+			require.False(t, direct(master), "nobody knows yet how soon %s answers", master)
+			require.True(t, direct(master))
+		}
+	})
+}

@@ -110,7 +110,7 @@ func New(cfg Config) *Session {
 	s.closeCause = &closedError{lockerr.ErrClosed}
 	s.clock.start = time.Now()
 	s.senders.one = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
-	s.senders.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Master: cfg.Master, Panicked: s.panicked}
+	s.senders.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked}
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renewObserved, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
