@@ -51,7 +51,7 @@ type Client struct {
 // locks. PoolTimeout should be well below the lease.
 //
 // Set ContextTimeoutEnabled in the options of rdb. go-redis then returns in time from a command that
-// it has sent. With a *redis.Client on a fast link, a lone call also sends its command in its own
+// it has sent. With a *redis.Client or *redis.ClusterClient on a fast link, a lone call also sends its command in its own
 // goroutine, which is faster.
 //
 // The error is a *lockerr.ConfigError that names the value which is not usable. New refuses a
@@ -98,7 +98,10 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		}
 	case *redis.ClusterClient:
 		conf.ClusterPipeline = c.Pipeline
-		conf.Direct = obeysDeadlines(c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout, c.Options().WriteTimeout)
+		// A client that may read from replicas asks Redis about each command, without a deadline.
+		opt := c.Options()
+		conf.Direct = obeysDeadlines(opt.ContextTimeoutEnabled, opt.ReadTimeout, opt.WriteTimeout) &&
+			!opt.ReadOnly && !opt.RouteByLatency && !opt.RouteRandomly
 	case *redis.Client:
 		conf.Pipeline = c.Pipeline
 		conf.Direct = obeysDeadlines(c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout, c.Options().WriteTimeout)
@@ -168,6 +171,7 @@ func reloadTopology(cluster *redis.ClusterClient) func(ctx context.Context) {
 func clusterSlots(rdb redis.UniversalClient) func(ctx context.Context) ([]session.SlotRange, error) {
 	return func(ctx context.Context) (ranges []session.SlotRange, err error) {
 		cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
+		cmd.SetStepCount(1) // see lua.noRetryCmd
 		err = rdb.Process(ctx, cmd)
 		for _, r := range cmd.Val() {
 			if len(r.Nodes) > 0 {

@@ -74,6 +74,24 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 	}
 }
 
+// Such a client asks Redis what each command does, and waits for the answer without a deadline.
+func TestAClientThatReadsFromReplicasSendsByWorkers(t *testing.T) {
+	for _, set := range []func(o *redis.ClusterOptions){
+		func(o *redis.ClusterOptions) { o.ReadOnly = true },
+		func(o *redis.ClusterOptions) { o.RouteByLatency = true },
+		func(o *redis.ClusterOptions) { o.RouteRandomly = true },
+	} {
+		opt := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: true}
+		set(opt)
+		rdb := redis.NewClusterClient(opt)
+		c, err := New(rdb)
+		require.NoError(t, err)
+		require.False(t, c.session.Direct)
+		require.NoError(t, c.Close(context.Background()))
+		require.NoError(t, rdb.Close())
+	}
+}
+
 // The AutoPipeline of a plain client sends pipelines to the one server of that client. That of a cluster
 // client may send parts of a pipeline to nodes that hang.
 func TestTheAutoPipelineOfAPlainClientGetsPipelines(t *testing.T) {

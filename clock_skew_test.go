@@ -47,7 +47,8 @@ func startSkewed(t *testing.T, masters int, ahead ...time.Duration) *redistest.C
 func TestClocksOfMastersDiffer(t *testing.T) {
 	t.Parallel()
 	c := startSkewed(t, 3, 0, skew, 0)
-	clients := []*redlatch.Client{stage.LocksOn(t, c.Client(t)), stage.LocksOn(t, c.Client(t))}
+	alone := c.Client(t, func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true }) // lone callers send by themselves
+	clients := []*redlatch.Client{stage.LocksOn(t, c.Client(t)), stage.LocksOn(t, alone)}
 	ctx, cancel := context.WithTimeout(t.Context(), stage.Guard)
 	defer cancel()
 	var all sync.WaitGroup

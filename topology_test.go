@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -146,6 +147,35 @@ func TestAClusterIsLearnedFromItsFirstRefusal(t *testing.T) {
 			require.Equal(t, refused, a.refused.Load()+b.refused.Load())
 		})
 	})
+}
+
+// A cluster client asks Redis what a command does, unless the command says enough. If the user may not run COMMAND,
+// go-redis asks before each command.
+func TestAClusterIsNotAskedAboutCommands(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rdb := stage.ClusterOfOne(t)()
+	t.Cleanup(func() { _ = rdb.Close() })
+	node, err := rdb.MasterForKey(ctx, "x")
+	require.NoError(t, err)
+	require.NoError(t, node.Do(ctx, "ACL", "SETUSER", "default", "-command").Err())
+	locks := stage.LocksOn(t, rdb)
+	asked := func() string {
+		stats, err := node.Info(ctx, "commandstats").Result()
+		require.NoError(t, err)
+		_, after, _ := strings.Cut(stats, "cmdstat_command:")
+		line, _, _ := strings.Cut(after, "\r\n")
+		return line
+	}
+	before := asked()
+	for range 10 {
+		h, err := locks.Mutex(redistest.Name(t)).Lock(ctx)
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(ctx))
+	}
+	require.Equal(t, before, asked())
+	require.NoError(t, rdb.Set(ctx, "x", "y", 0).Err())
+	require.NotEqual(t, before, asked(), "the question is counted")
 }
 
 func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {

@@ -23,15 +23,15 @@ func BenchmarkTurns(b *testing.B) {
 					b.Fatal(err)
 				}
 				if l.redis && l.module != javaModule {
-					b.Run(metric(name), func(b *testing.B) { turns(b, r, l) })
+					b.Run(metric(name), func(b *testing.B) { takeTurns(b, r, l) })
 				}
 			}
 		})
 	}
 }
 
-// turns takes b.N turns, or nearly as many that each goroutine takes equally many.
-func turns(b *testing.B, r kind, l library) {
+// takeTurns takes b.N turns, or nearly as many that each goroutine takes equally many.
+func takeTurns(b *testing.B, r kind, l library) {
 	nodes := 1
 	if r.cell.Cluster {
 		nodes = 3

@@ -66,7 +66,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 				VoidAfter: voidAfter, FenceRetention: s.FenceLife(w.Settings.Lease), ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
-				err = s.CheckReply(r.Status, r.Now)
+				err = s.CheckReply(w.Name, r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -200,7 +200,7 @@ func (w *request) setQueueState(p lua.QueueState, now lua.Time) {
 
 // notify notifies the user of the place of the waiter.
 func (w *request) notify(id string, p lua.QueueState, again bool) {
-	w.setQueueState(p, w.Session().Now())
+	w.setQueueState(p, w.Session().Now(w.Name))
 	if notice := w.Settings.Notice; notice != nil {
 		r := w.notAcquired()
 		notice(settings.Waiting{

@@ -77,7 +77,7 @@ func (k *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 			case lua.IsSplit(ctx, err):
 				return lua.TransferReply{}, nil
 			case err == nil:
-				err = k.request.Session().CheckReply(r.Status, r.Now)
+				err = k.request.Session().CheckReply(k.request.Name, r.Status, r.Now)
 			}
 			return r, err
 		})

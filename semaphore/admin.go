@@ -91,7 +91,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	stamp := s.manager.nextStamp(0)
+	stamp := s.manager.nextStamp(s.keys.Name, 0)
 	for call := (session.Operation{Op: "resize"}); ; {
 		answer, err := s.resize(ctx, call, limit, stamp)
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		}
 		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
 		call.MaybeApplied = call.MaybeApplied || answer.InFlight.Any()
-		stamp = s.manager.nextStamp(answer.Value.Stamp)
+		stamp = s.manager.nextStamp(s.keys.Name, answer.Value.Stamp)
 	}
 }
 
@@ -121,7 +121,7 @@ func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit in
 			Retention: ss.FenceRetention, ClientChannels: key.ClientPrefix,
 		})
 		if err == nil {
-			err = ss.CheckReply(r.Status, r.Now)
+			err = ss.CheckReply(s.keys.Name, r.Status, r.Now)
 		}
 		return r, err
 	})

@@ -36,7 +36,7 @@ func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 				Kept: keep.ID, Number: keep.Number, For: keep.For, VoidAfter: voidAfter, Retention: k.session.FenceRetention,
 			})
 			if err == nil {
-				err = k.session.CheckReply(r.Status, r.Now)
+				err = k.session.CheckReply(a.Name, r.Status, r.Now)
 			}
 			return r, err
 		})

@@ -80,12 +80,12 @@ func (f *manager) addPermit(id string, p heldPermit) {
 	f.held[id] = p
 }
 
-// nextStamp returns the stamp of a new resize. It is the server's clock, as far as the client knows
+// nextStamp returns the stamp of a new resize of a semaphore. It is the server's clock, as far as the client knows
 // it, but later than every earlier stamp of this client, and later than after.
-func (f *manager) nextStamp(after lua.Time) lua.Time {
+func (f *manager) nextStamp(name string, after lua.Time) lua.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lastStamp = max(f.session.Now(), f.lastStamp+1, after+1)
+	f.lastStamp = max(f.session.Now(name), f.lastStamp+1, after+1)
 	return f.lastStamp
 }
 

@@ -87,7 +87,7 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 				VoidAfter: voidAfter, Limit: w.limit, Retention: w.session.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
-				err = w.session.CheckReply(r.Status, r.Now)
+				err = w.session.CheckReply(w.keys.Name, r.Status, r.Now)
 			}
 			return r, err
 		})

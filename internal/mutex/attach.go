@@ -78,7 +78,7 @@ func (w *Request) transfer(ctx context.Context, from, to string) (session.Answer
 				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session().FenceLife(w.Settings.Lease),
 			})
 			if err == nil {
-				err = w.Session().CheckReply(r.Status, r.Now)
+				err = w.Session().CheckReply(w.Name, r.Status, r.Now)
 			}
 			return r, err
 		})

@@ -205,7 +205,7 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 				VoidAfter: voidAfter, FenceRetention: s.FenceLife(w.Settings.Lease), Description: s.Description,
 			})
 			if err == nil {
-				err = s.CheckReply(r.Status, r.Now)
+				err = s.CheckReply(w.Name, r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -236,7 +236,7 @@ func (w *Request) Release(ctx context.Context, id string, left int) (session.Ans
 			}
 			r, err := lua.Release(ctx, rdb, p)
 			if err == nil && (r.Status == lua.StillHeld || r.Status == lua.Void) {
-				err = s.CheckReply(r.Status, r.Now)
+				err = s.CheckReply(w.Name, r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -360,7 +360,7 @@ func (w *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquis
 				Kept: k.ID, Number: k.Number, For: k.For, VoidAfter: voidAfter,
 			})
 			if err == nil {
-				err = w.Session().CheckReply(r.Status, r.Now)
+				err = w.Session().CheckReply(w.Name, r.Status, r.Now)
 			}
 			return r, err
 		})

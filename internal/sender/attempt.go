@@ -129,10 +129,17 @@ func (a *Attempt) sendDirect(c *command) (err error) {
 	}
 	a.unsent = !wasWritten(c.cmd)
 	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() && !a.unsent {
+	if errors.As(err, &timeout) && timeout.Timeout() && !a.unsent && !isDial(err) {
 		return ErrUnanswered // and go-redis has closed the connection, so no answer will come
 	}
 	return err
+}
+
+// isDial reports whether go-redis had no connection. A cluster client counts a command as written
+// before that.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // Unsent reports whether the last command failed, or was left behind, before go-redis wrote it. If

@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -150,6 +151,24 @@ func TestACallerThatSendsByItselfDoesNotWaitForAConnection(t *testing.T) {
 			require.True(t, a.Unsent())
 		})
 	}
+}
+
+// A cluster client counts a command as written before it has a connection. That it got none is no reason to
+// believe that the command may still run.
+func TestADialThatFailsIsNoMissingAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startDirect(t)
+		s.Sender.direct.fast = true
+		failed := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+		s.cfg.Redis = processFunc(func(_ context.Context, cmd redis.Cmder) error {
+			cmd.Args()
+			return failed
+		})
+		a := s.Attempt(time.Second, nil, false)
+		require.True(t, a.IsDirect())
+		require.Equal(t, failed, a.Process(t.Context(), newCommand("lock")))
+		a.End()
+	})
 }
 
 // A hook that panics may leave go-redis with a lock that stays locked. A caller that waits for it would

@@ -9,7 +9,6 @@ import (
 
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/lockerr"
-	"github.com/redlatch/redlatch/lua"
 )
 
 // CleanUp releases, in the background, what attempts without an answer may have acquired. It does
@@ -108,14 +107,6 @@ func (s *Session) runAgainAfter(g *cleanup, pending []context.Context) {
 	afterAll(pending, func() { stop(); again() })
 }
 
-// timeUntil returns how long it takes until the server's clock has passed t. The guess of that
-// clock is late, so when the guess has passed t, the clock has too.
-func (s *Session) timeUntil(t lua.Time) time.Duration {
-	const slack = 5 * time.Millisecond
-	d := time.Duration(t-s.Now())*time.Microsecond + slack
-	return min(max(d, 0), maxInFlight)
-}
-
 // unreleased has the errors of the releases that failed while the client closed.
 type unreleased struct {
 	mu   sync.Mutex
@@ -133,9 +124,6 @@ func (u *unreleased) error() error {
 	defer u.mu.Unlock()
 	return oneline.Errors(u.errs...)
 }
-
-// maxInFlight bounds what timeUntil returns. The guess is wrong if somebody set the server's clock.
-const maxInFlight = 2 * time.Minute
 
 // cleanupQueue contains the cleanups whose first attempt failed. A few workers retry them one after
 // the other, so that an outage does not cost a goroutine for each failed call. The first attempt

@@ -26,3 +26,14 @@ func (c *serverClock) set(now lua.Time) {
 func (c *serverClock) now() lua.Time {
 	return lua.Time(time.Since(c.start).Microseconds() + c.offset.Load())
 }
+
+// until returns how long it takes until the server's clock has passed t. The guess of that clock is late, so
+// when the guess has passed t, the clock has too.
+func (c *serverClock) until(t lua.Time) time.Duration {
+	const slack = 5 * time.Millisecond
+	d := time.Duration(t-c.now())*time.Microsecond + slack
+	return min(max(d, 0), maxInFlight)
+}
+
+// maxInFlight bounds what until returns. The guess is wrong if somebody set the server's clock.
+const maxInFlight = 2 * time.Minute

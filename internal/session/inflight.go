@@ -76,8 +76,8 @@ func afterAll(contexts []context.Context, f func()) {
 // newInFlight returns one attempt without an answer, with voidAfter as its void-after time. left is
 // the command if it was left behind, because it may still be answered. If left is nil, the attempt
 // failed, and no answer will come.
-func newInFlight(s *Session, voidAfter lua.Time, left *sender.AbandonedCommand) InFlight {
-	valid := s.timeUntil(voidAfter)
+func newInFlight(clock *serverClock, voidAfter lua.Time, left *sender.AbandonedCommand) InFlight {
+	valid := clock.until(voidAfter)
 	ctx, settle := context.WithCancel(context.Background())
 	time.AfterFunc(valid, settle)
 	if left != nil {

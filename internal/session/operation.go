@@ -108,12 +108,13 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Adaptive.onExpired(c.Window)
 			return out, failed.count(c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired)))
 		}
-		a := s.attempt(ctx, c.Name, limit)
+		to := s.serverFor(c.Name)
+		a := s.attemptOn(ctx, to, limit)
 		a.Wait = c.Wait
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
-		voidAfter := s.Now().Add(valid)
+		voidAfter := to.clock.now().Add(valid)
 		v, how, err := runAttempt(ctx, s, a, voidAfter, send)
 		out.Value, out.Acknowledged = v, a.Acknowledged()
 		if errors.Is(err, errVoid) && tries < 2 {
@@ -131,7 +132,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		}
 		failed.beforeEnd = failed.beforeEnd || lives
 		if failed.add(err, how.unsent, out.Sent) {
-			out.InFlight = out.InFlight.Merge(newInFlight(s, voidAfter, how.abandoned))
+			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, how.abandoned))
 		}
 		if failed.isFinal(c) || !s.backoff(ctx, c, tries) {
 			failed.maybeApplied = failed.maybeApplied || c.MaybeApplied
@@ -313,7 +314,11 @@ type unansweredAttempt struct {
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
 func (s *Session) attempt(ctx context.Context, name string, limit time.Duration) *sender.Attempt {
-	return s.senderFor(name).Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
+	return s.attemptOn(ctx, s.serverFor(name), limit)
+}
+
+func (s *Session) attemptOn(ctx context.Context, to *server, limit time.Duration) *sender.Attempt {
+	return to.sender.Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
 }
 
 type byWorkerKey struct{}
@@ -378,10 +383,10 @@ var errUnsent = errors.New("no connection in time")
 // know the server's clock yet, or somebody set that clock.
 var errVoid = errors.New("the server's clock is ahead of the guess")
 
-// CheckReply sets the guess of the server's clock from a reply. It returns an error for a void
-// command. With this error, Do sends the command again, with a new void-after time.
-func (s *Session) CheckReply(status lua.Status, now lua.Time) error {
-	s.clock.set(now)
+// CheckReply sets the guess of the server's clock from a reply to a command for the keys of a name. It returns
+// an error for a void command. With this error, Do sends the command again, with a new void-after time.
+func (s *Session) CheckReply(name string, status lua.Status, now lua.Time) error {
+	s.serverFor(name).clock.set(now)
 	if status == lua.Void {
 		return errVoid
 	}

@@ -27,7 +27,7 @@ func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		const serverTime, lag = lua.Time(1_000_000_000_000), 300 * time.Millisecond
-		require.NoError(t, s.CheckReply(lua.Granted, serverTime))
+		require.NoError(t, s.CheckReply("x", lua.Granted, serverTime))
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var latest lua.Time
@@ -37,7 +37,7 @@ func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 				latest = max(latest, voidAfter)
 				if attempts++; attempts == 1 {
 					// The reply to another command took long, and brings an old time.
-					require.NoError(t, s.CheckReply(lua.Granted, s.Now().Add(-lag)))
+					require.NoError(t, s.CheckReply("x", lua.Granted, s.Now("x").Add(-lag)))
 					return 0, sender.ErrUnanswered
 				}
 				require.Less(t, voidAfter, latest, "the guess has fallen back")
@@ -47,7 +47,7 @@ func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 			})
 		require.Error(t, err)
 		require.Equal(t, 2, attempts)
-		require.GreaterOrEqual(t, s.Now().Add(answer.InFlight.remaining()), latest)
+		require.GreaterOrEqual(t, s.Now("x").Add(answer.InFlight.remaining()), latest)
 	})
 }
 
@@ -58,9 +58,9 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 	play := func(t *testing.T, test func(one, other *sender.AbandonedCommand, released *atomic.Int64)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
-			require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
+			require.NoError(t, s.CheckReply("x", lua.Granted, 1_000_000_000_000))
 			one, other := new(sender.AbandonedCommand), new(sender.AbandonedCommand)
-			left := newInFlight(s, s.Now().Add(valid), one).Merge(newInFlight(s, s.Now().Add(valid), other))
+			left := newInFlight(&s.servers.one.clock, s.Now("x").Add(valid), one).Merge(newInFlight(&s.servers.one.clock, s.Now("x").Add(valid), other))
 			var released atomic.Int64
 			s.CleanUp(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
 			synctest.Wait()
@@ -107,7 +107,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
 			const serverTime = lua.Time(1_000_000_000_000)
-			require.NoError(t, s.CheckReply(lua.Granted, serverTime))
+			require.NoError(t, s.CheckReply("x", lua.Granted, serverTime))
 			start, n := time.Now(), 0
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
@@ -119,7 +119,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 					if n == refused+1 {
 						start = time.Now()
 					}
-					lag := start.Sub(s.clock.start)
+					lag := start.Sub(s.servers.one.clock.start)
 					attempts = append(attempts, attempt{
 						time.Since(start), time.Duration(voidAfter-serverTime)*time.Microsecond - lag,
 					})
@@ -302,7 +302,7 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 // fresh makes a session, and ends its goroutines with the test.
 func fresh(t *testing.T, cfg Config) *Session {
 	s := New(cfg)
-	t.Cleanup(s.senders.close)
+	t.Cleanup(s.servers.close)
 	return s
 }
 
@@ -432,11 +432,11 @@ func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, known = time.Second, 8 * time.Second
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return nil })})
-		require.NoError(t, s.CheckReply(lua.Granted, 1_000_000_000_000))
+		require.NoError(t, s.CheckReply("x", lua.Granted, 1_000_000_000_000))
 		s.latency.onLateAnswer(known / 2)
 		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: time.Minute},
 			func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {
-				require.Equal(t, s.Now().Add(known), voidAfter)
+				require.Equal(t, s.Now("x").Add(known), voidAfter)
 				return 1, nil
 			})
 		require.NoError(t, err)
@@ -459,7 +459,7 @@ func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{})
 		left := new(sender.AbandonedCommand)
-		inFlight := newInFlight(s, s.Now().Add(time.Minute), left)
+		inFlight := newInFlight(&s.servers.one.clock, s.Now("x").Add(time.Minute), left)
 		require.Len(t, inFlight.pending(), 1)
 		left.End(sender.ErrNotSent)
 		require.Empty(t, inFlight.pending())

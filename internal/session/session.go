@@ -53,7 +53,6 @@ type Session struct {
 	Wakes    *pubsub.Hub
 
 	echo       key.Mutex // of the echoes; nobody locks it
-	clock      serverClock
 	lastNumber atomic.Int64
 	closing    context.Context // ends when the client begins to close
 	close      context.CancelFunc
@@ -64,7 +63,7 @@ type Session struct {
 	logLines  callQueue[logLine]
 	observers observers
 
-	senders           senders
+	servers           servers
 	abandonedAttempts tasks // each ends when go-redis returns
 	latency           latency
 	needsEval         atomic.Bool // a server answered too late that it lacks a script
@@ -108,9 +107,8 @@ func New(cfg Config) *Session {
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
-	s.clock.start = time.Now()
-	s.senders.one = sender.New(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
-	s.senders.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked}
+	s.servers.one = newServer(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
+	s.servers.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked}
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renewObserved, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
@@ -122,8 +120,8 @@ func (s *Session) NewAcquisitionID() string {
 	return s.ID + ":" + strconv.FormatInt(s.lastNumber.Add(1), 10)
 }
 
-// Now returns the guess of the server's clock; see serverClock.
-func (s *Session) Now() lua.Time { return s.clock.now() }
+// Now returns the guess of the clock of the server that has the keys of a name; see serverClock.
+func (s *Session) Now(name string) lua.Time { return s.serverFor(name).clock.now() }
 
 // Cluster reports whether the server is a cluster. The keys of a cluster belong to slots, and a
 // node knows only its own subscribers. The client may learn this late, see renew.
@@ -211,7 +209,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		s.Watchdog.Close()
-		s.senders.close()
+		s.servers.close()
 		s.Wakes.Close() // may have to wait for go-redis, which dials and ignores a cancel
 	}()
 	err := s.tasks.finish(ctx)

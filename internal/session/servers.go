@@ -1,0 +1,79 @@
+package session
+
+import (
+	"sync"
+	"time"
+
+	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/sender"
+)
+
+// server is one server that gets commands: the only one, or one master of a cluster. Commands to one master
+// go together. So they share a connection and wait for no answer of another master. Each master has a clock of
+// its own, which may differ from those of the others.
+type server struct {
+	sender *sender.Sender
+	clock  serverClock
+}
+
+func newServer(cfg sender.Config) *server {
+	to := &server{sender: sender.New(cfg)}
+	to.clock.start = time.Now()
+	return to
+}
+
+// newMaster takes the guess of the clock from what answered before the masters were known. So the first command
+// to a master costs no round trip more, unless its clock differs.
+func (s *servers) newMaster() *server {
+	to := newServer(s.config)
+	to.clock.set(s.one.clock.now())
+	return to
+}
+
+// servers has the masters of a cluster.
+type servers struct {
+	one    *server       // for all commands, or for those whose master is not known
+	config sender.Config // of each master's sender
+
+	mu       sync.Mutex
+	byMaster map[string]*server
+}
+
+// of returns the server with the address of a master.
+func (s *servers) of(master string) *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to := s.byMaster[master]
+	if to == nil {
+		to = s.newMaster()
+		if s.byMaster == nil {
+			s.byMaster = make(map[string]*server)
+		}
+		s.byMaster[master] = to
+	}
+	return to
+}
+
+// close ends the workers that wait for commands. It does not block; see sender.Sender.Close. A sender that
+// a command after it makes ends its workers by itself when they had no command for a while.
+func (s *servers) close() {
+	s.one.sender.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, to := range s.byMaster {
+		to.sender.Close()
+	}
+}
+
+// serverFor returns the server that has the keys of a name, as far as the client knows.
+func (s *Session) serverFor(name string) *server {
+	if s.ClusterPipeline == nil {
+		return s.servers.one
+	}
+	s.topology.keepFresh()
+	master := s.topology.nodes.of(key.Slot(name))
+	if master == "" {
+		return s.servers.one
+	}
+	return s.servers.of(master)
+}
