@@ -109,8 +109,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, failed.count(c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired)))
 		}
 		to := s.serverFor(c.Name)
-		a := s.attemptOn(ctx, to, limit)
-		a.Wait = c.Wait
+		a := s.attemptOn(ctx, to, limit, c.Wait)
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
@@ -314,11 +313,13 @@ type unansweredAttempt struct {
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
 func (s *Session) attempt(ctx context.Context, name string, limit time.Duration) *sender.Attempt {
-	return s.attemptOn(ctx, s.serverFor(name), limit)
+	return s.attemptOn(ctx, s.serverFor(name), limit, nil)
 }
 
-func (s *Session) attemptOn(ctx context.Context, to *server, limit time.Duration) *sender.Attempt {
-	return to.sender.Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
+func (s *Session) attemptOn(ctx context.Context, to *server, limit time.Duration, wait *sender.Wait) *sender.Attempt {
+	a := to.sender.Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
+	a.Wait = wait
+	return a
 }
 
 type byWorkerKey struct{}
