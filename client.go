@@ -51,8 +51,8 @@ type Client struct {
 // locks. PoolTimeout should be well below the lease.
 //
 // Set ContextTimeoutEnabled in the options of rdb. go-redis then returns in time from a command that
-// it has sent. With a *redis.Client or *redis.ClusterClient on a fast link, a lone call also sends its command in its own
-// goroutine, which is faster.
+// it has sent. With a *redis.Client or *redis.ClusterClient on a fast link, a lone call also sends its
+// command in its own goroutine, which is faster.
 //
 // The error is a *lockerr.ConfigError that names the value which is not usable. New refuses a
 // redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server

@@ -32,7 +32,8 @@ func newNoRetryCmd(ctx context.Context, verb, script any, keys, args []any) *noR
 	all := append(c.args[:0], verb, script, len(keys))
 	all = append(append(all, keys...), args...)
 	c.Cmd = *redis.NewCmd(ctx, all...)
-	// Otherwise a cluster client asks Redis for it, without a deadline, and before each command if Redis refuses COMMAND.
+	// Otherwise a cluster client asks Redis for it without a deadline, and again for each command if
+	// Redis refuses COMMAND.
 	c.Cmd.SetStepCount(1)
 	return c
 }
