@@ -23,6 +23,9 @@ func (c *serverClock) set(now lua.Time) {
 	c.offset.Store(int64(now) - time.Since(c.start).Microseconds())
 }
 
+// isKnown reports whether the server, or another one, has replied.
+func (c *serverClock) isKnown() bool { return c.offset.Load() != 0 }
+
 func (c *serverClock) now() lua.Time {
 	return lua.Time(time.Since(c.start).Microseconds() + c.offset.Load())
 }

@@ -387,7 +387,7 @@ var errVoid = errors.New("the server's clock is ahead of the guess")
 // CheckReply sets the guess of the server's clock from a reply to a command for the keys of a name. It returns
 // an error for a void command. With this error, Do sends the command again, with a new void-after time.
 func (s *Session) CheckReply(name string, status lua.Status, now lua.Time) error {
-	s.serverFor(name).clock.set(now)
+	s.servers.heard(s.serverFor(name), now)
 	if status == lua.Void {
 		return errVoid
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/sender"
+	"github.com/redlatch/redlatch/lua"
 )
 
 // server is one server that gets commands: the only one, or one master of a cluster. Commands to one master
@@ -22,12 +23,21 @@ func newServer(cfg sender.Config) *server {
 	return to
 }
 
-// newMaster takes the guess of the clock from what answered before the masters were known. So the first command
-// to a master costs no round trip more, unless its clock differs.
+// newMaster takes the guess of the clock from the servers that answered before. So the first command to a master
+// costs no round trip more, unless its clock differs.
 func (s *servers) newMaster() *server {
 	to := newServer(s.config)
 	to.clock.set(s.one.clock.now())
 	return to
+}
+
+// heard sets the guess of a server's clock from its reply. The first reply also tells the time to the masters that
+// the client does not know yet.
+func (s *servers) heard(from *server, now lua.Time) {
+	from.clock.set(now)
+	if !s.one.clock.isKnown() {
+		s.one.clock.set(now)
+	}
 }
 
 // servers has the masters of a cluster.

@@ -92,3 +92,21 @@ func TestEachMasterHasAClock(t *testing.T) {
 		}
 	})
 }
+
+// A client may learn the masters while the first reply is on its way. That reply tells the time for the other masters
+// too, so that only the first command of a client costs a second round trip.
+func TestTheFirstReplyTellsTheTimeForAllMasters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
+		s := fresh(t, Config{
+			Redis: answers{}, ClusterPipeline: func() redis.Pipeliner { return nil },
+			ClusterSlots: func(context.Context) ([]SlotRange, error) { return half, nil },
+		})
+		s.topology.nodes.learn(t.Context())
+		const now = lua.Time(1_000_000_000_000)
+		require.ErrorIs(t, s.CheckReply("bar", lua.Void, now), errVoid)
+		for _, name := range []string{"bar", "foo"} { // slots 5061 and 12182
+			require.Equal(t, now, s.Now(name))
+		}
+	})
+}
