@@ -23,9 +23,8 @@ type fault struct {
 	blow  func(s *stand) (bites int)
 	gap   time.Duration // about the time between two blows
 
-	// heartbeat is for waiters for permits, if the fault may keep a client away for longer than the usual one. 0: the
-	// usual one. Waiters for a lock always have the usual one. While a client is away, a grant to it stops all
-	// others. Then so many calls overlap that the search through their orders did not end in its time.
+	// heartbeat is for waiters in queues, if the fault may keep a client away for longer than the usual one. 0: the
+	// usual one.
 	heartbeat time.Duration
 }
 

@@ -82,7 +82,7 @@ func (s *stand) clients(n int, options ...redlatch.Option) (clients []*redlatch.
 func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	defer s.end()
 	options := []redlatch.Option{redlatch.WithLease(10 * time.Minute), redlatch.WithPollInterval(poll)}
-	if f.heartbeat > 0 && !p.fenced() {
+	if f.heartbeat > 0 {
 		options = append(options, redlatch.WithHeartbeat(f.heartbeat))
 	}
 	clients := s.clients(4, options...)

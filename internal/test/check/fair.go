@@ -17,6 +17,8 @@ type FairState struct {
 	queue string
 	// joined is the largest fence of the waiters that have joined the queue, and that get the lock later or have it.
 	joined int64
+	// hidden is how many grants requests with an unknown outcome may still get, which nobody sees.
+	hidden int
 }
 
 // mayBeGone marks waiters that others need not wait for.
@@ -30,14 +32,16 @@ const mayBeGone = "~"
 func FairMutex() Model[FairState] { return Model[FairState]{Prepare: takenApart, Step: fairStep} }
 
 // takenApart makes two operations of each acquire that waited. The first says that it joined, and
-// the second says what happened then. If the outcome is unknown, the waiter may have had a place
-// twice, because its last command may arrive after the command that gave up the place. takenApart
-// also makes refusals name the owner that had the lock, or one that no client knows of.
+// the second says what happened then. takenApart also makes refusals name the owner that had the lock,
+// or one that no client knows of.
 func takenApart(ops []history.Op) (parts []history.Op) {
-	owners := map[string]string{}
+	owners, ends := map[string]string{}, map[string]int64{}
 	for _, op := range ops {
 		if op.Outcome == history.Done {
 			owners[op.Acquisition] = op.Owner
+		}
+		if op.Kind == history.Release || op.Kind == history.Free {
+			ends[op.Owner] = max(ends[op.Owner], op.Return)
 		}
 	}
 	entered := map[string]bool{}
@@ -50,11 +54,11 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 			entered[op.Acquisition] = true
 		case op.Outcome == history.Nothing && op.Kind != history.Acquire:
 			continue
+		case op.Outcome == history.Unknown && (op.Kind == history.Acquire || op.Kind == history.Try):
+			parts = append(parts, unclear(op, ends[op.Owner])...)
+			continue
 		case op.Kind == history.Acquire:
 			op.Holder = "" // the last holder that it knew of, perhaps not the one when it gave up
-			if op.Outcome == history.Unknown {
-				parts = append(parts, op)
-			}
 			if op.Queued != 0 {
 				op.Call = max(op.Queued, op.GaveUp)
 			}
@@ -80,6 +84,32 @@ func isOnlyPlace(op history.Op) bool {
 	return op.Kind == history.Join && op.Fence > 0 && op.Again == 0
 }
 
+// unclear is what a request with an unknown outcome may have done, and may still do. A waiter may have had a place
+// twice, because its last command may arrive after the command that gave up the place. A search that tries every time
+// at which a place may have come and gone does not end. So such a place counts when somebody needs it as an
+// explanation, and a place that others know of is gone as soon as it may be. Both only permit more than anything else
+// would. A re-entry matters until its owner has released the lock for the last time.
+func unclear(op history.Op, released int64) (parts []history.Op) {
+	at := func(when int64, k history.Kind, places int) history.Op {
+		made := op
+		made.Kind, made.Units, made.Call, made.Return = k, places, when, when
+		return made
+	}
+	switch {
+	case op.Queued != 0:
+		parts = append(parts, at(op.Call, history.Hide, 1), at(max(op.Queued, op.GaveUp), history.Leave, 0))
+	case op.Kind == history.Try:
+		parts = append(parts, at(op.Call, history.Hide, 1))
+	default:
+		parts = append(parts, at(op.Call, history.Hide, 2))
+	}
+	if released > op.Call {
+		op.Return = min(op.Return, released)
+		parts = append(parts, op, op)
+	}
+	return parts
+}
+
 // joined says that an acquire joined the queue, as far as anybody knows. Its outcome is Refused if
 // the client was notified that it has to wait. It is Lost if the client was notified that it had
 // lost its place.
@@ -102,6 +132,11 @@ func fairStep(s FairState, op history.Op) []FairState {
 	switch {
 	case op.Kind == history.Join:
 		return s.join(op)
+	case op.Kind == history.Hide:
+		s.hidden += op.Units
+		return []FairState{s}
+	case op.Kind == history.Leave:
+		return s.leave(op.Owner, mayBeGone)
 	case op.Kind == history.Free && op.Outcome == history.Done && !s.lock.told(op):
 		return nil
 	case op.Kind == history.Free && !mine:
@@ -112,27 +147,53 @@ func fairStep(s FairState, op history.Op) []FairState {
 		return s.with(s.queue, op)
 	case op.Outcome == history.Done:
 		return s.grant(op)
-	case op.Outcome == history.Refused && !s.busy(op.Holder):
-		return nil
-	case op.Kind == history.Try && op.Outcome == history.Refused:
-		return []FairState{s}
 	case op.Outcome == history.Lost:
 		return nil
+	case op.Outcome == history.Unknown:
+		return []FairState{s} // no re-entry
+	}
+	if op.Outcome == history.Refused {
+		var explained bool
+		if s, explained = s.explain(op.Holder); !explained {
+			return nil
+		}
+	}
+	if op.Kind == history.Try {
+		return []FairState{s}
 	}
 	return s.leave(op.Owner, mayBeGone)
+}
+
+// explain reports why a request waits or is refused: an owner has the lock, or without an owner anybody. If there is
+// no other reason, a hidden grant is one.
+func (s FairState) explain(owner string) (explained FairState, ok bool) {
+	known := owner != "" && owner != mayBeGone
+	if !s.busy(owner) && s.lock.owner == "" && !known && s.hidden > 0 {
+		s.hidden--
+		s.queue += mayBeGone + " "
+	}
+	return s, s.busy(owner)
 }
 
 // with changes the lock as a lock without a queue would.
 func (s FairState) with(queue string, op history.Op) (next []FairState) {
 	for _, lock := range (mutexRules{reentrant: true, fenced: true}).step(s.lock, op) {
-		next = append(next, FairState{lock: lock, queue: queue, joined: s.joined})
+		changed := s
+		changed.lock, changed.queue = lock, queue
+		next = append(next, changed)
 	}
 	return next
 }
 
 func (s FairState) join(op history.Op) []FairState {
-	if op.Outcome == history.Lost || op.Outcome == history.Refused && !s.busy("") {
-		return nil // lost its place without reason, or has nobody to wait for
+	if op.Outcome == history.Lost {
+		return nil // lost its place without reason
+	}
+	if op.Outcome == history.Refused {
+		var explained bool
+		if s, explained = s.explain(""); !explained {
+			return nil // has nobody to wait for
+		}
 	}
 	if isOnlyPlace(op) {
 		if s.joined < op.Earlier {

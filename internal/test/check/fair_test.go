@@ -83,6 +83,12 @@ var inOrder = histories{
 		queued(4, granted("b", acquire, 3, 20, 11)), told("a", free, 5, 30, done)),
 	"the release nobody knows of": held(
 		queued(4, granted("b", acquire, 3, 20, 11)), told("a", release, 5, never, unknown)),
+	"nobody knows of a re-entry, which happened": held(
+		told("a", acquire, 3, never, unknown), freed("a", 4, 5), freed("a", 6, 7), granted("b", try, 8, 9, 11)),
+	"nobody knows of a re-entry, which did not happen": held(
+		told("a", acquire, 3, never, unknown), freed("a", 4, 5), granted("b", try, 8, 9, 11)),
+	"nobody knows of a try, which had it": held(
+		told("b", try, 3, never, unknown), freed("a", 4, 5), by("ghost", told("c", try, 8, 9, refused)), granted("d", try, 10, 11, 11)),
 	"what changed nothing while it was held": held(told("a", acquire, 3, 4, nothing), freed("a", 5, 6), granted("b", try, 7, 8, 11)),
 }
 
@@ -120,6 +126,17 @@ var outOfOrder = histories{
 		told("b", acquire, 3, never, unknown), freed("a", 7, 8),
 		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17),
 		queued(19, granted("d", acquire, 18, 20, 12)), freed("d", 21, 22), by("ghost", told("c", try, 23, 24, refused))),
+	"nobody knows what became of one that waited, which had it twice more": held(
+		queued(4, told("b", acquire, 3, never, unknown)), freed("a", 7, 8),
+		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17), by("ghost", told("d", try, 18, 19, refused)),
+		granted("d", try, 20, 21, 12), freed("d", 22, 23), by("ghost", told("e", try, 24, 25, refused))),
+	"nobody knows of a try, which had it twice": held(
+		told("b", try, 3, never, unknown), freed("a", 4, 5), by("ghost", told("c", try, 8, 9, refused)),
+		granted("d", try, 10, 11, 11), freed("d", 12, 13), by("ghost", told("e", try, 14, 15, refused))),
+	"passed over, before nobody knew what became of it": held(
+		queued(4, gaveUp(40, told("b", acquire, 3, never, unknown))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 10, 11)),
+	"released more often than a re-entry that nobody knows of allows": held(
+		told("a", acquire, 3, never, unknown), freed("a", 4, 5), freed("a", 6, 7), freed("a", 8, 9), freed("a", 10, 11)),
 	"refused its own lock":              held(told("a", acquire, 3, 4, refused)),
 	"entered again under another fence": held(granted("a", acquire, 3, 4, 11)),
 	"released by one that only waits":   held(queued(4, told("b", acquire, 3, never, unknown)), freed("b", 5, 6)),
@@ -310,4 +327,20 @@ func TestAnEarlyWaiterWithALatePlaceIsDecided(t *testing.T) {
 		ops[i].Acquisition = ops[i].Owner
 	}
 	require.NoError(t, check.Linearizable(ops, check.FairMutex()))
+}
+
+// Nobody knows what became of many calls, and a waiter lost its place. Only a search that tries the rest in few orders
+// finds that no order explains it.
+func TestALossAmongManyUnknownCallsIsDecided(t *testing.T) {
+	ops := held()
+	for i := range int64(40) {
+		ops = append(ops,
+			told(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
+			by(fmt.Sprint("unseen ", i), told(fmt.Sprint("refused ", i), try, 5+20*i, 1000+20*i, refused)))
+	}
+	waiter := queued(70, granted("b", acquire, 60, 3000, 11))
+	ops = append(ops, waiter, freed("a", 900, 2000))
+	require.NoError(t, check.Linearizable(ops, check.FairMutex()))
+	ops[len(ops)-2] = again(500, waiter)
+	require.ErrorContains(t, check.Linearizable(ops, check.FairMutex()), "(illegal)")
 }

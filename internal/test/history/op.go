@@ -16,6 +16,8 @@ const (
 	Join                    // of a queue; package check makes it from an Acquire that waited
 	Resize                  // changes the limit of a semaphore; Units is the new limit
 	Count                   // reads the holds of an owner; InUse is how many it has, Units is how many Redis counts
+	Hide                    // may get this many unseen grants from now on; package check makes it from a request with an unknown outcome
+	Leave                   // of a queue; package check makes it from an Acquire that waited, with an unknown outcome
 )
 
 // Outcome is the result of a call, as the client knows it.
@@ -88,7 +90,7 @@ type Window struct {
 }
 
 func (k Kind) String() string {
-	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join", "resize", "count")
+	return pick(int(k), "kind", "?", "acquire", "try", "release", "free", "join", "resize", "count", "hide", "leave")
 }
 
 func (o Outcome) String() string {
