@@ -201,8 +201,8 @@ func TestAWaiterAsksOncePerPollInterval(t *testing.T) {
 		idle   []int
 		holds  []time.Duration
 	}{
-		{grants: 400, idle: []int{0, 30, 200}, holds: []time.Duration{5 * ms, 30 * ms}},
-		{tries: true, grants: 200, idle: []int{0, 30}, holds: []time.Duration{0, 5 * ms}},
+		{grants: redistest.Rounds(100, 400), idle: []int{0, 30, 200}, holds: []time.Duration{5 * ms, 30 * ms}},
+		{tries: true, grants: redistest.Rounds(50, 200), idle: []int{0, 30}, holds: []time.Duration{0, 5 * ms}},
 	} {
 		for _, idle := range c.idle {
 			for _, hold := range c.holds {

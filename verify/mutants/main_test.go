@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,23 +138,32 @@ func TestMutantsFitTheCode(t *testing.T) {
 func TestMutantsNameTestsThatExist(t *testing.T) {
 	all, err := readAll("planted", "")
 	require.NoError(t, err)
+	names := map[string][]string{} // of tests, by package
 	for _, m := range all {
 		for _, test := range m.tests {
 			require.True(t, test.pkg == "." || strings.HasPrefix(test.pkg, "./"), "%s: %s is no directory of this module", m.name, test.pkg)
 			top, _, _ := strings.Cut(test.pattern, "/")
 			pattern, err := regexp.Compile(top)
 			require.NoError(t, err, m.name)
-			files, err := filepath.Glob(filepath.Join("..", "..", test.pkg, "*_test.go"))
-			require.NoError(t, err)
-			found := false
-			for _, file := range files {
-				text, err := os.ReadFile(file)
-				require.NoError(t, err)
-				for _, name := range testFunction.FindAllSubmatch(text, -1) {
-					found = found || pattern.Match(name[1])
-				}
+			if names[test.pkg] == nil {
+				names[test.pkg] = testNames(t, filepath.Join("..", "..", test.pkg))
 			}
-			assert.True(t, found, "%s: package %s has no test %s", m.name, test.pkg, test.pattern)
+			assert.True(t, slices.ContainsFunc(names[test.pkg], pattern.MatchString),
+				"%s: package %s has no test %s", m.name, test.pkg, test.pattern)
 		}
 	}
+}
+
+// testNames returns the names of the tests in a directory.
+func testNames(t *testing.T, dir string) (names []string) {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range testFunction.FindAllSubmatch(text, -1) {
+			names = append(names, string(name[1]))
+		}
+	}
+	return names
 }
