@@ -90,7 +90,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb), Sharded: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
+	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb), Sharded: known.cluster != nil, Redirected: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient

@@ -29,6 +29,7 @@ type Config struct {
 	// ClusterPipeline makes pipelines of commands to one master of a cluster. nil: each command goes alone.
 	ClusterPipeline sender.Pipeline
 	Direct          bool          // see sender.Config
+	Redirected      bool          // see sender.Config
 	Master          sender.Master // nil: Acknowledge must not be called
 	Sharded         bool          // waiters listen to the sharded channels of a cluster too; Master must not be nil
 	PubSub          pubsub.Redis
@@ -107,8 +108,13 @@ func New(cfg Config) *Session {
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
-	s.servers.one = newServer(sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked})
-	s.servers.config = sender.Config{Redis: cfg.Redis, Pipeline: cfg.ClusterPipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked}
+	senders := sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Redirected: cfg.Redirected, Master: cfg.Master, Panicked: s.panicked}
+	masters := senders
+	masters.Pipeline = cfg.ClusterPipeline
+	if cfg.ClusterPipeline != nil { // several masters, with a clock each, may answer what goes to nobody known
+		senders.Direct = false
+	}
+	s.servers.one, s.servers.config = newServer(senders), masters
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renewObserved, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
