@@ -7,9 +7,10 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// serverClock guesses the server's clock from its last reply and the local monotonic clock. The
-// guess is late by up to one round trip, and never early. So a void-after time that is built on it
-// comes too early rather than too late.
+// serverClock guesses the server's clock from its last reply and the local monotonic clock. The two clocks may differ
+// in speed by a thousandth, so the guess gives away that part of the time since the reply. It is late by up to one
+// round trip and two thousandths of that time, and never early. So a void-after time that is built on it comes too
+// early rather than too late.
 //
 // Before the first reply, the guess is far in the past. The first attempt of a client is therefore
 // void when it arrives. Redis answers with the time, and the client sends the command again. That
@@ -17,24 +18,49 @@ import (
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // server µs minus local µs since start
+	setAt  atomic.Int64 // local µs since start, at the last reply
+}
+
+// maxDrift is the part by which the speed of two clocks may differ; see docs/guarantees.md.
+const maxDrift = 1. / 1000
+
+// begin starts with a guess that is not of the server itself.
+func (c *serverClock) begin(guess lua.Time) {
+	c.start = time.Now()
+	c.offset.Store(int64(guess))
+	c.setAt.Store(-freshFor.Microseconds())
 }
 
 func (c *serverClock) set(now lua.Time) {
-	c.offset.Store(int64(now) - time.Since(c.start).Microseconds())
+	local := time.Since(c.start).Microseconds()
+	c.offset.Store(int64(now) - local)
+	c.setAt.Store(local) // after offset, so that a reader between the two gives away too much
 }
-
-// isKnown reports whether the server, or another one, has replied.
-func (c *serverClock) isKnown() bool { return c.offset.Load() != 0 }
 
 func (c *serverClock) now() lua.Time {
-	return lua.Time(time.Since(c.start).Microseconds() + c.offset.Load())
+	local := time.Since(c.start).Microseconds()
+	drift := int64(maxDrift * float64(local-c.setAt.Load()))
+	return lua.Time(local - drift + c.offset.Load())
 }
+
+// isOwn reports whether the guess is of a reply of the server itself. Else it may be early.
+func (c *serverClock) isOwn() bool { return c.setAt.Load() >= 0 }
+
+// isFresh reports whether that reply is so young that a direct attempt, which is valid for 20 ms only, is not void when
+// it arrives.
+func (c *serverClock) isFresh() bool {
+	return time.Since(c.start).Microseconds()-c.setAt.Load() < freshFor.Microseconds()
+}
+
+// freshFor is how long that is. The guess then gives away five milliseconds.
+const freshFor = 5 * time.Second
 
 // until returns how long it takes until the server's clock has passed t. The guess of that clock is late, so
 // when the guess has passed t, the clock has too.
 func (c *serverClock) until(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
-	d := time.Duration(t-c.now())*time.Microsecond + slack
+	d := time.Duration(t-c.now()) * time.Microsecond
+	d += time.Duration(2*maxDrift*float64(d)) + slack
 	return min(max(d, 0), maxInFlight)
 }
 

@@ -109,7 +109,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, failed.count(c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired)))
 		}
 		to := s.serverFor(c.Name)
-		a := s.attemptOn(ctx, to, limit, c.Wait)
+		a := s.attemptOn(ctx, to, limit, c)
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
@@ -313,12 +313,14 @@ type unansweredAttempt struct {
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
 func (s *Session) attempt(ctx context.Context, name string, limit time.Duration) *sender.Attempt {
-	return s.attemptOn(ctx, s.serverFor(name), limit, nil)
+	return s.attemptOn(ctx, s.serverFor(name), limit, Operation{})
 }
 
-func (s *Session) attemptOn(ctx context.Context, to *server, limit time.Duration, wait *sender.Wait) *sender.Attempt {
-	a := to.sender.Attempt(limit, s.tasks.context().Done(), ctx.Value(byWorkerKey{}) != nil)
-	a.Wait = wait
+// attemptOn begins an attempt of an operation. A release of the last hold is never void, so it needs no fresh clock.
+func (s *Session) attemptOn(ctx context.Context, to *server, limit time.Duration, c Operation) *sender.Attempt {
+	byWorker := ctx.Value(byWorkerKey{}) != nil || !to.clock.isOwn() || !to.clock.isFresh() && !c.RetryRefused
+	a := to.sender.Attempt(limit, s.tasks.context().Done(), byWorker)
+	a.Wait = c.Wait
 	return a
 }
 

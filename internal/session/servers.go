@@ -2,7 +2,6 @@ package session
 
 import (
 	"sync"
-	"time"
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/sender"
@@ -19,23 +18,23 @@ type server struct {
 
 func newServer(cfg sender.Config) *server {
 	to := &server{sender: sender.New(cfg)}
-	to.clock.start = time.Now()
+	to.clock.begin(0)
 	return to
 }
 
-// newMaster takes the guess of the clock from the servers that answered before. So the first command to a master
-// costs no round trip more, unless its clock differs.
+// newMaster takes the guess of the clock from the master that answered last. So the first command to a master costs
+// no round trip more, unless its clock differs.
 func (s *servers) newMaster() *server {
 	to := newServer(s.config)
-	to.clock.set(s.one.clock.now())
+	to.clock.begin(s.one.clock.now())
 	return to
 }
 
-// heard sets the guess of a server's clock from its reply. The first reply also tells the time to the masters that
-// the client does not know yet.
+// heard sets the guess of a server's clock from its reply, and the guess for the masters that the client does not know
+// yet.
 func (s *servers) heard(from *server, now lua.Time) {
 	from.clock.set(now)
-	if !s.one.clock.isKnown() {
+	if from != s.one {
 		s.one.clock.set(now)
 	}
 }

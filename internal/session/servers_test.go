@@ -52,16 +52,47 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 		})
 		s.topology.nodes.learn(t.Context())
 		names := map[string]string{"a": "bar", "b": "foo"} // slots 5061 and 12182
-		direct := func(master string) bool {
-			a := s.attempt(t.Context(), names[master], time.Second)
+		send := func(master string, c Operation) (direct bool) {
+			a := s.attemptOn(t.Context(), s.serverFor(names[master]), time.Second, c)
 			defer a.End()
 			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 			synctest.Wait()
 			return a.IsDirect()
 		}
-		for master := range names {
+		direct := func(master string) bool { return send(master, Operation{}) }
+		release := func(master string) bool { return send(master, Operation{RetryRefused: true}) }
+		for master, name := range names {
 			require.False(t, direct(master), "nobody knows yet how soon %s answers", master)
+			require.False(t, direct(master), "its clock is not known")
+			require.False(t, release(master), "nor for a command of which a part may be void")
+			replies := func() { require.NoError(t, s.CheckReply(name, lua.Granted, 1_000_000_000_000)) }
+			replies()
 			require.True(t, direct(master))
+			time.Sleep(freshFor)
+			require.False(t, direct(master), "it would be void if the clock were slow")
+			require.True(t, release(master), "which is never void")
+			replies()
+			require.True(t, direct(master))
+		}
+	})
+}
+
+// While the client does not know the masters, several of them may answer, each with its own clock. So no caller sends
+// by itself.
+func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for unknown, pipeline := range map[bool]sender.Pipeline{true: func() redis.Pipeliner { return nil }, false: nil} {
+			s := fresh(t, Config{Redis: answers{}, Direct: true, ClusterPipeline: pipeline})
+			for range 3 {
+				a := s.attempt(t.Context(), "foo", time.Second)
+				require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
+				a.End()
+				synctest.Wait()
+				require.NoError(t, s.CheckReply("foo", lua.Granted, 1_000_000_000_000))
+			}
+			a := s.attempt(t.Context(), "foo", time.Second)
+			a.End()
+			require.Equal(t, !unknown, a.IsDirect())
 		}
 	})
 }
@@ -106,7 +137,57 @@ func TestTheFirstReplyTellsTheTimeForAllMasters(t *testing.T) {
 		const now = lua.Time(1_000_000_000_000)
 		require.ErrorIs(t, s.CheckReply("bar", lua.Void, now), errVoid)
 		for _, name := range []string{"bar", "foo"} { // slots 5061 and 12182
-			require.Equal(t, now, s.Now(name))
+			requireShortlyBefore(t, now, s.Now(name))
 		}
 	})
+}
+
+// The guess of a server's clock is never early, although that clock runs slower than the client's by a thousandth. A
+// command that is void then is void also by that clock.
+func TestTheGuessOfAClockAllowsForDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const start = lua.Time(1_000_000_000_000)
+		began := time.Now()
+		slow := func() lua.Time { return start.Add(time.Since(began) - time.Since(began)/1000) }
+		var c serverClock
+		c.begin(0)
+		c.set(start)
+		for range 5 {
+			time.Sleep(1000 * time.Second)
+			require.LessOrEqual(t, c.now(), slow())
+			require.GreaterOrEqual(t, c.now(), slow().Add(-time.Microsecond))
+			voidAfter := c.now().Add(time.Minute)
+			time.Sleep(c.until(voidAfter))
+			require.Greater(t, slow(), voidAfter)
+		}
+	})
+}
+
+// A client learns of a new master after a day. It starts with the time that another master told last, and not with the
+// one from its first reply.
+func TestANewMasterStartsWithTheLastReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owner := "a"
+		s := fresh(t, Config{
+			Redis: answers{}, ClusterPipeline: func() redis.Pipeliner { return nil },
+			ClusterSlots: func(context.Context) ([]SlotRange, error) {
+				return []SlotRange{{First: 0, Last: 16383, Master: owner}}, nil
+			},
+		})
+		s.topology.nodes.learn(t.Context())
+		require.NoError(t, s.CheckReply("foo", lua.Granted, 1_000_000_000_000))
+		time.Sleep(24 * time.Hour)
+		const now = lua.Time(1_000_000_000_000 + 86_000_000_000) // its clock runs slower
+		require.NoError(t, s.CheckReply("foo", lua.Granted, now))
+		owner = "b"
+		s.topology.nodes.learn(t.Context())
+		requireShortlyBefore(t, now, s.Now("foo"))
+	})
+}
+
+// requireShortlyBefore compares the guess for a master that has not replied with the time that another one told.
+func requireShortlyBefore(t *testing.T, told, guess lua.Time) {
+	t.Helper()
+	require.LessOrEqual(t, guess, told)
+	require.GreaterOrEqual(t, guess, told.Add(-freshFor/1000))
 }
