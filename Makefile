@@ -117,7 +117,7 @@ dialogue: $(DRIVER) ## record again what Redisson sends, into verify/interop/dia
 	$(INTEROP) -run TestRedissonSpeaksAsRecorded -update
 
 .PHONY: chaos
-chaos: ## run the whole fault suite with a real server and real processes; takes well over an hour on a quiet machine
+chaos: ## run the whole fault suite with a real server and real processes; takes about an hour on a quiet machine
 	$(CHAOS) -timeout 2h -scale=full -report=$(CURDIR)/chaos.md
 
 .PHONY: chaos-short
@@ -151,7 +151,7 @@ mutants: ## put faults into the library, one at a time, and fail if no test noti
 	scripts/servers.sh >/dev/null
 	REDLATCH_REQUIRE_SERVER=1 go run ./verify/mutants
 
-# The number is for each package. All generated faults are about 6,000, and take a day.
+# The number is for each package. All generated faults are about 9,000, and take more than a day.
 SAMPLE := 10
 SEED := 1
 .PHONY: mutants-generated
