@@ -40,6 +40,7 @@ func (p primitive) outageRows() (rows []row) {
 	}, row{
 		name:   p.name + ": cluster, hidden from the client",
 		target: "0 of 3,000 holds lost in ten leases",
+		alone:  true, // the leases of so many holds are short, so other rows must not keep the processors busy
 		run:    func(c *course) { c.hiddenCluster(p) },
 	}, row{
 		name:   p.name + ": cluster, the node of the messages leaves",

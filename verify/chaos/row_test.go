@@ -17,7 +17,7 @@ type row struct {
 	name     string
 	target   string // in words, at full scale
 	anywhere bool   // measures no time and takes little, so the ordinary suite runs it too
-	alone    bool   // measures the whole process, or sets its environment, so no other row runs beside it
+	alone    bool   // measures the whole process, sets its environment, or needs the processors, so no other row runs beside it
 	timed    bool   // its target is a time, so it runs alone, at full scale only, on a quiet machine
 	run      func(c *course)
 }

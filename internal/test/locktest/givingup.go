@@ -91,7 +91,7 @@ var givingUp = []property{
 		f.unchanged(func() {
 			ctx, cancel := context.WithCancel(context.Background())
 			waiter := q.start(ctx).sleeps()
-			require.NotEmpty(f, f.channels(), "a sleeping waiter listens")
+			f.eventually(func() bool { return len(f.channels()) > 0 }, "a waiter listens soon after it has its place")
 			cancel()
 			require.Error(f, waiter.failed())
 			f.eventually(func() bool { return len(f.channels()) == 0 }, "nobody listens any more")
