@@ -53,6 +53,7 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, plain.session.Pipeline)
 		require.Equal(t, c.obeys, plain.session.Direct, c)
+		require.False(t, plain.session.Redirected)
 		hidden, err := New(wrapping{rdb})
 		require.NoError(t, err)
 		require.Nil(t, hidden.session.Pipeline)
@@ -65,6 +66,7 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 		require.Nil(t, cluster.session.Pipeline)
 		require.NotNil(t, cluster.session.ClusterPipeline)
 		require.Equal(t, c.obeys, cluster.session.Direct, c)
+		require.True(t, cluster.session.Redirected)
 		for _, c := range []*Client{plain, hidden, cluster} {
 			require.Equal(t, c == cluster, c.session.Cluster())
 			require.NoError(t, c.Close(context.Background()))

@@ -20,6 +20,17 @@ type answers struct{}
 
 func (answers) Process(context.Context, redis.Cmder) error { return nil }
 
+// onTwoMasters is a session that knows two masters with half of the slots each. The slots of bar and foo are 5061 and
+// 12182.
+func onTwoMasters(t *testing.T, cfg Config) *Session {
+	half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
+	cfg.ClusterPipeline = func() redis.Pipeliner { return nil }
+	cfg.ClusterSlots = func(context.Context) ([]SlotRange, error) { return half, nil }
+	s := fresh(t, cfg)
+	s.topology.nodes.learn(t.Context())
+	return s
+}
+
 // Closing ends the workers of every master immediately, and not when they have been idle for a while.
 func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -45,12 +56,7 @@ func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 // A lone caller sends by itself to each master of a cluster that answers soon, whatever others do.
 func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
-		s := fresh(t, Config{
-			Redis: answers{}, Direct: true, ClusterPipeline: func() redis.Pipeliner { return nil },
-			ClusterSlots: func(context.Context) ([]SlotRange, error) { return half, nil },
-		})
-		s.topology.nodes.learn(t.Context())
+		s := onTwoMasters(t, Config{Redis: answers{}, Direct: true})
 		names := map[string]string{"a": "bar", "b": "foo"} // slots 5061 and 12182
 		send := func(master string, c Operation) (direct bool) {
 			a := s.attemptOn(t.Context(), s.serverFor(names[master]), time.Second, c)
@@ -101,12 +107,7 @@ func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 // master that gets it.
 func TestEachMasterHasAClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
-		s := fresh(t, Config{
-			Redis: answers{}, ClusterPipeline: func() redis.Pipeliner { return nil },
-			ClusterSlots: func(context.Context) ([]SlotRange, error) { return half, nil },
-		})
-		s.topology.nodes.learn(t.Context())
+		s := onTwoMasters(t, Config{Redis: answers{}})
 		clocks := map[string]lua.Time{"bar": 1_000_000_000_000, "foo": 2_000_000_000_000} // slots 5061 and 12182
 		for name, now := range clocks {
 			require.NoError(t, s.CheckReply(name, lua.Granted, now))
@@ -128,12 +129,7 @@ func TestEachMasterHasAClock(t *testing.T) {
 // too, so that only the first command of a client costs a second round trip.
 func TestTheFirstReplyTellsTheTimeForAllMasters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
-		s := fresh(t, Config{
-			Redis: answers{}, ClusterPipeline: func() redis.Pipeliner { return nil },
-			ClusterSlots: func(context.Context) ([]SlotRange, error) { return half, nil },
-		})
-		s.topology.nodes.learn(t.Context())
+		s := onTwoMasters(t, Config{Redis: answers{}})
 		const now = lua.Time(1_000_000_000_000)
 		require.ErrorIs(t, s.CheckReply("bar", lua.Void, now), errVoid)
 		for _, name := range []string{"bar", "foo"} { // slots 5061 and 12182
@@ -190,4 +186,21 @@ func requireShortlyBefore(t *testing.T, told, guess lua.Time) {
 	t.Helper()
 	require.LessOrEqual(t, guess, told)
 	require.GreaterOrEqual(t, guess, told.Add(-freshFor/1000))
+}
+
+// A client that follows redirects may have had the command run elsewhere, whichever of its senders sent it.
+func TestARedirectSaysNothingToAClientThatFollowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		moved := processFunc(func(context.Context, redis.Cmder) error { return answer("MOVED 12182 127.0.0.1:1") })
+		for _, redirected := range []bool{true, false} {
+			cfg := Config{Redis: moved, Redirected: redirected}
+			for _, s := range []*Session{fresh(t, cfg), onTwoMasters(t, cfg)} {
+				a := s.attempt(t.Context(), "foo", time.Second)
+				err := a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping"))
+				a.End()
+				class, _ := lua.Classify(err)
+				require.Equal(t, map[bool]lua.ErrorClass{true: lua.Unanswered, false: lua.NotRun}[redirected], class, err)
+			}
+		}
+	})
 }
