@@ -90,7 +90,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb), Sharded: known.cluster != nil, Redirected: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
+	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb, known.cluster), Sharded: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find[redis.Client](c) != nil { // and not a redis.ClusterClient
@@ -167,13 +167,21 @@ func reloadTopology(cluster *redis.ClusterClient) func(ctx context.Context) {
 	}
 }
 
-// clusterSlots returns a func that asks a node of a cluster which master serves which slots.
-func clusterSlots(rdb redis.UniversalClient) func(ctx context.Context) ([]session.SlotRange, error) {
-	return func(ctx context.Context) (ranges []session.SlotRange, err error) {
+// clusterSlots returns a func that asks which master serves which slots. If the cluster client has a func of its own
+// that says so, that one is asked, and otherwise a node.
+func clusterSlots(rdb redis.UniversalClient, cluster *redis.ClusterClient) func(ctx context.Context) ([]session.SlotRange, error) {
+	ask := func(ctx context.Context) ([]redis.ClusterSlot, error) {
 		cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
 		cmd.SetStepCount(1) // see lua.noRetryCmd
-		err = rdb.Process(ctx, cmd)
-		for _, r := range cmd.Val() {
+		err := rdb.Process(ctx, cmd)
+		return cmd.Val(), err
+	}
+	if cluster != nil && cluster.Options().ClusterSlots != nil {
+		ask = cluster.Options().ClusterSlots
+	}
+	return func(ctx context.Context) (ranges []session.SlotRange, err error) {
+		slots, err := ask(ctx)
+		for _, r := range slots {
 			if len(r.Nodes) > 0 {
 				ranges = append(ranges, session.SlotRange{First: r.Start, Last: r.End, Master: r.Nodes[0].Addr})
 			}

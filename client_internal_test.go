@@ -10,7 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -53,7 +55,6 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, plain.session.Pipeline)
 		require.Equal(t, c.obeys, plain.session.Direct, c)
-		require.False(t, plain.session.Redirected)
 		hidden, err := New(wrapping{rdb})
 		require.NoError(t, err)
 		require.Nil(t, hidden.session.Pipeline)
@@ -66,7 +67,6 @@ func TestAPlainClientGetsPipelinesAndDirectCommands(t *testing.T) {
 		require.Nil(t, cluster.session.Pipeline)
 		require.NotNil(t, cluster.session.ClusterPipeline)
 		require.Equal(t, c.obeys, cluster.session.Direct, c)
-		require.True(t, cluster.session.Redirected)
 		for _, c := range []*Client{plain, hidden, cluster} {
 			require.Equal(t, c == cluster, c.session.Cluster())
 			require.NoError(t, c.Close(context.Background()))
@@ -155,4 +155,45 @@ func TestARepeatedCloseWaitsForTheFirst(t *testing.T) {
 	for range 100 { // a select between two that are ready draws one
 		require.NoError(t, c.awaitClosed(ended))
 	}
+}
+
+// A program can say which master serves which slots, without any CLUSTER SLOTS.
+func TestTheMastersAreThoseOfTheClusterClient(t *testing.T) {
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{
+			{Start: 0, End: 99, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}, {Addr: "127.0.0.1:2"}}},
+			{Start: 100, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:3"}}},
+			{Start: 7, End: 7},
+		}, nil
+	}})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	ranges, err := clusterSlots(wrapping{rdb}, rdb)(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []session.SlotRange{{First: 0, Last: 99, Master: "127.0.0.1:1"}, {First: 100, Last: 16383, Master: "127.0.0.1:3"}}, ranges)
+}
+
+// go-redis asks each master in a goroutine of its own, in which hooks of that node run.
+func TestAPanicOfOneNodeEndsNotTheSearchForEviction(t *testing.T) {
+	server := redistest.Embedded(t)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: server.Addr()}}}}, nil
+	}})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	panics := 0
+	rdb.OnNewNode(func(node *redis.Client) { node.AddHook(panicking{&panics}) })
+	addr, _ := knownServers(rdb).findEviction(t.Context())
+	require.Empty(t, addr)
+	require.Equal(t, 1, panics)
+}
+
+type panicking struct{ count *int }
+
+func (panicking) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (p panicking) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(context.Context, redis.Cmder) error { *p.count++; panic("a hook") }
+}
+
+func (panicking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

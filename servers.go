@@ -14,7 +14,7 @@ import (
 )
 
 // servers is what New knows of the servers behind a go-redis client. WAIT is about the writes of its own
-// connection, and a cluster client would send it to any node. So it needs the client of one server.
+// connection, and a cluster client would send it to any node. So a WAIT needs the go-redis client of one server.
 type servers struct {
 	cluster     *redis.ClusterClient // nil: no cluster, or a wrapper hides it
 	one         *redis.Client        // nil: a cluster, or a wrapper hides it
@@ -56,6 +56,7 @@ func (s servers) findEviction(ctx context.Context) (addr, policy string) {
 	}
 	var mu sync.Mutex
 	_ = s.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		defer func() { _ = recover() }() // of a hook of this node; go-redis calls it in a goroutine of its own
 		if a, p := evictionOf(ctx, node); p != "" {
 			mu.Lock()
 			defer mu.Unlock()

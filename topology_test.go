@@ -121,7 +121,7 @@ func (crossSlot) RedisError()   {}
 
 func (c *slotted) Process(ctx context.Context, cmd redis.Cmder) error {
 	if args := cmd.Args(); args[0] == "evalsha" || args[0] == "eval" {
-		for _, k := range args[3 : 3+args[2].(int)] {
+		for _, k := range args[3 : 3+redistest.KeyCount(args)] {
 			if key.Slot(k.(string)) != key.Slot(args[3].(string)) {
 				c.refused.Add(1)
 				cmd.SetErr(crossSlot{})

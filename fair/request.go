@@ -117,7 +117,7 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 	return answer, err
 }
 
-// releaseOrLeaveOnce sends one command of leave.
+// releaseOrLeaveOnce sends one command of releaseOrLeave.
 func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
 	s := w.Session()
 	return session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),

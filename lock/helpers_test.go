@@ -135,7 +135,7 @@ func renewedBy(args []any) (ids []string) {
 	if name, _ := args[0].(string); !strings.HasPrefix(strings.ToLower(name), "eval") {
 		return nil
 	}
-	keys, _ := args[2].(int)
+	keys := redistest.KeyCount(args)
 	if len(args) != 3+3*keys {
 		return nil
 	}

@@ -533,7 +533,7 @@ func (s *modelServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
 		script := lua.ScriptName([]string{args[0].(string), args[1].(string)})
-		keys := args[2].(int)
+		keys := redistest.KeyCount(args)
 		cmd.(interface{ SetVal(any) }).SetVal(s.run(script, args[3:3+keys], args[3+keys:]))
 		return nil
 	}

@@ -494,7 +494,7 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		}
 		require.Equal(t, "evalsha", got.args[0])
 		require.Equal(t, allScripts[name].load().sha, got.args[1])
-		require.Equal(t, keys, got.args[2])
+		require.Equal(t, strconv.Itoa(keys), fmt.Sprint(got.args[2]))
 		require.Len(t, got.args, 3+keys+args)
 	})
 }

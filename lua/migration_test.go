@@ -93,7 +93,7 @@ func (m *migrating) end() {
 // Process sends a command as a client of a cluster does.
 func (m *migrating) Process(ctx context.Context, cmd redis.Cmder) error {
 	m.commands++
-	for _, k := range cmd.Args()[3 : 3+cmd.Args()[2].(int)] {
+	for _, k := range cmd.Args()[3 : 3+redistest.KeyCount(cmd.Args())] {
 		if m.commands == 1 {
 			m.keys = append(m.keys, fmt.Sprint(k))
 		}
@@ -351,7 +351,7 @@ type split struct {
 }
 
 func (s *split) Process(ctx context.Context, cmd redis.Cmder) error {
-	n := cmd.Args()[2].(int)
+	n := redistest.KeyCount(cmd.Args())
 	s.keys = append(s.keys, n)
 	if n > 1 {
 		cmd.SetErr(redisError("TRYAGAIN Multiple keys request during rehashing of slot"))

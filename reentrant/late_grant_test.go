@@ -82,7 +82,7 @@ func (h grantedHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if c, ok := cmd.(interface{ Slice() ([]any, error) }); ok && err == nil {
-			if fields, _ := c.Slice(); cmd.Args()[2] == 3 && fields[0] == int64(1) {
+			if fields, _ := c.Slice(); redistest.KeyCount(cmd.Args()) == 3 && fields[0] == int64(1) {
 				h(cmd.Args()[6].(string))
 			}
 		}

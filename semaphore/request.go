@@ -123,7 +123,7 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Hear
 
 // releaseOrLeave gives up what an id has: units, which go to the next waiters, or the place in the
 // queue. It sends the command again even if Redis refuses it, because a permission may come back
-// before the lease ends. release is one command. If there is more to hand on, CleanUp does the
+// before the lease ends. One call is one command. If there is more to hand on, CleanUp does the
 // rest.
 func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
 	call := session.Operation{Op: opRelease, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
@@ -159,7 +159,7 @@ var errSplit = errors.New("redlatch: the slot of the semaphore migrates")
 // note with each answer.
 func (w *request) releaseAll(id string, note func(lua.Status)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.session.AttemptTime(w.settings.AttemptTimeout()))
+		ctx, cancel := context.WithTimeout(ctx, w.session.AttemptTime(w.keys.Name, w.settings.AttemptTimeout()))
 		defer cancel()
 		for {
 			answer, err := w.releaseOrLeave(ctx, id)

@@ -93,12 +93,13 @@ type Acquisition struct {
 	backend Backend
 	lease   *watchdog.Lease
 
+	unacknowledged bool // replicas have to acknowledge it, before anybody may know it
+
 	mu              sync.Mutex
 	state           state
-	inCommand       bool // a command is in flight, and nobody ever waited for one
+	inCommand       bool // a command is in flight; used until somebody first has to wait for one
 	backendNotified bool // Backend.OnEnded was called
 	releaseRetried  bool // a release failed and is retried; it may have taken effect
-	unacknowledged  bool // replicas have to acknowledge it, before anybody may know it; not guarded
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
 	countIsSent     bool // the background sends the number of holds until Redis has it

@@ -352,7 +352,7 @@ func (a *Acquisition) retriesUntil(begun time.Time) time.Time {
 
 // attemptTime is how long one command may need for its answer over the link of this client.
 func (a *Acquisition) attemptTime() time.Duration {
-	return a.session.AttemptTime(a.Settings.AttemptTimeout())
+	return a.session.AttemptTime(a.Name, a.Settings.AttemptTimeout())
 }
 
 // beginUnlock takes the hold out of the count and ends its contexts. It returns how many holds are
@@ -439,8 +439,7 @@ func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 }
 
 // releaseLock releases the lock with its last hold. It first ends the renewal, and waits for one in
-// flight, so that nothing is renewed after Unlock. If ctx ends meanwhile, the backend sends nothing for
-// this caller, and releases in the background.
+// flight, so that nothing is renewed after Unlock. If ctx ends while it waits, the background does the release.
 //
 // If a hook of go-redis ends the goroutine (runtime.Goexit), the background finishes the release.
 func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.Duration) error {

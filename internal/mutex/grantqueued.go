@@ -46,7 +46,7 @@ func grantQueuedInBackground(s *session.Session, k *key.Mutex, call session.Oper
 
 // grantOnce is grantFirstWaiter with the time of one attempt.
 func grantOnce(ctx context.Context, s *session.Session, k *key.Mutex, call session.Operation) error {
-	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(s.AttemptTime(call.AttemptTimeout)), "the waiters will ask")
+	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(s.AttemptTime(k.Lock, call.AttemptTimeout)), "the waiters will ask")
 	defer cancel()
 	return grantFirstWaiter(ctx, s, k, call)
 }

@@ -165,7 +165,7 @@ func (r *LockState) unsubscribe(w *grantSubscriber) {
 	r.subscribers[w.owner] = all[:last]
 }
 
-// AddHeld adds a fresh grant, and notifies watchers of its owner.
+// AddHeld adds a fresh grant, and notifies the subscribers of its owner.
 func (r *LockState) AddHeld(a *acquisition.Acquisition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

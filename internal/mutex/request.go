@@ -258,7 +258,7 @@ func (w *Request) CleanUpGrant(inFlight session.InFlight, release func(ctx conte
 	w.cleanUpFor(inFlight, w.Settings.Lease, release)
 }
 
-// CleanUpPlace is CleanUp for an id that may also have a place in a queue. A place lasts a
+// CleanUpPlace is CleanUpGrant for an id that may also have a place in a queue. A place lasts a
 // heartbeat without a lease, and may be granted at the end of it.
 func (w *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx context.Context) error) {
 	w.cleanUpFor(inFlight, w.Settings.Heartbeat+w.Settings.Lease, release)
@@ -276,7 +276,7 @@ func (w *Request) RetryRelease(err error, inFlight session.InFlight, release fun
 // attempt bounds a command by the time of one attempt.
 func (w *Request) attempt(send func(ctx context.Context) error) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.Session().AttemptTime(w.Settings.AttemptTimeout()))
+		ctx, cancel := context.WithTimeout(ctx, w.Session().AttemptTime(w.Name, w.Settings.AttemptTimeout()))
 		defer cancel()
 		return send(ctx)
 	}

@@ -19,9 +19,6 @@ type Config struct {
 	// Direct says that go-redis obeys the deadline of a context while it waits for an answer.
 	// Callers then may send by themselves.
 	Direct bool
-	// Redirected says that go-redis follows redirects. It then sends a command to another server, and may keep the
-	// redirect as the error of the command if that server does not answer. So a redirect says nothing about the outcome.
-	Redirected bool
 	// Pipeline makes a pipeline. If it is nil, each command is sent alone.
 	Pipeline Pipeline
 	// Master returns the client of the server of a key. If it is nil, no Attempt may have a Wait.

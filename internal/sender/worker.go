@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -50,7 +49,7 @@ func (w *worker) exited() {
 func (w *worker) send() {
 	if len(w.batch) == 1 {
 		c := w.batch[0]
-		c.answer(w.sender.outcome(w.sender.sendOne(c)))
+		c.answer(w.sender.sendOne(c))
 	} else {
 		w.sendPipeline()
 	}
@@ -76,21 +75,8 @@ func (w *worker) sendPipeline() {
 		if own == nil && !hasReply(c.cmd) {
 			own = cmp.Or(err, errNoReply)
 		}
-		c.answer(w.sender.outcome(own))
+		c.answer(own)
 	}
-}
-
-// outcome returns the error of a command, without a redirect that may hide that another server ran the command.
-func (s *Sender) outcome(err error) error {
-	if !s.cfg.Redirected || err == nil {
-		return err
-	}
-	_, moved := redis.IsMovedError(err)
-	_, ask := redis.IsAskError(err)
-	if moved || ask {
-		return fmt.Errorf("%w after a redirect: %v", errNoReply, err) //nolint:errorlint // not an answer of the server
-	}
-	return err
 }
 
 // hasReply reports whether go-redis read a reply to a command without an error. It did not if a hook of

@@ -37,7 +37,7 @@ func (s *Session) Acknowledge(ctx context.Context, k Acknowledgement) (Answer[wa
 		Op: k.Op, Primitive: k.Primitive, Name: k.Grant.Key, AttemptTimeout: k.Timeout + k.AttemptTimeout, StopOnClose: true,
 		Wait: &sender.Wait{Key: k.Grant.Key, Replicas: k.Replicas, Timeout: k.Timeout},
 	}
-	within := s.AttemptTime(call.AttemptTimeout)
+	within := s.AttemptTime(call.Name, call.AttemptTimeout)
 	ctx, cancel := WithDeadlineReason(ByWorker(ctx), time.Now().Add(within), "gave up after "+within.String())
 	defer cancel()
 	ctx, stop := context.WithCancel(ctx)

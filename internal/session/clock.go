@@ -12,9 +12,9 @@ import (
 // round trip and two thousandths of that time, and never early. So a void-after time that is built on it comes too
 // early rather than too late.
 //
-// Before the first reply, the guess is far in the past. The first attempt of a client is therefore
+// Before the first reply, the guess is far in the past. The first attempt to a server is therefore
 // void when it arrives. Redis answers with the time, and the client sends the command again. That
-// costs one round trip, once, and no separate command for the time.
+// costs one round trip for each server, once, and no separate command for the time.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // server µs minus local µs since start
@@ -24,10 +24,8 @@ type serverClock struct {
 // maxDrift is the part by which the speed of two clocks may differ; see docs/guarantees.md.
 const maxDrift = 1. / 1000
 
-// begin starts with a guess that is not of the server itself.
-func (c *serverClock) begin(guess lua.Time) {
+func (c *serverClock) begin() {
 	c.start = time.Now()
-	c.offset.Store(int64(guess))
 	c.setAt.Store(-freshFor.Microseconds())
 }
 
@@ -43,8 +41,8 @@ func (c *serverClock) now() lua.Time {
 	return lua.Time(local - drift + c.offset.Load())
 }
 
-// isOwn reports whether the guess is of a reply of the server itself. Else it may be early.
-func (c *serverClock) isOwn() bool { return c.setAt.Load() >= 0 }
+// isKnown reports whether the server has replied.
+func (c *serverClock) isKnown() bool { return c.setAt.Load() >= 0 }
 
 // isFresh reports whether that reply is so young that a direct attempt, which is valid for 20 ms only, is not void when
 // it arrives.

@@ -118,7 +118,7 @@ func isOver(ctx context.Context) bool {
 // lock was lost, the error also matches lockerr.ErrLost.
 func CauseFor(ctx context.Context, name string) error {
 	var lost *lockerr.LostError
-	if errors.As(context.Cause(ctx), &lost) && lost.Name == name {
+	if errors.As(context.Cause(ctx), &lost) && lost.Name == name && !lost.IsPermit {
 		return oneline.Errors(ctx.Err(), lost)
 	}
 	return Cause(ctx)

@@ -144,9 +144,11 @@ func TestAContextOutlastsOnlyItsOwnEnd(t *testing.T) {
 // does not match.
 func TestTheCauseOfACallNamesItsOwnLock(t *testing.T) {
 	lost := &lockerr.LostError{Name: "x", Reason: "why"}
+	permit := &lockerr.LostError{Name: "x", Reason: "why", IsPermit: true}
 	for cause, matches := range map[error]map[string]bool{
 		lost:                          {"x": true, "y": false},
 		fmt.Errorf("a job: %w", lost): {"x": true, "y": false},
+		permit:                        {"x": false, "y": false},
 		errors.New("something else"):  {"x": false, "": false},
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())

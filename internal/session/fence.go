@@ -48,7 +48,8 @@ func (s *Session) KeepFenceFor(lockKey string, d time.Duration, fence any) {
 func (s *Session) sendKeepFences(lockKey string, life time.Duration, fences []any) {
 	s.tasks.start(func(ctx context.Context) {
 		const limit = time.Second
-		_, _, _ = runAttempt(ctx, s, s.attempt(ctx, lockKey, limit), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
+		to := s.serverFor(lockKey)
+		_, _, _ = runAttempt(ctx, s, to, s.attempt(ctx, to, limit, Operation{}), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 			return lua.KeepFences(ctx, rdb, fences, life)
 		})
 	})

@@ -32,6 +32,8 @@ func (n *nodes) learn(ctx context.Context) {
 	n.ranges.Store(&ranges)
 }
 
+func (n *nodes) areKnown() bool { return n.ranges.Load() != nil }
+
 // of returns the address of the master that serves a slot, or "" if that is not known.
 func (n *nodes) of(slot int) string {
 	known := n.ranges.Load()

@@ -31,9 +31,9 @@ type Operation struct {
 	// attempts in flight are void: Redis could give the same id a second grant or place. 0: no such
 	// limit.
 	Window time.Duration
-	// Share is the time for which a grant that an attempt may find in Redis certainly lasts. It
-	// does not end the operation. The first attempts get only a part of Share or Window, whichever
-	// is longer, so that a lost attempt leaves time for another. 0: only Window counts.
+	// Share is how long a grant certainly lasts that an earlier command may have got. Unlike Window,
+	// its end does not end the operation. The first attempts get only a part of Share or Window,
+	// whichever is longer, so that a lost attempt leaves time for another. 0: only Window counts.
 	Share time.Duration
 	// Adaptive is what earlier operations of the same wait have measured of the link. Only one
 	// goroutine may use it. nil: nothing is measured.
@@ -102,19 +102,19 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			first = out.Sent
 		}
 		since := out.Sent.Sub(first)
-		limit := c.timeoutFor(since, s.latency.minTimeout())
+		to := s.serverFor(c.Name)
+		limit := c.timeoutFor(since, to.link.minTimeout())
 		valid := c.validFor(since, limit)
 		if valid <= 0 {
 			c.Adaptive.onExpired(c.Window)
 			return out, failed.count(c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired)))
 		}
-		to := s.serverFor(c.Name)
-		a := s.attemptOn(ctx, to, limit, c)
+		a := s.attempt(ctx, to, limit, c)
 		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
 		voidAfter := to.clock.now().Add(valid)
-		v, how, err := runAttempt(ctx, s, a, voidAfter, send)
+		v, how, err := runAttempt(ctx, s, to, a, voidAfter, send)
 		out.Value, out.Acknowledged = v, a.Acknowledged()
 		if errors.Is(err, errVoid) && tries < 2 {
 			continue // the reply has set the clock
@@ -126,7 +126,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		took := time.Since(out.Sent)
 		if err == nil {
 			c.Adaptive.onAnswer(took)
-			s.onPromptAnswer(took)
+			to.link.onPromptAnswer(took)
 			return out, nil
 		}
 		failed.beforeEnd = failed.beforeEnd || lives
@@ -175,11 +175,11 @@ func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
 	return max(d, min(known, longest))
 }
 
-// AttemptTime returns how long one attempt may need for its answer. That is usual, or the time that
-// answers are known to need, up to four times usual. A caller that gives an operation the time of
-// one attempt must give it this time: over a slow link it would otherwise never get an answer.
-func (s *Session) AttemptTime(usual time.Duration) time.Duration {
-	return Operation{AttemptTimeout: usual}.timeoutFor(0, s.latency.minTimeout())
+// AttemptTime returns how long one attempt for the keys of a name may need for its answer. That is usual, or the time
+// that answers are known to need, up to four times usual. A caller that gives an operation the time of one attempt
+// must give it this time: over a slow link it would otherwise never get an answer.
+func (s *Session) AttemptTime(name string, usual time.Duration) time.Duration {
+	return Operation{AttemptTimeout: usual}.timeoutFor(0, s.serverFor(name).link.minTimeout())
 }
 
 // validFor returns how long after its sending an attempt may still run in Redis. since is the time
@@ -275,11 +275,11 @@ func (v *failure) kind() error {
 // end is nil. If this error only says that time ran out, cause puts the last error that says more
 // before it. cause also adds the refusal, unless the result already shows it.
 func (v *failure) cause(end error) error {
-	cause, tells, refuses := end, false, false
+	cause, isSpecific, refuses := end, false, false
 	if end == nil {
-		cause, tells, refuses = v.last, v.lastIsSpecific, v.lastIsRefusal
+		cause, isSpecific, refuses = v.last, v.lastIsSpecific, v.lastIsRefusal
 	}
-	if v.specific != nil && !tells {
+	if v.specific != nil && !isSpecific {
 		cause, refuses = oneline.Errors(v.specific, cause), v.specificIsRefusal
 	}
 	if v.refused == nil {
@@ -307,18 +307,13 @@ type unansweredAttempt struct {
 	abandoned *sender.AbandonedCommand // nil: the command was not left behind
 }
 
-// attempt begins an attempt for the keys of a name. It ends when limit has passed, or if it is direct after
-// sender.DirectFor.
+// attempt begins an attempt of an operation. It ends when limit has passed, or if it is direct after
+// sender.DirectFor. A release of the last hold is never void, so it needs no fresh clock.
 //
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
-func (s *Session) attempt(ctx context.Context, name string, limit time.Duration) *sender.Attempt {
-	return s.attemptOn(ctx, s.serverFor(name), limit, Operation{})
-}
-
-// attemptOn begins an attempt of an operation. A release of the last hold is never void, so it needs no fresh clock.
-func (s *Session) attemptOn(ctx context.Context, to *server, limit time.Duration, c Operation) *sender.Attempt {
-	byWorker := ctx.Value(byWorkerKey{}) != nil || !to.clock.isOwn() || !to.clock.isFresh() && !c.RetryRefused
+func (s *Session) attempt(ctx context.Context, to *server, limit time.Duration, c Operation) *sender.Attempt {
+	byWorker := ctx.Value(byWorkerKey{}) != nil || !to.clock.isKnown() || !to.clock.isFresh() && !c.RetryRefused
 	a := to.sender.Attempt(limit, s.tasks.context().Done(), byWorker)
 	a.Wait = c.Wait
 	return a
@@ -334,15 +329,15 @@ func ByWorker(ctx context.Context) context.Context {
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
 // direct attempt does not notice a cancel. An attempt without an answer is left behind.
-func runAttempt[T any](ctx context.Context, s *Session, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
+func runAttempt[T any](ctx context.Context, s *Session, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
 	defer a.End()
 	began := time.Now()
-	v, err = send(ctx, s.withEval(a), voidAfter)
+	v, err = send(ctx, to.link.withEval(a), voidAfter)
 	how = unansweredAttempt{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
 	if how.abandoned != nil {
 		s.abandonedAttempts.add()
 		how.abandoned.OnEnd(func(err error) {
-			s.onLateAnswer(err, time.Since(began))
+			to.link.onLateAnswer(err, time.Since(began))
 			s.abandonedAttempts.done()
 		})
 	}
@@ -389,7 +384,7 @@ var errVoid = errors.New("the server's clock is ahead of the guess")
 // CheckReply sets the guess of the server's clock from a reply to a command for the keys of a name. It returns
 // an error for a void command. With this error, Do sends the command again, with a new void-after time.
 func (s *Session) CheckReply(name string, status lua.Status, now lua.Time) error {
-	s.servers.heard(s.serverFor(name), now)
+	s.serverFor(name).clock.set(now)
 	if status == lua.Void {
 		return errVoid
 	}

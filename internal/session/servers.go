@@ -5,7 +5,6 @@ import (
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/sender"
-	"github.com/redlatch/redlatch/lua"
 )
 
 // server is one server that gets commands: the only one, or one master of a cluster. Commands to one master
@@ -14,29 +13,13 @@ import (
 type server struct {
 	sender *sender.Sender
 	clock  serverClock
+	link   link
 }
 
 func newServer(cfg sender.Config) *server {
 	to := &server{sender: sender.New(cfg)}
-	to.clock.begin(0)
+	to.clock.begin()
 	return to
-}
-
-// newMaster takes the guess of the clock from the master that answered last. So the first command to a master costs
-// no round trip more, unless its clock differs.
-func (s *servers) newMaster() *server {
-	to := newServer(s.config)
-	to.clock.begin(s.one.clock.now())
-	return to
-}
-
-// heard sets the guess of a server's clock from its reply, and the guess for the masters that the client does not know
-// yet.
-func (s *servers) heard(from *server, now lua.Time) {
-	from.clock.set(now)
-	if from != s.one {
-		s.one.clock.set(now)
-	}
 }
 
 // servers has the masters of a cluster.
@@ -46,6 +29,7 @@ type servers struct {
 
 	mu       sync.Mutex
 	byMaster map[string]*server
+	closed   bool
 }
 
 // of returns the server with the address of a master.
@@ -54,7 +38,10 @@ func (s *servers) of(master string) *server {
 	defer s.mu.Unlock()
 	to := s.byMaster[master]
 	if to == nil {
-		to = s.newMaster()
+		to = newServer(s.config)
+		if s.closed {
+			to.sender.Close()
+		}
 		if s.byMaster == nil {
 			s.byMaster = make(map[string]*server)
 		}
@@ -63,12 +50,12 @@ func (s *servers) of(master string) *server {
 	return to
 }
 
-// close ends the workers that wait for commands. It does not block; see sender.Sender.Close. A sender that
-// a command after it makes ends its workers by itself when they had no command for a while.
+// close ends the workers that wait for commands. It does not block; see sender.Sender.Close.
 func (s *servers) close() {
 	s.one.sender.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	for _, to := range s.byMaster {
 		to.sender.Close()
 	}
@@ -76,7 +63,7 @@ func (s *servers) close() {
 
 // serverFor returns the server that has the keys of a name, as far as the client knows.
 func (s *Session) serverFor(name string) *server {
-	if s.ClusterPipeline == nil {
+	if !s.Cluster() {
 		return s.servers.one
 	}
 	s.topology.keepFresh()

@@ -27,6 +27,7 @@ func onTwoMasters(t *testing.T, cfg Config) *Session {
 	cfg.ClusterPipeline = func() redis.Pipeliner { return nil }
 	cfg.ClusterSlots = func(context.Context) ([]SlotRange, error) { return half, nil }
 	s := fresh(t, cfg)
+	s.FoundCluster()
 	s.topology.nodes.learn(t.Context())
 	return s
 }
@@ -50,6 +51,10 @@ func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 		require.Equal(t, 3, workers(), "one for each, and one for all others")
 		s.close()
 		require.Zero(t, workers())
+		a := s.of("c").sender.Attempt(time.Second, nil, true)
+		require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
+		a.End()
+		require.Zero(t, workers(), "of a master that a late command is for")
 	})
 }
 
@@ -59,7 +64,7 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 		s := onTwoMasters(t, Config{Redis: answers{}, Direct: true})
 		names := map[string]string{"a": "bar", "b": "foo"} // slots 5061 and 12182
 		send := func(master string, c Operation) (direct bool) {
-			a := s.attemptOn(t.Context(), s.serverFor(names[master]), time.Second, c)
+			a := s.attempt(t.Context(), s.serverFor(names[master]), time.Second, c)
 			defer a.End()
 			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 			synctest.Wait()
@@ -90,13 +95,13 @@ func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 		for unknown, pipeline := range map[bool]sender.Pipeline{true: func() redis.Pipeliner { return nil }, false: nil} {
 			s := fresh(t, Config{Redis: answers{}, Direct: true, ClusterPipeline: pipeline})
 			for range 3 {
-				a := s.attempt(t.Context(), "foo", time.Second)
+				a := s.attempt(t.Context(), s.serverFor("foo"), time.Second, Operation{})
 				require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 				a.End()
 				synctest.Wait()
 				require.NoError(t, s.CheckReply("foo", lua.Granted, 1_000_000_000_000))
 			}
-			a := s.attempt(t.Context(), "foo", time.Second)
+			a := s.attempt(t.Context(), s.serverFor("foo"), time.Second, Operation{})
 			a.End()
 			require.Equal(t, !unknown, a.IsDirect())
 		}
@@ -125,16 +130,37 @@ func TestEachMasterHasAClock(t *testing.T) {
 	})
 }
 
-// A client may learn the masters while the first reply is on its way. That reply tells the time for the other masters
-// too, so that only the first command of a client costs a second round trip.
-func TestTheFirstReplyTellsTheTimeForAllMasters(t *testing.T) {
+// A command to a master that has not replied yet is void, whatever the clocks of other masters say. Otherwise it could
+// take effect after the client has given up its grant. That holds for a wrapped cluster client too.
+func TestACommandToAMasterThatHasNotRepliedIsVoid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, pipeline := range []sender.Pipeline{func() redis.Pipeliner { return nil }, nil} {
+			s := onTwoMasters(t, Config{Redis: answers{}})
+			s.ClusterPipeline = pipeline
+			const now = lua.Time(1_000_000_000_000)
+			for _, ahead := range []time.Duration{0, 3 * time.Second} {
+				require.NoError(t, s.CheckReply("bar", lua.Granted, now.Add(ahead)))
+			}
+			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "foo", AttemptTimeout: time.Second},
+				func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {
+					require.Less(t, voidAfter, now)
+					return 0, nil
+				})
+			require.NoError(t, err)
+		}
+	})
+}
+
+// The answers of one master say nothing about the way to another one.
+func TestASlowMasterIsRememberedBesideAPromptOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := onTwoMasters(t, Config{Redis: answers{}})
-		const now = lua.Time(1_000_000_000_000)
-		require.ErrorIs(t, s.CheckReply("bar", lua.Void, now), errVoid)
-		for _, name := range []string{"bar", "foo"} { // slots 5061 and 12182
-			requireShortlyBefore(t, now, s.Now(name))
-		}
+		s.serverFor("foo").link.onLateAnswer(noScript{}, 2*time.Second)
+		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "bar", AttemptTimeout: time.Second}, isHeard)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, s.AttemptTime("bar", time.Second))
+		require.Equal(t, 4*time.Second, s.AttemptTime("foo", time.Second))
+		require.True(t, s.serverFor("foo").link.needsEval.Load())
 	})
 }
 
@@ -146,7 +172,7 @@ func TestTheGuessOfAClockAllowsForDrift(t *testing.T) {
 		began := time.Now()
 		slow := func() lua.Time { return start.Add(time.Since(began) - time.Since(began)/1000) }
 		var c serverClock
-		c.begin(0)
+		c.begin()
 		c.set(start)
 		for range 5 {
 			time.Sleep(1000 * time.Second)
@@ -155,52 +181,6 @@ func TestTheGuessOfAClockAllowsForDrift(t *testing.T) {
 			voidAfter := c.now().Add(time.Minute)
 			time.Sleep(c.until(voidAfter))
 			require.Greater(t, slow(), voidAfter)
-		}
-	})
-}
-
-// A client learns of a new master after a day. It starts with the time that another master told last, and not with the
-// one from its first reply.
-func TestANewMasterStartsWithTheLastReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		owner := "a"
-		s := fresh(t, Config{
-			Redis: answers{}, ClusterPipeline: func() redis.Pipeliner { return nil },
-			ClusterSlots: func(context.Context) ([]SlotRange, error) {
-				return []SlotRange{{First: 0, Last: 16383, Master: owner}}, nil
-			},
-		})
-		s.topology.nodes.learn(t.Context())
-		require.NoError(t, s.CheckReply("foo", lua.Granted, 1_000_000_000_000))
-		time.Sleep(24 * time.Hour)
-		const now = lua.Time(1_000_000_000_000 + 86_000_000_000) // its clock runs slower
-		require.NoError(t, s.CheckReply("foo", lua.Granted, now))
-		owner = "b"
-		s.topology.nodes.learn(t.Context())
-		requireShortlyBefore(t, now, s.Now("foo"))
-	})
-}
-
-// requireShortlyBefore compares the guess for a master that has not replied with the time that another one told.
-func requireShortlyBefore(t *testing.T, told, guess lua.Time) {
-	t.Helper()
-	require.LessOrEqual(t, guess, told)
-	require.GreaterOrEqual(t, guess, told.Add(-freshFor/1000))
-}
-
-// A client that follows redirects may have had the command run elsewhere, whichever of its senders sent it.
-func TestARedirectSaysNothingToAClientThatFollowsIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		moved := processFunc(func(context.Context, redis.Cmder) error { return answer("MOVED 12182 127.0.0.1:1") })
-		for _, redirected := range []bool{true, false} {
-			cfg := Config{Redis: moved, Redirected: redirected}
-			for _, s := range []*Session{fresh(t, cfg), onTwoMasters(t, cfg)} {
-				a := s.attempt(t.Context(), "foo", time.Second)
-				err := a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping"))
-				a.End()
-				class, _ := lua.Classify(err)
-				require.Equal(t, map[bool]lua.ErrorClass{true: lua.Unanswered, false: lua.NotRun}[redirected], class, err)
-			}
 		}
 	})
 }

@@ -29,7 +29,6 @@ type Config struct {
 	// ClusterPipeline makes pipelines of commands to one master of a cluster. nil: each command goes alone.
 	ClusterPipeline sender.Pipeline
 	Direct          bool          // see sender.Config
-	Redirected      bool          // see sender.Config
 	Master          sender.Master // nil: Acknowledge must not be called
 	Sharded         bool          // waiters listen to the sharded channels of a cluster too; Master must not be nil
 	PubSub          pubsub.Redis
@@ -66,8 +65,6 @@ type Session struct {
 
 	servers           servers
 	abandonedAttempts tasks // each ends when go-redis returns
-	latency           latency
-	needsEval         atomic.Bool // a server answered too late that it lacks a script
 	cleanups          cleanupQueue
 	unreleased        unreleased
 	leaks             leakReporter
@@ -108,11 +105,11 @@ func New(cfg Config) *Session {
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.topology.within = s.closing
 	s.closeCause = &closedError{lockerr.ErrClosed}
-	senders := sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Redirected: cfg.Redirected, Master: cfg.Master, Panicked: s.panicked}
+	senders := sender.Config{Redis: cfg.Redis, Pipeline: cfg.Pipeline, Direct: cfg.Direct, Master: cfg.Master, Panicked: s.panicked}
 	masters := senders
-	masters.Pipeline = cfg.ClusterPipeline
-	if cfg.ClusterPipeline != nil { // several masters, with a clock each, may answer what goes to nobody known
-		senders.Direct = false
+	if cfg.ClusterPipeline != nil {
+		masters.Pipeline = cfg.ClusterPipeline
+		senders.Direct = false // several masters, with a clock each, may answer what goes to nobody known
 	}
 	s.servers.one, s.servers.config = newServer(senders), masters
 	s.SetRenewer(Holds, s.renewHolds)
@@ -208,8 +205,8 @@ func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
 // FinishClose cancels that work and returns the reason why ctx ended. It also returns the errors of
 // releases that it began before, and that failed in the end; see RetryRelease.
 //
-// Before it returns, FinishClose waits a moment for attempts that were left behind, but not after
-// the end of ctx. It also waits an instant for the log handler. Nobody can stop either of them.
+// Before it returns, FinishClose waits a moment for attempts that were left behind, and for reloads of the topology, but
+// not after the end of ctx. It also waits an instant for the log handler. Nobody can stop either of them.
 func (s *Session) FinishClose(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
@@ -227,6 +224,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
 	_ = s.abandonedAttempts.wait(bounded)
+	_ = s.topology.tasks.wait(bounded)
 	s.leaks.flush(s.Log)
 	s.observers.queue.flush()
 	s.logLines.flush()

@@ -685,7 +685,7 @@ func TestALateNoScriptIsRemembered(t *testing.T) {
 			sent = append(sent, cmd.Args()[0])
 			return nil
 		})})
-		s.onLateAnswer(noScript{}, time.Second)
+		s.serverFor("x").link.onLateAnswer(noScript{}, time.Second)
 		for range 2 {
 			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isHeard)
 			require.NoError(t, err)

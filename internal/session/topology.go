@@ -19,7 +19,8 @@ import (
 // another node has taken its slots.
 type topology struct {
 	reload func(ctx context.Context) // makes go-redis learn the nodes anew; nil if New found no cluster client
-	within context.Context           // of the reloads
+	within context.Context           // the parent of each reload's context; ends when the client closes
+	tasks  tasks                     // the reloads
 
 	cluster atomic.Bool // the server is a cluster
 	nodes   nodes
@@ -52,8 +53,12 @@ func (t *topology) onFailure(ctx context.Context, err error) {
 
 // keepFresh is called before commands and renewals are sent. It does not block.
 func (t *topology) keepFresh() {
-	if t.cluster.Load() {
+	switch {
+	case !t.cluster.Load():
+	case t.nodes.areKnown():
 		t.reloadAfter(reloadInterval)
+	default:
+		t.reloadAfter(reloadPause)
 	}
 }
 
@@ -64,6 +69,7 @@ func (t *topology) reloadAfter(pause time.Duration) {
 	if time.Since(t.last) >= pause && t.running < reloadsAtOnce {
 		t.last = time.Now()
 		t.running++
+		t.tasks.add()
 		t.ended = make(chan struct{})
 		go t.reloadOnce(t.ended)
 	}
@@ -88,6 +94,7 @@ func (t *topology) refresh(ctx context.Context) {
 }
 
 func (t *topology) reloadOnce(ended chan<- struct{}) {
+	defer t.tasks.done()
 	defer close(ended)
 	defer func() {
 		_ = recover() // of a hook of go-redis, which the next command meets too

@@ -126,3 +126,49 @@ func TestARenewalThatFailedReloadsTheTopology(t *testing.T) {
 		require.NoError(t, s.FinishClose(t.Context()))
 	})
 }
+
+// Closing ends a reload, and waits for it. The reload counts as ended when go-redis has returned.
+func TestClosingWaitsForAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reloading := false
+		s := fresh(t, Config{
+			Redis: answers{}, ClusterSlots: func(context.Context) ([]SlotRange, error) { return nil, nil },
+			ReloadTopology: func(ctx context.Context) {
+				reloading = true
+				<-ctx.Done()
+				time.Sleep(5 * time.Millisecond)
+				reloading = false
+			},
+		})
+		s.FoundCluster()
+		s.topology.keepFresh()
+		synctest.Wait()
+		require.True(t, reloading)
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		require.False(t, reloading)
+	})
+}
+
+// While a client does not know the masters, it asks more often.
+func TestUnknownMastersAreSoughtSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		var known []SlotRange
+		s := fresh(t, Config{Redis: answers{}, ClusterSlots: func(context.Context) ([]SlotRange, error) { asked++; return known, nil }})
+		s.FoundCluster()
+		ask := func() int {
+			before := asked
+			s.topology.keepFresh()
+			synctest.Wait()
+			return asked - before
+		}
+		require.Equal(t, 1, ask())
+		require.Zero(t, ask())
+		known = []SlotRange{{0, 16383, "a"}}
+		time.Sleep(reloadPause)
+		require.Equal(t, 1, ask())
+		time.Sleep(reloadPause)
+		require.Zero(t, ask())
+	})
+}

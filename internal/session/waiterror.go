@@ -33,15 +33,15 @@ type WaitEnd struct {
 func (s *Session) WaitError(ctx context.Context, e WaitEnd) error {
 	var failed *lockerr.OpError
 	isOp := errors.As(e.Err, &failed)
-	smooth := e.LastFailure == nil && !errors.As(e.Err, new(failedEarlier)) // until the end came
+	nothingFailed := e.LastFailure == nil && !errors.As(e.Err, new(failedEarlier)) // until the end came
 	switch {
 	case ctx.Err() == nil && s.IsClosing():
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: e.Operation.Op, Name: e.Operation.Name}
 	case ctx.Err() == nil:
 		return e.Err
-	case smooth && (e.Blocked || !isOp || failed.Attempts == 0 && EndedByOwnLimit(ctx)):
+	case nothingFailed && (e.Blocked || !isOp || failed.Attempts == 0 && EndedByOwnLimit(ctx)):
 		return e.NotAcquired
-	case isOp && (failed.Kind != nil || smooth): // without a kind, nothing was asked
+	case isOp && (failed.Kind != nil || nothingFailed): // without a kind, the context ended before anything was asked
 		return e.Err
 	}
 	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: e.Operation.Op, Name: e.Operation.Name, Err: oneline.Errors(Cause(ctx), hideTimeout(e.LastFailure))}
