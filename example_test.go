@@ -566,6 +566,6 @@ func Example_production() {
 	}
 	err = locks.Mutex("orders:42").Do(context.Background(), chargeCard)
 	stop()
-	fmt.Println(events, err)
-	// Output: {"released": 1, "wait_began": 1, "wait_ended_acquired": 1} <nil>
+	fmt.Println(events.Get("wait_began"), events.Get("wait_ended_acquired"), events.Get("released"), err)
+	// Output: 1 1 1 <nil>
 }

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redlatch/redlatch/internal/key"
-	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/lua"
 )
 
@@ -83,25 +82,11 @@ const rounds = 10
 
 // check runs a random test of the larger scripts, as often as rapid says. The embedded server, which
 // has the clock that the test sets, repeats that until everything has happened that c wants.
-//
-// Under the race detector the embedded server, which parses a script anew each time and interprets
-// it, is slow: a hundred runs took half a minute, most of it in its Lua. There are no races to be
-// found in scripts, so it has fewer runs then; the real server has all of them, and without the
-// detector (make test-servers) so has the embedded one.
 func (b *backend) check(t *testing.T, c *coverage, run func(t *rapid.T, bite *bites)) {
 	t.Helper()
 	for range rounds {
 		var bite bites
-		passed, failing := 0, false
-		rapid.Check(t, func(t *rapid.T) {
-			if redistest.RaceDetector && b.mini != nil && passed >= 25 && !failing && !explicitChecks() {
-				return
-			}
-			failing = true // until it has passed; rapid looks for a smaller case then
-			run(t, &bite)
-			failing = false
-			passed++
-		})
+		rapid.Check(t, func(t *rapid.T) { run(t, &bite) })
 		c.add(bite)
 		if b.mini == nil || explicitChecks() || len(c.missing()) == 0 {
 			return

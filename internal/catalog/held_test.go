@@ -68,7 +68,7 @@ func TestAListFindsALockForAsLongAsRedisHasIt(t *testing.T) {
 		found   time.Duration                                        // this long
 		ends    bool                                                 // nobody finds it eight hours later
 	}{
-		{name: "held", found: 24 * time.Hour},
+		{name: "held", options: []redlatch.LockOption{redlatch.WithLease(4 * time.Minute)}, found: 24 * time.Hour},
 		{name: "held for a long lease", options: []redlatch.LockOption{redlatch.WithLease(5 * time.Hour)}, found: 24 * time.Hour},
 		{name: "held and not renewed", options: []redlatch.LockOption{redlatch.WithLease(5 * time.Hour), redlatch.WithoutRenewal()}, found: 5 * time.Hour, ends: true},
 		{name: "kept", found: 24 * time.Hour, ends: true, end: func(ctx context.Context, hold *redlatch.Hold) error { return hold.UnlockAfter(ctx, 24*time.Hour) }},

@@ -105,15 +105,15 @@ func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites 
 	also.end()
 	t.end()
 	s.bit(f.bites, t.bitten())
+	if !ended { // its actors may have left holds
+		s.forbid("not ended", 1)
+		return t.bitten()
+	}
 	s.settled("locks", 0, func() int { return s.lockKeys(name) })
 	if !p.fenced() {
 		s.never("not whole again", whole(s.client(), name))
 	}
-	if ended {
-		s.judge(p, h, wrote)
-	} else {
-		s.forbid("not ended", 1)
-	}
+	s.judge(p, h, wrote)
 	return t.bitten()
 }
 

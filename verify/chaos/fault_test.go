@@ -128,7 +128,7 @@ var troubles = []fault{
 	{name: "late originals", bites: "commands held back", rule: late(.02, scripts, redistest.HoldBack())},
 	{name: "late copies", bites: "commands run twice", rule: late(.1, changes, redistest.Duplicate())},
 	{name: "half-open sockets", bites: "sockets silenced", rule: by(.005, scripts, redistest.SilenceBoth())},
-	{name: "command connections killed", bites: "connections killed", gap: 10 * time.Millisecond, blow: killing("normal"), heartbeat: 10 * time.Second},
+	{name: "command connections killed", bites: "connections killed", gap: 50 * time.Millisecond, blow: killing("normal"), heartbeat: 10 * time.Second},
 	{name: "subscribers killed", bites: "subscribers killed", gap: 5 * time.Millisecond, blow: killing("pubsub")},
 	{name: "black-holed subscriber", bites: "messages swallowed", gap: 100 * time.Millisecond, blow: deafening},
 	{name: "subscribers that read too slowly", bites: "subscribers dropped", gap: 50 * time.Millisecond, blow: flooding,

@@ -91,15 +91,15 @@ func (s *stand) history(p primitive, f fault, name string) (bites int) {
 	h, ended := contend(p, clients, name, wrote)
 	t.end()
 	s.bit(f.bites, t.bitten())
+	if !ended { // its actors may have left holds
+		s.forbid("not ended", 1)
+		return t.bitten()
+	}
 	s.settled("locks", 0, func() int { return s.lockKeys(name) }) // the key of a hold that nobody knows of, which the search allows
 	if !p.fenced() {
 		s.never("not whole again", whole(s.aside(), name))
 	}
-	if ended {
-		s.judge(p, h, wrote)
-	} else {
-		s.forbid("not ended", 1)
-	}
+	s.judge(p, h, wrote)
 	return t.bitten()
 }
 

@@ -18,7 +18,7 @@ type row struct {
 	target   string // in words, at full scale
 	anywhere bool   // measures no time and takes little, so the ordinary suite runs it too
 	alone    bool   // measures the whole process, sets its environment, or needs the processors, so no other row runs beside it
-	timed    bool   // its target is a time, so it runs alone, at full scale only, on a quiet machine
+	timed    bool   // its target is a time, so it runs alone, with scale times only, on a quiet machine
 	run      func(c *course)
 }
 
@@ -26,13 +26,14 @@ type row struct {
 type scale struct {
 	part  float64 // of the counts of the targets
 	tiny  bool
-	times bool // measures time
+	times bool // the rows that measure time, and no others
 }
 
 var scales = map[string]scale{
 	"tiny":  {part: 1. / 500, tiny: true},
 	"short": {part: 1. / 25},
-	"full":  {part: 1, times: true},
+	"full":  {part: 1},
+	"times": {part: 1, times: true},
 }
 
 // course is one run of a row, with its results. Its methods may be called concurrently.

@@ -13,21 +13,15 @@ import (
 )
 
 // schedules is the number of schedules that each test runs for each primitive. -rapid.checks
-// overrides it, as in make simulation. With the race detector a schedule costs about ten times as
-// much, and 40 are enough to find a race. The output counts them.
-func schedules() int {
-	if redistest.RaceDetector {
-		return 40
-	}
-	return 100
-}
+// overrides it, as in make simulation. The output counts them.
+const schedules = 40
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if !given["rapid.checks"] {
-		set("rapid.checks", schedules())
+		set("rapid.checks", schedules)
 	}
 	if !given["rapid.seed"] {
 		set("rapid.seed", rand.IntN(1<<53)+1)
