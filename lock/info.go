@@ -33,8 +33,8 @@ type Waiting struct {
 	Name        string        // the lock
 	ID          string        // of this waiter, as Waiter.ID and RemoveWaiter have it; another one if Requeued
 	Position    int           // 1 is next
-	Length      int           // of the queue; includes dead waiters that were not dropped yet
-	Holder      string        // the acquisition that holds the lock; empty while dead waiters are being dropped
+	Length      int           // of the queue; includes expired waiters that were not dropped yet
+	Holder      string        // the acquisition that holds the lock; empty while expired waiters are being dropped
 	Description string        // the description of the holder
 	Since       time.Time     // about when the holder got the lock, by the server's clock; zero if that is not known
 	Remaining   time.Duration // of the holder's lease, which is renewed while it lives; negative if it has no end

@@ -29,7 +29,7 @@ type Waiter struct {
 	Units       int           // how much it wants: 1 of a mutex
 	Heartbeat   time.Duration // whole milliseconds
 	Lease       time.Duration // of the grant, all its life; whole milliseconds
-	Description string        // what it says of itself
+	Description string        // of the waiter
 }
 
 // member is how the waiter stands in the queue: for people too.
@@ -69,7 +69,7 @@ type QueueState struct {
 	Remaining time.Duration
 
 	// Of a mutex.
-	Holder      string // empty: the lock is free, and dead waiters are being dropped
+	Holder      string // empty: the lock is free, and expired waiters are being dropped
 	Description string
 	Fence       int64 // the holder's
 
@@ -218,7 +218,7 @@ type ReleaseFairReply struct {
 	// Receivers is how many got the message that the lock is theirs, or free. Negative:
 	// the server does not let us tell.
 	Receivers int64
-	// More says that the lock is free and dead waiters are left to be dropped
+	// More says that the lock is free and expired waiters are left to be dropped
 	// before it can be handed on: call again.
 	More bool
 }

@@ -48,7 +48,7 @@ type AcquireParams struct {
 	Holds          int           // the number meant; above 1 is a re-entry
 	VoidAfter      Time          // the server ignores the command past this
 	FenceRetention time.Duration // 0: for ever
-	Description    string        // what the holder says of itself
+	Description    string        // of the holder
 }
 
 // AcquireReply is what [Acquire] found: Granted with a fence, Busy with the
@@ -256,7 +256,7 @@ func KeepFences(ctx context.Context, rdb Redis, fenceKeys []any, keep time.Durat
 type KeepParams struct {
 	LockKey     any
 	Acquisition string
-	Kept        string // the id of what is kept, without the number; see key.NewKept
+	Kept        string // the id of what is kept, without the number; see keptid.New
 	Number      int    // of the call, from 1
 	For         time.Duration
 	VoidAfter   Time
@@ -304,7 +304,7 @@ type ForceReleaseParams struct {
 type ForceReleaseReply struct {
 	Status Status
 	Holder string
-	// More says that the lock is free and dead waiters are left to be dropped
+	// More says that the lock is free and expired waiters are left to be dropped
 	// before it can be handed on: call again. Of fair mutexes only.
 	More bool
 	// HasWaiters is as in [ReleaseReply].

@@ -179,7 +179,7 @@ func (w *Watchdog) Len() int {
 // positive.
 func (w *Watchdog) Watch(s Spec) *Lease {
 	if s.Interval <= 0 {
-		panic("watchdog: Watch without a positive Every")
+		panic("watchdog: Watch without a positive Interval")
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

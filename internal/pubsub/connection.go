@@ -31,7 +31,7 @@ func (h *Hub) newConnection() (*connection, error) {
 }
 
 // recoverPanic calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine
-// of the hub, where a panic would end the process. caught returns the panic as an error, which ends
+// of the hub, where a panic would end the process. recoverPanic returns the panic as an error, which ends
 // only the connection.
 func recoverPanic(call func() error) (err error) {
 	defer func() {

@@ -158,7 +158,7 @@ func (r *hubState) onConnecting() {
 
 // onDisconnect is called after a connection has ended. Nothing is subscribed any more. Every waiter
 // has to ask Redis, because messages may have been missed. Refused channels keep their state,
-// because the user was refused and not the connection. lost reports whether the connection had
+// because the user was refused and not the connection. good reports whether the connection had
 // lasted.
 func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
 	r.connected, r.down = false, true

@@ -24,7 +24,7 @@ const minWait = time.Millisecond
 type Lock struct {
 	Lease             time.Duration // how long Redis keeps the lock without a renewal
 	RenewInterval     time.Duration // between renewals, or between checks when Renew is off
-	DefaultInterval   bool          // Interval is a third of the lease, because it was not set
+	DefaultInterval   bool          // RenewInterval is a third of the lease, because it was not set
 	Renew             bool          // the watchdog extends the lease
 	MaxHold           time.Duration // the watchdog stops extending the lease after it; 0: never
 	ProgressTimeout   time.Duration // the watchdog stops extending the lease when the work has reported no progress for so long; 0: never

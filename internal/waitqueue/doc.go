@@ -2,7 +2,7 @@
 // heartbeats of waiters, learns of their grants, and decides when a waiter asks Redis. The packages
 // fair and semaphore decide what Redis grants, and with which scripts.
 //
-//	add   ──▶ join ──▶ Queued ──▶ heartbeats, in batches, by the watchdog
+//	start ──▶ join ──▶ Queued ──▶ heartbeats, in batches, by the watchdog
 //	             │        │
 //	             │        ├── message "<acquisition>", or a heartbeat says "granted" ──▶ ask
 //	             │        ├── the holder's lease has ended, or no heartbeat was answered
