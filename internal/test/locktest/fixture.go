@@ -181,14 +181,19 @@ func (f *fixture) process(o Options) *process {
 	return p
 }
 
-// warmUp lets the client learn the server's clock, which costs its first grant another script.
+// warmUp lets the client learn the clock of each server, which costs its first grant another script. The slots of the
+// three names are on the three masters of a cluster.
 func (p *process) warmUp() {
 	p.f.Helper()
-	h, err := p.client.TryLock(context.Background(), fmt.Sprintf("warm up/%d", lastName.Add(1)))
-	require.NoError(p.f, err)
-	id, _, _ := strings.Cut(h.ID(), ":")
-	p.f.clients = append(p.f.clients, id)
-	require.NoError(p.f, h.Unlock(context.Background()))
+	for _, slot := range []string{"a", "b", "c"} {
+		h, err := p.client.TryLock(context.Background(), fmt.Sprintf("{%s}/warm up/%d", slot, lastName.Add(1)))
+		require.NoError(p.f, err)
+		if slot == "a" {
+			id, _, _ := strings.Cut(h.ID(), ":")
+			p.f.clients = append(p.f.clients, id)
+		}
+		require.NoError(p.f, h.Unlock(context.Background()))
+	}
 }
 
 func (p *process) end() {
