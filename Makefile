@@ -54,21 +54,27 @@ verify: ## run long tests again with all their rounds
 	scripts/servers.sh >/dev/null
 	@tests=$$(scripts/sized-tests.sh); REDLATCH_REQUIRE_SERVER=1 REDLATCH_FULL=1 $(GO_TEST) -count=1 $$tests
 
-# The race detector finds no differences between servers, and neither do packages whose tests start
-# none. Without the detector, which kept the cores busy, more tests can wait at the same time. Package
-# stage starts servers for its callers, so all tests that import it count.
+# Tests of packages that start no server find no differences between servers. Package stage starts servers
+# for its callers, so all tests that import it count. Tests wait more than they compute, so the servers are
+# tested at the same time.
 SERVER_TEST := redistest\.(Start|Shared|Each)|/internal/test/stage"
 .PHONY: test-servers
-test-servers: PARALLEL = 4
+test-servers: PARALLEL = 3
 test-servers: ## run the tests on the oldest and the newest server too, which it fetches into .cache
 	@servers=$$(scripts/servers.sh --others); \
 	packages=$$(for dir in $$(go list -f '{{.Dir}}' ./... | grep -v /interop); do \
 		if grep -qsE '$(SERVER_TEST)' "$$dir"/*_test.go; then echo "$$dir"; fi; done); \
 	export REDLATCH_REQUIRE_SERVER=1; \
+	declare -A logs tests; \
+	for server in $$servers; do \
+		logs[$$server]=$$(mktemp); \
+		REDLATCH_REDIS_SERVER=$$server $(GO_TEST) -count=1 $$packages >$${logs[$$server]} 2>&1 & tests[$$server]=$$!; \
+	done; \
 	failed=; \
 	for server in $$servers; do \
+		wait $${tests[$$server]} || failed+=" $$server"; \
 		echo "== go test, server $$server"; \
-		REDLATCH_REDIS_SERVER=$$server $(GO_TEST) -count=1 $$packages || failed+=" $$server"; \
+		cat $${logs[$$server]}; rm $${logs[$$server]}; \
 	done; \
 	if [ -n "$$failed" ]; then echo "failed on$$failed"; exit 1; fi
 

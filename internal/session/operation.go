@@ -303,7 +303,7 @@ func (t failedEarlier) Unwrap() error { return t.error }
 
 // unansweredAttempt describes how an attempt ended without an answer.
 type unansweredAttempt struct {
-	unsent    bool                     // the command was not written, and never will be
+	unsent    bool                     // the command was not written, and Redis never runs it
 	abandoned *sender.AbandonedCommand // nil: the command was not left behind
 }
 
