@@ -91,8 +91,8 @@ func (c *command) dropUnsent() bool {
 
 func (c *command) isAbandoned() bool { return c.state.Load() == stateAbandoned }
 
-// wasWritten reports whether go-redis wrote the command. If not, wasWritten makes sure that it
-// Redis never runs it. For a command without an Abandon method, it returns true.
+// wasWritten reports whether go-redis wrote the command. If not, wasWritten makes sure that Redis
+// never runs it. For a command without an Abandon method, it returns true.
 func wasWritten(cmd redis.Cmder) bool {
 	c, ok := cmd.(interface{ Abandon() (written bool) })
 	return !ok || c.Abandon()
