@@ -45,7 +45,7 @@ type clusterFault struct {
 
 var clusterTroubles = []clusterFault{
 	{name: "the slot migrates to and fro", bites: "commands that no node could run", masters: 2, gap: 50 * time.Millisecond, blow: (*clusterStand).migrate},
-	{name: "replicas take over", bites: "promotions", masters: 3, replicas: 1, gap: 500 * time.Millisecond, blow: (*clusterStand).takeOver},
+	{name: "replicas take over", bites: "promotions", masters: 3, replicas: 1, gap: 500 * time.Millisecond, heartbeat: 2 * pauseOfFailover, blow: (*clusterStand).takeOver},
 	{name: "a master stops for a while", bites: "stops", masters: 3, gap: 300 * time.Millisecond, blow: (*clusterStand).stop},
 	{name: "the slot is stuck between two masters", bites: "commands that no node could run", masters: 2, mixed: true,
 		gap: 300 * time.Millisecond, heartbeat: 6 * time.Second, blow: (*clusterStand).stick},
@@ -227,7 +227,12 @@ func (s *clusterStand) uncover(string) (bites int) {
 	return s.refusals("ERR") - before
 }
 
-// takeOver has a replica take over from the master of a name, which loses no write.
+// pauseOfFailover is how long a master may stand still for a CLUSTER FAILOVER (cluster_legacy.c: CLUSTER_MF_TIMEOUT
+// times CLUSTER_MF_PAUSE_MULT).
+const pauseOfFailover = 10 * time.Second
+
+// takeOver has a replica take over from the master of a name, which loses no write. A replica that is busy may not
+// manage it. The master then answers nobody until pauseOfFailover is over.
 func (s *clusterStand) takeOver(name string) (bites int) {
 	ctx := context.Background()
 	master := s.owner(name)
@@ -242,11 +247,10 @@ func (s *clusterStand) takeOver(name string) (bites int) {
 		if node.Control().Do(ctx, "CLUSTER", "FAILOVER").Err() != nil {
 			return 0 // its link to the master is not up yet
 		}
-		for range 500 {
+		for begun := time.Now(); time.Since(begun) < pauseOfFailover; time.Sleep(10 * time.Millisecond) {
 			if isMaster(node) {
 				return 1
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 	}
 	return 0
