@@ -3,8 +3,8 @@
 //
 //	go test ./...       rows that measure no time and take little, at a tiny scale
 //	make chaos-short    the same rows and those that take long, at a small scale
-//	make chaos-full     the same rows, at the scale of the targets: an hour
-//	make chaos-times    the rows that measure time: half an hour
+//	make chaos-full     the same rows, at the scale of the targets: over an hour
+//	make chaos-times    the rows that measure time
 //	make chaos          all rows, in two runs
 //
 // A row has a target, figures, and bites. Bites count how often its fault really happened. They are
