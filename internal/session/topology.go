@@ -25,6 +25,8 @@ type topology struct {
 	cluster atomic.Bool // the server is a cluster
 	nodes   nodes
 
+	fruitless atomic.Int32 // reloads after which the masters were not known yet
+
 	mu      sync.Mutex
 	last    time.Time     // when the last reload began
 	ended   chan struct{} // closed when it has ended
@@ -57,8 +59,8 @@ func (t *topology) keepFresh() {
 	case !t.cluster.Load():
 	case t.nodes.areKnown():
 		t.reloadAfter(reloadInterval)
-	default:
-		t.reloadAfter(reloadPause)
+	default: // soon at first; a user may never be allowed to ask
+		t.reloadAfter(min(reloadPause<<min(t.fruitless.Load(), 10), reloadInterval))
 	}
 }
 
@@ -106,6 +108,9 @@ func (t *topology) reloadOnce(ended chan<- struct{}) {
 		t.bounded(t.reload)
 	}
 	t.bounded(t.nodes.learn)
+	if !t.nodes.areKnown() {
+		t.fruitless.Add(1)
+	}
 }
 
 func (t *topology) bounded(ask func(ctx context.Context)) {
