@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding"
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -60,6 +61,34 @@ func TestNoServerRunsACommandThatWasLeft(t *testing.T) {
 		}), lua.ReleaseParams{LockKey: "door", Channel: "c", Acquisition: "a:1"})
 		require.Error(t, err)
 	})
+}
+
+// A cluster client looks at a command for its route. It may then wait for a connection for longer than the caller does.
+func TestACommandThatWaitsForAConnectionToAClusterWasNotWritten(t *testing.T) {
+	dialing, dial := make(chan struct{}, 1), make(chan struct{})
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}}, nil
+		},
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			select {
+			case dialing <- struct{}{}:
+			default:
+			}
+			<-dial
+			return nil, errors.New("refused")
+		},
+	})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	_, err := lua.Release(t.Context(), onWire(func(cmd redis.Cmder) {
+		ended := make(chan error, 1)
+		go func() { ended <- rdb.Process(t.Context(), cmd) }()
+		<-dialing
+		require.False(t, cmd.(abandoner).Abandon())
+		close(dial)
+		require.Error(t, <-ended)
+	}), lua.ReleaseParams{LockKey: "door", Channel: "c", Acquisition: "a:1"})
+	require.Error(t, err)
 }
 
 // Another client than go-redis may encode the arguments in its own way.
