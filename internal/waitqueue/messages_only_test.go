@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/redlatch/redlatch"
@@ -93,6 +94,23 @@ func TestWaitersAreServedWithoutHeartbeats(t *testing.T) {
 				if unserved > 0 {
 					rt.Fatalf("%d waiters were not served", unserved)
 				}
+			})
+		})
+	}
+}
+
+// All connections break shortly before the hub sends a PING, and handshakes are slow. The reader of the pub/sub
+// connection must make no new one: go-redis would hold the mutex that the PING needs until the handshake ends.
+func TestTheReaderOfABrokenConnectionMakesNoNewOne(t *testing.T) {
+	t.Parallel()
+	for kind, by := range queueLockers {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				require.Zero(t, servedWithoutHeartbeats(t, by, []badStep{
+					{"hold", 2, 100 * time.Millisecond}, {"wait", 2, 5 * time.Second}, {"release", 2, 5 * time.Second},
+					{"hold", 0, time.Millisecond}, {"slow", 0, time.Second}, {"cut all", 0, 0}, {"sleep", 0, 100 * time.Millisecond},
+				}))
 			})
 		})
 	}

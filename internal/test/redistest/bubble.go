@@ -112,7 +112,7 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 	opt := &redis.Options{
 		// A literal address, because a resolver would run outside the bubble.
 		Addr:   "127.0.0.1:1",
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return v.Dial() },
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dialAs(ctx, nil) },
 		// The default would also keep go-redis busy outside the bubble.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		// The pool is larger than the concurrency of any test. go-redis keeps the timers of calls
@@ -130,10 +130,14 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 }
 
 // Dial connects to the proxy as a client does.
-func (v *Virtual) Dial() (net.Conn, error) { return v.dialAs(nil) }
+func (v *Virtual) Dial() (net.Conn, error) { return v.dialAs(context.Background(), nil) }
 
-// dialAs is Dial for a connection to a place in a cluster, or nil.
-func (v *Virtual) dialAs(at *place) (net.Conn, error) {
+// dialAs is Dial for a connection to a place in a cluster, or nil. As with a net.Dialer, nobody dials when the
+// context has ended: the hub relies on that when its reader gets an error, see withoutDial in internal/pubsub.
+func (v *Virtual) dialAs(ctx context.Context, at *place) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}
+	}
 	if v.isRefusing() {
 		// The same error as from package net, from which clients know that nothing was sent.
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}

@@ -63,7 +63,7 @@ func (v *Virtual) Cluster(masters int) *Slots {
 func (v *Virtual) ClusterClient(s *Slots, mods ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	opt := &redis.ClusterOptions{
 		Addrs:                    s.addrs(),
-		Dialer:                   func(_ context.Context, _, addr string) (net.Conn, error) { return v.dialNode(s, addr) },
+		Dialer:                   func(ctx context.Context, _, addr string) (net.Conn, error) { return v.dialNode(ctx, s, addr) },
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		PoolSize:                 1000,
 	}
@@ -81,12 +81,12 @@ func (v *Virtual) ClusterClient(s *Slots, mods ...func(*redis.ClusterOptions)) *
 }
 
 // dialNode is Dial for a node of a cluster.
-func (v *Virtual) dialNode(s *Slots, addr string) (net.Conn, error) {
+func (v *Virtual) dialNode(ctx context.Context, s *Slots, addr string) (net.Conn, error) {
 	n := numberOf(addr)
 	if s.isDead(n) {
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
 	}
-	return v.dialAs(&place{slots: s, node: n})
+	return v.dialAs(ctx, &place{slots: s, node: n})
 }
 
 // place is where a connection of a cluster ends.
