@@ -91,16 +91,16 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	stamp := s.manager.nextStamp(s.keys.Name, 0)
+	begun := &stamp{manager: s.manager, name: s.keys.Name}
 	for call := (session.Operation{Op: "resize"}); ; {
-		answer, err := s.resize(ctx, call, limit, stamp)
+		answer, err := s.resize(ctx, call, limit, begun)
 		if err != nil {
 			return 0, err
 		}
 		if answer.Value.Status != lua.Superseded {
 			if answer.Value.More {
 				s.continueInBackground(func(ctx context.Context) (more bool, err error) {
-					answer, err := s.resize(ctx, session.Operation{Op: "resize", RetryRefused: true}, limit, stamp)
+					answer, err := s.resize(ctx, session.Operation{Op: "resize", RetryRefused: true}, limit, begun)
 					return answer.Value.More, err // or another Resize took over
 				})
 			}
@@ -108,19 +108,22 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 		}
 		// An earlier Resize took over, and the stamp lags; or a Resize took over meanwhile.
 		call.MaybeApplied = call.MaybeApplied || answer.InFlight.Any()
-		stamp = s.manager.nextStamp(s.keys.Name, answer.Value.Stamp)
+		begun = &stamp{manager: s.manager, name: s.keys.Name, after: answer.Value.Stamp}
 	}
 }
 
 // resize sends one command of a resize.
-func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit int, stamp lua.Time) (session.Answer[lua.ResizeReply], error) {
+func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit int, begun *stamp) (session.Answer[lua.ResizeReply], error) {
 	ss := s.manager.session
 	return runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{
-			Keys: s.scriptKeys(), Limit: limit, Declared: s.limit, VoidAfter: voidAfter, Stamp: stamp,
+			Keys: s.scriptKeys(), Limit: limit, Declared: s.limit, VoidAfter: voidAfter, Stamp: begun.forCommand(),
 			Retention: ss.FenceRetention, ClientChannels: key.ClientPrefix,
 		})
 		if err == nil {
+			if r.Status == lua.Void {
+				begun.wasVoid()
+			}
 			err = ss.CheckReply(s.keys.Name, r.Status, r.Now)
 		}
 		return r, err

@@ -149,6 +149,27 @@ func TestAResizeByAClockThatLagsTakesEffect(t *testing.T) {
 	})
 }
 
+// A Resize gives up. Its command arrives after the first Resize of a client that did not know the server's clock.
+func TestALateResizeUndoesNoneOfANewClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := operatorsIn(t)
+		p := stage.MustAcquire(t, o.worker.Semaphore("render", 8), 1)
+		stuck := o.link.Inject(redistest.Rule{Match: stage.Runs("semaphore/resize"), Times: 1, Action: redistest.HoldBack()})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { stuck.Await(1); cancel() }()
+		_, err := o.linked.Semaphore("render", 8).Resize(ctx, 100)
+		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
+		time.Sleep(time.Millisecond)
+		before, err := stage.LocksOn(t, o.server.Client()).Semaphore("render", 8).Resize(t.Context(), 2)
+		require.NoError(t, err)
+		require.Equal(t, 8, before)
+		require.Len(t, stuck.Release(), 1)
+		require.Equal(t, 2, inUse(t, o.worker.Semaphore("render", 8)).Limit)
+		require.NoError(t, p.Release(t.Context()))
+	})
+}
+
 // Two resizes happen at one instant of virtual time, which is the stamp of both.
 func TestResizesOfOneInstantBothTakeEffect(t *testing.T) {
 	t.Parallel()
