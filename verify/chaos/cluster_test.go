@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,13 +40,14 @@ type clusterFault struct {
 	args        []string // for the nodes
 	mixed       bool     // faults of connections and scripts happen meanwhile, and calls without a deadline
 	gap         time.Duration
-	heartbeat   time.Duration // if the fault lasts longer than others
+	heartbeat   time.Duration                      // if the fault lasts longer than others
+	before      func(s *clusterStand, name string) // makes the history of a name wait, if it must
 	blow        func(s *clusterStand, name string) (bites int)
 }
 
 var clusterTroubles = []clusterFault{
 	{name: "the slot migrates to and fro", bites: "commands that no node could run", masters: 2, gap: 50 * time.Millisecond, blow: (*clusterStand).migrate},
-	{name: "replicas take over", bites: "promotions", masters: 3, replicas: 1, gap: 500 * time.Millisecond, heartbeat: 2 * pauseOfFailover, blow: (*clusterStand).takeOver},
+	{name: "replicas take over", bites: "promotions", masters: 3, replicas: 1, gap: 500 * time.Millisecond, before: (*clusterStand).rest, blow: (*clusterStand).takeOver},
 	{name: "a master stops for a while", bites: "stops", masters: 3, gap: 300 * time.Millisecond, blow: (*clusterStand).stop},
 	{name: "the slot is stuck between two masters", bites: "commands that no node could run", masters: 2, mixed: true,
 		gap: 300 * time.Millisecond, heartbeat: 6 * time.Second, blow: (*clusterStand).stick},
@@ -56,13 +58,14 @@ var clusterTroubles = []clusterFault{
 // clusterStand has a cluster for one row, and clients of the library.
 type clusterStand struct {
 	*stand
-	bed *redistest.Cluster
+	bed     *redistest.Cluster
+	elected map[*redistest.Server]time.Time // when we last asked a replica to take over
 }
 
 func (c *course) clusterStand(masters, replicas int, args ...string) *clusterStand {
 	c.Helper()
-	bed := redistest.StartCluster(c.T, masters, replicas, append([]string{"--cluster-node-timeout", "2000"}, args...)...)
-	return &clusterStand{stand: &stand{course: c, server: bed.Nodes[0]}, bed: bed}
+	bed := redistest.StartCluster(c.T, masters, replicas, append([]string{"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10)}, args...)...)
+	return &clusterStand{stand: &stand{course: c, server: bed.Nodes[0]}, bed: bed, elected: map[*redistest.Server]time.Time{}}
 }
 
 func (s *clusterStand) client(options ...redlatch.Option) *redlatch.Client {
@@ -88,6 +91,9 @@ func (c *course) clusterHistories(p primitive, f clusterFault) {
 
 func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites int) {
 	defer s.end()
+	if f.before != nil {
+		f.before(s, name)
+	}
 	var clients []*redlatch.Client
 	for range 4 {
 		clients = append(clients, s.client(redlatch.WithLease(10*time.Minute), redlatch.WithPollInterval(poll),
@@ -227,33 +233,51 @@ func (s *clusterStand) uncover(string) (bites int) {
 	return s.refusals("ERR") - before
 }
 
-// pauseOfFailover is how long a master may stand still for a CLUSTER FAILOVER (cluster_legacy.c: CLUSTER_MF_TIMEOUT
-// times CLUSTER_MF_PAUSE_MULT).
-const pauseOfFailover = 10 * time.Second
+const nodeTimeout = 2 * time.Second
 
-// takeOver has a replica take over from the master of a name, which loses no write. A replica that is busy may not
-// manage it. The master then answers nobody until pauseOfFailover is over.
+// restOfReplica is how long a replica of Redis 7.0 must not take over again (cluster.c, clusterHandleSlaveFailover). If
+// it is asked within twice the node timeout, it takes the votes of its last election, and the epoch. So it accepts
+// writes as a master that nobody follows, until it hears of the true one, and then they are lost. If it is asked within
+// four times the node timeout, the failover times out, and the master takes no write for five seconds.
+const restOfReplica = 4*nodeTimeout + time.Second
+
+// rest waits until the replica of a name may take over.
+func (s *clusterStand) rest(name string) {
+	time.Sleep(time.Until(s.elected[s.replicaOf(name)].Add(restOfReplica)))
+}
+
+// takeOver has the replica take over from the master of a name, which loses no write.
 func (s *clusterStand) takeOver(name string) (bites int) {
+	replica := s.replicaOf(name)
+	if replica == nil || time.Since(s.elected[replica]) < restOfReplica {
+		return 0
+	}
+	if replica.Control().Do(context.Background(), "CLUSTER", "FAILOVER").Err() != nil {
+		return 0 // it does not hear its master yet
+	}
+	s.elected[replica] = time.Now()
+	for time.Since(s.elected[replica]) < 5*time.Second { // CLUSTER_MF_TIMEOUT
+		if isMaster(replica) {
+			return 1
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return 0
+}
+
+// replicaOf is the replica of the master of a name, or nil while it is not known.
+func (s *clusterStand) replicaOf(name string) *redistest.Server {
 	ctx := context.Background()
-	master := s.owner(name)
-	id, err := master.Control().Do(ctx, "CLUSTER", "MYID").Text()
+	id, err := s.owner(name).Control().Do(ctx, "CLUSTER", "MYID").Text()
 	s.ifBroken(err)
 	for _, node := range s.bed.Nodes {
 		own, err := node.Control().Do(ctx, "CLUSTER", "NODES").Text()
 		s.ifBroken(err)
-		if !strings.Contains(own, "myself,slave "+id) {
-			continue
-		}
-		if node.Control().Do(ctx, "CLUSTER", "FAILOVER").Err() != nil {
-			return 0 // its link to the master is not up yet
-		}
-		for begun := time.Now(); time.Since(begun) < pauseOfFailover; time.Sleep(10 * time.Millisecond) {
-			if isMaster(node) {
-				return 1
-			}
+		if strings.Contains(own, "myself,slave "+id) {
+			return node
 		}
 	}
-	return 0
+	return nil
 }
 
 // stop stops the master of a name for less than the time after which the cluster notices.
