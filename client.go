@@ -22,8 +22,8 @@ import (
 )
 
 // Client makes locks on one Redis. A program needs one Client for each Redis that it locks on, for
-// as long as it runs. A Client has an id, one connection for messages about releases, and one
-// watchdog for all its locks.
+// as long as it runs. A Client has an id, one watchdog for all its locks, and one connection for messages about
+// releases. In a cluster it has one more such connection for each master with locks that it waits for.
 //
 // Methods may be called concurrently. If New did not make the Client, for instance if it is nil,
 // every use of its locks returns a *lockerr.ConfigError.
@@ -58,10 +58,10 @@ type Client struct {
 // redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server
 // fails, so two clients can ask different servers.
 //
-// With a redis.ClusterClient, a command that gets no answer has go-redis learn the nodes of the cluster
-// anew, at most twice a second. So the locks of a master that died are served again soon after its
-// replica has taken over, whatever ClusterStateReloadInterval is. If a wrapper has several cluster
-// clients, this is done for the first only.
+// With a redis.ClusterClient, the client makes go-redis reload the nodes of the cluster after a command without
+// an answer, at most twice a second. So the locks of a master that failed are served again soon after its replica
+// has taken over, whatever ClusterStateReloadInterval is. If a wrapper has several cluster clients, New uses the
+// first only.
 //
 // After its first renewal, the client asks each server once whether it may evict locks (INFO memory), and
 // logs a warning if so. It does so in the background, and says nothing if it may not ask.
@@ -74,7 +74,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if isNil(rdb) {
 		return nil, &lockerr.ConfigError{Setting: "redis client", Value: rdb, Reason: "must not be nil"}
 	}
-	if find[redis.Ring](rdb) != nil {
+	if find(rdb, reflect.TypeFor[*redis.Ring]()).IsValid() {
 		return nil, &lockerr.ConfigError{Setting: "redis client", Value: fmt.Sprintf("%T", rdb), Reason: "a ring may ask another server for the same lock"}
 	}
 	cfg := defaultConfig()
@@ -93,7 +93,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb, known.cluster), Sharded: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
-		if find[redis.Client](c) != nil { // and not a redis.ClusterClient
+		if find(c, reflect.TypeFor[*redis.Client]()).IsValid() { // and not a redis.ClusterClient
 			conf.Pipeline = c.Pipeline
 		}
 	case *redis.ClusterClient:
@@ -126,30 +126,33 @@ func obeysDeadlines(contextTimeoutEnabled bool, read, write time.Duration) bool 
 	return contextTimeoutEnabled && read >= 0 && write >= 0
 }
 
-// find returns rdb if it is a *T, or else the *T among the fields of the struct rdb, at any depth. The
+// find returns rdb if it has that type, which is a pointer, or else the pointer of that type among the fields of the
+// struct rdb, at any depth. The
 // usual way to add tracing is a struct that embeds the client. find looks only into fields that
 // are clients themselves. It misses a client that is called in another way, such as through a func;
-// session.Session recognises such a cluster otherwise. find returns nil if there is none.
-func find[T any](rdb redis.UniversalClient) *T {
-	client := reflect.TypeFor[redis.UniversalClient]()
-	var look func(v reflect.Value, deep int) *T
-	look = func(v reflect.Value, deep int) *T {
+// session.Session recognises such a cluster otherwise. find returns the zero Value if there is none. find has no
+// type parameter, nor uses reflect.TypeFor of a type with the six hundred methods of a client: the compiler would make
+// them all for this package too, which took it twice as long as all the rest.
+func find(rdb redis.UniversalClient, pointer reflect.Type) reflect.Value {
+	client := reflect.TypeOf((*redis.UniversalClient)(nil)).Elem()
+	var look func(v reflect.Value, deep int) reflect.Value
+	look = func(v reflect.Value, deep int) reflect.Value {
 		for (v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer) && !v.IsNil() {
-			if v.Type() == reflect.TypeFor[*T]() {
-				return (*T)(v.UnsafePointer())
+			if v.Type() == pointer {
+				return v
 			}
 			v = v.Elem()
 		}
 		const deepest = 10 // wrappers that refer to each other have an end
 		if v.Kind() != reflect.Struct || deep == deepest || !reflect.PointerTo(v.Type()).Implements(client) {
-			return nil
+			return reflect.Value{}
 		}
 		for i := range v.NumField() {
-			if found := look(v.Field(i), deep+1); found != nil {
+			if found := look(v.Field(i), deep+1); found.IsValid() {
 				return found
 			}
 		}
-		return nil
+		return reflect.Value{}
 	}
 	return look(reflect.ValueOf(rdb), 0)
 }

@@ -33,8 +33,8 @@ func TestAClusterIsFoundInTenWrappers(t *testing.T) {
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { require.NoError(t, one.Close()) }()
 	for times, found := range map[int]bool{0: true, 1: true, 10: true, 11: false} {
-		require.Equal(t, found, find[redis.ClusterClient](wrapped(cluster, times)) == cluster, times)
-		require.Nil(t, find[redis.ClusterClient](wrapped(one, times)))
+		require.Equal(t, found, knownServers(wrapped(cluster, times)).cluster == cluster, times)
+		require.Nil(t, knownServers(wrapped(one, times)).cluster)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/wrapped"
 )
 
 // The goal of this file: a client that holds locks on a server that may evict them says so once, and harms
@@ -84,7 +85,7 @@ func TestAClientWarnsOnceOfAServerThatMayEvictLocks(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t, strings.Fields(args)...)
-			for name, rdb := range map[string]redis.UniversalClient{"": s.Client(t), "wrapped": stage.Embedding{UniversalClient: s.Client(t)}} {
+			for name, rdb := range map[string]redis.UniversalClient{"": s.Client(t), "wrapped": wrapped.Embedding{UniversalClient: s.Client(t)}} {
 				asked := newInfos()
 				rdb.AddHook(asked)
 				lines := warnings(t, rdb, asked)

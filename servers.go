@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -23,10 +24,12 @@ type servers struct {
 }
 
 func knownServers(rdb redis.UniversalClient) servers {
-	if cluster := find[redis.ClusterClient](rdb); cluster != nil {
+	if found := find(rdb, reflect.TypeFor[*redis.ClusterClient]()); found.IsValid() {
+		cluster := (*redis.ClusterClient)(found.UnsafePointer())
 		return servers{cluster: cluster, master: cluster.MasterForKey, readTimeout: cluster.Options().ReadTimeout}
 	}
-	if one := find[redis.Client](rdb); one != nil {
+	if found := find(rdb, reflect.TypeFor[*redis.Client]()); found.IsValid() {
+		one := (*redis.Client)(found.UnsafePointer())
 		master := func(context.Context, string) (*redis.Client, error) { return one, nil }
 		return servers{one: one, master: master, readTimeout: one.Options().ReadTimeout}
 	}

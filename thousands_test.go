@@ -16,6 +16,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/wrapped"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/semaphore"
 )
@@ -115,8 +116,8 @@ func TestHiddenClustersKeepThousandsOfHolds(t *testing.T) {
 	}))
 	t.Cleanup(func() { _ = plain.Close() })
 	for kind, rdb := range map[string]redis.UniversalClient{
-		"embedding": stage.Embedding{UniversalClient: three},
-		"opaque":    stage.Opaque{OnProcess: three.Process, OnSubscribe: three.Subscribe},
+		"embedding": wrapped.Embedding{UniversalClient: three},
+		"opaque":    wrapped.Opaque{OnProcess: three.Process, OnSubscribe: three.Subscribe},
 		"plain":     plain,
 	} {
 		t.Run(kind, func(t *testing.T) {

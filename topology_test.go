@@ -20,6 +20,7 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/wrapped"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -33,7 +34,7 @@ func TestAWrappedRingIsRefused(t *testing.T) {
 	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	defer ring.Close()
-	for name, rdb := range stage.Wrappers(ring) {
+	for name, rdb := range wrapped.All(ring) {
 		locks, err := redlatch.New(rdb)
 		require.Nil(t, locks, name)
 		stage.RequireOnly(t, redlatch.ErrConfig, err, name)
@@ -45,13 +46,13 @@ func TestAWrappedClusterClientIsOneOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cluster.Close()
-	loop := &stage.Embedding{}
+	loop := &wrapped.Embedding{}
 	loop.UniversalClient = loop
 	for want, all := range map[bool]map[string]redis.UniversalClient{
-		true:  stage.Wrappers(cluster),
-		false: stage.Wrappers(stage.Unused(t)),
+		true:  wrapped.All(cluster),
+		false: wrapped.All(stage.Unused(t)),
 	} {
-		all["itself"] = all["embedding"].(stage.Embedding).UniversalClient
+		all["itself"] = all["embedding"].(wrapped.Embedding).UniversalClient
 		all["a loop"] = loop
 		for name, rdb := range all {
 			locks, err := redlatch.New(rdb)
@@ -199,11 +200,11 @@ func TestWrappedClientsKeepLocksOfAllSlotsOfACluster(t *testing.T) {
 	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
 	t.Run("embedding", func(t *testing.T) {
 		t.Parallel()
-		play(t, stage.Embedding{UniversalClient: ours}, &stage.Embedding{UniversalClient: theirs})
+		play(t, wrapped.Embedding{UniversalClient: ours}, &wrapped.Embedding{UniversalClient: theirs})
 	})
 	t.Run("opaque", func(t *testing.T) {
 		t.Parallel()
-		play(t, stage.Opaque{OnProcess: ours.Process, OnSubscribe: ours.Subscribe}, stage.Opaque{OnProcess: theirs.Process, OnSubscribe: theirs.Subscribe})
+		play(t, wrapped.Opaque{OnProcess: ours.Process, OnSubscribe: ours.Subscribe}, wrapped.Opaque{OnProcess: theirs.Process, OnSubscribe: theirs.Subscribe})
 	})
 }
 
@@ -241,7 +242,7 @@ func TestCommandsToUnknownServersAreNotSentTogether(t *testing.T) {
 	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	for name, rdb := range map[string]redis.UniversalClient{"cluster": many, "wrapper": stage.Embedding{UniversalClient: one}} {
+	for name, rdb := range map[string]redis.UniversalClient{"cluster": many, "wrapper": wrapped.Embedding{UniversalClient: one}} {
 		t.Run(name, func(t *testing.T) {
 			hook := &alone{t: t}
 			rdb.AddHook(hook)

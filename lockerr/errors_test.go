@@ -14,6 +14,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/wrapped"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -283,7 +284,7 @@ func TestAnUnansweredAttemptIsNoContention(t *testing.T) {
 func TestWaitersBehindAnUnansweredAttemptSayUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t)
-		locks, err := redlatch.New(stage.Embedding{UniversalClient: s.Client}) // so that workers send, and attempts are long
+		locks, err := redlatch.New(wrapped.Embedding{UniversalClient: s.Client}) // so that workers send, and attempts are long
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = locks.Close(context.Background()) })
 		s.Mutex = locks.Mutex(s.Name)

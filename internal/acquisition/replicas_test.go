@@ -20,6 +20,7 @@ import (
 	"github.com/redlatch/redlatch/internal/test/locktest"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/wrapped"
 	"github.com/redlatch/redlatch/lock"
 )
 
@@ -122,7 +123,7 @@ func TestTheReplicasOfTheMasterOfALockAcknowledgeIt(t *testing.T) {
 	rdb := c.Client(t, func(o *redis.ClusterOptions) { o.Addrs = append(o.Addrs, c.Nodes[1].Addr()) })
 	// The brief clients wait for a replica that stands still.
 	patient, brief := map[string]*redlatch.Client{}, map[string]*redlatch.Client{}
-	for way, client := range map[string]redis.UniversalClient{"cluster": rdb, "wrapped": stage.Embedding{UniversalClient: rdb}} {
+	for way, client := range map[string]redis.UniversalClient{"cluster": rdb, "wrapped": wrapped.Embedding{UniversalClient: rdb}} {
 		patient[way] = stage.LocksOn(t, client, redlatch.WithLease(time.Minute), redlatch.WithReplicas(1, 2*time.Second))
 		brief[way] = stage.LocksOn(t, client, redlatch.WithLease(time.Minute), redlatch.WithReplicas(1, 200*time.Millisecond))
 	}
@@ -660,13 +661,13 @@ func TestReplicasMayNeedLongerThanADirectAttempt(t *testing.T) {
 func TestReplicasNeedAClientOfOneServer(t *testing.T) {
 	t.Parallel()
 	rdb := stage.Unused(t)
-	hidden := stage.Opaque{OnProcess: rdb.Process, OnSubscribe: rdb.Subscribe}
+	hidden := wrapped.Opaque{OnProcess: rdb.Process, OnSubscribe: rdb.Subscribe}
 	_, err := redlatch.New(hidden, redlatch.WithReplicas(2, time.Second))
 	stage.RequireBad(t, err, "number of replicas", 2)
 	locks := stage.LocksOn(t, hidden)
 	_, err = locks.Mutex("door", redlatch.WithReplicas(2, time.Second)).Lock(t.Context())
 	stage.RequireBad(t, err, "number of replicas", 2)
-	for name, rdb := range stage.Wrappers(rdb) {
+	for name, rdb := range wrapped.All(rdb) {
 		_, err := redlatch.New(rdb, redlatch.WithReplicas(2, time.Second))
 		require.NoError(t, err, name)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/internal/test/wrapped"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/semaphore"
 )
@@ -59,7 +60,7 @@ func (a *Actor) ByWorkers() {
 	a.Stage.Helper()
 	a.End()
 	var err error
-	a.Client, err = redlatch.New(Embedding{a.Redis}, redlatch.WithLease(Faraway), redlatch.WithPollInterval(Faraway), redlatch.WithLogger(slog.New(a.Log)))
+	a.Client, err = redlatch.New(wrapped.Embedding{UniversalClient: a.Redis}, redlatch.WithLease(Faraway), redlatch.WithPollInterval(Faraway), redlatch.WithLogger(slog.New(a.Log)))
 	require.NoError(a.Stage, err)
 	a.Stage.Cleanup(a.End)
 	a.warmUp()

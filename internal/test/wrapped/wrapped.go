@@ -1,4 +1,6 @@
-package stage
+// Package wrapped wraps go-redis clients in the ways that programs do. It is a package of its own so that it is compiled
+// once: each wrapper has the six hundred methods of a client.
+package wrapped
 
 import (
 	"context"
@@ -40,8 +42,8 @@ func (o Opaque) Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 	return o.OnSubscribe(ctx, channels...)
 }
 
-// Wrappers wraps a go-redis client in the ways that programs do.
-func Wrappers(rdb redis.UniversalClient) map[string]redis.UniversalClient {
+// All wraps a go-redis client in each way. The keys are the ways.
+func All(rdb redis.UniversalClient) map[string]redis.UniversalClient {
 	return map[string]redis.UniversalClient{
 		"embedding":           Embedding{rdb},
 		"pointer":             &Embedding{rdb},
