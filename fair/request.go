@@ -120,7 +120,9 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // releaseOrLeaveOnce sends one command of releaseOrLeave.
 func (w *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
 	s := w.Session()
-	return session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
+	call := w.NewOperation("unlock", true).ForContext(ctx)
+	call.NeverVoid = true
+	return session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {
 			return lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{
 				Keys: mutex.FairKeys(w.Keys()), Waiter: w.waiter(id), Channel: w.Keys().Channel,

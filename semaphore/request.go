@@ -126,7 +126,7 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Hear
 // before the lease ends. One call is one command. If there is more to hand on, CleanUp does the
 // rest.
 func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
-	call := session.Operation{Op: opRelease, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true}
+	call := session.Operation{Op: opRelease, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true, NeverVoid: true}
 	return session.Do(ctx, w.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{

@@ -225,7 +225,9 @@ func (w *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 func (w *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := w.Session()
 	keys := w.Keys().Args
-	answer, err := session.Do(ctx, s, w.NewOperation("unlock", true).ForContext(ctx),
+	call := w.NewOperation("unlock", true).ForContext(ctx)
+	call.NeverVoid = left == 0
+	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ReleaseReply, error) {
 			p := lua.ReleaseParams{
 				LockKey: keys.Lock, QueueKey: keys.Queue, Channel: keys.Channel,

@@ -20,14 +20,6 @@ import (
 // can see, the command ran once, and the caller gets a true answer. (Many lock libraries fail this:
 // a script that is sent again counts twice.)
 
-// NewScene makes a scene of these connections.
-
-// Lock waits for the lock.
-
-// Free asserts that nobody has the lock.
-
-// Unlock releases a hold.
-
 // operations are the commands of a lock in its lifetime, each with n lost replies.
 var operations = map[string]func(s *stage.Scene, n int){
 	"acquire": func(s *stage.Scene, n int) {

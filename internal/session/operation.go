@@ -23,6 +23,7 @@ type Operation struct {
 	AttemptTimeout time.Duration   // how long an attempt usually may go unanswered, see timeoutFor
 	StopOnClose    bool            // Do gives up when the client begins to close, and else when closing gives up
 	RetryRefused   bool            // retry even if Redis refuses, as releases do
+	NeverVoid      bool            // the script ignores the void-after time
 	Observer       AttemptObserver // gets each attempt's error or nil, while ctx lives; may be nil
 	MaxBackoff     time.Duration   // the longest pause, up to half a second; 0: half a second
 
@@ -71,7 +72,8 @@ type Answer[T any] struct {
 // another attempt does not cure, or if the go-redis client was closed. Closing waits for an
 // operation without StopOnClose, and ends it when it cannot wait any longer.
 //
-// Do returns as soon as ctx ends, even if no answer came. An attempt without an answer stays in
+// Do returns as soon as ctx ends, even if no answer came; a direct attempt may take up to sender.DirectFor longer.
+// An attempt without an answer stays in
 // flight, and Do sends another one. So a script must tolerate that it runs twice. voidAfter is the
 // void-after time of the attempt.
 //
@@ -124,15 +126,15 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Observer.SetLastFailure(err)
 		}
 		took := time.Since(out.Sent)
+		if err == nil && a.SentAgain() || err != nil && failed.add(err, how.unsent, out.Sent) {
+			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, how.abandoned))
+		}
 		if err == nil {
 			c.Adaptive.onAnswer(took)
 			to.link.onPromptAnswer(took)
 			return out, nil
 		}
 		failed.beforeEnd = failed.beforeEnd || lives
-		if failed.add(err, how.unsent, out.Sent) {
-			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, how.abandoned))
-		}
 		if failed.isFinal(c) || !s.backoff(ctx, c, tries) {
 			failed.maybeApplied = failed.maybeApplied || c.MaybeApplied
 			err = failed.cause(nil)
@@ -308,12 +310,12 @@ type unansweredAttempt struct {
 }
 
 // attempt begins an attempt of an operation. It ends when limit has passed, or if it is direct after
-// sender.DirectFor. A release of the last hold is never void, so it needs no fresh clock.
+// sender.DirectFor. A direct attempt is so short that it needs a fresh guess of the server's clock, or it may be void.
 //
 // When the client begins to close, the attempt still waits for the answer, until closing cannot wait
 // any longer. If it ended earlier, Redis could make the grant after the client's release of it.
 func (s *Session) attempt(ctx context.Context, to *server, limit time.Duration, c Operation) *sender.Attempt {
-	byWorker := ctx.Value(byWorkerKey{}) != nil || !to.clock.isKnown() || !to.clock.isFresh() && !c.RetryRefused
+	byWorker := ctx.Value(byWorkerKey{}) != nil || !to.clock.isFresh() && !(c.NeverVoid && to.clock.isKnown())
 	a := to.sender.Attempt(limit, s.tasks.context().Done(), byWorker)
 	a.Wait = c.Wait
 	return a

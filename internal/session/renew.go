@@ -70,7 +70,7 @@ func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watch
 		s.checkEviction()
 	}
 	_, code := lua.Classify(err)
-	if code == "NOSCRIPT" { // and ctx has ended; the watchdog hears answers that come late
+	if code == "NOSCRIPT" { // and ctx has ended; the watchdog takes answers that come late
 		answers, err = send(context.WithoutCancel(ctx), lua.WithEval(s.Redis), batch)
 	}
 	if code == "CROSSSLOT" && isMixed(batch) {

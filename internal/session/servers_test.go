@@ -70,12 +70,12 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 			synctest.Wait()
 			return a.IsDirect()
 		}
-		direct := func(master string) bool { return send(master, Operation{}) }
-		release := func(master string) bool { return send(master, Operation{RetryRefused: true}) }
+		direct := func(master string) bool { return send(master, Operation{RetryRefused: true}) }
+		release := func(master string) bool { return send(master, Operation{NeverVoid: true}) }
 		for master, name := range names {
 			require.False(t, direct(master), "nobody knows yet how soon %s answers", master)
 			require.False(t, direct(master), "its clock is not known")
-			require.False(t, release(master), "nor for a command of which a part may be void")
+			require.False(t, release(master), "nor whether it is new to the client")
 			replies := func() { require.NoError(t, s.CheckReply(name, lua.Granted, 1_000_000_000_000)) }
 			replies()
 			require.True(t, direct(master))

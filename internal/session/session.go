@@ -64,7 +64,7 @@ type Session struct {
 	observers observers
 
 	servers           servers
-	abandonedAttempts tasks // each ends when go-redis returns
+	abandonedAttempts tasks // calls of go-redis that nobody waits for, and the search for eviction
 	cleanups          cleanupQueue
 	unreleased        unreleased
 	leaks             leakReporter
