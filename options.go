@@ -92,7 +92,7 @@ func (o lockOption) applyClient(c *config)      { o(&c.lock) }
 // WithLease sets how long Redis keeps a lock that is not renewed, and so how long a crashed holder
 // delays others. A longer lease survives longer outages of Redis and longer pauses of the holder. A
 // shorter one frees the locks of a crashed holder sooner, and costs more renewals. The lease does not
-// limit how long a lock may be held, because the watchdog renews it. At least 100 ms, in whole
+// limit how long a lock may be held, because the watchdog renews it. At least 100 ms and at most 365 days, in whole
 // milliseconds. Defaults to 30 s.
 func WithLease(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Lease = d })
@@ -140,8 +140,8 @@ func WithProgressTimeout(d time.Duration) LockOption {
 // releases the lock in the background. A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
 // for Redis for this time or five seconds, whichever is shorter. The option does not change Attach.
 //
-// With a time below that of WithSelfDeadlockWarning there is no such warning. The error then says where this
-// client acquired the lock, if it holds the lock itself.
+// If the time is shorter than that of WithSelfDeadlockWarning, the client logs no such warning. If it holds the lock
+// itself, the error says where it acquired it.
 //
 // Each call has this time. To share one time among several calls, use WithWaitDeadline. If both are set, the
 // earlier end counts.
@@ -155,8 +155,8 @@ func WithWaitTimeout(d time.Duration) LockOption {
 // Redis. Normally a message wakes the waiter. Polling is for lost messages, and for
 // servers that do not allow pub/sub. With a shorter poll, a waiter finds a missed release
 // sooner. Each poll costs one command per client and name. While a goroutine of the same
-// client holds the lock, its waiters do not ask: the renewals of that hold do (WithRenewInterval).
-// So they learn of a ForceRelease at its next renewal. At least 10 ms. Defaults to 2 s.
+// client holds the lock, its other goroutines do not ask Redis. They learn of a ForceRelease when the
+// next renewal of that hold fails (WithRenewInterval). At least 10 ms. Defaults to 2 s.
 func WithPollInterval(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.PollInterval = d })
 }
@@ -191,7 +191,7 @@ func WithSelfDeadlockWarning(after time.Duration) LockOption {
 // *lockerr.NotReplicatedError. It does not try again. If Redis does not answer, Lock returns
 // lockerr.ErrIndeterminate after the timeout and the time of one command, and the background releases the
 // lock. lockerr.ErrLost says that Redis lost the lock meanwhile, for instance by a failover. If ctx ends or
-// the wait timeout is over, Lock returns at once. Redis waits no longer than that.
+// the wait timeout is over, Lock returns at once. The timeout of the WAIT is never longer than the wait timeout.
 //
 // A failover is then less likely to forget a lock. It still can, because it may promote a replica that lacks
 // the lock. Renewals and releases reach replicas later, as without the option.
@@ -210,16 +210,16 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 
 // WithHeartbeat sets how long a waiter in a queue counts as alive after its last
 // heartbeat. Crashed waiters delay the others by at most this time in total. A waiter
-// sends a heartbeat every third of it, or of its lease if that is shorter. With a longer
-// heartbeat, waiters keep their places through longer outages. With a shorter one,
+// sends a heartbeat every third of this time, or of its lease if that is shorter. With a longer
+// time, waiters keep their places through longer outages. With a shorter one,
 // crashed waiters are dropped sooner, at the cost of more commands.
 //
-// All waiters of one name should have the same heartbeat. If one is much longer than
+// All waiters of one name should have the same heartbeat timeout. If one is much longer than
 // the others, the server cannot distinguish its own outage from the death of the waiters
-// with shorter heartbeats. Those waiters then lose their places and queue again. A crashed
-// waiter with the longest heartbeat delays the others by up to one and a half of it.
+// with shorter ones. Those waiters then lose their places and queue again. A crashed
+// waiter with the longest heartbeat timeout delays the others by up to one and a half of it.
 //
-// At least 100 ms, in whole milliseconds. Defaults to 5 s.
+// At least 100 ms and at most 24 hours, in whole milliseconds. Defaults to 5 s.
 func WithHeartbeat(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Heartbeat = d })
 }

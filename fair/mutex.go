@@ -71,8 +71,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // (redlatch.WithWaitDeadline) ends the wait in the same way. If it is over when the call begins, Lock does not wait, and asks Redis once.
 //
 // A free lock costs one round trip, and so does each re-entry. Each costs one more if the server
-// does not know the script yet. A waiter sends one more command, if no other goroutine of the
-// client was waiting before. After that it sends its heartbeats, a hundred waiters in one command.
+// does not know the script yet. A waiter asks once more when its
+// client listens, and the first waiter of a client subscribes before that. After that it sends its heartbeats, a hundred waiters in one command.
 // The release of the holder grants the lock to the first waiter and sends a message to its client.
 // The waiter then asks Redis. So it takes two round trips from an Unlock to the work of the next
 // holder.
@@ -107,7 +107,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 //
 // It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryLock keeps trying until ctx ends, but no longer
-// than five seconds or the wait timeout, and no longer than a lease after a command that Redis may have run.
+// than five seconds or the wait timeout, whichever is shorter, and no longer than a lease after a command that Redis may have run.
 func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	w := newRequest(true)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
@@ -213,7 +213,7 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 // locks. Of several, it is the innermost. A hold of the plain mutex of the name with the same client counts
 // too. The hold may have ended meanwhile, see [lock.Hold.Trusted]. The function must not unlock the hold of
 // its caller. If ctx does not re-enter the lock with such a hold, or the mutex is not usable, the result is
-// nil and false. HoldFrom asks nobody.
+// nil and false. HoldFrom sends no command.
 func (m *Mutex) HoldFrom(ctx context.Context) (*lock.Hold, bool) {
 	return m.coreOrEmpty().HoldFrom(ctx)
 }
@@ -225,7 +225,7 @@ func (m *Mutex) Inspect(ctx context.Context) (lock.Info, error) { return m.coreO
 
 // Queue reads who waits, in order. It skips the first skip waiters, and returns at most show of
 // those behind, and the length of the whole queue. If show is 0 or less, it returns no waiters.
-// Dead waiters stay in the queue until someone drops them.
+// Expired waiters stay in the queue until someone drops them.
 //
 // Queue costs one round trip for each thousand waiters shown, and changes nothing. While the queue
 // moves, a waiter that stays is neither missed nor shown twice. Errors are those of Inspect. With

@@ -14,7 +14,7 @@ import (
 //
 // The hold may have ended meanwhile, see [Hold.Trusted]. The function must not unlock the hold of
 // its caller. If ctx re-enters no lock, for instance after redlatch.WithOwner, the result is nil
-// and false. FromContext asks nobody.
+// and false. FromContext sends no command.
 func FromContext(ctx context.Context) (*Hold, bool) {
 	h, _ := ctx.Value(holdKey{}).(*Hold)
 	if h == nil || !h.inner.IsOnPath(ctx) {

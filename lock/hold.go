@@ -94,7 +94,7 @@ func (h *Hold) TrustedUntil() time.Time {
 // Trusted reports whether the hold can be relied on at this moment, by the monotonic clock and by
 // the wall clock. Unlike the monotonic clock, the wall clock goes on while a machine is suspended.
 // Trusted is false once Unlock, or closing the client, has begun, even if other holds of the owner
-// remain. It asks nobody.
+// remain. It sends no command.
 func (h *Hold) Trusted() bool { return h.isValid() && h.inner.Trusted() }
 
 // Context returns a context for the work under the lock. It has the values of the context that the
@@ -123,7 +123,7 @@ func (h *Hold) Context() context.Context {
 // redlatch.WithOwner. context.Cause says what ended it: the cause of parent, or that of Context.
 //
 // Call cancel when the work is done, as for context.WithCancel. It ends the child, and not the hold.
-// Until then, or until parent ends, the child keeps the hold from becoming garbage. Bind asks nobody.
+// Until then, or until parent ends, the child keeps the hold from becoming garbage. Bind sends no command.
 // It panics if parent is nil.
 func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	if parent == nil {
@@ -148,7 +148,7 @@ type derivedContext struct{ context.Context }
 // ReportProgress says that the work under the lock goes on. With redlatch.WithProgressTimeout, the
 // client renews the lock only while the work says so in time. If it was late and the lock is not
 // lost yet, ReportProgress makes the client renew it now. Any hold of the lock may report. Without
-// WithProgressTimeout, and after the end of the hold, it does nothing. It asks nobody, and costs no
+// WithProgressTimeout, and after the end of the hold, it does nothing. It sends no
 // command unless it was late.
 func (h *Hold) ReportProgress() {
 	if h.isValid() {

@@ -34,7 +34,7 @@
 //	        refused └─ wake-up, poll, end of the holder's lease
 //
 //	Unlock ─▶ stop renewal ─▶ somebody here waits: handoff, one command, the
-//	          lock and the local lock are theirs; else, or after some grants in a row:
+//	          lock and the local lock are theirs; else, or after WithLocalHandoffTime:
 //	          release, notify waiters everywhere, or give the lock to the queue of
 //	          the fair mutex, pass the local lock
 package reentrant

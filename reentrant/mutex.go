@@ -63,8 +63,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // A free lock costs one round trip, and so does each re-entry. Each costs one more if the server
 // does not know the script yet. The first lock of a client costs one more, because the client
 // learns the server's clock. Waiting goroutines of one client are served in order, and only one of
-// them asks Redis. It asks soon after it is notified of a release, when clients that have waited longer
-// had their chance, and at least once each poll bound.
+// them asks Redis. It asks soon after it is notified of a release, and yields first to clients that have waited
+// longer. It asks at least once each poll bound.
 func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	w := newRequest(false)
 	if err := m.coreOrEmpty().Begin(ctx, &w.Request); err != nil {
@@ -217,7 +217,7 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 // locks. Of several, it is the innermost. A hold of the fair mutex of the name with the same client counts
 // too. The hold may have ended meanwhile, see [lock.Hold.Trusted]. The function must not unlock the hold of
 // its caller. If ctx does not re-enter the lock with such a hold, or the mutex is not usable, the result is
-// nil and false. HoldFrom asks nobody.
+// nil and false. HoldFrom sends no command.
 func (m *Mutex) HoldFrom(ctx context.Context) (*lock.Hold, bool) {
 	return m.coreOrEmpty().HoldFrom(ctx)
 }

@@ -183,7 +183,7 @@ func (s *Semaphore) continueInBackground(next func(ctx context.Context) (more bo
 
 // Queue reads who waits, in order. It skips the first skip waiters, and returns at most show of
 // those behind, and the length of the whole queue. If show is 0 or less, it returns no waiters.
-// Dead waiters stay in the queue until someone drops them.
+// Expired waiters stay in the queue until someone drops them.
 //
 // Queue costs one round trip for each thousand waiters shown, and changes nothing. Errors are those
 // of Inspect.

@@ -1,5 +1,5 @@
 // Package semaphore limits how much work runs at once across hosts: at most limit units of permits
-// live at any time. Every permit has an id, a lease, and the watchdog. If a worker crashes, its
+// live at any time. Every permit has an id, and a lease that the watchdog renews. If a worker crashes, its
 // permits become free when their lease ends.
 //
 // While permits are trusted, they are within the limit, and a holder is notified of a loss before

@@ -59,7 +59,7 @@ func (p *Permit) Lost() <-chan struct{} { return p.holdOrNil().Lost() }
 func (p *Permit) TrustedUntil() time.Time { return p.holdOrNil().TrustedUntil() }
 
 // Trusted reports whether the permit can be relied on at this moment, by the monotonic clock and by
-// the wall clock. It asks nobody.
+// the wall clock. It sends no command.
 func (p *Permit) Trusted() bool { return p.holdOrNil().Trusted() }
 
 // Context returns a context for the work under the permit. It has the values of the context that
@@ -75,7 +75,7 @@ func (p *Permit) Context() context.Context { return p.holdOrNil().Context() }
 //
 // Call cancel when the work is done, as for context.WithCancel. It ends the child, and not the
 // permit. Until then, or until parent ends, the child keeps the permit from becoming garbage. Bind
-// asks nobody. It panics if parent is nil.
+// sends no command. It panics if parent is nil.
 func (p *Permit) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	return p.holdOrNil().Bind(parent)
 }
@@ -83,10 +83,10 @@ func (p *Permit) Bind(parent context.Context) (ctx context.Context, cancel conte
 // ReportProgress says that the work under the permit goes on. With redlatch.WithProgressTimeout, the
 // client renews the permit only while the work says so in time. If it was late and the permit is not
 // lost yet, ReportProgress makes the client renew it now. Without WithProgressTimeout, and after the
-// end of the permit, it does nothing. It asks nobody, and costs no command unless it was late.
+// end of the permit, it does nothing. It sends no command unless it was late.
 func (p *Permit) ReportProgress() { p.holdOrNil().ReportProgress() }
 
-// Release gives all units of the permit back. They go to the first waiters that now fit.
+// Release releases all units of the permit. They go to the first waiters that now fit.
 //
 // Release waits until Redis has answered, ctx ends, or trust in the lease ends, whichever is first.
 // Until then it retries after a failure or a refusal. One command gets its time in any case, a few

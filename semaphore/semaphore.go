@@ -57,7 +57,7 @@ func (s *Semaphore) Name() string {
 // itself.
 //
 // A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. All
-// expired waiters together delay the others by one heartbeat at most. If a worker dies, its units
+// expired waiters together delay the others by one heartbeat at most. If a worker crashes, its units
 // become free when their lease ends. A waiter that lost its place queues again, with its old
 // ticket.
 //
@@ -82,9 +82,9 @@ func (s *Semaphore) Name() string {
 // ErrIndeterminate in the same cases. The error then matches no end of ctx. A wait deadline of ctx
 // (redlatch.WithWaitDeadline) ends the wait in the same way. If it is over when the call begins, Acquire does not wait, and asks Redis once.
 //
-// If enough units are free, Acquire costs one round trip. A waiter sends one more command, if no
-// other goroutine of the client was waiting before. After that it sends its heartbeats, a hundred
-// waiters in one command. When a message says that its turn has come, it sends one command.
+// If enough units are free, Acquire costs one round trip. A waiter asks once more when its
+// client listens, and the first waiter of a client subscribes before that. After that it sends its
+// heartbeats, a hundred waiters in one command. When a message arrives, it asks Redis once.
 func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.newRequest(ctx, n, false)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 //
 // It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
-// than five seconds or the wait timeout, and no longer than a lease after a command that Redis may have run.
+// than five seconds or the wait timeout, whichever is shorter, and no longer than a lease after a command that Redis may have run.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.newRequest(ctx, n, true)
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	return w.newHandle(ctx, bounded, h, err)
 }
 
-// Do runs fn with n units. It waits for them like [Semaphore.Acquire], calls fn, and gives them
-// back, also if fn panics.
+// Do runs fn with n units. It waits for them like [Semaphore.Acquire], calls fn, and releases
+// them, also if fn panics.
 //
 // The context that fn gets is a child of ctx. It ends if the permit is lost, with a
 // *lockerr.LostError as its cause. fn decides what to do then. ctx bounds the wait and fn. To bound only

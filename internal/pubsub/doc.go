@@ -1,5 +1,5 @@
 // Package pubsub wakes waiters when a message is published to their channel. It uses one pub/sub
-// connection per client, whatever the number of channels. A wake-up is only a hint to ask Redis
+// connection per client, whatever the number of channels, and in a cluster one more for each master. A wake-up is only a hint to ask Redis
 // again. It may be lost, late, doubled, merged with others or forged, so a waiter also has to poll.
 // Pub/sub may be down, denied, or unknown to a proxy. The calls of a waiter then still return,
 // after Config.Ping at most, and the waiter polls.
@@ -34,10 +34,10 @@
 //
 // # Goroutines
 //
-// The hub has two goroutines, whatever the number of channels, and a third one while it writes log
-// lines. Only the commander writes: it dials, subscribes, unsubscribes, pings and closes. The
+// A hub has two goroutines, whatever the number of channels. A third one runs while it writes log lines, and one
+// while it sends an echo. The hubs of nodes have as many each. Only the commander writes: it dials, subscribes, unsubscribes, pings and closes. The
 // reader only reads. It passes messages on by sends that never block, so that a slow waiter delays
-// nobody. One mutex guards the registry, and no I/O happens under it.
+// nobody. One mutex guards the state of the hub, and no I/O happens under it.
 //
 // At most one command is in flight. So channels that come meanwhile share the next command: 1,000
 // channels take a handful of commands. An error reply belongs to that command, except that of the PING
