@@ -149,7 +149,7 @@ func TestReleasesOfItsOwnClientExtendNoYield(t *testing.T) {
 		p := polling(t, f)
 		l := p.request.queue
 		channel := p.request.Keys().Channel
-		require.NoError(t, l.subscription(f.session.Wakes, channel).Ready(t.Context()))
+		require.NoError(t, l.subscription(f.session.Hub, channel).Ready(t.Context()))
 		begun := time.Now()
 		release := func() {
 			l.mu.Lock()
@@ -182,7 +182,7 @@ func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
 		p := polling(t, f)
 		p.request.Settings.PollInterval = time.Minute
 		channel := p.request.Keys().Channel
-		require.NoError(t, p.request.queue.subscription(f.session.Wakes, channel).Ready(t.Context()))
+		require.NoError(t, p.request.queue.subscription(f.session.Hub, channel).Ready(t.Context()))
 		release := func() { require.NoError(t, v.Client().Publish(context.Background(), channel, "0").Err()) }
 		for _, others := range []int64{1, 3} {
 			begun := time.Now()
@@ -213,7 +213,7 @@ func TestTheMessageOfItsOwnReleaseEndsNoYield(t *testing.T) {
 		f := newFamily(t, v.Client(), false)
 		p := polling(t, f)
 		l := p.request.queue
-		require.NoError(t, l.subscription(f.session.Wakes, p.request.Keys().Channel).Ready(t.Context()))
+		require.NoError(t, l.subscription(f.session.Hub, p.request.Keys().Channel).Ready(t.Context()))
 		begun := time.Now()
 		l.yield.noteRelease(begun, subscriberCount{mayBeMore: true, own: true}, 0)
 		l.yield.until = begun.Add(time.Second)
@@ -229,7 +229,7 @@ func TestAClientDoesNotCountItsOwnSubscription(t *testing.T) {
 		f := newFamily(t, redistest.Bubble(t).Client(), false)
 		p := polling(t, f)
 		l, keys := p.request.queue, p.request.Keys()
-		require.NoError(t, l.subscription(f.session.Wakes, keys.Channel).Ready(t.Context()))
+		require.NoError(t, l.subscription(f.session.Hub, keys.Channel).Ready(t.Context()))
 		f.noteRelease(keys.Lock, keys.Channel, 1, 0)
 		require.Zero(t, l.yield.subscribers)
 		require.True(t, l.yield.awaitsOwn)
@@ -333,7 +333,7 @@ func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
 			f := newFamily(t, redistest.Bubble(t).Client(), false)
 			f.idleSubscribers.Store(1) // nobody gets tries
 			l := f.use("x")
-			require.NoError(t, l.subscription(f.session.Wakes, "channel").Ready(t.Context()))
+			require.NoError(t, l.subscription(f.session.Hub, "channel").Ready(t.Context()))
 			f.noteRelease("y", "channel", heard, 0)
 			require.Equal(t, kept, f.inUse("y"))
 			time.Sleep(time.Second)
@@ -347,19 +347,19 @@ func TestTheLastUserOfANameEndsItsSubscription(t *testing.T) {
 		f := newFamily(t, redistest.Bubble(t).Client(), false)
 		l := f.use("x")
 		require.Same(t, l, f.use("x"))
-		sub := l.subscription(f.session.Wakes, "channel")
+		sub := l.subscription(f.session.Hub, "channel")
 		require.NoError(t, sub.Ready(t.Context()))
-		require.Same(t, sub, l.subscription(f.session.Wakes, "channel"))
+		require.Same(t, sub, l.subscription(f.session.Hub, "channel"))
 		f.stopUsing("x", l)
 		time.Sleep(time.Second)
 		require.True(t, f.inUse("x"))
 		require.Equal(t, 1, f.registry.Len())
-		require.True(t, f.session.Wakes.IsSubscribed("channel"))
+		require.True(t, f.session.Hub.IsSubscribed("channel"))
 		f.stopUsing("x", l)
 		time.Sleep(time.Hour) // the channel itself is kept for a while
 		require.False(t, f.inUse("x"))
 		require.Zero(t, f.registry.Len())
-		require.False(t, f.session.Wakes.IsSubscribed("channel"))
+		require.False(t, f.session.Hub.IsSubscribed("channel"))
 	})
 }
 

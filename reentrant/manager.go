@@ -65,7 +65,7 @@ func (f *manager) releaseRef(l *localQueue) {
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
 func (f *manager) noteRelease(name, channel string, receivers int64, roundTrip time.Duration) {
-	own := f.session.Wakes.IsSubscribed(channel)
+	own := f.session.Hub.IsSubscribed(channel)
 	if own && receivers > 0 {
 		receivers--
 	}

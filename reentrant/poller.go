@@ -89,7 +89,7 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 		p.request.queue.noteRefused(client)
 	}
 	if p.wakes == nil {
-		p.wakes = p.request.queue.subscription(p.request.Session().Wakes, p.request.Keys().Channel)
+		p.wakes = p.request.queue.subscription(p.request.Session().Hub, p.request.Keys().Channel)
 		p.lastHolder = refused.Holder
 		return p.awaitSubscribed(ctx, refused)
 	}

@@ -50,10 +50,10 @@ func (r *hubState) onConfirmation(kind, name string, now time.Time) (missed []*S
 	switch {
 	case c == nil:
 	case kind == "subscribe", kind == "ssubscribe":
-		if look = r.onSubscribed(c, now); c.known {
+		if look = r.onSubscribed(c, now); c.gapOnConfirm {
 			missed = c.listeners()
 		}
-		c.known = true
+		c.gapOnConfirm = true
 	case kind == "unsubscribe", kind == "sunsubscribe":
 		look = r.onUnsubscribed(c, now)
 	}
@@ -207,7 +207,7 @@ func (r *hubState) enqueue(part []*channel) {
 }
 
 func (r *hubState) markDenied(c *channel, reply redis.Error, now time.Time) {
-	c.state, c.refused, c.known = denied, true, true
+	c.state, c.refused, c.gapOnConfirm = denied, true, true
 	r.denied[c] = struct{}{}
 	c.settle()
 	if at := now.Add(r.recheckPause(reply)); r.recheckAt.IsZero() || at.Before(r.recheckAt) {

@@ -16,13 +16,13 @@ const (
 
 // channel is one pub/sub channel, with its waiters. Guarded by Hub.mu.
 type channel struct {
-	name   string
-	state  state
-	subs   []*Subscription
-	unused time.Time // when the last subscription left
+	name        string
+	state       state
+	subs        []*Subscription
+	unusedSince time.Time // when the last subscription left
 
-	refused bool // by itself, and not confirmed since
-	known   bool // the next confirmation is a gap: waiters have asked since they subscribed, without or after an earlier one
+	refused      bool // by itself, and not confirmed since
+	gapOnConfirm bool // the next confirmation is a gap: waiters have asked since they subscribed, without or after an earlier one
 
 	// settled is made when a call of Ready has to wait, and closed when it can return. Most
 	// channels never need it.

@@ -39,7 +39,7 @@ func (h *Hub) runWith(pause *backoff) {
 		}
 		h.writeLog()
 		if errors.Is(err, errDeaf) {
-			h.cfg.OnDeaf(h.ctx)
+			h.cfg.OnTopologyDoubt(h.ctx)
 		}
 		h.sleep(pause.next())
 	}

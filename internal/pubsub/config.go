@@ -42,10 +42,10 @@ type Config struct {
 	// EchoTimeout is how long an echo may take, if none took longer before. Defaults to 1 s.
 	EchoTimeout time.Duration
 
-	// OnDeaf is called after a connection that got no messages, and before the next one is made. It is also
+	// OnTopologyDoubt is called after a connection that got no messages, and before the next one is made. It is also
 	// called if a sharded channel was lost. It may block for a moment, but not after the end of ctx. nil: nobody
 	// is notified.
-	OnDeaf func(ctx context.Context)
+	OnTopologyDoubt func(ctx context.Context)
 
 	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then also
 	// listens to the sharded channels of those of its channels that IsSharded accepts, or of all if that is nil.
@@ -90,8 +90,8 @@ func (c Config) withDefaults() Config {
 	if c.OnDisconnect == nil {
 		c.OnDisconnect = func(error) {}
 	}
-	if c.OnDeaf == nil {
-		c.OnDeaf = func(context.Context) {}
+	if c.OnTopologyDoubt == nil {
+		c.OnTopologyDoubt = func(context.Context) {}
 	}
 	c.EchoInterval = cmp.Or(c.EchoInterval, 1500*time.Millisecond)
 	c.EchoTimeout = cmp.Or(c.EchoTimeout, time.Second)

@@ -64,10 +64,10 @@ func (l *connection) send(cmd *command) error {
 	ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Dial)
 	defer cancel()
 	if err := l.connect(ctx, cmd); err != nil {
-		l.hub.elsewhere = true
+		l.hub.lastDialFailed = true
 		return err
 	}
-	l.hub.elsewhere = false
+	l.hub.lastDialFailed = false
 	l.reading = true
 	go l.read()
 	return nil
@@ -77,7 +77,7 @@ func (l *connection) send(cmd *command) error {
 // of the first channel. If that failed, connect begins with a PING. It has no channel, so go-redis connects to any
 // node. All nodes get all messages, and a dead one must not cost the waiters of the others theirs.
 func (l *connection) connect(ctx context.Context, cmd *command) error {
-	if l.hub.elsewhere {
+	if l.hub.lastDialFailed {
 		if err := l.write(ctx, &command{verb: ping, nonce: "elsewhere"}); err != nil {
 			return err
 		}

@@ -302,7 +302,7 @@ func TestOnDeafComesBeforeTheNextConnection(t *testing.T) {
 		require.Equal(t, 2, <-dials)
 		require.Equal(t, 3, got.dialled())
 	}, func(c *Config) {
-		c.OnDeaf = func(context.Context) { dials <- s.dialled() }
+		c.OnTopologyDoubt = func(context.Context) { dials <- s.dialled() }
 	})
 }
 

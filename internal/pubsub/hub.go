@@ -20,8 +20,8 @@ type Hub struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup // the commander, and the writer of its log
 
-	// elsewhere says that the last connection could not be made. Only the commander uses it.
-	elsewhere bool
+	// lastDialFailed says that the last connection could not be made. Only the commander uses it.
+	lastDialFailed bool
 
 	mu       sync.Mutex // never held during I/O
 	state    hubState

@@ -69,7 +69,7 @@ func (r *hubState) add(name string, s *Subscription) (look bool) {
 	c := r.channels[name]
 	if c == nil {
 		// Nobody waits for the first confirmation of a sharded channel, nor while there is no connection.
-		c = &channel{name: name, known: r.cfg.sharded || r.down}
+		c = &channel{name: name, gapOnConfirm: r.cfg.sharded || r.down}
 		r.channels[name] = c
 		r.markUnsent(c)
 		look = true
@@ -102,7 +102,7 @@ func (r *hubState) markUnused(c *channel, now time.Time) (look bool) {
 	if len(c.subs) > 0 {
 		return false
 	}
-	c.unused = now
+	c.unusedSince = now
 	r.unused[c] = struct{}{}
 	if !r.sweepAt.IsZero() {
 		return false // a busy lock does not wake the commander each time
@@ -173,7 +173,7 @@ func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
 		if c.state != denied {
 			r.markUnsent(c)
 		}
-		c.known = true
+		c.gapOnConfirm = true
 		c.wakeAndSettle()
 	}
 	switch {

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// batchSize bounds the channels of one command. Many channels then need few round trips, but no
+	// maxBatch bounds the channels of one command. Many channels then need few round trips, but no
 	// frame keeps the server busy.
-	batchSize = 1000
+	maxBatch = 1000
 
 	// recheckSize bounds the refused channels that the hub tries again at a time. If all of them
 	// are still refused, finding that out costs twice as many commands.
@@ -104,7 +104,7 @@ func (r *hubState) batchSize() int {
 	if r.cfg.sharded || r.oneByOne {
 		return 1
 	}
-	return batchSize
+	return maxBatch
 }
 
 // sweep picks the channels that have been unused for long enough. It runs once per Linger, and not
@@ -116,7 +116,7 @@ func (r *hubState) sweep(now time.Time) (old []*channel) {
 	}
 	r.sweepAt = now.Add(r.cfg.Linger)
 	for c := range r.unused {
-		if now.Sub(c.unused) < r.cfg.Linger {
+		if now.Sub(c.unusedSince) < r.cfg.Linger {
 			continue
 		}
 		switch c.state {

@@ -29,14 +29,14 @@ type shards struct {
 
 type nodeHub struct {
 	*Hub
-	unused time.Time // when an update found no channel; zero: there are some
+	unusedSince time.Time // when an update found no channel; zero: there are some
 }
 
 type shardSub struct {
-	node *redis.Client
-	sub  *Subscription
-	was  *atomic.Bool // the server has confirmed the channel, on this node or on one before
-	lost int          // so many updates found that it is not confirmed any more
+	node          *redis.Client
+	sub           *Subscription
+	everConfirmed *atomic.Bool // the server has confirmed the channel, on this node or on one before
+	lost          int          // so many updates found that it is not confirmed any more
 }
 
 const (
@@ -145,10 +145,10 @@ func (s *shards) closeUnused() {
 	for node, h := range s.nodes {
 		switch {
 		case used[node]:
-			h.unused = time.Time{}
-		case h.unused.IsZero():
-			h.unused = now
-		case now.Sub(h.unused) >= s.hub.cfg.Idle:
+			h.unusedSince = time.Time{}
+		case h.unusedSince.IsZero():
+			h.unusedSince = now
+		case now.Sub(h.unusedSince) >= s.hub.cfg.Idle:
 			delete(s.nodes, node)
 			s.hub.done.Go(h.Close)
 		}
@@ -157,19 +157,19 @@ func (s *shards) closeUnused() {
 
 // listen subscribes to a channel of a node, after old on another node.
 func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub {
-	was := old.was
-	if was == nil {
-		was = new(atomic.Bool)
+	everConfirmed := old.everConfirmed
+	if everConfirmed == nil {
+		everConfirmed = new(atomic.Bool)
 	}
 	sub := s.nodeHub(node).Listen(name, func(text string) { s.hub.onShardMessage(name, text) }, func() {
-		was.Store(true)
+		everConfirmed.Store(true)
 		s.hub.onShardGap(name)
 	})
 	if sub.Live() { // from an earlier wait, so nothing is confirmed; a message may have come just before
-		was.Store(true)
+		everConfirmed.Store(true)
 		s.hub.onShardGap(name)
 	}
-	return shardSub{node, sub, was, old.lost}
+	return shardSub{node, sub, everConfirmed, old.lost}
 }
 
 // lookAtTopology learns the nodes anew if a channel was lost, because its slot may have moved. A channel that
@@ -180,14 +180,14 @@ func (s *shards) lookAtTopology() {
 		switch {
 		case c.sub.Live():
 			c.lost = 0
-		case c.was.Load() && c.lost < lookAgain:
+		case c.everConfirmed.Load() && c.lost < lookAgain:
 			c.lost++
 			look = true
 		}
 		s.subs[name] = c
 	}
 	if look {
-		s.hub.cfg.OnDeaf(s.hub.ctx)
+		s.hub.cfg.OnTopologyDoubt(s.hub.ctx)
 	}
 }
 

@@ -230,10 +230,10 @@ func TestAMessageThatIsSentTwiceWakesOnce(t *testing.T) {
 // not: the server may refuse it.
 func TestALostShardedChannelLooksAtTheTopologyAFewTimes(t *testing.T) {
 	looks := 0
-	h := New(Config{Redis: (*redis.Client)(nil), OnDeaf: func(context.Context) { looks++ }})
+	h := New(Config{Redis: (*redis.Client)(nil), OnTopologyDoubt: func(context.Context) { looks++ }})
 	s := newShards(h)
 	confirmed := new(atomic.Bool)
-	s.subs["a"] = shardSub{sub: &Subscription{hub: h}, was: confirmed}
+	s.subs["a"] = shardSub{sub: &Subscription{hub: h}, everConfirmed: confirmed}
 	for range 2 * lookAgain {
 		s.lookAtTopology()
 	}
@@ -309,7 +309,7 @@ func TestReal_ShardedChannelIsFollowedToAnotherNodeAndBack(t *testing.T) {
 	if slot >= 8192 {
 		from, to = to, from
 	}
-	h := newShardedHub(t, rdb, rdb.MasterForKey, func(c *Config) { c.OnDeaf = func(ctx context.Context) { rdb.ReloadState(ctx) } })
+	h := newShardedHub(t, rdb, rdb.MasterForKey, func(c *Config) { c.OnTopologyDoubt = func(ctx context.Context) { rdb.ReloadState(ctx) } })
 	sub := h.Subscribe(name)
 	requireLive(t, sub)
 	requireShardWake(t, from, sub, name, 5*time.Second)

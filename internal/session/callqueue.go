@@ -22,7 +22,7 @@ type callQueue[T any] struct {
 
 	mu      sync.Mutex
 	queue   []T
-	made    int  // so many at the front of the queue were taken out
+	taken   int  // so many at the front of the queue were taken out
 	running bool // a goroutine makes the calls
 
 	isFlushed bool
@@ -38,14 +38,14 @@ const maxIdleQueue = maxQueuedCalls / 4
 func (l *callQueue[T]) add(argument T) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch len(l.queue) - l.made {
+	switch len(l.queue) - l.taken {
 	case 0:
-		l.queue, l.made = l.queue[:0], 0
+		l.queue, l.taken = l.queue[:0], 0
 	case maxQueuedCalls:
 		return false
 	}
-	if l.made >= maxQueuedCalls {
-		l.queue, l.made = slices.Delete(l.queue, 0, l.made), 0
+	if l.taken >= maxQueuedCalls {
+		l.queue, l.taken = slices.Delete(l.queue, 0, l.taken), 0
 	}
 	l.pending.add()
 	l.queue = append(l.queue, argument)
@@ -53,7 +53,7 @@ func (l *callQueue[T]) add(argument T) bool {
 	case !l.running:
 		l.running = true
 		go l.run()
-	case len(l.queue)-l.made == maxQueuedCalls/4: // more may follow soon
+	case len(l.queue)-l.taken == maxQueuedCalls/4: // more may follow soon
 		l.wakeUp()
 	}
 	return true
@@ -63,7 +63,7 @@ func (l *callQueue[T]) add(argument T) bool {
 func (l *callQueue[T]) isEmpty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.queue) == l.made
+	return len(l.queue) == l.taken
 }
 
 func (l *callQueue[T]) run() {
@@ -76,7 +76,7 @@ func (l *callQueue[T]) run() {
 	for lingered := false; ; {
 		switch argument, found, mayLinger := l.next(lingered); {
 		case found:
-			l.make(argument)
+			l.callWith(argument)
 			lingered = false
 		case mayLinger:
 			lingered = true
@@ -91,7 +91,7 @@ func (l *callQueue[T]) run() {
 	}
 }
 
-func (l *callQueue[T]) make(argument T) {
+func (l *callQueue[T]) callWith(argument T) {
 	defer l.pending.done()
 	l.call(argument)
 }
@@ -102,15 +102,15 @@ func (l *callQueue[T]) next(lingered bool) (first T, found, mayLinger bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var none T
-	if len(l.queue) == l.made {
+	if len(l.queue) == l.taken {
 		l.running = !lingered && l.linger > 0 && !l.isFlushed
 		if !l.running && cap(l.queue) > maxIdleQueue {
-			l.queue, l.made = nil, 0
+			l.queue, l.taken = nil, 0
 		}
 		return none, false, l.running
 	}
-	first, l.queue[l.made] = l.queue[l.made], none
-	l.made++
+	first, l.queue[l.taken] = l.queue[l.taken], none
+	l.taken++
 	return first, true, false
 }
 

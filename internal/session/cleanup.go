@@ -21,18 +21,18 @@ import (
 // lease.
 //
 // release must tolerate that there is nothing to release. CleanUp calls it until it succeeds, for
-// as long as there may be something to release. That time ends when stands has passed after the
+// as long as there may be something to release. That time ends when grantLife has passed after the
 // attempts in flight, because a grant lasts that long if nobody renews it. CleanUp ends early if
 // the go-redis client was closed.
 //
 // After the client begins to close, CleanUp goes on for closeGrace. It waits at most half of that
 // for the attempts in flight, and then makes the second release. A grant that Redis makes after
 // that ends with its lease.
-func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
+func (s *Session) CleanUp(inFlight InFlight, grantLife time.Duration, release func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(s.tasks.context())
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(closeGrace, cancel) })
 	s.startCleanup(&cleanup{
-		ctx: ctx, release: release, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + stands),
+		ctx: ctx, release: release, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + grantLife),
 		done: func() { stop(); cancel(); s.tasks.done() },
 	})
 }
@@ -40,10 +40,10 @@ func (s *Session) CleanUp(inFlight InFlight, stands time.Duration, release func(
 // RetryRelease goes on in the background with a release that failed with err. It is CleanUp for a lock that
 // the client surely had. So FinishClose waits for it as long as it may, and returns the last error if the
 // release never succeeds.
-func (s *Session) RetryRelease(err error, inFlight InFlight, stands time.Duration, release func(ctx context.Context) error) {
+func (s *Session) RetryRelease(err error, inFlight InFlight, grantLife time.Duration, release func(ctx context.Context) error) {
 	ctx := s.tasks.context()
 	s.startCleanup(&cleanup{
-		ctx: ctx, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + stands),
+		ctx: ctx, inFlight: inFlight, end: time.Now().Add(inFlight.remaining() + grantLife),
 		release: func(ctx context.Context) error {
 			last := release(ctx)
 			if last == nil || ctx.Err() == nil { // otherwise it says only that FinishClose cannot wait any longer

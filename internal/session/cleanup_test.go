@@ -81,7 +81,7 @@ func TestAReleaseIsTriedWhileThereMayBeSomethingToRelease(t *testing.T) {
 	})
 	t.Run("never answered", func(t *testing.T) { play(t, nil, fails, 15, 15*takes) })
 	t.Run("never answered, after an attempt", func(t *testing.T) {
-		play(t, func(s *Session) InFlight { return newInFlight(&s.servers.one.clock, s.Now("x").Add(stands), nil) }, fails, 29, 29*takes)
+		play(t, func(s *Session) InFlight { return newInFlight(&s.servers.fallback.clock, s.Now("x").Add(stands), nil) }, fails, 29, 29*takes)
 	})
 	t.Run("the client of go-redis is closed", func(t *testing.T) {
 		play(t, nil, func(int64) error { return &lockerr.OpError{Kind: lockerr.ErrClosed} }, 1, takes)
@@ -95,7 +95,7 @@ func TestAReleaseIsTriedWhileThereMayBeSomethingToRelease(t *testing.T) {
 func TestTheSecondReleaseOfAClientThatCloses(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		var n atomic.Int64
-		s.CleanUp(newInFlight(&s.servers.one.clock, s.Now("x").Add(time.Minute), nil), time.Hour, func(context.Context) error { n.Add(1); return nil })
+		s.CleanUp(newInFlight(&s.servers.fallback.clock, s.Now("x").Add(time.Minute), nil), time.Hour, func(context.Context) error { n.Add(1); return nil })
 		synctest.Wait()
 		require.EqualValues(t, 1, n.Load())
 		require.Equal(t, closeGrace/2, finish(t, s))
@@ -153,7 +153,7 @@ func TestTheEndOfAnAttemptSaysWhetherItIsSettled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Session) {
 				left := new(sender.AbandonedCommand)
-				inFlight := newInFlight(&s.servers.one.clock, s.Now("x").Add(time.Minute), left)
+				inFlight := newInFlight(&s.servers.fallback.clock, s.Now("x").Add(time.Minute), left)
 				require.True(t, inFlight.Any())
 				require.Len(t, inFlight.pending(), 1)
 				left.End(c.err)

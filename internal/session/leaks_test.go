@@ -51,11 +51,11 @@ var lines = map[string]func(s *Session, server *redistest.Virtual){
 			Match:  func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") },
 			Action: redistest.Refuse("NOPERM this user has no permissions"),
 		})
-		s.Wakes.Subscribe("channel")
+		s.Hub.Subscribe("channel")
 	},
 	"no connection for subscriptions": func(s *Session, server *redistest.Virtual) {
 		server.Proxy.BlackHole(redistest.AllTraffic)
-		s.Wakes.Subscribe("channel")
+		s.Hub.Subscribe("channel")
 	},
 	"renewals that fail": func(s *Session, server *redistest.Virtual) {
 		server.Proxy.BlackHole(redistest.AllTraffic)

@@ -98,7 +98,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 	}
 	var failed failure
 	var first time.Time // when the first attempt that may have run was sent
-	for tries := 0; ; tries++ {
+	for attempts := 0; ; attempts++ {
 		out.Sent = time.Now()
 		if !failed.maybeApplied {
 			first = out.Sent
@@ -116,9 +116,9 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			valid = min(valid, sender.DirectFor)
 		}
 		voidAfter := to.clock.now().Add(valid)
-		v, how, err := runAttempt(ctx, s, to, a, voidAfter, send)
+		v, outcome, err := runAttempt(ctx, s, to, a, voidAfter, send)
 		out.Value, out.Acknowledged = v, a.Acknowledged()
-		if errors.Is(err, errVoid) && tries < 2 {
+		if errors.Is(err, errVoid) && attempts < 2 {
 			continue // the reply has set the clock
 		}
 		lives := !isOver(ctx)
@@ -126,8 +126,8 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Observer.SetLastFailure(err)
 		}
 		took := time.Since(out.Sent)
-		if err == nil && a.SentAgain() || err != nil && failed.add(err, how.unsent, out.Sent) {
-			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, how.abandoned))
+		if err == nil && a.SentAgain() || err != nil && failed.add(err, outcome.unsent, out.Sent) {
+			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, outcome.abandoned))
 		}
 		if err == nil {
 			c.Adaptive.onAnswer(took)
@@ -135,7 +135,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, nil
 		}
 		failed.beforeEnd = failed.beforeEnd || lives
-		if failed.isFinal(c) || !s.backoff(ctx, c, tries) {
+		if failed.isFinal(c) || !s.backoff(ctx, c, attempts) {
 			failed.maybeApplied = failed.maybeApplied || c.MaybeApplied
 			err = failed.cause(nil)
 			if failed.beforeEnd || c.MaybeApplied {
@@ -303,8 +303,8 @@ type failedEarlier struct{ error }
 
 func (t failedEarlier) Unwrap() error { return t.error }
 
-// unansweredAttempt describes how an attempt ended without an answer.
-type unansweredAttempt struct {
+// attemptOutcome describes how an attempt ended without an answer.
+type attemptOutcome struct {
 	unsent    bool                     // the command was not written, and Redis never runs it
 	abandoned *sender.AbandonedCommand // nil: the command was not left behind
 }
@@ -331,23 +331,23 @@ func ByWorker(ctx context.Context) context.Context {
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
 // direct attempt does not notice a cancel. An attempt without an answer is left behind.
-func runAttempt[T any](ctx context.Context, s *Session, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, how unansweredAttempt, err error) {
+func runAttempt[T any](ctx context.Context, s *Session, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, outcome attemptOutcome, err error) {
 	defer a.End()
 	began := time.Now()
 	v, err = send(ctx, to.link.withEval(a), voidAfter)
-	how = unansweredAttempt{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
-	if how.abandoned != nil {
+	outcome = attemptOutcome{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
+	if outcome.abandoned != nil {
 		s.abandonedAttempts.add()
-		how.abandoned.OnEnd(func(err error) {
+		outcome.abandoned.OnEnd(func(err error) {
 			to.link.onLateAnswer(err, time.Since(began))
 			s.abandonedAttempts.done()
 		})
 	}
 	s.topology.onFailure(ctx, err)
-	if how.unsent && !isClosed(err) {
+	if outcome.unsent && !isClosed(err) {
 		err = oneline.Errors(err, errUnsent)
 	}
-	return v, how, err
+	return v, outcome, err
 }
 
 // closeSignal returns a channel that is closed when the operation must end because the client
@@ -397,9 +397,9 @@ func (s *Session) CheckReply(name string, status lua.Status, now lua.Time) error
 // many waiters do not ask a recovering server at the same time. backoff reports whether there may
 // be another attempt. It returns false as soon as ctx ends, or the client closes and c has
 // StopOnClose.
-func (s *Session) backoff(ctx context.Context, c Operation, tries int) bool {
+func (s *Session) backoff(ctx context.Context, c Operation, attempts int) bool {
 	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
-	d := min(first<<min(tries, 10), most)
+	d := min(first<<min(attempts, 10), most)
 	if c.MaxBackoff > 0 {
 		d = min(d, c.MaxBackoff)
 	}

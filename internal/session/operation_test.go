@@ -61,7 +61,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 			s := New(Config{})
 			require.NoError(t, s.CheckReply("x", lua.Granted, 1_000_000_000_000))
 			one, other := new(sender.AbandonedCommand), new(sender.AbandonedCommand)
-			left := newInFlight(&s.servers.one.clock, s.Now("x").Add(valid), one).Merge(newInFlight(&s.servers.one.clock, s.Now("x").Add(valid), other))
+			left := newInFlight(&s.servers.fallback.clock, s.Now("x").Add(valid), one).Merge(newInFlight(&s.servers.fallback.clock, s.Now("x").Add(valid), other))
 			var released atomic.Int64
 			s.CleanUp(left, time.Minute, func(context.Context) error { released.Add(1); return nil })
 			synctest.Wait()
@@ -120,7 +120,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 					if n == refused+1 {
 						start = time.Now()
 					}
-					lag := start.Sub(s.servers.one.clock.start)
+					lag := start.Sub(s.servers.fallback.clock.start)
 					attempts = append(attempts, attempt{
 						time.Since(start), time.Duration(voidAfter-serverTime)*time.Microsecond - lag,
 					})
@@ -460,7 +460,7 @@ func TestWhatIsNotSentIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{})
 		left := new(sender.AbandonedCommand)
-		inFlight := newInFlight(&s.servers.one.clock, s.Now("x").Add(time.Minute), left)
+		inFlight := newInFlight(&s.servers.fallback.clock, s.Now("x").Add(time.Minute), left)
 		require.Len(t, inFlight.pending(), 1)
 		left.End(sender.ErrNotSent)
 		require.Empty(t, inFlight.pending())

@@ -24,16 +24,16 @@ func newServer(cfg sender.Config) *server {
 
 // servers has the masters of a cluster.
 type servers struct {
-	one    *server       // for all commands, or for those whose master is not known
-	config sender.Config // of each master's sender
+	fallback *server       // for all commands, or for those whose master is not known
+	config   sender.Config // of each master's sender
 
 	mu       sync.Mutex
 	byMaster map[string]*server
 	closed   bool
 }
 
-// of returns the server with the address of a master.
-func (s *servers) of(master string) *server {
+// forMaster returns the server with the address of a master.
+func (s *servers) forMaster(master string) *server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := s.byMaster[master]
@@ -52,7 +52,7 @@ func (s *servers) of(master string) *server {
 
 // close ends the workers that wait for commands. It does not block; see sender.Sender.Close.
 func (s *servers) close() {
-	s.one.sender.Close()
+	s.fallback.sender.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -64,12 +64,12 @@ func (s *servers) close() {
 // serverFor returns the server that has the keys of a name, as far as the client knows.
 func (s *Session) serverFor(name string) *server {
 	if !s.Cluster() {
-		return s.servers.one
+		return s.servers.fallback
 	}
 	s.topology.keepFresh()
 	master := s.topology.nodes.of(key.Slot(name))
 	if master == "" {
-		return s.servers.one
+		return s.servers.fallback
 	}
-	return s.servers.of(master)
+	return s.servers.forMaster(master)
 }

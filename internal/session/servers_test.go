@@ -36,13 +36,13 @@ func onTwoMasters(t *testing.T, cfg Config) *Session {
 func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := sender.Config{Redis: answers{}}
-		s := servers{one: newServer(cfg), config: cfg}
+		s := servers{fallback: newServer(cfg), config: cfg}
 		workers := func() int {
 			synctest.Wait()
 			all := make([]byte, 1<<20)
 			return strings.Count(string(all[:runtime.Stack(all, true)]), "sender.(*worker).work(")
 		}
-		for _, to := range []*server{s.one, s.of("a"), s.of("b"), s.of("a")} {
+		for _, to := range []*server{s.fallback, s.forMaster("a"), s.forMaster("b"), s.forMaster("a")} {
 			a := to.sender.Attempt(time.Second, nil, true)
 			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 			a.End()
@@ -51,7 +51,7 @@ func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 		require.Equal(t, 3, workers(), "one for each, and one for all others")
 		s.close()
 		require.Zero(t, workers())
-		a := s.of("c").sender.Attempt(time.Second, nil, true)
+		a := s.forMaster("c").sender.Attempt(time.Second, nil, true)
 		require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 		a.End()
 		require.Zero(t, workers(), "of a master that a late command is for")

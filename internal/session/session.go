@@ -50,7 +50,7 @@ type Session struct {
 
 	ID       string
 	Watchdog *watchdog.Watchdog
-	Wakes    *pubsub.Hub
+	Hub      *pubsub.Hub
 
 	echo       key.Mutex // of the echoes; nobody locks it
 	lastNumber atomic.Int64
@@ -97,9 +97,9 @@ func New(cfg Config) *Session {
 	if cfg.Sharded {
 		shard = cfg.Master
 	}
-	s.Wakes = pubsub.New(pubsub.Config{
+	s.Hub = pubsub.New(pubsub.Config{
 		Shard: shard, IsSharded: key.IsSharded,
-		Redis: cfg.PubSub, Log: s.Log, Echo: s.sendEcho, EchoChannel: s.echo.Channel, OnDeaf: s.topology.refresh,
+		Redis: cfg.PubSub, Log: s.Log, Echo: s.sendEcho, EchoChannel: s.echo.Channel, OnTopologyDoubt: s.topology.refresh,
 		OnDisconnect: func(err error) { s.Observe(context.Background(), event.Event{Kind: event.Disconnected, Err: err}) },
 	})
 	s.closing, s.close = context.WithCancel(context.Background())
@@ -111,7 +111,7 @@ func New(cfg Config) *Session {
 		masters.Pipeline = cfg.ClusterPipeline
 		senders.Direct = false // several masters, with a clock each, may answer what goes to nobody known
 	}
-	s.servers.one, s.servers.config = newServer(senders), masters
+	s.servers.fallback, s.servers.config = newServer(senders), masters
 	s.SetRenewer(Holds, s.renewHolds)
 	s.Watchdog = watchdog.New(watchdog.Config{Renew: s.renewObserved, Server: s.topology.nodes.of, Logger: s.Log})
 	return s
@@ -213,7 +213,7 @@ func (s *Session) FinishClose(ctx context.Context) error {
 		defer close(ended)
 		s.Watchdog.Close()
 		s.servers.close()
-		s.Wakes.Close() // may have to wait for go-redis, which dials and ignores a cancel
+		s.Hub.Close() // may have to wait for go-redis, which dials and ignores a cancel
 	}()
 	err := s.tasks.finish(ctx)
 	select {

@@ -76,7 +76,7 @@ func (d *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
 		return nil
 	}
 	freed := func() { d.onFreed(spec.Key) }
-	return d.session.Wakes.Listen(spec.Channel, func(string) { freed() }, freed)
+	return d.session.Hub.Listen(spec.Channel, func(string) { freed() }, freed)
 }
 
 // onFreed handles a message that somebody without a place in the queue has freed something. Only the
@@ -135,7 +135,7 @@ func (d *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
 	defer d.mu.Unlock()
 	s := d.subs[channel]
 	if s == nil {
-		s = &sharedSub{Subscription: d.session.Wakes.Listen(channel, d.onMessage, func() { d.onGap(channel) })}
+		s = &sharedSub{Subscription: d.session.Hub.Listen(channel, d.onMessage, func() { d.onGap(channel) })}
 		d.subs[channel] = s
 	}
 	s.refs++
