@@ -132,11 +132,11 @@ dialogue: $(DRIVER) ## record again what Redisson sends, into verify/interop/dia
 chaos: chaos-full chaos-times ## run the whole fault suite with a real server and real processes, first what measures no time
 
 .PHONY: chaos-full
-chaos-full: ## run the rows that measure no time; takes over an hour
+chaos-full: ## run the rows that measure no time; takes 75 minutes on two processors, beside other work
 	$(CHAOS) -timeout 2h -scale=full -report=$(CURDIR)/chaos.md
 
 .PHONY: chaos-times
-chaos-times: ## run the rows that measure time, one by one, which need a quiet machine
+chaos-times: ## run the rows that measure time, one by one, which need a quiet machine; takes 41 minutes
 	$(CHAOS) -timeout 2h -scale=times -report=$(CURDIR)/chaos-times.md
 
 .PHONY: chaos-short
