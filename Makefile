@@ -41,7 +41,7 @@ test: ## find or install redis-server and Chromium, then run all tests of all mo
 NO_RACE := /(lua|lockerr|examples|benchmarks|verify/(mutants|interop|rivals|telemetry)|internal/test/(archtest|check|history|workload))(/|$$)
 .PHONY: race
 race: PARALLEL = 3
-race: ## run the tests of all packages with goroutines again, with the race detector; takes 19 minutes on two processors
+race: ## run the tests of all packages with goroutines again, with the race detector; takes 21 minutes on two processors
 	scripts/servers.sh >/dev/null
 	scripts/need.sh gcc 'gcc libc6-dev'
 	@export REDLATCH_REQUIRE_SERVER=1; \
