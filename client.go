@@ -127,12 +127,11 @@ func obeysDeadlines(contextTimeoutEnabled bool, read, write time.Duration) bool 
 }
 
 // find returns rdb if it has that type, which is a pointer, or else the pointer of that type among the fields of the
-// struct rdb, at any depth. The
-// usual way to add tracing is a struct that embeds the client. find looks only into fields that
-// are clients themselves. It misses a client that is called in another way, such as through a func;
+// struct rdb, at any depth. The usual way to add tracing is a struct that embeds the client. find looks only into fields
+// that are clients themselves. It misses a client that is called in another way, such as through a func;
 // session.Session recognises such a cluster otherwise. find returns the zero Value if there is none. find has no
 // type parameter, nor uses reflect.TypeFor of a type with the six hundred methods of a client: the compiler would make
-// them all for this package too, which took it twice as long as all the rest.
+// them all for this package too, which took longer than all the rest.
 func find(rdb redis.UniversalClient, pointer reflect.Type) reflect.Value {
 	client := reflect.TypeOf((*redis.UniversalClient)(nil)).Elem()
 	var look func(v reflect.Value, deep int) reflect.Value

@@ -19,7 +19,6 @@ type noRetryCmd struct {
 	redis.Cmd
 	ctx   context.Context //nolint:containedctx // for hooks
 	state atomic.Int32
-	sent  atomic.Int32 // how often go-redis has encoded it
 	keys  int
 	text  [4]byte // the memory of the encoded keyCount
 	args  [12]any // the memory of the arguments, unless there are more
@@ -54,10 +53,6 @@ func (c *noRetryCmd) Abandon() (wasWritten bool) {
 	return !c.state.CompareAndSwap(stateUnsent, stateAbandoned) && c.state.Load() == stateWritten
 }
 
-// SentAgain reports whether the command was written more than once, by a hook that sends it again or by a cluster
-// client. Then Redis may have run it before the answer that the caller got.
-func (c *noRetryCmd) SentAgain() bool { return c.sent.Load() > 1 }
-
 // keyCount is the argument of a noRetryCmd that says how many keys follow. go-redis encodes it at
 // the moment when it writes the command, and not when it looks for a server or a connection. An
 // AutoPipeliner, or a hook that prints the command, asks for it before. The command then counts as
@@ -70,7 +65,6 @@ func (c *keyCount) MarshalBinary() ([]byte, error) {
 	// It then keeps the old error if the reply to the new copy is lost. The old error would say that
 	// the command did not run.
 	c.SetErr(nil)
-	c.sent.Add(1)
 	return strconv.AppendInt(c.text[:0], int64(c.write()), 10), nil
 }
 

@@ -23,7 +23,6 @@ type Attempt struct {
 	acknowledged int32 // the last answer to Wait
 
 	unsent    bool
-	sentAgain bool
 	abandoned *AbandonedCommand
 
 	first command // most attempts send one command, which then needs no memory of its own
@@ -112,7 +111,6 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 		return ErrUnanswered
 	}
 	a.unsent, a.acknowledged = c.err != nil && !wasWritten(cmd), c.acknowledged
-	a.sentAgain = a.sentAgain || wasSentAgain(cmd)
 	return c.err
 }
 
@@ -125,7 +123,6 @@ func (a *Attempt) sendDirect(c *command) (err error) {
 	began := time.Now()
 	err = a.sender.sendOne(c)
 	a.sender.measureDirect(time.Since(began))
-	a.sentAgain = a.sentAgain || wasSentAgain(c.cmd)
 	if err == nil {
 		a.unsent = false
 		return nil
@@ -148,10 +145,6 @@ func isDial(err error) bool {
 // Unsent reports whether the last command failed, or was left behind, before go-redis wrote it. If
 // so, it will never be written.
 func (a *Attempt) Unsent() bool { return a.unsent }
-
-// SentAgain reports whether go-redis wrote a command of the attempt more than once. Redis may have run it before the
-// answer that Process returned.
-func (a *Attempt) SentAgain() bool { return a.sentAgain }
 
 // AbandonedCommand returns the command that the attempt left behind, or nil if there is none.
 func (a *Attempt) AbandonedCommand() *AbandonedCommand { return a.abandoned }

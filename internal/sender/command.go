@@ -98,12 +98,6 @@ func wasWritten(cmd redis.Cmder) bool {
 	return !ok || c.Abandon()
 }
 
-// wasSentAgain reports whether go-redis wrote the command more than once, if the command knows that.
-func wasSentAgain(cmd redis.Cmder) bool {
-	c, ok := cmd.(interface{ SentAgain() bool })
-	return ok && c.SentAgain()
-}
-
 // Deadline returns the deadline of the caller or the end of the attempt, whichever is earlier.
 func (c *command) Deadline() (time.Time, bool) { return c.end, true }
 

@@ -126,7 +126,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Observer.SetLastFailure(err)
 		}
 		took := time.Since(out.Sent)
-		if err == nil && a.SentAgain() || err != nil && failed.add(err, outcome.unsent, out.Sent) {
+		if err != nil && failed.add(err, outcome.unsent, out.Sent) {
 			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, outcome.abandoned))
 		}
 		if err == nil {

@@ -15,7 +15,6 @@ import (
 // runs before or after that, or not at all.
 var hookFaults = []string{
 	"hook fails first", "hook fails after", "hook panics first", "hook panics after", "hook exits first", "hook exits after",
-	"hook sends again",
 }
 
 // hookFault is a hook of one client that fails for some commands.
@@ -93,12 +92,6 @@ func (f *hookFault) fail(cmds []redis.Cmder, run func() error) error {
 	switch f.action {
 	case "hook fails after":
 		_ = run()
-	case "hook sends again": // as after a lost reply
-		_ = run()
-		for _, cmd := range cmds {
-			cmd.SetErr(nil)
-		}
-		return run()
 	case "hook panics first":
 		panic("the hook panics")
 	case "hook panics after":
