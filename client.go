@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -90,7 +91,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: rdb, Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb, known.cluster), Sharded: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
+	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: node.SubscriberOf(rdb), Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb, known.cluster), Sharded: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
 	case *redis.AutoPipeliner:
 		if find(c, reflect.TypeFor[*redis.Client]()).IsValid() { // and not a redis.ClusterClient

@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/sender"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/lockerr"
 )
@@ -19,18 +19,18 @@ import (
 type servers struct {
 	cluster     *redis.ClusterClient // nil: no cluster, or a wrapper hides it
 	one         *redis.Client        // nil: a cluster, or a wrapper hides it
-	master      sender.Master        // nil: not known, because a wrapper hides it
+	master      node.Master          // nil: not known, because a wrapper hides it
 	readTimeout time.Duration        // of a pipeline; 0 or less: none
 }
 
 func knownServers(rdb redis.UniversalClient) servers {
 	if found := find(rdb, reflect.TypeFor[*redis.ClusterClient]()); found.IsValid() {
 		cluster := (*redis.ClusterClient)(found.UnsafePointer())
-		return servers{cluster: cluster, master: cluster.MasterForKey, readTimeout: cluster.Options().ReadTimeout}
+		return servers{cluster: cluster, master: node.MasterOf(cluster.MasterForKey), readTimeout: cluster.Options().ReadTimeout}
 	}
 	if found := find(rdb, reflect.TypeFor[*redis.Client]()); found.IsValid() {
 		one := (*redis.Client)(found.UnsafePointer())
-		master := func(context.Context, string) (*redis.Client, error) { return one, nil }
+		master := func(context.Context, string) (node.Node, error) { return node.Of(one), nil }
 		return servers{one: one, master: master, readTimeout: one.Options().ReadTimeout}
 	}
 	return servers{}

@@ -19,6 +19,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/construct"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/test/redistest"
@@ -448,7 +449,7 @@ func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
 	newFamily := func() (construct.Mutexes, *mutex.Registry) {
 		rdb := s.Client(t)
-		ses := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.New(slog.DiscardHandler)})
+		ses := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(func() { ses.BeginClose(); _ = ses.FinishClose(ctx) })
 		book := mutex.NewRegistry(ses)
 		return construct.Reentrant(book), book

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -25,7 +26,7 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
-		client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+		client := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
 		f := newManager(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
@@ -99,7 +100,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			v := redistest.Bubble(t)
 			rdb := v.Client()
-			client := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+			client := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
 			f := newManager(mutex.NewRegistry(client))
 			defer func() {
 				client.BeginClose()

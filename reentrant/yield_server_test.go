@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/test/redistest"
@@ -22,7 +23,7 @@ import (
 // newFamily makes a client in the bubble. It ends with the test.
 func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *manager {
 	t.Helper()
-	s := session.New(session.Config{Redis: rdb, PubSub: rdb, Log: slog.Default()})
+	s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
 	if cluster {
 		s.FoundCluster()
 	}

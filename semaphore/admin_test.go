@@ -12,6 +12,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/test/redistest"
@@ -23,7 +24,7 @@ import (
 // newFamily makes a client in the bubble. It ends with the test.
 func newFamily(t *testing.T, rdb *redis.Client) *manager {
 	t.Helper()
-	s := session.New(session.Config{Redis: rdb, PubSub: rdb})
+	s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)})
 	f := newManager(s)
 	t.Cleanup(func() {
 		s.BeginClose()

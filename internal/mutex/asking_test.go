@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/test/redistest"
@@ -23,7 +24,7 @@ func asking(t *testing.T, play func(v *redistest.Virtual, c, other *client)) {
 		open := func() *client {
 			rdb := v.Client()
 			c := &client{t: t}
-			c.Registry = NewRegistry(session.New(session.Config{Redis: rdb, PubSub: rdb}))
+			c.Registry = NewRegistry(session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)}))
 			return c
 		}
 		c, other := open(), open()

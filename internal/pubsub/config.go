@@ -6,18 +6,12 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redlatch/redlatch/internal/node"
 )
-
-// Redis is what a hub needs of a client. Client, ClusterClient and failover clients have it. A Ring
-// cannot be used, because it panics when asked for a PubSub without channels.
-type Redis interface {
-	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
-}
 
 // Config contains the settings of a hub. Only Redis must be given.
 type Config struct {
-	Redis Redis
+	Redis node.Subscriber
 
 	// Log gets each kind of trouble once in the hub's life, and its end once: a lock that falls
 	// back to polling is slower, not wrong. Close waits for the handler of Log, which must
@@ -50,7 +44,7 @@ type Config struct {
 	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then also
 	// listens to the sharded channels of those of its channels that IsSharded accepts, or of all if that is nil.
 	// Shard may block until ctx ends. nil: the hub listens to none.
-	Shard     func(ctx context.Context, channel string) (*redis.Client, error)
+	Shard     node.Master
 	IsSharded func(channel string) bool
 
 	sharded bool // the channels of the hub are sharded ones, of one node

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // connection is one connection, and the goroutine that reads it. A broken link is never repaired: a
 // new one takes its place.
 type connection struct {
 	hub     *Hub
-	pubsub  *redis.PubSub
+	pubsub  node.PubSub
 	reading bool
 	pinged  bool // connect has sent a PING, which is not answered yet
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 func TestSilentConnectionIsReplacedAndEveryWaiterLooks(t *testing.T) {
@@ -328,7 +330,7 @@ func TestCloseEndsDialling(t *testing.T) {
 			return nil, ctx.Err()
 		}))
 		defer func() { _ = rdb.Close() }()
-		h := New(Config{Redis: rdb})
+		h := New(Config{Redis: node.SubscriberOf(rdb)})
 		a := h.Subscribe("a")
 		began := time.Now()
 		require.NoError(t, a.Ready(t.Context()))

@@ -13,15 +13,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
 // These tests repeat simulated tests, for behaviour that only a real server can confirm. None of
 // them depends on how long things take. The limit of eventually is for calls that hang.
 
-func newHub(t *testing.T, rdb Redis, mods ...func(*Config)) (*Hub, *logBook) {
+func newHub(t *testing.T, rdb redis.UniversalClient, mods ...func(*Config)) (*Hub, *logBook) {
 	book := &logBook{}
-	cfg := Config{Redis: rdb, Log: slog.New(book), Linger: 20 * time.Millisecond, RetryMax: 50 * time.Millisecond}
+	cfg := Config{Redis: node.SubscriberOf(rdb), Log: slog.New(book), Linger: 20 * time.Millisecond, RetryMax: 50 * time.Millisecond}
 	for _, mod := range mods {
 		mod(&cfg)
 	}

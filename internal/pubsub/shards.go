@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // SentTwice is the text of a message to a sharded channel whose sender publishes to the classic channel of
@@ -23,7 +23,7 @@ const SentTwice = "00"
 // Only the goroutine of run uses the fields.
 type shards struct {
 	hub   *Hub
-	nodes map[*redis.Client]*nodeHub
+	nodes map[node.Node]*nodeHub
 	subs  map[string]shardSub // by the name of the channel
 }
 
@@ -33,7 +33,7 @@ type nodeHub struct {
 }
 
 type shardSub struct {
-	node          *redis.Client
+	node          node.Node
 	sub           *Subscription
 	everConfirmed *atomic.Bool // the server has confirmed the channel, on this node or on one before
 	lost          int          // so many updates found that it is not confirmed any more
@@ -48,7 +48,7 @@ const (
 )
 
 func newShards(h *Hub) *shards {
-	return &shards{hub: h, nodes: map[*redis.Client]*nodeHub{}, subs: map[string]shardSub{}}
+	return &shards{hub: h, nodes: map[node.Node]*nodeHub{}, subs: map[string]shardSub{}}
 }
 
 // run subscribes where the hub has channels, until the hub closes. As with the commander, another goroutine
@@ -94,8 +94,8 @@ func (s *shards) follow() {
 // close closes all hubs at once, because one of them may have to wait for go-redis.
 func (s *shards) close() {
 	var all sync.WaitGroup
-	for _, node := range s.nodes {
-		all.Go(node.Close)
+	for _, h := range s.nodes {
+		all.Go(h.Close)
 	}
 	all.Wait()
 }
@@ -121,47 +121,47 @@ func (s *shards) subscribe(names []string) {
 	ctx, cancel := context.WithTimeout(s.hub.ctx, s.hub.cfg.Dial)
 	defer cancel()
 	for _, name := range names {
-		var node *redis.Client
+		var on node.Node
 		err := recoverPanic(func() (err error) {
-			node, err = s.hub.cfg.Shard(ctx, name)
+			on, err = s.hub.cfg.Shard(ctx, name)
 			return err
 		})
-		if old := s.subs[name]; err == nil && old.node != node {
+		if old := s.subs[name]; err == nil && old.node != on {
 			if old.sub != nil {
 				old.sub.Close()
 			}
-			s.subs[name] = s.listen(name, node, old)
+			s.subs[name] = s.listen(name, on, old)
 		}
 	}
 }
 
 // closeUnused closes the hubs that have had no channels for long enough: the node may have left the cluster.
 func (s *shards) closeUnused() {
-	used := map[*redis.Client]bool{}
+	used := map[node.Node]bool{}
 	for _, c := range s.subs {
 		used[c.node] = true
 	}
 	now := time.Now()
-	for node, h := range s.nodes {
+	for on, h := range s.nodes {
 		switch {
-		case used[node]:
+		case used[on]:
 			h.unusedSince = time.Time{}
 		case h.unusedSince.IsZero():
 			h.unusedSince = now
 		case now.Sub(h.unusedSince) >= s.hub.cfg.Idle:
-			delete(s.nodes, node)
+			delete(s.nodes, on)
 			s.hub.done.Go(h.Close)
 		}
 	}
 }
 
 // listen subscribes to a channel of a node, after old on another node.
-func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub {
+func (s *shards) listen(name string, on node.Node, old shardSub) shardSub {
 	everConfirmed := old.everConfirmed
 	if everConfirmed == nil {
 		everConfirmed = new(atomic.Bool)
 	}
-	sub := s.nodeHub(node).Listen(name, func(text string) { s.hub.onShardMessage(name, text) }, func() {
+	sub := s.nodeHub(on).Listen(name, func(text string) { s.hub.onShardMessage(name, text) }, func() {
 		everConfirmed.Store(true)
 		s.hub.onShardGap(name)
 	})
@@ -169,7 +169,7 @@ func (s *shards) listen(name string, node *redis.Client, old shardSub) shardSub 
 		everConfirmed.Store(true)
 		s.hub.onShardGap(name)
 	}
-	return shardSub{node, sub, everConfirmed, old.lost}
+	return shardSub{on, sub, everConfirmed, old.lost}
 }
 
 // lookAtTopology learns the nodes anew if a channel was lost, because its slot may have moved. A channel that
@@ -192,13 +192,13 @@ func (s *shards) lookAtTopology() {
 }
 
 // nodeHub returns the hub for the sharded channels of a node.
-func (s *shards) nodeHub(node *redis.Client) *nodeHub {
-	h := s.nodes[node]
+func (s *shards) nodeHub(on node.Node) *nodeHub {
+	h := s.nodes[on]
 	if h == nil {
 		cfg := s.hub.cfg
 		// Redis before 7 refuses, and so may the ACL. Then the waiters poll as long as only Redisson publishes.
-		h = &nodeHub{Hub: New(Config{Redis: node, sharded: true, Ping: cfg.Ping, Linger: cfg.Linger, Idle: cfg.Idle, Dial: cfg.Dial, RetryMin: cfg.RetryMin, RetryMax: cfg.RetryMax, Recheck: cfg.Recheck})}
-		s.nodes[node] = h
+		h = &nodeHub{Hub: New(Config{Redis: on, sharded: true, Ping: cfg.Ping, Linger: cfg.Linger, Idle: cfg.Idle, Dial: cfg.Dial, RetryMin: cfg.RetryMin, RetryMax: cfg.RetryMax, Recheck: cfg.Recheck})}
+		s.nodes[on] = h
 	}
 	return h
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
@@ -27,8 +28,8 @@ func needsShardedChannels(t *testing.T) {
 }
 
 // newShardedHub makes a hub whose channels are all on the node that shard returns.
-func newShardedHub(t *testing.T, rdb Redis, shard func(ctx context.Context, channel string) (*redis.Client, error), mods ...func(*Config)) *Hub {
-	h, _ := newHub(t, rdb, append([]func(*Config){func(c *Config) { c.Shard = shard }}, mods...)...)
+func newShardedHub(t *testing.T, rdb redis.UniversalClient, shard func(ctx context.Context, channel string) (*redis.Client, error), mods ...func(*Config)) *Hub {
+	h, _ := newHub(t, rdb, append([]func(*Config){func(c *Config) { c.Shard = node.MasterOf(shard) }}, mods...)...)
 	return h
 }
 
@@ -230,7 +231,7 @@ func TestAMessageThatIsSentTwiceWakesOnce(t *testing.T) {
 // not: the server may refuse it.
 func TestALostShardedChannelLooksAtTheTopologyAFewTimes(t *testing.T) {
 	looks := 0
-	h := New(Config{Redis: (*redis.Client)(nil), OnTopologyDoubt: func(context.Context) { looks++ }})
+	h := New(Config{OnTopologyDoubt: func(context.Context) { looks++ }})
 	s := newShards(h)
 	confirmed := new(atomic.Bool)
 	s.subs["a"] = shardSub{sub: &Subscription{hub: h}, everConfirmed: confirmed}
@@ -251,7 +252,7 @@ func TestRefusalsOfShardedChannels(t *testing.T) {
 	now := time.Now()
 	passing := refusal("CLUSTERDOWN The cluster is down")
 	for _, sharded := range []bool{true, false} {
-		cfg := Config{Redis: (*redis.Client)(nil), sharded: sharded}.withDefaults()
+		cfg := Config{sharded: sharded}.withDefaults()
 		log := newTroubleLog()
 		r := newHubState(cfg, &log)
 		r.connected = true

@@ -17,6 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // sim is a hub and a server in virtual time.
@@ -80,7 +82,7 @@ func (s *sim) end() {
 }
 
 // Subscribe makes the sim a Redis whose PubSub the test can use.
-func (s *sim) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+func (s *sim) Subscribe(ctx context.Context, channels ...string) node.PubSub {
 	ps := s.rdb.Subscribe(ctx, channels...)
 	s.mu.Lock()
 	defer s.mu.Unlock()

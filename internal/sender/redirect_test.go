@@ -15,8 +15,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// node is a server of a cluster that handles EVALSHA and ASKING in its own way.
-func node(t *testing.T, run func(c *resp.Peer)) (addr string) {
+// clusterNode is a server of a cluster that handles EVALSHA and ASKING in its own way.
+func clusterNode(t *testing.T, run func(c *resp.Peer)) (addr string) {
 	s, err := resp.NewServer("127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
@@ -47,10 +47,10 @@ func TestAPipelineKeepsNoErrorOfAnEarlierCopy(t *testing.T) {
 	for _, first := range []string{"MOVED", "ASK", "a failed dial"} {
 		t.Run(first, func(t *testing.T) {
 			var ran, dials atomic.Int64
-			last := node(t, func(c *resp.Peer) { ran.Add(1); c.Close() })
+			last := clusterNode(t, func(c *resp.Peer) { ran.Add(1); c.Close() })
 			addr := last
 			if first != "a failed dial" {
-				addr = node(t, func(c *resp.Peer) { c.WriteError(first + " 12182 " + last) })
+				addr = clusterNode(t, func(c *resp.Peer) { c.WriteError(first + " 12182 " + last) })
 			}
 			rdb := redis.NewClusterClient(&redis.ClusterOptions{
 				Protocol: 2, DisableIdentity: true, MaxRedirects: 1, DialerRetries: 1,

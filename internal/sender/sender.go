@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // Config configures a sender.
@@ -22,17 +24,13 @@ type Config struct {
 	// Pipeline makes a pipeline. If it is nil, each command is sent alone.
 	Pipeline Pipeline
 	// Master returns the client of the server of a key. If it is nil, no Attempt may have a Wait.
-	Master Master
+	Master node.Master
 	// Panicked returns an error for a panic in go-redis or in one of its hooks.
 	Panicked func(p any) error
 }
 
 // Pipeline makes a pipeline. The method of a go-redis client is one.
 type Pipeline = func() redis.Pipeliner
-
-// Master returns the client of the server that has a key and takes writes. It may have to ask servers
-// which one that is.
-type Master = func(ctx context.Context, key string) (*redis.Client, error)
 
 const (
 	// sendingAtOnce is how many workers may send pipelines at the same time. More pipelines would

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
@@ -21,7 +21,7 @@ func waiting(t *testing.T) (s *Sender, link *redistest.Virtual, srv *server) {
 	rdb := link.Client()
 	srv = &server{takes: func() time.Duration { return time.Millisecond }}
 	s = start(t, srv, true)
-	s.cfg.Master = func(context.Context, string) (*redis.Client, error) { return rdb, nil }
+	s.cfg.Master = func(context.Context, string) (node.Node, error) { return node.Of(rdb), nil }
 	return s, link, srv
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/key"
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/oneline"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/sender"
@@ -28,10 +29,10 @@ type Config struct {
 	Pipeline sender.Pipeline // nil if commands may go to several servers
 	// ClusterPipeline makes pipelines of commands to one master of a cluster. nil: each command goes alone.
 	ClusterPipeline sender.Pipeline
-	Direct          bool          // see sender.Config
-	Master          sender.Master // nil: Acknowledge must not be called
-	Sharded         bool          // waiters listen to the sharded channels of a cluster too; Master must not be nil
-	PubSub          pubsub.Redis
+	Direct          bool        // see sender.Config
+	Master          node.Master // nil: Acknowledge must not be called
+	Sharded         bool        // waiters listen to the sharded channels of a cluster too; Master must not be nil
+	PubSub          node.Subscriber
 	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
 	ClusterSlots    func(ctx context.Context) ([]SlotRange, error)
 	// FindEviction returns the address of a server that may evict locks, and its policy, or nothing if none is
@@ -93,7 +94,7 @@ func New(cfg Config) *Session {
 	}
 	s.Log = slog.New(logHandler{next, &s.logLines})
 	s.echo = key.ForEcho(cfg.Prefix, s.ID)
-	var shard sender.Master
+	var shard node.Master
 	if cfg.Sharded {
 		shard = cfg.Master
 	}

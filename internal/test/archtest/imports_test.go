@@ -1,6 +1,10 @@
 package archtest
 
 import (
+	"go/ast"
+	"go/token"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,12 +21,13 @@ var may = map[string][]string{
 	"lua":                  {},
 	"internal/owner":       {},
 	"internal/oneline":     {},
-	"internal/pubsub":      {},
-	"internal/sender":      {},
+	"internal/node":        {},
+	"internal/pubsub":      {"internal/node"},
+	"internal/sender":      {"internal/node"},
 	"internal/keptid":      {},
 	"internal/key":         {"lockerr", "internal/keptid", "internal/oneline"},
 	"internal/settings":    {"lockerr"},
-	"internal/session":     {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/sender", "internal/pubsub"},
+	"internal/session":     {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/key", "internal/node", "internal/sender", "internal/pubsub"},
 	"internal/acquisition": {"event", "lockerr", "internal/oneline", "lua", "watchdog", "internal/keptid", "internal/owner", "internal/session", "internal/settings"},
 	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition", "internal/keptid", "internal/key", "internal/session"},
 	"internal/mutex":       {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
@@ -39,7 +44,7 @@ var may = map[string][]string{
 	// redlatchprom and redlatchotel share these. Package telemetry knows no library, and no Redis.
 	"internal/telemetry":            {"event", "lock", "lockerr"},
 	"internal/telemetry/scripthook": {"internal/telemetry", "lua"},
-	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/owner", "internal/sender", "internal/session", "internal/settings"},
+	".":                             {"event", "lockerr", "internal/oneline", "internal/testhook", "reentrant", "fair", "semaphore", "lock", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/node", "internal/owner", "internal/session", "internal/settings"},
 
 	// The fault suite: what clients did, and how to judge it.
 	"internal/test/redistest": {"internal/key", "lua"},
@@ -73,7 +78,7 @@ func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
-	speakers := []string{".", "lua", "internal/sender", "internal/pubsub", "internal/catalog", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/stage", "internal/test/wrapped", "internal/test/check", "internal/test/barecalls"}
+	speakers := []string{".", "lua", "internal/node", "internal/sender", "internal/pubsub", "internal/catalog", "internal/telemetry/scripthook", "internal/test/redistest", "internal/test/locktest", "internal/test/stage", "internal/test/wrapped", "internal/test/check", "internal/test/barecalls"}
 	for _, p := range packages(t) {
 		name := short(p.ImportPath)
 		if strings.HasPrefix(name, "examples/") || slices.Contains(speakers, name) {
@@ -83,4 +88,25 @@ func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
 			require.False(t, strings.HasPrefix(imported, "github.com/redis/"), "%s imports %s", name, imported)
 		}
 	}
+}
+
+// A package that mentions a client compiles the methods of all of them. See package node.
+func TestFewPackagesMentionTheClientsOfGoRedis(t *testing.T) {
+	clients := []string{"Client", "ClusterClient", "ClusterOptions", "Conn", "Options", "PubSub", "Ring", "Tx", "UniversalClient"}
+	mentioning := map[string]bool{}
+	sources(t, func(path string, file *ast.File, _ *token.FileSet) {
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if _, listed := may[dir]; !listed {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(clients, s.Sel.Name) {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "redis" {
+					mentioning[dir] = true
+				}
+			}
+			return true
+		})
+	})
+	require.Equal(t, []string{".", "internal/catalog", "internal/node"}, slices.Sorted(maps.Keys(mentioning)))
 }
