@@ -2,7 +2,7 @@
 //
 // The types of go-redis' clients have six hundred methods, and since go-redis 9.22 each package that
 // mentions one makes them all again. It then takes three seconds to compile instead of half of one. So only
-// this package and the root package mention them.
+// this package, the root package and package catalog mention them.
 package node
 
 import (
