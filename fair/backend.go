@@ -13,13 +13,13 @@ type backend struct {
 }
 
 // Release gives the lock to the next waiter in the queue, or frees it.
-func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	answer, err := k.releaseOrLeave(ctx, a.StoredID())
+func (b *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
+	answer, err := b.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
 		return err
 	}
 	if answer.Value.Receivers < 0 {
-		k.request.Session().WarnPublishDenied(k.request.Keys().Channel)
+		b.request.Session().WarnPublishDenied(b.request.Keys().Channel)
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
@@ -28,13 +28,13 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 }
 
 // OnLost has nothing to do: the queue of waiters is in Redis.
-func (k *backend) OnLost(*acquisition.Acquisition) {}
+func (b *backend) OnLost(*acquisition.Acquisition) {}
 
 // OnEnded forgets the acquisition. Copies of its join that are still in flight may yet be granted
 // or queued. OnEnded releases what they get.
-func (k *backend) OnEnded(a *acquisition.Acquisition) {
+func (b *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
-		k.CleanUp(a.ID, a.InFlight)
+		b.CleanUp(a.ID, a.InFlight)
 	}
-	k.request.RemoveAcquisition(a)
+	b.request.RemoveAcquisition(a)
 }

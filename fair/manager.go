@@ -24,7 +24,7 @@ func init() {
 }
 
 // Mutex implements construct.Mutexes.
-func (f *manager) Mutex(name string, st *settings.Lock) any { return f.mutex(name, st) }
+func (m *manager) Mutex(name string, st *settings.Lock) any { return m.mutex(name, st) }
 
 // newManager makes the manager of one client. The client has one registry for all its mutexes.
 func newManager(b *mutex.Registry) *manager {
@@ -36,9 +36,9 @@ func newManager(b *mutex.Registry) *manager {
 	return f
 }
 
-func (f *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
-	return lua.Heartbeats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
+func (m *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
+	return lua.Heartbeats(ctx, rdb, m.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // Waiting returns how many goroutines of the client wait, or are about to.
-func (f *manager) Waiting() int { return f.waiters.Len() }
+func (m *manager) Waiting() int { return m.waiters.Len() }

@@ -24,8 +24,8 @@ type Mutex struct {
 
 var _ lock.Locker = (*Mutex)(nil)
 
-func (f *manager) mutex(name string, st *settings.Lock) *Mutex {
-	return &Mutex{manager: f, core: f.registry.NewCore(name, st)}
+func (m *manager) mutex(name string, st *settings.Lock) *Mutex {
+	return &Mutex{manager: m, core: m.registry.NewCore(name, st)}
 }
 
 // Name returns the name of the lock, with the client's prefix.
@@ -121,16 +121,16 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 }
 
 // tryOrReenter acquires the lock without waiting for it.
-func (w *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error) {
+func (r *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error) {
 	for {
-		if h, has, err := w.ReenterHeld(bounded); has {
-			return w.NewHandle(ctx, bounded, h, err)
+		if h, has, err := r.ReenterHeld(bounded); has {
+			return r.NewHandle(ctx, bounded, h, err)
 		}
-		h, err := w.try(bounded)
+		h, err := r.try(bounded)
 		if errors.Is(err, mutex.ErrOwnerHolds) {
 			continue
 		}
-		return w.NewHandle(ctx, bounded, h, err)
+		return r.NewHandle(ctx, bounded, h, err)
 	}
 }
 

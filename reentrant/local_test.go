@@ -280,20 +280,20 @@ func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 }
 
 // inUse reports whether the client keeps what it knows of a name.
-func (f *manager) inUse(name string) bool {
-	state := f.registry.AcquireRef(name)
-	defer f.registry.ReleaseRef(name, state)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (m *manager) inUse(name string) bool {
+	state := m.registry.AcquireRef(name)
+	defer m.registry.ReleaseRef(name, state)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return state.Local != nil
 }
 
 // use counts the test as a user of a name until stopUsing.
-func (f *manager) use(name string) *localQueue { return f.acquireRef(f.registry.AcquireRef(name)) }
+func (m *manager) use(name string) *localQueue { return m.acquireRef(m.registry.AcquireRef(name)) }
 
-func (f *manager) stopUsing(name string, l *localQueue) {
-	f.releaseRef(l)
-	f.registry.ReleaseRef(name, l.LockState)
+func (m *manager) stopUsing(name string, l *localQueue) {
+	m.releaseRef(l)
+	m.registry.ReleaseRef(name, l.LockState)
 }
 
 // The state of a name is kept for the longest yield after its last release.

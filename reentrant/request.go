@@ -25,48 +25,48 @@ func newRequest(try bool) *request {
 }
 
 // finish ends what [Mutex.join] began.
-func (w *request) finish() {
-	w.manager.releaseRef(w.queue)
-	w.Close()
+func (r *request) finish() {
+	r.manager.releaseRef(r.queue)
+	r.Close()
 }
 
 // CleanUp releases in the background what may have been, or may yet be, granted under an id, for a
 // caller that has left.
-func (w *request) CleanUp(id string, inFlight session.InFlight) {
-	w.CleanUpGrant(inFlight, func(ctx context.Context) error {
-		answer, err := w.Release(ctx, id, 0)
-		w.NoteCleanUp(id, answer.Value.Status)
+func (r *request) CleanUp(id string, inFlight session.InFlight) {
+	r.CleanUpGrant(inFlight, func(ctx context.Context) error {
+		answer, err := r.Release(ctx, id, 0)
+		r.NoteCleanUp(id, answer.Value.Status)
 		return err
 	})
 }
 
 // retryRelease is CleanUp for an id that may have got the lock from a hold of this client. err says why nobody
 // knows that.
-func (w *request) retryRelease(err error, id string, inFlight session.InFlight) {
-	w.RetryRelease(err, inFlight, func(ctx context.Context) error {
-		answer, err := w.Release(ctx, id, 0)
-		w.NoteCleanUp(id, answer.Value.Status)
+func (r *request) retryRelease(err error, id string, inFlight session.InFlight) {
+	r.RetryRelease(err, inFlight, func(ctx context.Context) error {
+		answer, err := r.Release(ctx, id, 0)
+		r.NoteCleanUp(id, answer.Value.Status)
 		return err
 	})
 }
 
 // unlockLate unlocks in the background a hold that came when its caller had left.
-func (w *request) unlockLate(h *acquisition.Hold) {
-	w.NoteCleanUp(h.A.ID, lua.Freed)
-	w.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+func (r *request) unlockLate(h *acquisition.Hold) {
+	r.NoteCleanUp(h.A.ID, lua.Freed)
+	r.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at
 // fromRedis.
-func (w *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
-	w.manager.acquireRef(w.State) // for the acquisition; until OnEnded
-	k := &w.first
+func (r *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
+	r.manager.acquireRef(r.State) // for the acquisition; until OnEnded
+	k := &r.first
 	if k.request != nil {
 		k = new(backend)
 	}
-	k.request, k.fromRedis = w, fromRedis
+	k.request, k.fromRedis = r, fromRedis
 	k.hasLocalLock.Store(localLock)
-	h := w.StartAcquisition(k, id, fence, sent, inFlight)
-	w.AddHeld(h)
+	h := r.StartAcquisition(k, id, fence, sent, inFlight)
+	r.AddHeld(h)
 	return h
 }

@@ -12,61 +12,61 @@ import (
 )
 
 // awaitHandoff waits in the client's own queue for the local lock, or for a handoff of the lock.
-func (w *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (handoff, error) {
+func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (handoff, error) {
 	warning.Start()
-	own, stop := w.State.NotifyOnGrant(w.Owner)
+	own, stop := r.State.NotifyOnGrant(r.Owner)
 	defer stop()
 	isWaiting := true
 	defer func() {
 		if !isWaiting {
 			return
 		}
-		if g, late := w.queue.cancelWait(wait); late { // a context or a logger of the user has panicked
-			w.returnHandoff(g)
+		if g, late := r.queue.cancelWait(wait); late { // a context or a logger of the user has panicked
+			r.returnHandoff(g)
 		}
 	}()
 	for {
-		if w.queue.HeldBy(w.Owner) != nil && w.queue.withdraw(wait) {
+		if r.queue.HeldBy(r.Owner) != nil && r.queue.withdraw(wait) {
 			return handoff{}, mutex.ErrOwnerHolds
 		}
 		select {
 		case g := <-wait.handoff:
 			isWaiting = false
-			return w.takeHandoff(g), nil
+			return r.takeHandoff(g), nil
 		case <-own:
 			continue
 		case <-warning.C:
 			warning.Check()
 			continue
 		case <-ctx.Done():
-		case <-w.Session().Closing():
+		case <-r.Session().Closing():
 		}
 		isWaiting = false
-		switch g, late := w.queue.cancelWait(wait); {
-		case late && g.hold != nil && !w.Session().IsClosing(): // it came as the wait ended
-			return w.takeHandoff(g), nil
+		switch g, late := r.queue.cancelWait(wait); {
+		case late && g.hold != nil && !r.Session().IsClosing(): // it came as the wait ended
+			return r.takeHandoff(g), nil
 		case late:
-			w.returnHandoff(g)
+			r.returnHandoff(g)
 		}
-		return handoff{}, w.waitErrorAfter(ctx, ctx.Err(), lua.AcquireReply{})
+		return handoff{}, r.waitErrorAfter(ctx, ctx.Err(), lua.AcquireReply{})
 	}
 }
 
 // takeHandoff notes what a waiter has got.
-func (w *request) takeHandoff(g handoff) handoff {
+func (r *request) takeHandoff(g handoff) handoff {
 	if g.hold != nil {
-		w.Source = event.Handoff
+		r.Source = event.Handoff
 	}
 	return g
 }
 
 // returnHandoff gives to others what a waiter got that had already given up.
-func (w *request) returnHandoff(g handoff) {
+func (r *request) returnHandoff(g handoff) {
 	switch {
 	case g.hold != nil:
-		w.unlockLate(g.hold)
+		r.unlockLate(g.hold)
 	case g.localLock:
-		w.queue.passLocalLock()
+		r.queue.passLocalLock()
 	}
 }
 
@@ -74,23 +74,23 @@ func (w *request) returnHandoff(g handoff) {
 // on and asks once more, because the waiters may all have expired. If a grant came too late to be
 // trusted, that is no refusal, and try asks again. ErrOwnerHolds says that the chain has got the
 // lock meanwhile.
-func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
+func (r *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
 	has := false
-	defer w.passLocalLockUnless(&has, localLock)
+	defer r.passLocalLockUnless(&has, localLock)
 	for handedOn := false; ; {
-		id := w.NewAcquisitionID()
-		answer, err := w.acquire(ctx, id)
+		id := r.NewAcquisitionID()
+		answer, err := r.acquire(ctx, id)
 		granted := err == nil && answer.Value.Status == lua.Granted
-		if granted && !w.TrustExpired(answer.Sent) {
+		if granted && !r.TrustExpired(answer.Sent) {
 			has = true
-			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock, mutex.Now()), nil
+			return r.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock, mutex.Now()), nil
 		}
 		if granted { // immediately: it would be in the way of the next attempt
-			_, err = w.Release(ctx, id, 0)
+			_, err = r.Release(ctx, id, 0)
 			err = ofLock(err)
 		}
 		if !granted || err != nil || answer.InFlight.Any() {
-			w.discardAnswer(id, answer)
+			r.discardAnswer(id, answer)
 		}
 		switch {
 		case err != nil:
@@ -98,11 +98,11 @@ func (w *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 		case granted:
 		case answer.Value.Status == lua.QueueNotEmpty && !handedOn:
 			handedOn = true
-			w.GrantQueued(ctx, "lock")
-		case w.State.HeldBy(w.Owner) != nil:
+			r.GrantQueued(ctx, "lock")
+		case r.State.HeldBy(r.Owner) != nil:
 			return nil, mutex.ErrOwnerHolds
 		default:
-			refused := w.notAcquired(answer.Value)
+			refused := r.notAcquired(answer.Value)
 			return nil, &refused
 		}
 	}
@@ -120,56 +120,56 @@ func ofLock(err error) error {
 }
 
 // attach goes on with an exported lock.
-func (w *request) attach(ctx context.Context, text string, localLock bool) (*acquisition.Hold, error) {
+func (r *request) attach(ctx context.Context, text string, localLock bool) (*acquisition.Hold, error) {
 	has := false
-	defer w.passLocalLockUnless(&has, localLock)
-	g, err := w.Attach(ctx, text, w.CleanUp)
+	defer r.passLocalLockUnless(&has, localLock)
+	g, err := r.Attach(ctx, text, r.CleanUp)
 	if err != nil {
 		return nil, err
 	}
 	has = true
-	return w.startHold(g.ID, g.Fence, g.Sent, g.InFlight, localLock, mutex.Now()), nil
+	return r.startHold(g.ID, g.Fence, g.Sent, g.InFlight, localLock, mutex.Now()), nil
 }
 
 // passLocalLockUnless passes the local lock on, if the caller has it and it did not go with the
 // lock. It also does so if a context or a logger of the user panics.
-func (w *request) passLocalLockUnless(has *bool, localLock bool) {
+func (r *request) passLocalLockUnless(has *bool, localLock bool) {
 	if localLock && !*has {
-		w.queue.passLocalLock()
+		r.queue.passLocalLock()
 	}
 }
 
 // contend asks Redis for the lock, with the local lock held, until it gets it or ctx ends. Each
 // attempt has a fresh id, because what an earlier one got, or may yet get, can have ended.
-func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
-	p := poller{request: w, warning: warning}
+func (r *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
+	p := poller{request: r, warning: warning}
 	defer p.stop()
 	has := false
-	defer w.passLocalLockUnless(&has, true)
+	defer r.passLocalLockUnless(&has, true)
 	var busy lua.AcquireReply // the last refusal
 	handedOn := false         // and nobody has taken the lock, or it was free again
 	err := p.begin(ctx)
 	for err == nil {
-		id := w.NewAcquisitionID()
+		id := r.NewAcquisitionID()
 		var answer session.Answer[lua.AcquireReply]
-		answer, err = w.acquire(ctx, id)
+		answer, err = r.acquire(ctx, id)
 		granted := err == nil && answer.Value.Status == lua.Granted
-		if granted && !w.TrustExpired(answer.Sent) {
+		if granted && !r.TrustExpired(answer.Sent) {
 			has = true
-			return w.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, mutex.Now()), nil
+			return r.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, mutex.Now()), nil
 		}
-		w.discardAnswer(id, answer)
+		r.discardAnswer(id, answer)
 		switch {
-		case granted, w.NoteExpired(err):
+		case granted, r.NoteExpired(err):
 			err = nil
 		case err != nil:
-			err = w.waitErrorAfter(ctx, err, busy)
+			err = r.waitErrorAfter(ctx, err, busy)
 		case answer.Value.Status == lua.QueueNotEmpty && !handedOn:
 			handedOn = true
-			w.GrantQueued(ctx, "lock")
+			r.GrantQueued(ctx, "lock")
 		default:
 			busy, handedOn = answer.Value, false
-			w.State.NoteRefusal(mutex.At(answer.Sent), w.notAcquired(busy))
+			r.State.NoteRefusal(mutex.At(answer.Sent), r.notAcquired(busy))
 			err = p.wait(ctx, busy)
 		}
 	}
@@ -178,31 +178,31 @@ func (w *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 
 // acquire asks Redis for the lock under an id. If a hook of go-redis ends the goroutine, or a context of
 // the user panics, the background releases what the id has got.
-func (w *request) acquire(ctx context.Context, id string) (answer session.Answer[lua.AcquireReply], err error) {
+func (r *request) acquire(ctx context.Context, id string) (answer session.Answer[lua.AcquireReply], err error) {
 	returned := false
 	defer func() {
 		if !returned {
-			w.CleanUp(id, session.InFlight{})
+			r.CleanUp(id, session.InFlight{})
 		}
 	}()
-	answer, err = w.Acquire(ctx, id, 1, nil)
+	answer, err = r.Acquire(ctx, id, 1, nil)
 	returned = true
 	return answer, err
 }
 
 // discardAnswer gives back what an attempt was granted, or may yet be granted.
-func (w *request) discardAnswer(id string, answer session.Answer[lua.AcquireReply]) {
+func (r *request) discardAnswer(id string, answer session.Answer[lua.AcquireReply]) {
 	if answer.InFlight.Any() || answer.Value.Status == lua.Granted {
-		w.CleanUp(id, answer.InFlight)
+		r.CleanUp(id, answer.InFlight)
 	}
 }
 
 // waitErrorAfter returns the error of a wait that ended.
-func (w *request) waitErrorAfter(ctx context.Context, err error, last lua.AcquireReply) error {
-	return w.WaitError(ctx, err, w.notAcquired(last))
+func (r *request) waitErrorAfter(ctx context.Context, err error, last lua.AcquireReply) error {
+	return r.WaitError(ctx, err, r.notAcquired(last))
 }
 
 // notAcquired returns what a refusal says.
-func (w *request) notAcquired(r lua.AcquireReply) lockerr.NotAcquiredError {
-	return lockerr.NotAcquiredError{Name: w.Name, Holder: r.Holder, Description: r.Description, Remaining: r.Remaining}
+func (r *request) notAcquired(refusal lua.AcquireReply) lockerr.NotAcquiredError {
+	return lockerr.NotAcquiredError{Name: r.Name, Holder: refusal.Holder, Description: refusal.Description, Remaining: refusal.Remaining}
 }

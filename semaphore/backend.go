@@ -15,28 +15,28 @@ import (
 type backend struct{ *request }
 
 // Reenter is never called.
-func (k *backend) Reenter(context.Context, *acquisition.Acquisition, int, func() time.Duration) (acquisition.HoldsUpdate, error) {
+func (b *backend) Reenter(context.Context, *acquisition.Acquisition, int, func() time.Duration) (acquisition.HoldsUpdate, error) {
 	panic("semaphore: a permit has no re-entry")
 }
 
 // SetHolds is never called.
-func (k *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.HoldsUpdate, error) {
+func (b *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.HoldsUpdate, error) {
 	panic("semaphore: a permit has one hold")
 }
 
 // Keep has Redis keep the units.
-func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) error {
+func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) error {
 	call := session.Operation{
-		Op: opRelease, Name: a.Name, Primitive: event.Semaphore, AttemptTimeout: k.settings.AttemptTimeout(), RetryRefused: true,
+		Op: opRelease, Name: a.Name, Primitive: event.Semaphore, AttemptTimeout: b.settings.AttemptTimeout(), RetryRefused: true,
 	}
-	answer, err := session.Do(ctx, k.session, call,
+	answer, err := session.Do(ctx, b.session, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
 			r, err := lua.KeepPermit(ctx, rdb, lua.KeepPermitParams{
-				Keys: k.scriptKeys(), Acquisition: a.ID, Units: k.units,
-				Kept: keep.ID, Number: keep.Number, For: keep.For, VoidAfter: voidAfter, Retention: k.session.FenceRetention,
+				Keys: b.scriptKeys(), Acquisition: a.ID, Units: b.units,
+				Kept: keep.ID, Number: keep.Number, For: keep.For, VoidAfter: voidAfter, Retention: b.session.FenceRetention,
 			})
 			if err == nil {
-				err = k.session.CheckReply(a.Name, r.Status, r.Now)
+				err = b.session.CheckReply(a.Name, r.Status, r.Now)
 			}
 			return r, err
 		})
@@ -49,13 +49,13 @@ func (k *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 // Release gives the units to the next waiters that fit, or frees them. The first answer says what
 // became of the permit. If one command does not serve all waiters, or only frees the units because the slot
 // migrates, the client does the rest in the background. So no error of a later command hides that answer.
-func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
-	answer, err := k.releaseOrLeave(ctx, a.StoredID())
+func (b *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
+	answer, err := b.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
 		return err
 	}
 	if answer.Value.More || answer.Value.IsSplit {
-		k.cleanUp(session.InFlight{}, k.releaseAll(a.StoredID(), func(lua.Status) {}))
+		b.cleanUp(session.InFlight{}, b.releaseAll(a.StoredID(), func(lua.Status) {}))
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone
@@ -64,13 +64,13 @@ func (k *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 }
 
 // OnLost has nothing to do: the queue of waiters is in Redis.
-func (k *backend) OnLost(*acquisition.Acquisition) {}
+func (b *backend) OnLost(*acquisition.Acquisition) {}
 
 // OnEnded forgets the permit. Copies of its command that are still in flight may yet be granted or
 // queued. OnEnded releases what they get.
-func (k *backend) OnEnded(a *acquisition.Acquisition) {
+func (b *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
-		k.CleanUp(a.ID, a.InFlight)
+		b.CleanUp(a.ID, a.InFlight)
 	}
-	k.manager.removePermit(a)
+	b.manager.removePermit(a)
 }

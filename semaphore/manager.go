@@ -37,8 +37,8 @@ func init() {
 }
 
 // Semaphore implements construct.Semaphores.
-func (f *manager) Semaphore(name string, limit int, st *settings.Lock) any {
-	return f.semaphore(name, limit, st)
+func (m *manager) Semaphore(name string, limit int, st *settings.Lock) any {
+	return m.semaphore(name, limit, st)
 }
 
 // newManager makes the manager of one client.
@@ -53,18 +53,18 @@ func newManager(s *session.Session) *manager {
 }
 
 // Len returns how many permits the client has, plus how many of its goroutines wait for some.
-func (f *manager) Len() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.held) + f.waiters.Len()
+func (m *manager) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.held) + m.waiters.Len()
 }
 
 // Held returns all permits that the client has.
-func (f *manager) Held() []*acquisition.Acquisition {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make([]*acquisition.Acquisition, 0, len(f.held))
-	for _, p := range f.held {
+func (m *manager) Held() []*acquisition.Acquisition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]*acquisition.Acquisition, 0, len(m.held))
+	for _, p := range m.held {
 		if p.Acquisition != nil {
 			all = append(all, p.Acquisition)
 		}
@@ -74,46 +74,46 @@ func (f *manager) Held() []*acquisition.Acquisition {
 
 // addPermit notes a permit. It is called with the units, before the watchdog asks for them, and
 // again as soon as the client has the acquisition.
-func (f *manager) addPermit(id string, p heldPermit) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.held[id] = p
+func (m *manager) addPermit(id string, p heldPermit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[id] = p
 }
 
 // nextStamp returns the stamp of a new resize of a semaphore. It is the server's clock, as far as the client knows
 // it, but later than every earlier stamp of this client, and later than after.
-func (f *manager) nextStamp(name string, after lua.Time) lua.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lastStamp = max(f.session.Now(name), f.lastStamp+1, after+1)
-	return f.lastStamp
+func (m *manager) nextStamp(name string, after lua.Time) lua.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lastStamp = max(m.session.Now(name), m.lastStamp+1, after+1)
+	return m.lastStamp
 }
 
-func (f *manager) removePermit(a *acquisition.Acquisition) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.held, a.ID)
+func (m *manager) removePermit(a *acquisition.Acquisition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.held, a.ID)
 }
 
-func (f *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
-	return lua.PermitHeartbeats(ctx, rdb, f.session.FenceRetention, key.ClientPrefix, take, batch)
+func (m *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
+	return lua.PermitHeartbeats(ctx, rdb, m.session.FenceRetention, key.ClientPrefix, take, batch)
 }
 
 // renew extends permits for the watchdog. It sends once.
-func (f *manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
+func (m *manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
-	f.mu.Lock()
+	m.mu.Lock()
 	for i, r := range requests {
 		k := key.ForSemaphore(r.Key)
-		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: f.held[r.ID].units, Lease: r.Lease}
+		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: m.held[r.ID].units, Lease: r.Lease}
 	}
-	f.mu.Unlock()
-	return f.send(ctx, rdb, batch)
+	m.mu.Unlock()
+	return m.send(ctx, rdb, batch)
 }
 
 // send extends permits once.
-func (f *manager) send(ctx context.Context, rdb lua.Redis, batch []lua.PermitRenewal) ([]watchdog.Result, error) {
-	result, err := lua.RenewPermits(ctx, rdb, f.session.FenceRetention, batch)
+func (m *manager) send(ctx context.Context, rdb lua.Redis, batch []lua.PermitRenewal) ([]watchdog.Result, error) {
+	result, err := lua.RenewPermits(ctx, rdb, m.session.FenceRetention, batch)
 	if err != nil {
 		return nil, err
 	}

@@ -46,60 +46,60 @@ func (s *Semaphore) scriptKeys() lua.SemaphoreKeys {
 	return lua.SemaphoreKeys(s.keys.Args)
 }
 
-func (w *request) waiter(id string) lua.Waiter {
-	return lua.Waiter{Acquisition: id, Units: w.units, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, Description: w.session.Description}
+func (r *request) waiter(id string) lua.Waiter {
+	return lua.Waiter{Acquisition: id, Units: r.units, Heartbeat: r.settings.Heartbeat, Lease: r.settings.Lease, Description: r.session.Description}
 }
 
-func (w *request) heartbeat(id string) lua.PermitHeartbeat {
-	return lua.PermitHeartbeat{Keys: w.scriptKeys(), Waiter: w.waiter(id), Limit: w.limit}
+func (r *request) heartbeat(id string) lua.PermitHeartbeat {
+	return lua.PermitHeartbeat{Keys: r.scriptKeys(), Waiter: r.waiter(id), Limit: r.limit}
 }
 
 // waitOperation returns how to send a command of the wait. The pause is short enough for the waiter
 // to show within a heartbeat that it is alive, after the server stood still.
-func (w *request) waitOperation() session.Operation {
+func (r *request) waitOperation() session.Operation {
 	return session.Operation{
-		Op: opAcquire, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), StopOnClose: true,
-		MaxBackoff: w.settings.Heartbeat / 3, Observer: w, MaybeApplied: w.maybeApplied,
-		Adaptive: &w.timeout,
+		Op: opAcquire, Name: r.keys.Name, Primitive: event.Semaphore, AttemptTimeout: r.settings.AttemptTimeout(), StopOnClose: true,
+		MaxBackoff: r.settings.Heartbeat / 3, Observer: r, MaybeApplied: r.maybeApplied,
+		Adaptive: &r.timeout,
 	}
 }
 
 // SetLastFailure implements session.AttemptObserver.
-func (w *request) SetLastFailure(err error) { w.lastFailure = err }
+func (r *request) SetLastFailure(err error) { r.lastFailure = err }
 
 // Spec implements waitqueue.Request.
-func (w *request) Spec(id string) waitqueue.Spec[lua.PermitHeartbeat] {
-	return waitqueue.Spec[lua.PermitHeartbeat]{Key: w.keys.Name, Heartbeat: w.settings.Heartbeat, Lease: w.settings.Lease, HeartbeatArgs: w.heartbeat(id)}
+func (r *request) Spec(id string) waitqueue.Spec[lua.PermitHeartbeat] {
+	return waitqueue.Spec[lua.PermitHeartbeat]{Key: r.keys.Name, Heartbeat: r.settings.Heartbeat, Lease: r.settings.Lease, HeartbeatArgs: r.heartbeat(id)}
 }
 
 // Join asks Redis for units or a place in the queue, under an id. A refusal that no waiting would
 // cure is an error.
-func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
-	ticket, call := w.ticket, w.waitOperation()
-	call.Window = w.settings.QueueWindow()
+func (r *request) Join(ctx context.Context, id string, try bool) (session.Answer[lua.JoinReply], error) {
+	ticket, call := r.ticket, r.waitOperation()
+	call.Window = r.settings.QueueWindow()
 	if try {
-		call.Window = w.settings.Window()
+		call.Window = r.settings.Window()
 	}
-	answer, err := session.Do(ctx, w.session, call,
+	answer, err := session.Do(ctx, r.session, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
-			r, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
-				Keys: w.scriptKeys(), Waiter: w.waiter(id), Ticket: ticket, Try: try,
-				VoidAfter: voidAfter, Limit: w.limit, Retention: w.session.FenceRetention, ClientChannels: key.ClientPrefix,
+			reply, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
+				Keys: r.scriptKeys(), Waiter: r.waiter(id), Ticket: ticket, Try: try,
+				VoidAfter: voidAfter, Limit: r.limit, Retention: r.session.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 			if err == nil {
-				err = w.session.CheckReply(w.keys.Name, r.Status, r.Now)
+				err = r.session.CheckReply(r.keys.Name, reply.Status, reply.Now)
 			}
-			return r, err
+			return reply, err
 		})
-	w.maybeApplied = w.maybeApplied || errors.Is(err, session.ErrWindowExpired)
-	switch r := answer.Value; {
-	case err != nil, r.Status == lua.Granted:
-	case r.Status == lua.LimitDiffers:
-		err = &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: r.QueueState.Limit, Declared: r.QueueState.Declared}
-	case r.Status == lua.OverLimit:
-		err = &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: r.QueueState.Limit, Units: w.units}
+	r.maybeApplied = r.maybeApplied || errors.Is(err, session.ErrWindowExpired)
+	switch reply := answer.Value; {
+	case err != nil, reply.Status == lua.Granted:
+	case reply.Status == lua.LimitDiffers:
+		err = &lockerr.LimitError{Name: r.keys.Name, Requested: r.limit, Limit: reply.QueueState.Limit, Declared: reply.QueueState.Declared}
+	case reply.Status == lua.OverLimit:
+		err = &lockerr.LimitError{Name: r.keys.Name, Requested: r.limit, Limit: reply.QueueState.Limit, Units: r.units}
 	default:
-		w.ticket, w.queueState = r.Ticket, r.QueueState
+		r.ticket, r.queueState = reply.Ticket, reply.QueueState
 	}
 	return answer, err
 }
@@ -108,12 +108,12 @@ func (w *request) Join(ctx context.Context, id string, try bool) (session.Answer
 // waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
 // leave time for another. Each attempt counts trust for itself, from the instant before it was
 // sent.
-func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
-	call := w.waitOperation()
-	call.Share = w.settings.QueueWindow()
-	return session.Do(ctx, w.session, call,
+func (r *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
+	call := r.waitOperation()
+	call.Share = r.settings.QueueWindow()
+	return session.Do(ctx, r.session, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
-			replies, err := w.manager.heartbeats(ctx, rdb, []lua.PermitHeartbeat{w.heartbeat(id)}, true)
+			replies, err := r.manager.heartbeats(ctx, rdb, []lua.PermitHeartbeat{r.heartbeat(id)}, true)
 			if err != nil {
 				return lua.HeartbeatReply{}, err
 			}
@@ -125,12 +125,12 @@ func (w *request) Claim(ctx context.Context, id string) (session.Answer[lua.Hear
 // queue. It sends the command again even if Redis refuses it, because a permission may come back
 // before the lease ends. One call is one command. If there is more to hand on, CleanUp does the
 // rest.
-func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
-	call := session.Operation{Op: opRelease, Name: w.keys.Name, Primitive: event.Semaphore, AttemptTimeout: w.settings.AttemptTimeout(), RetryRefused: true, NeverVoid: true}
-	return session.Do(ctx, w.session, call.ForContext(ctx),
+func (r *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleasePermitsReply], error) {
+	call := session.Operation{Op: opRelease, Name: r.keys.Name, Primitive: event.Semaphore, AttemptTimeout: r.settings.AttemptTimeout(), RetryRefused: true, NeverVoid: true}
+	return session.Do(ctx, r.session, call.ForContext(ctx),
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleasePermitsReply, error) {
 			return lua.ReleasePermits(ctx, rdb, lua.ReleasePermitsParams{
-				Keys: w.scriptKeys(), Waiter: w.waiter(id), Retention: w.session.FenceRetention, ClientChannels: key.ClientPrefix,
+				Keys: r.scriptKeys(), Waiter: r.waiter(id), Retention: r.session.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
 		})
 }
@@ -138,18 +138,18 @@ func (w *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // CleanUp releases in the background what may have been, or may yet be, granted or queued under an
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
-func (w *request) CleanUp(id string, inFlight session.InFlight) {
-	w.cleanUp(inFlight, w.releaseAll(id, func(status lua.Status) {
+func (r *request) CleanUp(id string, inFlight session.InFlight) {
+	r.cleanUp(inFlight, r.releaseAll(id, func(status lua.Status) {
 		if status == lua.Freed {
-			e := w.Event(event.LateGrant)
+			e := r.Event(event.LateGrant)
 			e.ID = id
-			w.session.Observe(context.Background(), e)
+			r.session.Observe(context.Background(), e)
 		}
 	}))
 }
 
-func (w *request) cleanUp(inFlight session.InFlight, release func(ctx context.Context) error) {
-	w.session.CleanUp(inFlight, w.settings.Heartbeat+w.settings.Lease, release)
+func (r *request) cleanUp(inFlight session.InFlight, release func(ctx context.Context) error) {
+	r.session.CleanUp(inFlight, r.settings.Heartbeat+r.settings.Lease, release)
 }
 
 // errSplit says that a release has freed the units, and has to be repeated for the rest.
@@ -157,12 +157,12 @@ var errSplit = errors.New("redlatch: the slot of the semaphore migrates")
 
 // releaseAll returns a function that gives up what an id has, and hands on all that is free. It calls
 // note with each answer.
-func (w *request) releaseAll(id string, note func(lua.Status)) func(ctx context.Context) error {
+func (r *request) releaseAll(id string, note func(lua.Status)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, w.session.AttemptTime(w.keys.Name, w.settings.AttemptTimeout()))
+		ctx, cancel := context.WithTimeout(ctx, r.session.AttemptTime(r.keys.Name, r.settings.AttemptTimeout()))
 		defer cancel()
 		for {
-			answer, err := w.releaseOrLeave(ctx, id)
+			answer, err := r.releaseOrLeave(ctx, id)
 			note(answer.Value.Status)
 			switch {
 			case err == nil && answer.Value.IsSplit:
@@ -175,13 +175,13 @@ func (w *request) releaseAll(id string, note func(lua.Status)) func(ctx context.
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
-func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
-	w.manager.addPermit(g.ID, heldPermit{units: w.units})
-	h := acquisition.Start(w.session, &backend{w}, acquisition.Grant{
-		Name: w.keys.Name, Primitive: event.Semaphore, Units: int32(w.units),
-		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: w.owner, Settings: w.settings,
-	}, session.Permits, &w.callSite)
-	w.manager.addPermit(g.ID, heldPermit{h.A, w.units})
+func (r *request) startHold(g waitqueue.Grant) *acquisition.Hold {
+	r.manager.addPermit(g.ID, heldPermit{units: r.units})
+	h := acquisition.Start(r.session, &backend{r}, acquisition.Grant{
+		Name: r.keys.Name, Primitive: event.Semaphore, Units: int32(r.units),
+		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: r.owner, Settings: r.settings,
+	}, session.Permits, &r.callSite)
+	r.manager.addPermit(g.ID, heldPermit{h.A, r.units})
 	return h
 }
 
@@ -189,77 +189,77 @@ func (w *request) startHold(g waitqueue.Grant) *acquisition.Hold {
 // the caller, and bounded ends with the wait. If the client
 // closes, newHandle releases the permit instead, because closing may have looked for held permits before
 // this one was there.
-func (w *request) newHandle(ctx, bounded context.Context, h *acquisition.Hold, err error) (*Permit, error) {
+func (r *request) newHandle(ctx, bounded context.Context, h *acquisition.Hold, err error) (*Permit, error) {
 	if err == nil && !h.A.IsAcknowledged() {
 		err = h.Acknowledge(bounded)
 	}
-	if err == nil && w.session.IsClosing() {
-		w.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
-		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: w.keys.Name}
+	if err == nil && r.session.IsClosing() {
+		r.session.Background(func(ctx context.Context) { _ = h.A.Close(ctx) })
+		err = &lockerr.OpError{Kind: lockerr.ErrClosed, Op: opAcquire, Name: r.keys.Name}
 	}
-	w.observeEnd(ctx, h, err)
+	r.observeEnd(ctx, h, err)
 	if err != nil {
 		return nil, err
 	}
-	return &Permit{hold: acquisition.NewHandle(ctx, h).(*lock.Hold), units: w.units}, nil
+	return &Permit{hold: acquisition.NewHandle(ctx, h).(*lock.Hold), units: r.units}, nil
 }
 
 // TrustExpired reports whether trust in a grant of a whole lease was over when the grant arrived.
 // The waiter then asks for it again, which extends it.
-func (w *request) TrustExpired(sent time.Time) bool {
-	return time.Since(sent) >= w.settings.Lease-w.settings.Margin()
+func (r *request) TrustExpired(sent time.Time) bool {
+	return time.Since(sent) >= r.settings.Lease-r.settings.Margin()
 }
 
 // try asks Redis once.
-func (w *request) try(ctx context.Context) (*acquisition.Hold, error) {
-	g, granted, err := w.manager.waiters.TryJoin(ctx, w)
+func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
+	g, granted, err := r.manager.waiters.TryJoin(ctx, r)
 	switch {
 	case granted:
-		return w.startHold(g), nil
+		return r.startHold(g), nil
 	case err == nil:
-		err = w.notAcquired(session.LateRefusal(ctx))
+		err = r.notAcquired(session.LateRefusal(ctx))
 	}
 	return nil, err
 }
 
 // contend joins the queue, and waits in it until the units come or ctx ends.
-func (w *request) contend(ctx context.Context) (*acquisition.Hold, error) {
-	g, err := w.manager.waiters.JoinAndWait(ctx, w, waitqueue.WaitOptions{OnChange: w.notify})
+func (r *request) contend(ctx context.Context) (*acquisition.Hold, error) {
+	g, err := r.manager.waiters.JoinAndWait(ctx, r, waitqueue.WaitOptions{OnChange: r.notify})
 	if err != nil {
-		return nil, w.waitError(ctx, err)
+		return nil, r.waitError(ctx, err)
 	}
-	return w.startHold(g), nil
+	return r.startHold(g), nil
 }
 
 // notify notes the place of the waiter, and notifies the user.
-func (w *request) notify(id string, p lua.QueueState, again bool) {
-	w.queueState = p
-	if notice := w.settings.Notice; notice != nil {
-		notice(settings.Waiting{Name: w.keys.Name, ID: id, Position: p.Position, Length: p.Length, Requeued: again})
+func (r *request) notify(id string, p lua.QueueState, again bool) {
+	r.queueState = p
+	if notice := r.settings.Notice; notice != nil {
+		notice(settings.Waiting{Name: r.keys.Name, ID: id, Position: p.Position, Length: p.Length, Requeued: again})
 	}
 }
 
 // notAcquired says what is in use, and which place the waiter has.
-func (w *request) notAcquired(cause error) error {
+func (r *request) notAcquired(cause error) error {
 	return &lockerr.NotAcquiredError{
-		Name: w.keys.Name, InUse: w.queueState.Limit - w.queueState.Free, Limit: w.queueState.Limit,
-		Position: w.queueState.Position, Length: w.queueState.Length, Err: cause,
+		Name: r.keys.Name, InUse: r.queueState.Limit - r.queueState.Free, Limit: r.queueState.Limit,
+		Position: r.queueState.Position, Length: r.queueState.Length, Err: cause,
 	}
 }
 
 // waitError returns the error, for users, of a wait that ended.
-func (w *request) waitError(ctx context.Context, err error) error {
+func (r *request) waitError(ctx context.Context, err error) error {
 	var limits *lockerr.LimitError
 	var lowered *waitqueue.LimitError
 	switch {
 	case errors.As(err, &lowered):
-		return &lockerr.LimitError{Name: w.keys.Name, Requested: w.limit, Limit: lowered.Limit, Units: w.units}
+		return &lockerr.LimitError{Name: r.keys.Name, Requested: r.limit, Limit: lowered.Limit, Units: r.units}
 	case errors.As(err, &limits):
 		return err
 	case errors.Is(err, waitqueue.ErrRemoved):
-		return w.notAcquired(lockerr.ErrRemoved)
+		return r.notAcquired(lockerr.ErrRemoved)
 	}
-	return w.session.WaitError(ctx, session.WaitEnd{
-		Operation: w.waitOperation(), Err: err, LastFailure: w.lastFailure, Blocked: w.queueState.Limit != 0, NotAcquired: w.notAcquired(session.Cause(ctx)),
+	return r.session.WaitError(ctx, session.WaitEnd{
+		Operation: r.waitOperation(), Err: err, LastFailure: r.lastFailure, Blocked: r.queueState.Limit != 0, NotAcquired: r.notAcquired(session.Cause(ctx)),
 	})
 }

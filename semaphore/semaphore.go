@@ -25,9 +25,9 @@ type Semaphore struct {
 	err      error // what is wrong with the name, the limit or the settings
 }
 
-func (f *manager) semaphore(name string, limit int, st *settings.Lock) *Semaphore {
-	s := &Semaphore{manager: f, limit: limit, settings: st}
-	if s.keys, s.err = f.keys.Get(name); s.err == nil {
+func (m *manager) semaphore(name string, limit int, st *settings.Lock) *Semaphore {
+	s := &Semaphore{manager: m, limit: limit, settings: st}
+	if s.keys, s.err = m.keys.Get(name); s.err == nil {
 		s.err = checkUnits("limit", limit)
 	}
 	if s.err == nil {
@@ -220,7 +220,7 @@ func (s *Semaphore) newRequest(ctx context.Context, n int, try bool) (*request, 
 }
 
 // close ends what newRequest began.
-func (w *request) close() {
-	w.observeEnd(context.Background(), nil, acquisition.ErrAborted)
-	w.session.EndRequest()
+func (r *request) close() {
+	r.observeEnd(context.Background(), nil, acquisition.ErrAborted)
+	r.session.EndRequest()
 }

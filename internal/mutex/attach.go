@@ -26,33 +26,33 @@ var errAttachedLate = errors.New("the answer came when the lease may have ended"
 
 // Attach turns an exported acquisition into a fresh grant, with the command of a local handoff. It tries
 // for a few seconds at most. If nobody knows whether it succeeded, cleanUp frees the lock.
-func (w *Request) Attach(ctx context.Context, text string, cleanUp func(id string, inFlight session.InFlight)) (Attached, error) {
-	w.Source = event.Attached
+func (r *Request) Attach(ctx context.Context, text string, cleanUp func(id string, inFlight session.InFlight)) (Attached, error) {
+	r.Source = event.Attached
 	exported, err := key.ParseExported(text)
 	switch {
 	case err != nil:
 		return Attached{}, err
-	case exported.Name != w.Name:
+	case exported.Name != r.Name:
 		// Not the text: whoever reads it in a log could take the lock.
-		return Attached{}, &lockerr.ConfigError{Setting: "lock of the exported hold", Value: exported.Name, Reason: fmt.Sprintf("must be %q, the lock that is to be attached", w.Name)}
+		return Attached{}, &lockerr.ConfigError{Setting: "lock of the exported hold", Value: exported.Name, Reason: fmt.Sprintf("must be %q, the lock that is to be attached", r.Name)}
 	}
-	if a := w.State.HeldBy(w.Owner); a != nil {
+	if a := r.State.HeldBy(r.Owner); a != nil {
 		if err := a.Loss(); err != nil {
 			return Attached{}, err // as for a re-entry: the work around this call must learn of the loss first
 		}
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	id, returned := w.NewAcquisitionID(), false
+	id, returned := r.NewAcquisitionID(), false
 	defer func() {
 		if !returned { // a hook has ended the goroutine
 			cleanUp(id, session.InFlight{})
 		}
 	}()
-	answer, err := w.transfer(ctx, exported.ID, id)
+	answer, err := r.transfer(ctx, exported.ID, id)
 	returned = true
 	granted := err == nil && answer.Value.Status == lua.Granted
-	if granted && !w.TrustExpired(answer.Sent) {
+	if granted && !r.TrustExpired(answer.Sent) {
 		return Attached{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}, nil
 	}
 	if granted || answer.InFlight.Any() {
@@ -62,24 +62,24 @@ func (w *Request) Attach(ctx context.Context, text string, cleanUp func(id strin
 	case err != nil:
 		return Attached{}, err
 	case granted:
-		return Attached{}, &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "attach", Name: w.Name, Err: errAttachedLate}
+		return Attached{}, &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "attach", Name: r.Name, Err: errAttachedLate}
 	}
-	return Attached{}, &lockerr.LostError{Name: w.Name, ID: exported.ID, Reason: lockerr.LossExported}
+	return Attached{}, &lockerr.LostError{Name: r.Name, ID: exported.ID, Reason: lockerr.LossExported}
 }
 
-func (w *Request) transfer(ctx context.Context, from, to string) (session.Answer[lua.TransferReply], error) {
-	call := w.NewOperation("attach", false)
-	call.StopOnClose, call.Window = true, w.Settings.Window()
-	keys := w.Keys().Args
-	return session.Do(ctx, w.Session(), call,
+func (r *Request) transfer(ctx context.Context, from, to string) (session.Answer[lua.TransferReply], error) {
+	call := r.NewOperation("attach", false)
+	call.StopOnClose, call.Window = true, r.Settings.Window()
+	keys := r.Keys().Args
+	return session.Do(ctx, r.Session(), call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
-			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
+			reply, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, From: from, To: to,
-				Lease: w.Settings.Lease, VoidAfter: voidAfter, FenceRetention: w.Session().FenceLife(w.Settings.Lease),
+				Lease: r.Settings.Lease, VoidAfter: voidAfter, FenceRetention: r.Session().FenceLife(r.Settings.Lease),
 			})
 			if err == nil {
-				err = w.Session().CheckReply(w.Name, r.Status, r.Now)
+				err = r.Session().CheckReply(r.Name, reply.Status, reply.Now)
 			}
-			return r, err
+			return reply, err
 		})
 }

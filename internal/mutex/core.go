@@ -24,41 +24,41 @@ type Core struct {
 
 // NewCore returns the core of the mutex of a name. If the name or the settings are not usable,
 // every use of it returns an error.
-func (b *Registry) NewCore(name string, st *settings.Lock) Core {
-	if b == nil {
+func (r *Registry) NewCore(name string, st *settings.Lock) Core {
+	if r == nil {
 		return Core{} // of a manager that no client made
 	}
-	keys, err := b.keys.Get(name)
+	keys, err := r.keys.Get(name)
 	if err == nil {
 		err = st.Complete()
 	}
-	return Core{Registry: b, Keys: keys, Settings: st, ConfigErr: err}
+	return Core{Registry: r, Keys: keys, Settings: st, ConfigErr: err}
 }
 
 // Name returns the name of the lock. It is empty if no client made the lock.
-func (n *Core) Name() string {
-	if n.Keys == nil {
+func (c *Core) Name() string {
+	if c.Keys == nil {
 		return ""
 	}
-	return n.Keys.Lock
+	return c.Keys.Lock
 }
 
 // HoldFrom returns the innermost hold of the lock that ctx descends from.
-func (n *Core) HoldFrom(ctx context.Context) (*lock.Hold, bool) {
-	if n.Check(ctx) != nil {
+func (c *Core) HoldFrom(ctx context.Context) (*lock.Hold, bool) {
+	if c.Check(ctx) != nil {
 		return nil, false
 	}
-	h, ok := ctx.Value(acquisition.NewSearch(ctx, n.Registry.Session, n.Name())).(*lock.Hold)
+	h, ok := ctx.Value(acquisition.NewSearch(ctx, c.Registry.Session, c.Name())).(*lock.Hold)
 	return h, ok
 }
 
 // Check returns an error if the lock or the context is not usable.
-func (n *Core) Check(ctx context.Context) error {
+func (c *Core) Check(ctx context.Context) error {
 	switch {
-	case n.Registry == nil:
+	case c.Registry == nil:
 		return settings.ErrNoClient
-	case n.ConfigErr != nil:
-		return n.ConfigErr
+	case c.ConfigErr != nil:
+		return c.ConfigErr
 	}
 	return session.CheckContext(ctx)
 }
@@ -70,30 +70,30 @@ func RunOperation[T any](ctx context.Context, n *Core, op string, send func(ctx 
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (T, error) { return send(ctx, rdb) })
 }
 
-func (n *Core) operation(op string) session.Operation {
-	return session.Operation{Op: op, Name: n.Keys.Lock, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
+func (c *Core) operation(op string) session.Operation {
+	return session.Operation{Op: op, Name: c.Keys.Lock, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
 }
 
 // Inspect reads who has the lock, for how long, and under which fence.
-func (n *Core) Inspect(ctx context.Context) (lock.Info, error) {
-	if err := n.Check(ctx); err != nil {
+func (c *Core) Inspect(ctx context.Context) (lock.Info, error) {
+	if err := c.Check(ctx); err != nil {
 		return lock.Info{}, err
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	answer, err := RunOperation(ctx, n, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
-		return lua.Inspect(ctx, rdb, n.Keys.Lock, n.Keys.Fence)
+	answer, err := RunOperation(ctx, c, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
+		return lua.Inspect(ctx, rdb, c.Keys.Lock, c.Keys.Fence)
 	})
 	if err != nil {
 		return lock.Info{}, err
 	}
-	return n.toInfo(answer.Value), nil
+	return c.toInfo(answer.Value), nil
 }
 
 // toInfo converts a reply for users.
-func (n *Core) toInfo(r lua.InspectReply) lock.Info {
+func (c *Core) toInfo(r lua.InspectReply) lock.Info {
 	info := lock.Info{
-		Name: n.Keys.Lock, Holder: r.Holder, Description: r.Description,
+		Name: c.Keys.Lock, Holder: r.Holder, Description: r.Description,
 		Holds: r.Holds, Remaining: r.Remaining, Fence: r.Fence,
 	}
 	if !info.Held() {
@@ -125,7 +125,7 @@ const noHolder = "nobody"
 // only acquisitions in the form of locks, because the hash of another program must not be deleted.
 // The forced release itself asks who has the lock: a replica may lack the lock, and only a server
 // that takes writes answers that command.
-func (n *Core) resolveTarget(expected string, force func(target string) (session.Answer[lua.ForceReleaseReply], error)) (acquisition string, err error) {
+func (c *Core) resolveTarget(expected string, force func(target string) (session.Answer[lua.ForceReleaseReply], error)) (acquisition string, err error) {
 	if key.IsAcquisition(expected) {
 		return expected, nil
 	}
@@ -135,9 +135,9 @@ func (n *Core) resolveTarget(expected string, force func(target string) (session
 	case err != nil || answer.Value.Status == lua.NotHeld:
 		return "", err
 	case !key.IsAcquisition(holder):
-		return "", &lockerr.OpError{Kind: lockerr.ErrRefused, Op: "force release", Name: n.Keys.Lock, Err: errNoMutex}
+		return "", &lockerr.OpError{Kind: lockerr.ErrRefused, Op: "force release", Name: c.Keys.Lock, Err: errNoMutex}
 	case expected != "":
-		return holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: holder}
+		return holder, &lockerr.NotAcquiredError{Name: c.Keys.Lock, Holder: holder}
 	}
 	return holder, nil
 }
@@ -156,10 +156,10 @@ var errTargetUnknown = errors.New("the expected acquisition does not have the lo
 // or nobody. If expected was empty, the holder that was found does not have the lock any more, and
 // counts as ended. If the caller named the holder, nobody knows whether it had the lock at all. The
 // error is then ErrIndeterminate.
-func (n *Core) ForceRelease(ctx context.Context, expected string,
+func (c *Core) ForceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
-	if err := n.Check(ctx); err != nil {
+	if err := c.Check(ctx); err != nil {
 		return "", err
 	}
 	ctx, cancel := session.OperatorContext(ctx)
@@ -167,32 +167,32 @@ func (n *Core) ForceRelease(ctx context.Context, expected string,
 	returned := false
 	defer func() {
 		if !returned { // a hook has ended the goroutine; the command may have freed the lock
-			grantQueuedInBackground(n.Registry.Session, n.Keys, n.operation("force release"), n.Settings.Heartbeat, session.InFlight{})
+			grantQueuedInBackground(c.Registry.Session, c.Keys, c.operation("force release"), c.Settings.Heartbeat, session.InFlight{})
 		}
 	}()
-	holder, err = n.forceRelease(ctx, expected, force)
+	holder, err = c.forceRelease(ctx, expected, force)
 	returned = true
 	return holder, err
 }
 
-func (n *Core) forceRelease(ctx context.Context, expected string,
+func (c *Core) forceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
-	call, heartbeat := n.operation("force release"), n.Settings.Heartbeat
+	call, heartbeat := c.operation("force release"), c.Settings.Heartbeat
 	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
-		answer, err := RunOperation(ctx, n, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
+		answer, err := RunOperation(ctx, c, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
 		})
 		lostReply := answer.InFlight.Any() && answer.Value.Status == lua.NotHeld // it may have said that there are waiters
 		switch {
 		case err != nil && answer.InFlight.Any():
-			grantQueued(ctx, n.Registry.Session, n.Keys, call, heartbeat, answer.InFlight)
+			grantQueued(ctx, c.Registry.Session, c.Keys, call, heartbeat, answer.InFlight)
 		case err == nil && (answer.Value.More || answer.Value.HasWaiters || lostReply):
-			grantQueued(ctx, n.Registry.Session, n.Keys, call, heartbeat, session.InFlight{})
+			grantQueued(ctx, c.Registry.Session, c.Keys, call, heartbeat, session.InFlight{})
 		}
 		return answer, err
 	}
-	target, err := n.resolveTarget(expected, end)
+	target, err := c.resolveTarget(expected, end)
 	if err != nil || target == "" {
 		return target, err
 	}
@@ -205,9 +205,9 @@ func (n *Core) forceRelease(ctx context.Context, expected string,
 	case freed, unsure && expected == "":
 		return target, nil
 	case unsure:
-		return "", &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "force release", Name: n.Keys.Lock, Err: errTargetUnknown}
+		return "", &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "force release", Name: c.Keys.Lock, Err: errTargetUnknown}
 	case answer.Value.Status == lua.NotHeld, expected == "":
 		return "", nil
 	}
-	return answer.Value.Holder, &lockerr.NotAcquiredError{Name: n.Keys.Lock, Holder: answer.Value.Holder}
+	return answer.Value.Holder, &lockerr.NotAcquiredError{Name: c.Keys.Lock, Holder: answer.Value.Holder}
 }

@@ -20,14 +20,14 @@ func FairKeys(k *key.Mutex) lua.FairKeys {
 // that a plain mutex does not get ahead of it. It returns when Redis has answered, after the time of
 // one attempt, or when ctx ends. If Redis has not answered by then, the background goes on, because
 // the caller has freed the lock, and the waiter must not wait for its next heartbeat.
-func (w *Request) GrantQueued(ctx context.Context, op string) {
-	grantQueued(ctx, w.Session(), w.Keys(), w.NewOperation(op, false), w.Settings.Heartbeat, session.InFlight{})
+func (r *Request) GrantQueued(ctx context.Context, op string) {
+	grantQueued(ctx, r.Session(), r.Keys(), r.NewOperation(op, false), r.Settings.Heartbeat, session.InFlight{})
 }
 
 // ServeQueue gives the lock, if it is free, to the first waiter in the queue of the fair mutex, after
 // an operator removed a waiter.
-func (n *Core) ServeQueue(ctx context.Context) {
-	grantQueued(ctx, n.Registry.Session, n.Keys, n.operation("remove a waiter"), n.Settings.Heartbeat, session.InFlight{})
+func (c *Core) ServeQueue(ctx context.Context) {
+	grantQueued(ctx, c.Registry.Session, c.Keys, c.operation("remove a waiter"), c.Settings.Heartbeat, session.InFlight{})
 }
 
 // grantQueued is GrantQueued. If inFlight has attempts that may still free the lock, the background

@@ -29,50 +29,50 @@ func NewRegistry(s *session.Session) *Registry {
 }
 
 // Keys returns the keys of a name that CheckName accepted.
-func (b *Registry) Keys(name string) *key.Mutex {
-	keys, _ := b.keys.Get(name)
+func (r *Registry) Keys(name string) *key.Mutex {
+	keys, _ := r.keys.Get(name)
 	return keys
 }
 
 // AcquireRef returns the lock state of a name, and counts the caller as a user of it.
-func (b *Registry) AcquireRef(name string) *LockState {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.states[name]
-	if r == nil {
-		r = &LockState{}
-		b.states[name] = r
+func (r *Registry) AcquireRef(name string) *LockState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := r.states[name]
+	if state == nil {
+		state = &LockState{}
+		r.states[name] = state
 	}
-	r.refs++
-	return r
+	state.refs++
+	return state
 }
 
 // ReleaseRef ends the use that AcquireRef began. A name without users takes no memory.
-func (b *Registry) ReleaseRef(name string, r *LockState) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r.refs--
-	if r.refs == 0 {
-		delete(b.states, name)
+func (r *Registry) ReleaseRef(name string, state *LockState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state.refs--
+	if state.refs == 0 {
+		delete(r.states, name)
 	}
 }
 
 // Len returns the number of names in use.
-func (b *Registry) Len() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.states)
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.states)
 }
 
 // Held returns all acquisitions of the client.
-func (b *Registry) Held() []*acquisition.Acquisition {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (r *Registry) Held() []*acquisition.Acquisition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var all []*acquisition.Acquisition
-	for _, r := range b.states {
-		r.mu.Lock()
-		all = append(all, r.held...)
-		r.mu.Unlock()
+	for _, state := range r.states {
+		state.mu.Lock()
+		all = append(all, state.held...)
+		state.mu.Unlock()
 	}
 	return all
 }
@@ -106,11 +106,11 @@ type grantSubscriber struct {
 // HeldBy returns the acquisition of o, or of an owner above o on its path, or nil if none of them
 // has the lock. Of two acquisitions it returns the nearer one. An outer one that is being released
 // may still be here while an inner one has the lock already.
-func (r *LockState) HeldBy(o *owner.Owner) *acquisition.Acquisition {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (s *LockState) HeldBy(o *owner.Owner) *acquisition.Acquisition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var nearest *acquisition.Acquisition
-	for _, a := range r.held {
+	for _, a := range s.held {
 		if o.Includes(a.Owner) && (nearest == nil || a.Owner.Includes(nearest.Owner)) {
 			nearest = a
 		}
@@ -120,10 +120,10 @@ func (r *LockState) HeldBy(o *owner.Owner) *acquisition.Acquisition {
 
 // Holder returns an acquisition of this client that has the lock, or nil. It returns none that is
 // being released, because anybody may have the lock by now.
-func (r *LockState) Holder() *acquisition.Acquisition {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, a := range r.held {
+func (s *LockState) Holder() *acquisition.Acquisition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.held {
 		if a.IsLive() {
 			return a
 		}
@@ -135,46 +135,46 @@ func (r *LockState) Holder() *acquisition.Acquisition {
 // re-enter, because it would otherwise wait for itself. The caller must check HeldBy after
 // NotifyOnGrant, and again after each notice. stop ends the notices. If no other call can get the
 // lock for o, got is nil.
-func (r *LockState) NotifyOnGrant(o *owner.Owner) (got <-chan struct{}, stop func()) {
+func (s *LockState) NotifyOnGrant(o *owner.Owner) (got <-chan struct{}, stop func()) {
 	if !o.IsChain() {
 		return nil, func() {}
 	}
 	w := &grantSubscriber{owner: o, granted: make(chan struct{}, 1)}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.subscribers == nil {
-		r.subscribers = make(map[*owner.Owner][]*grantSubscriber)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subscribers == nil {
+		s.subscribers = make(map[*owner.Owner][]*grantSubscriber)
 	}
-	w.index = len(r.subscribers[o])
-	r.subscribers[o] = append(r.subscribers[o], w)
-	return w.granted, func() { r.unsubscribe(w) }
+	w.index = len(s.subscribers[o])
+	s.subscribers[o] = append(s.subscribers[o], w)
+	return w.granted, func() { s.unsubscribe(w) }
 }
 
-func (r *LockState) unsubscribe(w *grantSubscriber) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.subscribers[w.owner]
+func (s *LockState) unsubscribe(w *grantSubscriber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.subscribers[w.owner]
 	last := len(all) - 1
 	if last == 0 {
-		delete(r.subscribers, w.owner)
+		delete(s.subscribers, w.owner)
 		return
 	}
 	all[w.index] = all[last]
 	all[w.index].index = w.index
 	all[last] = nil
-	r.subscribers[w.owner] = all[:last]
+	s.subscribers[w.owner] = all[:last]
 }
 
 // AddHeld adds a fresh grant, and notifies the subscribers of its owner.
-func (r *LockState) AddHeld(a *acquisition.Acquisition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failure = nil
-	if r.held == nil {
-		r.held = r.firstHeld[:0]
+func (s *LockState) AddHeld(a *acquisition.Acquisition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure = nil
+	if s.held == nil {
+		s.held = s.firstHeld[:0]
 	}
-	r.held = append(r.held, a)
-	for _, w := range r.subscribers[a.Owner] { // the owner of a whole chain has no owners below it
+	s.held = append(s.held, a)
+	for _, w := range s.subscribers[a.Owner] { // the owner of a whole chain has no owners below it
 		select {
 		case w.granted <- struct{}{}:
 		default:
@@ -183,12 +183,12 @@ func (r *LockState) AddHeld(a *acquisition.Acquisition) {
 }
 
 // RemoveHeld removes an acquisition.
-func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, other := range r.held {
+func (s *LockState) RemoveHeld(a *acquisition.Acquisition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, other := range s.held {
 		if other == a {
-			r.held = append(r.held[:i], r.held[i+1:]...)
+			s.held = append(s.held[:i], s.held[i+1:]...)
 			return
 		}
 	}
@@ -196,15 +196,15 @@ func (r *LockState) RemoveHeld(a *acquisition.Acquisition) {
 
 // SetLastFailure sets why the last attempt failed, or nil if it did not. A refusal is an answer: it says nothing to
 // the waiters behind the command.
-func (r *LockState) SetLastFailure(err error) {
+func (s *LockState) SetLastFailure(err error) {
 	if err != nil && isRefusal(err) {
 		err = nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failure, r.failedAt = err, Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failure, s.failedAt = err, Now()
 	if err == nil {
-		r.askedAt, r.answeredAt = 0, r.failedAt
+		s.askedAt, s.answeredAt = 0, s.failedAt
 	}
 }
 
@@ -215,52 +215,52 @@ func isRefusal(err error) bool {
 
 // NoteRefusal notes what Redis answered to a waiter, so that calls that give up before they ask can name the
 // holder. sent is when the waiter asked: the lock may have become free while the answer was on its way.
-func (r *LockState) NoteRefusal(sent Instant, refusal lockerr.NotAcquiredError) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refusal, r.refusedAt = &refusal, sent
+func (s *LockState) NoteRefusal(sent Instant, refusal lockerr.NotAcquiredError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal, s.refusedAt = &refusal, sent
 }
 
 // RefusalSince returns what Redis last answered to a waiter of this client that asked since that time, or nil.
-func (r *LockState) RefusalSince(began Instant) *lockerr.NotAcquiredError {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.refusal == nil || r.refusedAt < began {
+func (s *LockState) RefusalSince(began Instant) *lockerr.NotAcquiredError {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusal == nil || s.refusedAt < began {
 		return nil
 	}
-	refusal := *r.refusal
-	if age := r.refusedAt.Age(); refusal.Remaining > 0 {
+	refusal := *s.refusal
+	if age := s.refusedAt.Age(); refusal.Remaining > 0 {
 		refusal.Remaining = max(refusal.Remaining-age, 1)
 	}
 	return &refusal
 }
 
 // NoteAsk notes that a request for a fresh grant is about to be sent.
-func (r *LockState) NoteAsk() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.askedAt == 0 {
-		r.askedAt = Now()
+func (s *LockState) NoteAsk() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.askedAt == 0 {
+		s.askedAt = Now()
 	}
 }
 
 // IsUnanswered reports whether Redis has answered nothing about this name to a wait that began at
 // that time, although a request has been in flight for at least half of the wait.
-func (r *LockState) IsUnanswered(began Instant) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.askedAt != 0 && r.answeredAt < began && 2*r.askedAt.Age() >= began.Age()
+func (s *LockState) IsUnanswered(began Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.askedAt != 0 && s.answeredAt < began && 2*s.askedAt.Age() >= began.Age()
 }
 
 // LastFailure returns why Redis could not be asked lately. It is nil if Redis could be asked, or if
 // nobody has asked. A caller that cannot reach Redis retries every few seconds. So an older fault
 // belongs to a caller that has left.
-func (r *LockState) LastFailure() error {
+func (s *LockState) LastFailure() error {
 	const lately = 10 * time.Second
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.failedAt.Age() > lately {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failedAt.Age() > lately {
 		return nil
 	}
-	return r.failure
+	return s.failure
 }

@@ -16,8 +16,8 @@ type SelfDeadlockWarning struct {
 }
 
 // NewSelfDeadlockWarning returns the self-deadlock warning of a wait that has not begun.
-func (w *Request) NewSelfDeadlockWarning() *SelfDeadlockWarning {
-	return &SelfDeadlockWarning{request: w}
+func (r *Request) NewSelfDeadlockWarning() *SelfDeadlockWarning {
+	return &SelfDeadlockWarning{request: r}
 }
 
 // Start starts the timer, if it was not started before.

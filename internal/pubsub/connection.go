@@ -57,89 +57,89 @@ func withoutDial(parent context.Context) context.Context {
 
 // send writes one command, and connects first if it is the first one. It returns when the command
 // has been written, not when it was answered. Only the commander calls it.
-func (l *connection) send(cmd *command) error {
-	if l.reading {
-		ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Ping)
+func (c *connection) send(cmd *command) error {
+	if c.reading {
+		ctx, cancel := context.WithTimeout(c.hub.ctx, c.hub.cfg.Ping)
 		defer cancel()
-		return l.write(withoutDial(ctx), cmd)
+		return c.write(withoutDial(ctx), cmd)
 	}
-	ctx, cancel := context.WithTimeout(l.hub.ctx, l.hub.cfg.Dial)
+	ctx, cancel := context.WithTimeout(c.hub.ctx, c.hub.cfg.Dial)
 	defer cancel()
-	if err := l.connect(ctx, cmd); err != nil {
-		l.hub.lastDialFailed = true
+	if err := c.connect(ctx, cmd); err != nil {
+		c.hub.lastDialFailed = true
 		return err
 	}
-	l.hub.lastDialFailed = false
-	l.reading = true
-	go l.read()
+	c.hub.lastDialFailed = false
+	c.reading = true
+	go c.read()
 	return nil
 }
 
 // connect makes the connection, and writes the first command. In a cluster, go-redis connects to the master
 // of the first channel. If that failed, connect begins with a PING. It has no channel, so go-redis connects to any
 // node. All nodes get all messages, and a dead one must not cost the waiters of the others theirs.
-func (l *connection) connect(ctx context.Context, cmd *command) error {
-	if l.hub.lastDialFailed {
-		if err := l.write(ctx, &command{verb: ping, nonce: "elsewhere"}); err != nil {
+func (c *connection) connect(ctx context.Context, cmd *command) error {
+	if c.hub.lastDialFailed {
+		if err := c.write(ctx, &command{verb: ping, nonce: "elsewhere"}); err != nil {
 			return err
 		}
-		l.pinged = true
+		c.pinged = true
 	}
-	return l.write(ctx, cmd)
+	return c.write(ctx, cmd)
 }
 
-func (l *connection) write(ctx context.Context, cmd *command) error {
+func (c *connection) write(ctx context.Context, cmd *command) error {
 	return recoverPanic(func() error {
 		switch {
-		case cmd.verb == subscribe && l.hub.cfg.sharded:
-			return l.pubsub.SSubscribe(ctx, cmd.names()...)
-		case cmd.verb == unsubscribe && l.hub.cfg.sharded:
-			return l.pubsub.SUnsubscribe(ctx, cmd.names()...)
+		case cmd.verb == subscribe && c.hub.cfg.sharded:
+			return c.pubsub.SSubscribe(ctx, cmd.names()...)
+		case cmd.verb == unsubscribe && c.hub.cfg.sharded:
+			return c.pubsub.SUnsubscribe(ctx, cmd.names()...)
 		case cmd.verb == subscribe:
-			return l.pubsub.Subscribe(ctx, cmd.names()...)
+			return c.pubsub.Subscribe(ctx, cmd.names()...)
 		case cmd.verb == unsubscribe:
-			return l.pubsub.Unsubscribe(ctx, cmd.names()...)
+			return c.pubsub.Unsubscribe(ctx, cmd.names()...)
 		default:
-			return l.pubsub.Ping(ctx, cmd.nonce)
+			return c.pubsub.Ping(ctx, cmd.nonce)
 		}
 	})
 }
 
 // close ends the connection and waits for the reader.
-func (l *connection) close() {
-	_ = recoverPanic(l.pubsub.Close) // the only other error says that it is closed already
-	if l.reading {
-		<-l.ended
+func (c *connection) close() {
+	_ = recoverPanic(c.pubsub.Close) // the only other error says that it is closed already
+	if c.reading {
+		<-c.ended
 	}
 }
 
 // read passes frames on until the connection ends. It reads without a time limit, while the
 // commander watches for silence. A read that timed out in the middle of a frame would leave the
 // stream out of step.
-func (l *connection) read() {
-	defer close(l.ended)
+func (c *connection) read() {
+	defer close(c.ended)
 	ctx := withoutDial(context.Background())
 	for {
 		var frame any
 		err := recoverPanic(func() (err error) {
-			frame, err = l.pubsub.ReceiveTimeout(ctx, 0)
+			frame, err = c.pubsub.ReceiveTimeout(ctx, 0)
 			return err
 		})
 		var reply redis.Error
 		switch {
-		case errors.As(err, &reply) && l.pinged: // the refusal of the PING, and not of the command in flight
-			frame, l.pinged = &redis.Pong{}, false
+		case errors.As(err, &reply) && c.pinged: // the refusal of the PING, and not of the command in flight
+			frame, c.pinged = &redis.Pong{}, false
 		case errors.As(err, &reply):
 			frame = reply
 		case err != nil:
-			l.err = err
+			c.err = err
 			return
 		}
 		if _, ok := frame.(*redis.Pong); ok {
-			l.pinged = false
+			c.pinged = false
 		}
-		if err := l.hub.handleFrame(frame); err != nil {
-			l.err = err
+		if err := c.hub.handleFrame(frame); err != nil {
+			c.err = err
 			return
 		}
 	}

@@ -41,10 +41,10 @@ func (e *echo) stop() {
 }
 
 // resetEchoes is called when no command for the channel of the echoes is in flight any more.
-func (r *hubState) resetEchoes() {
-	r.echo.stop()
-	if r.echo.channel != nil {
-		r.echo.channel.state = unsent
+func (s *hubState) resetEchoes() {
+	s.echo.stop()
+	if s.echo.channel != nil {
+		s.echo.channel.state = unsent
 	}
 }
 
@@ -55,10 +55,10 @@ func (e *echo) putOff(to time.Time) {
 
 // startEchoes is called when a channel is confirmed. The first echo comes after a while, so that a
 // short wait costs none.
-func (r *hubState) startEchoes(now time.Time) {
-	e := &r.echo
+func (s *hubState) startEchoes(now time.Time) {
+	e := &s.echo
 	if e.channel != nil && e.at.IsZero() && e.sent.IsZero() && !e.sending {
-		e.at = now.Add(r.echoPause())
+		e.at = now.Add(s.echoPause())
 		if e.at.Before(e.putOffTo) {
 			e.at = e.putOffTo
 		}
@@ -67,28 +67,28 @@ func (r *hubState) startEchoes(now time.Time) {
 
 // echoPause returns the time between two echoes. A third of it is random, so that many clients do
 // not send theirs together.
-func (r *hubState) echoPause() time.Duration {
-	d := r.cfg.EchoInterval
+func (s *hubState) echoPause() time.Duration {
+	d := s.cfg.EchoInterval
 	return d - rand.N(d/3+1)
 }
 
 // nextEcho returns a command for the channel of the echoes, or nil.
-func (r *hubState) nextEcho(now time.Time) *command {
-	c := r.echo.channel
+func (s *hubState) nextEcho(now time.Time) *command {
+	c := s.echo.channel
 	switch {
 	case c == nil:
-	case len(r.channels) == 0 && c.state == subscribed:
+	case len(s.channels) == 0 && c.state == subscribed:
 		c.state = unsubscribing
 		return &command{verb: unsubscribe, channels: []*channel{c}, sent: now}
-	case due(r.echo.at, now) && (c.state == unsent || c.state == denied):
+	case due(s.echo.at, now) && (c.state == unsent || c.state == denied):
 		return &command{verb: subscribe, channels: markSubscribing([]*channel{c}), sent: now}
 	}
 	return nil
 }
 
 // takeEcho reports whether the hub has to call Config.Echo now. The result goes to onEchoSent.
-func (r *hubState) takeEcho(now time.Time) (round int, text string, ok bool) {
-	e := &r.echo
+func (s *hubState) takeEcho(now time.Time) (round int, text string, ok bool) {
+	e := &s.echo
 	if e.channel == nil || e.channel.state != subscribed || !due(e.at, now) {
 		return 0, "", false
 	}
@@ -97,19 +97,19 @@ func (r *hubState) takeEcho(now time.Time) (round int, text string, ok bool) {
 }
 
 // onEchoSent gets the result of Config.Echo.
-func (r *hubState) onEchoSent(round int, err error, now time.Time) (look bool) {
-	e := &r.echo
+func (s *hubState) onEchoSent(round int, err error, now time.Time) (look bool) {
+	e := &s.echo
 	if round != e.round {
 		return false
 	}
 	e.sending = false
 	switch {
 	case errors.Is(err, ErrEchoRefused):
-		e.putOff(now.Add(r.cfg.Recheck))
+		e.putOff(now.Add(s.cfg.Recheck))
 	case err != nil: // the servers change perhaps, so it is time to know soon
-		e.at = now.Add(r.echoPause() / 3)
+		e.at = now.Add(s.echoPause() / 3)
 	case e.early:
-		e.at = now.Add(r.echoPause())
+		e.at = now.Add(s.echoPause())
 	default:
 		e.sent = now
 	}
@@ -124,8 +124,8 @@ func (e *echo) echoText(now time.Time) string {
 
 // onEcho is called for each message on the channel of the echoes. Also a late one, of an earlier
 // connection, says that this one gets messages.
-func (r *hubState) onEcho(text string, now time.Time) (look bool) {
-	e := &r.echo
+func (s *hubState) onEcho(text string, now time.Time) (look bool) {
+	e := &s.echo
 	sent, err := strconv.ParseInt(text, 10, 64)
 	took := now.Sub(e.start) - time.Duration(sent)
 	if err != nil || sent < 0 || took < 0 {
@@ -134,13 +134,13 @@ func (r *hubState) onEcho(text string, now time.Time) (look bool) {
 	// Messages that are only slow must not end one connection after the other, even if most are not slow: a server
 	// may be busy now and then.
 	e.slowness = max(e.slowness-e.slowness/128, min(2*took, longestSlowness))
-	e.timeout = max(r.cfg.EchoTimeout, e.slowness, min(max(e.timeout/2, 2*took), longestEchoTimeout))
+	e.timeout = max(s.cfg.EchoTimeout, e.slowness, min(max(e.timeout/2, 2*took), longestEchoTimeout))
 	e.known, e.early = true, true
-	r.log.recovered(deaf)
+	s.log.recovered(deaf)
 	if e.sent.IsZero() {
 		return false
 	}
-	e.sent, e.at = time.Time{}, now.Add(r.echoPause())
+	e.sent, e.at = time.Time{}, now.Add(s.echoPause())
 	return true
 }
 
@@ -153,23 +153,23 @@ const (
 )
 
 // overdueAt returns when the echo that is out should have come back, or zero if none is out.
-func (r *hubState) overdueAt() time.Time {
-	if r.echo.sent.IsZero() {
+func (s *hubState) overdueAt() time.Time {
+	if s.echo.sent.IsZero() {
 		return time.Time{}
 	}
-	return r.echo.sent.Add(r.echo.timeout)
+	return s.echo.sent.Add(s.echo.timeout)
 }
 
 // onPinged is called when a PING was answered. It returns an error if the connection gets no
 // messages: the echo was overdue when the hub sent the PING, and did not even come before the
 // answer. So a slow server, or a process that was stopped, does not look like a deaf connection.
-func (r *hubState) onPinged(cmd *command, now time.Time) error {
-	e := &r.echo
-	if !due(r.overdueAt(), cmd.sent) {
+func (s *hubState) onPinged(cmd *command, now time.Time) error {
+	e := &s.echo
+	if !due(s.overdueAt(), cmd.sent) {
 		return nil
 	}
 	if !e.known {
-		e.putOff(now.Add(r.cfg.Recheck))
+		e.putOff(now.Add(s.cfg.Recheck))
 		return nil
 	}
 	e.timeout = min(2*e.timeout, longestEchoTimeout)

@@ -58,130 +58,130 @@ func newHubState(cfg Config, log *troubleLog) hubState {
 }
 
 // find returns the channel of a name, or nil.
-func (r *hubState) find(name string) *channel {
-	if c := r.echo.channel; c != nil && c.name == name {
+func (s *hubState) find(name string) *channel {
+	if c := s.echo.channel; c != nil && c.name == name {
 		return c
 	}
-	return r.channels[name]
+	return s.channels[name]
 }
 
-func (r *hubState) add(name string, s *Subscription) (look bool) {
-	c := r.channels[name]
+func (s *hubState) add(name string, sub *Subscription) (look bool) {
+	c := s.channels[name]
 	if c == nil {
 		// Nobody waits for the first confirmation of a sharded channel, nor while there is no connection.
-		c = &channel{name: name, gapOnConfirm: r.cfg.sharded || r.down}
-		r.channels[name] = c
-		r.markUnsent(c)
+		c = &channel{name: name, gapOnConfirm: s.cfg.sharded || s.down}
+		s.channels[name] = c
+		s.markUnsent(c)
 		look = true
 	}
-	delete(r.unused, c)
-	c.addSub(s)
+	delete(s.unused, c)
+	c.addSub(sub)
 	return look
 }
 
 // remove removes s. If nobody waits for its channel any more, the hub forgets a channel that the
 // server does not know. Any other channel lingers.
-func (r *hubState) remove(s *Subscription, now time.Time) (look bool) {
-	c := s.channel
+func (s *hubState) remove(sub *Subscription, now time.Time) (look bool) {
+	c := sub.channel
 	if c == nil {
 		return false
 	}
-	c.removeSub(s)
+	c.removeSub(sub)
 	switch {
 	case len(c.subs) > 0, c.state == unsubscribing:
 		return false
-	case c.state == unsent, !r.connected, c.state == denied && r.cfg.sharded:
-		r.forget(c, now)
+	case c.state == unsent, !s.connected, c.state == denied && s.cfg.sharded:
+		s.forget(c, now)
 		return false
 	}
-	return r.markUnused(c, now)
+	return s.markUnused(c, now)
 }
 
 // markUnused makes the hub unsubscribe from a channel after a while, unless somebody waits for it again.
-func (r *hubState) markUnused(c *channel, now time.Time) (look bool) {
+func (s *hubState) markUnused(c *channel, now time.Time) (look bool) {
 	if len(c.subs) > 0 {
 		return false
 	}
 	c.unusedSince = now
-	r.unused[c] = struct{}{}
-	if !r.sweepAt.IsZero() {
+	s.unused[c] = struct{}{}
+	if !s.sweepAt.IsZero() {
 		return false // a busy lock does not wake the commander each time
 	}
-	r.sweepAt = now.Add(r.cfg.Linger)
+	s.sweepAt = now.Add(s.cfg.Linger)
 	return true
 }
 
-func (r *hubState) markUnsent(c *channel) {
+func (s *hubState) markUnsent(c *channel) {
 	c.state = unsent
-	r.unsent[c] = struct{}{}
+	s.unsent[c] = struct{}{}
 }
 
-func (r *hubState) forget(c *channel, now time.Time) {
-	delete(r.channels, c.name)
-	delete(r.unsent, c)
-	delete(r.denied, c)
-	delete(r.unused, c)
-	r.emptySince = now
-	if len(r.channels) == 0 {
-		r.echo.stop()
+func (s *hubState) forget(c *channel, now time.Time) {
+	delete(s.channels, c.name)
+	delete(s.unsent, c)
+	delete(s.denied, c)
+	delete(s.unused, c)
+	s.emptySince = now
+	if len(s.channels) == 0 {
+		s.echo.stop()
 	}
 }
 
-func (r *hubState) isSettled(c *channel) bool {
-	return c.state == subscribed || c.state == denied || r.down || r.closed
+func (s *hubState) isSettled(c *channel) bool {
+	return c.state == subscribed || c.state == denied || s.down || s.closed
 }
 
 // close ends all waiting. It sends nothing, because the server notices the end of the connection.
-func (r *hubState) close() {
-	r.closed = true
-	for _, c := range r.channels {
+func (s *hubState) close() {
+	s.closed = true
+	for _, c := range s.channels {
 		c.wakeAndSettle()
 		for len(c.subs) > 0 {
 			c.removeSub(c.subs[0])
 		}
 	}
-	clear(r.channels)
-	clear(r.unsent)
-	clear(r.denied)
-	clear(r.unused)
-	r.refusals, r.inFlight = nil, nil
-	r.resetEchoes()
+	clear(s.channels)
+	clear(s.unsent)
+	clear(s.denied)
+	clear(s.unused)
+	s.refusals, s.inFlight = nil, nil
+	s.resetEchoes()
 }
 
 // onConnecting is called before a connection is made.
-func (r *hubState) onConnecting() {
-	r.connected = true
-	r.pings = 0
-	r.firstFrame, r.lastFrame = time.Time{}, time.Time{}
-	r.resetEchoes()
+func (s *hubState) onConnecting() {
+	s.connected = true
+	s.pings = 0
+	s.firstFrame, s.lastFrame = time.Time{}, time.Time{}
+	s.resetEchoes()
 }
 
 // onDisconnect is called after a connection has ended. Nothing is subscribed any more. Every waiter
 // has to ask Redis, because messages may have been missed. Refused channels keep their state,
 // because the user was refused and not the connection. good reports whether the connection had
 // lasted.
-func (r *hubState) onDisconnect(err error, now time.Time) (good bool) {
-	r.connected, r.down = false, true
-	r.refusals, r.inFlight = nil, nil
-	r.resetEchoes()
-	r.sweepAt = time.Time{}
-	for _, c := range r.channels {
+func (s *hubState) onDisconnect(err error, now time.Time) (good bool) {
+	s.connected, s.down = false, true
+	s.refusals, s.inFlight = nil, nil
+	s.resetEchoes()
+	s.sweepAt = time.Time{}
+	for _, c := range s.channels {
 		if len(c.subs) == 0 {
-			r.forget(c, now)
+			s.forget(c, now)
 			continue
 		}
 		if c.state != denied {
-			r.markUnsent(c)
+			s.markUnsent(c)
 		}
 		c.gapOnConfirm = true
 		c.wakeAndSettle()
 	}
 	switch {
-	case r.closed:
+	case s.closed:
 	case errors.Is(err, errDeaf):
-		r.log.trouble(deaf)
+		s.log.trouble(deaf)
 	default:
-		r.log.trouble(unreachable, slog.Any("error", err))
+		s.log.trouble(unreachable, slog.Any("error", err))
 	}
-	return r.lastFrame.Sub(r.firstFrame) >= r.cfg.Ping
+	return s.lastFrame.Sub(s.firstFrame) >= s.cfg.Ping
 }

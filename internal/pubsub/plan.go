@@ -21,87 +21,87 @@ const (
 )
 
 // connectionError returns an error if the present connection has to end.
-func (r *hubState) connectionError(now time.Time) error {
-	if r.inFlight == nil {
-		if len(r.channels) > 0 || now.Sub(r.emptySince) < r.cfg.Idle {
+func (s *hubState) connectionError(now time.Time) error {
+	if s.inFlight == nil {
+		if len(s.channels) > 0 || now.Sub(s.emptySince) < s.cfg.Idle {
 			return nil
 		}
 		// Decided and recorded under one lock, so that the next channel gets a new connection.
-		r.connected = false
+		s.connected = false
 		return errIdle
 	}
-	if now.Sub(r.quietSince()) >= r.cfg.Ping {
+	if now.Sub(s.quietSince()) >= s.cfg.Ping {
 		return errSilent
 	}
-	if now.Sub(r.inFlight.sent) >= answerPings*r.cfg.Ping {
+	if now.Sub(s.inFlight.sent) >= answerPings*s.cfg.Ping {
 		return errUnanswered
 	}
 	return nil
 }
 
 // quietSince returns the start of the silence that an answer has to end.
-func (r *hubState) quietSince() time.Time {
-	if r.inFlight.sent.After(r.lastFrame) {
-		return r.inFlight.sent
+func (s *hubState) quietSince() time.Time {
+	if s.inFlight.sent.After(s.lastFrame) {
+		return s.inFlight.sent
 	}
-	return r.lastFrame
+	return s.lastFrame
 }
 
 // next returns the command to send now, which is in flight from then on. It returns nil if there is
 // none, or if one is in flight already.
-func (r *hubState) next(now time.Time) *command {
-	if r.inFlight != nil {
+func (s *hubState) next(now time.Time) *command {
+	if s.inFlight != nil {
 		return nil
 	}
-	if due(r.recheckAt, now) {
-		r.recheck(recheckSize)
-		r.recheckAt = time.Time{}
-		if len(r.denied) > 0 {
-			r.recheckAt = now.Add(r.cfg.Recheck)
+	if due(s.recheckAt, now) {
+		s.recheck(recheckSize)
+		s.recheckAt = time.Time{}
+		if len(s.denied) > 0 {
+			s.recheckAt = now.Add(s.cfg.Recheck)
 		}
 	}
 	cmd := &command{sent: now}
-	if old := r.sweep(now); len(old) > 0 {
+	if old := s.sweep(now); len(old) > 0 {
 		cmd.verb, cmd.channels = unsubscribe, old
-	} else if batch := r.batch(); len(batch) > 0 {
+	} else if batch := s.batch(); len(batch) > 0 {
 		cmd.verb, cmd.channels = subscribe, batch
-	} else if echo := r.nextEcho(now); echo != nil {
+	} else if echo := s.nextEcho(now); echo != nil {
 		cmd = echo
-	} else if now.Sub(r.lastFrame) >= r.cfg.Ping || due(r.overdueAt(), now) {
-		r.pings++
-		cmd.verb, cmd.nonce = ping, "redlatch-"+strconv.Itoa(r.pings)
+	} else if now.Sub(s.lastFrame) >= s.cfg.Ping || due(s.overdueAt(), now) {
+		s.pings++
+		cmd.verb, cmd.nonce = ping, "redlatch-"+strconv.Itoa(s.pings)
 	} else {
 		return nil
 	}
 	cmd.left = len(cmd.channels)
-	r.inFlight = cmd
+	s.inFlight = cmd
 	return cmd
 }
 
 // sent records when cmd was written, because connecting does not count as silence.
-func (r *hubState) sent(cmd *command, now time.Time) { cmd.sent = now }
+func (s *hubState) sent(cmd *command, now time.Time) { cmd.sent = now }
 
 // untilNext returns how long there is nothing to do if no frame comes.
-func (r *hubState) untilNext(now time.Time) time.Duration {
-	if r.inFlight != nil {
-		return min(r.quietSince().Add(r.cfg.Ping).Sub(now), r.inFlight.sent.Add(answerPings*r.cfg.Ping).Sub(now))
+func (s *hubState) untilNext(now time.Time) time.Duration {
+	if s.inFlight != nil {
+		return min(s.quietSince().Add(s.cfg.Ping).Sub(now), s.inFlight.sent.Add(answerPings*s.cfg.Ping).Sub(now))
 	}
-	wait := r.lastFrame.Add(r.cfg.Ping).Sub(now)
-	for _, at := range []time.Time{r.sweepAt, r.recheckAt, r.echo.at, r.overdueAt()} {
+	wait := s.lastFrame.Add(s.cfg.Ping).Sub(now)
+	for _, at := range []time.Time{s.sweepAt, s.recheckAt, s.echo.at, s.overdueAt()} {
 		if !at.IsZero() {
 			wait = min(wait, at.Sub(now))
 		}
 	}
-	if len(r.channels) == 0 {
-		wait = min(wait, r.emptySince.Add(r.cfg.Idle).Sub(now))
+	if len(s.channels) == 0 {
+		wait = min(wait, s.emptySince.Add(s.cfg.Idle).Sub(now))
 	}
 	return wait
 }
 
 // batchSize returns how many channels a command may have. Sharded channels of one command must share a slot.
 // Some managed services have sharded channels only.
-func (r *hubState) batchSize() int {
-	if r.cfg.sharded || r.oneByOne {
+func (s *hubState) batchSize() int {
+	if s.cfg.sharded || s.oneByOne {
 		return 1
 	}
 	return maxBatch
@@ -110,45 +110,45 @@ func (r *hubState) batchSize() int {
 // sweep picks the channels that have been unused for long enough. It runs once per Linger, and not
 // exactly when each channel is due. So many channels leave in one command, and the sweep does not
 // keep a busy hub busy.
-func (r *hubState) sweep(now time.Time) (old []*channel) {
-	if !due(r.sweepAt, now) {
+func (s *hubState) sweep(now time.Time) (old []*channel) {
+	if !due(s.sweepAt, now) {
 		return nil
 	}
-	r.sweepAt = now.Add(r.cfg.Linger)
-	for c := range r.unused {
-		if now.Sub(c.unusedSince) < r.cfg.Linger {
+	s.sweepAt = now.Add(s.cfg.Linger)
+	for c := range s.unused {
+		if now.Sub(c.unusedSince) < s.cfg.Linger {
 			continue
 		}
 		switch c.state {
 		case subscribed:
 			c.state = unsubscribing
-			delete(r.unused, c)
+			delete(s.unused, c)
 			old = append(old, c)
 		case denied:
-			r.forget(c, now)
+			s.forget(c, now)
 		}
-		if len(old) == r.batchSize() {
-			r.sweepAt = now
+		if len(old) == s.batchSize() {
+			s.sweepAt = now
 			break
 		}
 	}
-	if len(r.unused) == 0 {
-		r.sweepAt = time.Time{}
+	if len(s.unused) == 0 {
+		s.sweepAt = time.Time{}
 	}
 	return old
 }
 
 // batch picks the channels to subscribe to next. It alternates between wanted channels and parts of
 // refused batches, so that neither delays the other.
-func (r *hubState) batch() []*channel {
-	if len(r.unsent) > 0 && (!r.freshLast || len(r.refusals) == 0) {
-		r.freshLast = true
-		return r.unsentBatch()
+func (s *hubState) batch() []*channel {
+	if len(s.unsent) > 0 && (!s.freshLast || len(s.refusals) == 0) {
+		s.freshLast = true
+		return s.unsentBatch()
 	}
-	r.freshLast = false
-	for len(r.refusals) > 0 {
-		part := r.refusals[0]
-		r.refusals = r.refusals[1:]
+	s.freshLast = false
+	for len(s.refusals) > 0 {
+		part := s.refusals[0]
+		s.refusals = s.refusals[1:]
 		part = slices.DeleteFunc(part, func(c *channel) bool { return c.state != queued })
 		if len(part) > 0 {
 			return markSubscribing(part)
@@ -157,10 +157,10 @@ func (r *hubState) batch() []*channel {
 	return nil
 }
 
-func (r *hubState) unsentBatch() (batch []*channel) {
-	for c := range r.unsent {
-		delete(r.unsent, c)
-		if batch = append(batch, c); len(batch) == r.batchSize() {
+func (s *hubState) unsentBatch() (batch []*channel) {
+	for c := range s.unsent {
+		delete(s.unsent, c)
+		if batch = append(batch, c); len(batch) == s.batchSize() {
 			break
 		}
 	}
@@ -176,21 +176,21 @@ func markSubscribing(batch []*channel) []*channel {
 
 // recheck lets the hub try up to n refused channels again, in batches of their own that cannot
 // spoil others.
-func (r *hubState) recheck(n int) {
+func (s *hubState) recheck(n int) {
 	var part []*channel
-	for c := range r.denied {
+	for c := range s.denied {
 		if n == 0 {
 			break
 		}
 		n--
-		delete(r.denied, c)
-		if part = append(part, c); len(part) == r.batchSize() {
-			r.enqueue(part)
+		delete(s.denied, c)
+		if part = append(part, c); len(part) == s.batchSize() {
+			s.enqueue(part)
 			part = nil
 		}
 	}
 	if len(part) > 0 {
-		r.enqueue(part)
+		s.enqueue(part)
 	}
 }
 

@@ -8,11 +8,11 @@ type Throttle struct{ n int }
 
 // Pause counts another false wake-up. It returns for how long further ones do not count: not at all
 // after the first few, and then longer each time.
-func (f *Throttle) Pause() time.Duration {
+func (t *Throttle) Pause() time.Duration {
 	const few, most = 2, 100 * time.Millisecond
-	f.n++
-	if f.n <= few {
+	t.n++
+	if t.n <= few {
 		return 0
 	}
-	return min(time.Millisecond<<min(f.n-few-1, 10), most)
+	return min(time.Millisecond<<min(t.n-few-1, 10), most)
 }

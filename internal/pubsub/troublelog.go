@@ -33,20 +33,20 @@ func newTroubleLog() troubleLog {
 	return troubleLog{begun: map[cause]bool{}, over: map[cause]bool{}}
 }
 
-func (j *troubleLog) trouble(c cause, attrs ...slog.Attr) {
-	if j.begun[c] {
+func (l *troubleLog) trouble(c cause, attrs ...slog.Attr) {
+	if l.begun[c] {
 		return
 	}
-	j.begun[c] = true
-	j.entries = append(j.entries, entry{slog.LevelWarn, "redlatch: " + string(c), attrs})
+	l.begun[c] = true
+	l.entries = append(l.entries, entry{slog.LevelWarn, "redlatch: " + string(c), attrs})
 }
 
-func (j *troubleLog) recovered(c cause, attrs ...slog.Attr) {
-	if j.over[c] || !j.begun[c] {
+func (l *troubleLog) recovered(c cause, attrs ...slog.Attr) {
+	if l.over[c] || !l.begun[c] {
 		return
 	}
-	j.over[c] = true
-	j.entries = append(j.entries, entry{slog.LevelInfo, "redlatch: over: " + string(c), attrs})
+	l.over[c] = true
+	l.entries = append(l.entries, entry{slog.LevelInfo, "redlatch: over: " + string(c), attrs})
 }
 
 // writeLog writes the entries in a goroutine of its own, so that a log handler that blocks delays

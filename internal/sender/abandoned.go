@@ -19,23 +19,23 @@ var ErrNotSent = errors.New("not sent any more")
 
 // OnEnd makes f run once when the command ends, or now if it has ended. f gets nil for an answer,
 // ErrNotSent, or the error of go-redis. f must not block.
-func (l *AbandonedCommand) OnEnd(f func(err error)) {
-	l.mu.Lock()
-	if !l.done {
-		l.callbacks = append(l.callbacks, f)
-		l.mu.Unlock()
+func (c *AbandonedCommand) OnEnd(f func(err error)) {
+	c.mu.Lock()
+	if !c.done {
+		c.callbacks = append(c.callbacks, f)
+		c.mu.Unlock()
 		return
 	}
-	l.mu.Unlock()
-	f(l.err)
+	c.mu.Unlock()
+	f(c.err)
 }
 
 // End ends the command with err, and calls the callbacks.
-func (l *AbandonedCommand) End(err error) {
-	l.mu.Lock()
-	l.done, l.err = true, err
-	l.mu.Unlock()
-	for _, f := range l.callbacks { // OnEnd adds no more after done
+func (c *AbandonedCommand) End(err error) {
+	c.mu.Lock()
+	c.done, c.err = true, err
+	c.mu.Unlock()
+	for _, f := range c.callbacks { // OnEnd adds no more after done
 		f(err)
 	}
 }

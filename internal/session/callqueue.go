@@ -35,54 +35,54 @@ const maxQueuedCalls = 1000
 const maxIdleQueue = maxQueuedCalls / 4
 
 // add adds a call, and does not block. It reports whether there was room for it.
-func (l *callQueue[T]) add(argument T) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch len(l.queue) - l.taken {
+func (q *callQueue[T]) add(argument T) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch len(q.queue) - q.taken {
 	case 0:
-		l.queue, l.taken = l.queue[:0], 0
+		q.queue, q.taken = q.queue[:0], 0
 	case maxQueuedCalls:
 		return false
 	}
-	if l.taken >= maxQueuedCalls {
-		l.queue, l.taken = slices.Delete(l.queue, 0, l.taken), 0
+	if q.taken >= maxQueuedCalls {
+		q.queue, q.taken = slices.Delete(q.queue, 0, q.taken), 0
 	}
-	l.pending.add()
-	l.queue = append(l.queue, argument)
+	q.pending.add()
+	q.queue = append(q.queue, argument)
 	switch {
-	case !l.running:
-		l.running = true
-		go l.run()
-	case len(l.queue)-l.taken == maxQueuedCalls/4: // more may follow soon
-		l.wakeUp()
+	case !q.running:
+		q.running = true
+		go q.run()
+	case len(q.queue)-q.taken == maxQueuedCalls/4: // more may follow soon
+		q.wakeUp()
 	}
 	return true
 }
 
 // isEmpty reports whether no call waits. One may be running.
-func (l *callQueue[T]) isEmpty() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.queue) == l.taken
+func (q *callQueue[T]) isEmpty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue) == q.taken
 }
 
-func (l *callQueue[T]) run() {
+func (q *callQueue[T]) run() {
 	finished := false
 	defer func() {
 		if !finished { // a call has ended the goroutine
-			go l.run()
+			go q.run()
 		}
 	}()
 	for lingered := false; ; {
-		switch argument, found, mayLinger := l.next(lingered); {
+		switch argument, found, mayLinger := q.next(lingered); {
 		case found:
-			l.callWith(argument)
+			q.callWith(argument)
 			lingered = false
 		case mayLinger:
 			lingered = true
 			select {
-			case <-time.After(l.linger):
-			case <-l.wake:
+			case <-time.After(q.linger):
+			case <-q.wake:
 			}
 		default:
 			finished = true
@@ -91,51 +91,51 @@ func (l *callQueue[T]) run() {
 	}
 }
 
-func (l *callQueue[T]) callWith(argument T) {
-	defer l.pending.done()
-	l.call(argument)
+func (q *callQueue[T]) callWith(argument T) {
+	defer q.pending.done()
+	q.call(argument)
 }
 
 // next takes the first call. If there is none, it reports whether the goroutine may linger. Otherwise the
 // goroutine must end. lingered says that it has just done so.
-func (l *callQueue[T]) next(lingered bool) (first T, found, mayLinger bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (q *callQueue[T]) next(lingered bool) (first T, found, mayLinger bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	var none T
-	if len(l.queue) == l.taken {
-		l.running = !lingered && l.linger > 0 && !l.isFlushed
-		if !l.running && cap(l.queue) > maxIdleQueue {
-			l.queue, l.taken = nil, 0
+	if len(q.queue) == q.taken {
+		q.running = !lingered && q.linger > 0 && !q.isFlushed
+		if !q.running && cap(q.queue) > maxIdleQueue {
+			q.queue, q.taken = nil, 0
 		}
-		return none, false, l.running
+		return none, false, q.running
 	}
-	first, l.queue[l.taken] = l.queue[l.taken], none
-	l.taken++
+	first, q.queue[q.taken] = q.queue[q.taken], none
+	q.taken++
 	return first, true, false
 }
 
 // endLinger ends the waiting of the goroutine, for good.
-func (l *callQueue[T]) endLinger() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isFlushed = true
-	l.wakeUp()
+func (q *callQueue[T]) endLinger() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.isFlushed = true
+	q.wakeUp()
 }
 
 // wakeUp ends the waiting of the goroutine, if it waits.
-func (l *callQueue[T]) wakeUp() {
+func (q *callQueue[T]) wakeUp() {
 	select {
-	case l.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
 // flush blocks until all calls have returned, but only for an instant. A handler that waits for
 // Close, or for a reader that has gone, does not return before Close does.
-func (l *callQueue[T]) flush() {
+func (q *callQueue[T]) flush() {
 	const instant = 100 * time.Millisecond
-	l.endLinger()
+	q.endLinger()
 	ctx, cancel := context.WithTimeout(context.Background(), instant)
 	defer cancel()
-	_ = l.pending.wait(ctx)
+	_ = q.pending.wait(ctx)
 }

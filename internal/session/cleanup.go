@@ -135,33 +135,33 @@ type cleanupQueue struct {
 	workers int
 }
 
-func (b *cleanupQueue) add(g *cleanup, try func(*cleanup)) {
+func (q *cleanupQueue) add(g *cleanup, try func(*cleanup)) {
 	const atOnce = 8
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.queue = append(b.queue, g)
-	if b.workers < atOnce {
-		b.workers++
-		go b.work(try)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, g)
+	if q.workers < atOnce {
+		q.workers++
+		go q.work(try)
 	}
 }
 
-func (b *cleanupQueue) work(try func(*cleanup)) {
-	for g := b.next(); g != nil; g = b.next() {
+func (q *cleanupQueue) work(try func(*cleanup)) {
+	for g := q.next(); g != nil; g = q.next() {
 		try(g)
 	}
 }
 
 // next takes the first cleanup. If there is none, it returns nil, and the worker ends.
-func (b *cleanupQueue) next() *cleanup {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.queue) == 0 {
-		b.workers--
+func (q *cleanupQueue) next() *cleanup {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.workers--
 		return nil
 	}
-	g := b.queue[0]
-	b.queue[0] = nil
-	b.queue = b.queue[1:]
+	g := q.queue[0]
+	q.queue[0] = nil
+	q.queue = q.queue[1:]
 	return g
 }

@@ -25,38 +25,38 @@ type attempts struct {
 }
 
 // Any reports whether an attempt had no answer when its operation ended.
-func (s InFlight) Any() bool { return s.attempts != nil }
+func (f InFlight) Any() bool { return f.attempts != nil }
 
 // Merge returns the attempts of s and more that may still take effect.
-func (s InFlight) Merge(more InFlight) InFlight {
+func (f InFlight) Merge(more InFlight) InFlight {
 	switch {
-	case !s.Any():
+	case !f.Any():
 		return more
 	case !more.Any():
-		return s
+		return f
 	}
-	all := &attempts{until: more.attempts.until, settled: append(s.pending(), more.pending()...)}
-	if all.until.Before(s.attempts.until) {
-		all.until = s.attempts.until
+	all := &attempts{until: more.attempts.until, settled: append(f.pending(), more.pending()...)}
+	if all.until.Before(f.attempts.until) {
+		all.until = f.attempts.until
 	}
 	return InFlight{all}
 }
 
 // remaining returns for how long attempts may still take effect.
-func (s InFlight) remaining() time.Duration {
-	if !s.Any() {
+func (f InFlight) remaining() time.Duration {
+	if !f.Any() {
 		return 0
 	}
-	return max(0, time.Until(s.attempts.until))
+	return max(0, time.Until(f.attempts.until))
 }
 
 // pending returns the contexts of attempts that may still take effect.
-func (s InFlight) pending() []context.Context {
-	if !s.Any() {
+func (f InFlight) pending() []context.Context {
+	if !f.Any() {
 		return nil
 	}
 	ended := func(ctx context.Context) bool { return ctx.Err() != nil }
-	return slices.DeleteFunc(slices.Clone(s.attempts.settled), ended)
+	return slices.DeleteFunc(slices.Clone(f.attempts.settled), ended)
 }
 
 // afterAll calls f in a goroutine of its own when all contexts have ended. It does not block. It

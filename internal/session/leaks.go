@@ -29,31 +29,31 @@ func (s *Session) ReportLeak(text string, attrs ...any) {
 }
 
 // count counts another hold, and returns the number of holds in this second.
-func (d *leakReporter) count(log *slog.Logger) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.timer == nil {
-		d.timer = time.AfterFunc(time.Second, func() { d.flush(log) })
+func (r *leakReporter) count(log *slog.Logger) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer == nil {
+		r.timer = time.AfterFunc(time.Second, func() { r.flush(log) })
 	}
-	d.n++
-	return d.n
+	r.n++
+	return r.n
 }
 
 // flush logs how many holds got no line of their own, if any.
-func (d *leakReporter) flush(log *slog.Logger) {
-	if more := d.reset() - maxLeakLogs; more > 0 {
+func (r *leakReporter) flush(log *slog.Logger) {
+	if more := r.reset() - maxLeakLogs; more > 0 {
 		log.Error("redlatch: more holds or permits were dropped without Unlock or Release within a second", slog.Int("holds", more))
 	}
 }
 
 // reset ends the second, and returns the number of its holds.
-func (d *leakReporter) reset() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
+func (r *leakReporter) reset() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
 	}
-	n := d.n
-	d.n, d.timer = 0, nil
+	n := r.n
+	r.n, r.timer = 0, nil
 	return n
 }

@@ -148,16 +148,16 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 }
 
 // errBeforeStart returns the error of an operation that must not send anything, or nil.
-func (c Operation) errBeforeStart(ctx context.Context, s *Session) error {
+func (o Operation) errBeforeStart(ctx context.Context, s *Session) error {
 	switch {
-	case s.mustStop(c):
-		return c.opError(ctx, s, lockerr.ErrClosed, nil)
-	case ctx.Err() == nil, c.MaybeApplied:
+	case s.mustStop(o):
+		return o.opError(ctx, s, lockerr.ErrClosed, nil)
+	case ctx.Err() == nil, o.MaybeApplied:
 		return nil
-	case c.StopOnClose && !EndedByOwnLimit(ctx):
-		return c.opError(ctx, s, nil, nil)
+	case o.StopOnClose && !EndedByOwnLimit(ctx):
+		return o.opError(ctx, s, nil, nil)
 	}
-	return c.opError(ctx, s, lockerr.ErrUnavailable, nil) // with a release, the background goes on
+	return o.opError(ctx, s, lockerr.ErrUnavailable, nil) // with a release, the background goes on
 }
 
 // timeoutFor returns how long an attempt may go unanswered. since is the time from the first
@@ -168,11 +168,11 @@ func (c Operation) errBeforeStart(ctx context.Context, s *Session) error {
 // gets as long as all attempts before it, or as long as Adaptive says, for a slow server. If known
 // is longer than all this, the attempt gets known, up to the window or share, or to four times
 // AttemptTimeout.
-func (c Operation) timeoutFor(since, known time.Duration) time.Duration {
+func (o Operation) timeoutFor(since, known time.Duration) time.Duration {
 	const least = 50 * time.Millisecond
-	d, longest := c.AttemptTimeout, 4*c.AttemptTimeout
-	if share := max(c.Window, c.Share); share > 0 {
-		d, longest = min(d, max(share/4, since, c.Adaptive.value(), least)), share
+	d, longest := o.AttemptTimeout, 4*o.AttemptTimeout
+	if share := max(o.Window, o.Share); share > 0 {
+		d, longest = min(d, max(share/4, since, o.Adaptive.value(), least)), share
 	}
 	return max(d, min(known, longest))
 }
@@ -187,12 +187,12 @@ func (s *Session) AttemptTime(name string, usual time.Duration) time.Duration {
 // validFor returns how long after its sending an attempt may still run in Redis. since is the time
 // from the first attempt that may have run to this one, and limit is what timeoutFor returned. The
 // result is 0 or less if the window is over.
-func (c Operation) validFor(since, limit time.Duration) time.Duration {
-	valid := max(c.AttemptTimeout, limit)
-	if c.Window == 0 {
+func (o Operation) validFor(since, limit time.Duration) time.Duration {
+	valid := max(o.AttemptTimeout, limit)
+	if o.Window == 0 {
 		return valid
 	}
-	return min(valid, c.Window-since)
+	return min(valid, o.Window-since)
 }
 
 // failure collects how the attempts of an operation failed.
@@ -213,61 +213,61 @@ type failure struct {
 
 // add records how an attempt failed, and reports whether the attempt may still take effect. An
 // attempt that timed out leaves an earlier refusal as it is. A connection error clears it.
-func (v *failure) add(err error, unsent bool, sent time.Time) bool {
-	if v.attempts++; v.attempts == 1 {
-		v.began = sent
+func (f *failure) add(err error, unsent bool, sent time.Time) bool {
+	if f.attempts++; f.attempts == 1 {
+		f.began = sent
 	}
 	fault, code := lua.Classify(err)
-	v.last, v.lastIsSpecific, v.lastIsRefusal = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
+	f.last, f.lastIsSpecific, f.lastIsRefusal = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
 	defer func() {
-		if v.lastIsSpecific {
-			v.specific, v.specificIsRefusal = err, v.lastIsRefusal
+		if f.lastIsSpecific {
+			f.specific, f.specificIsRefusal = err, f.lastIsRefusal
 		}
 	}()
-	v.unclear, v.closed = false, fault == lua.Closed
+	f.unclear, f.closed = false, fault == lua.Closed
 	switch {
 	case errors.Is(err, errVoid):
-		v.refused = nil
+		f.refused = nil
 	case fault == lua.NotRun, fault == lua.Closed:
 		// An error without an answer of a server is usually a dial error. But a hook may return
 		// such an error after the command ran.
-		v.refused = nil
+		f.refused = nil
 		fromServer := fault == lua.NotRun && code != ""
 		return !fromServer && !unsent
 	case fault == lua.Refused, fault == lua.Failed && unsent: // unsent: an answer to the login
-		v.refused, v.lastIsRefusal = err, true
+		f.refused, f.lastIsRefusal = err, true
 	case fault == lua.Failed, errors.Is(err, sender.ErrGoexit):
-		v.refused = nil
-		v.unclear, v.maybeApplied = true, v.maybeApplied || !unsent
+		f.refused = nil
+		f.unclear, f.maybeApplied = true, f.maybeApplied || !unsent
 		return !unsent
 	case fault == lua.Unanswered:
-		v.maybeApplied = v.maybeApplied || !unsent
+		f.maybeApplied = f.maybeApplied || !unsent
 		return true
 	}
 	return false
 }
 
 // count adds to the error how many attempts failed, and in what time.
-func (v *failure) count(err *lockerr.OpError) *lockerr.OpError {
-	if v.attempts > 0 {
-		err.Attempts, err.Elapsed = v.attempts, time.Since(v.began)
+func (f *failure) count(err *lockerr.OpError) *lockerr.OpError {
+	if f.attempts > 0 {
+		err.Attempts, err.Elapsed = f.attempts, time.Since(f.began)
 	}
 	return err
 }
 
 // isFinal reports whether another attempt makes no sense.
-func (v *failure) isFinal(c Operation) bool {
-	return v.closed || !c.RetryRefused && (v.refused != nil || v.unclear)
+func (f *failure) isFinal(c Operation) bool {
+	return f.closed || !c.RetryRefused && (f.refused != nil || f.unclear)
 }
 
 // kind returns the kind of the error that the operation ends with.
-func (v *failure) kind() error {
+func (f *failure) kind() error {
 	switch {
-	case v.maybeApplied:
+	case f.maybeApplied:
 		return lockerr.ErrIndeterminate
-	case v.closed:
+	case f.closed:
 		return lockerr.ErrClosed
-	case v.refused != nil:
+	case f.refused != nil:
 		return lockerr.ErrRefused
 	}
 	return lockerr.ErrUnavailable
@@ -276,19 +276,19 @@ func (v *failure) kind() error {
 // cause returns the error to show beside the kind. That is end, or the error of the last attempt if
 // end is nil. If this error only says that time ran out, cause puts the last error that says more
 // before it. cause also adds the refusal, unless the result already shows it.
-func (v *failure) cause(end error) error {
+func (f *failure) cause(end error) error {
 	cause, isSpecific, refuses := end, false, false
 	if end == nil {
-		cause, isSpecific, refuses = v.last, v.lastIsSpecific, v.lastIsRefusal
+		cause, isSpecific, refuses = f.last, f.lastIsSpecific, f.lastIsRefusal
 	}
-	if v.specific != nil && !isSpecific {
-		cause, refuses = oneline.Errors(v.specific, cause), v.specificIsRefusal
+	if f.specific != nil && !isSpecific {
+		cause, refuses = oneline.Errors(f.specific, cause), f.specificIsRefusal
 	}
-	if v.refused == nil {
+	if f.refused == nil {
 		return cause
 	}
-	refusal := v.refused
-	if v.maybeApplied {
+	refusal := f.refused
+	if f.maybeApplied {
 		refusal = fmt.Errorf("%w: %w", lockerr.ErrRefused, refusal)
 	}
 	if refuses {
@@ -416,9 +416,9 @@ func (s *Session) backoff(ctx context.Context, c Operation, attempts int) bool {
 }
 
 // opError returns the error of an operation that failed.
-func (c Operation) opError(ctx context.Context, s *Session, kind, err error) *lockerr.OpError {
-	if s.mustStop(c) {
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: c.Op, Name: c.Name}
+func (o Operation) opError(ctx context.Context, s *Session, kind, err error) *lockerr.OpError {
+	if s.mustStop(o) {
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: o.Op, Name: o.Name}
 	}
-	return &lockerr.OpError{Kind: kind, Op: c.Op, Name: c.Name, Err: oneline.Errors(Cause(ctx), hideTimeout(err))}
+	return &lockerr.OpError{Kind: kind, Op: o.Op, Name: o.Name, Err: oneline.Errors(Cause(ctx), hideTimeout(err))}
 }

@@ -14,13 +14,13 @@ func SingleAttempt(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // ForContext returns the operation as it must be done with ctx.
-func (c Operation) ForContext(ctx context.Context) Operation {
+func (o Operation) ForContext(ctx context.Context) Operation {
 	failed, ok := ctx.Value(singleAttemptKey{}).(func())
 	if !ok {
-		return c
+		return o
 	}
-	observer := c.Observer
-	c.Observer = AttemptFunc(func(err error) {
+	observer := o.Observer
+	o.Observer = AttemptFunc(func(err error) {
 		if observer != nil {
 			observer.SetLastFailure(err)
 		}
@@ -28,5 +28,5 @@ func (c Operation) ForContext(ctx context.Context) Operation {
 			failed()
 		}
 	})
-	return c
+	return o
 }

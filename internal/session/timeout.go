@@ -7,25 +7,25 @@ import "time"
 // would then get an answer. The zero value sets no minimum.
 type AdaptiveTimeout struct{ min time.Duration }
 
-func (p *AdaptiveTimeout) value() time.Duration {
-	if p == nil {
+func (t *AdaptiveTimeout) value() time.Duration {
+	if t == nil {
 		return 0
 	}
-	return p.min
+	return t.min
 }
 
 // onAnswer records how long an answer took.
-func (p *AdaptiveTimeout) onAnswer(took time.Duration) {
-	if p != nil {
-		p.min = 2 * took
+func (t *AdaptiveTimeout) onAnswer(took time.Duration) {
+	if t != nil {
+		t.min = 2 * took
 	}
 }
 
 // onExpired records that no attempt of a window was answered. The first attempt under the next id
 // then gets the whole window, but no more than AttemptTimeout. The minimum doubles for each further
 // id.
-func (p *AdaptiveTimeout) onExpired(window time.Duration) {
-	if p != nil {
-		p.min = max(window, 2*p.min)
+func (t *AdaptiveTimeout) onExpired(window time.Duration) {
+	if t != nil {
+		t.min = max(window, 2*t.min)
 	}
 }

@@ -76,49 +76,49 @@ var ErrNilOption = &lockerr.ConfigError{Setting: "option", Reason: "must not be 
 
 // Complete fills in settings that follow from others, and checks all of them. The error is a
 // *lockerr.ConfigError.
-func (s *Lock) Complete() error {
-	if s.Err != nil {
-		return s.Err
+func (l *Lock) Complete() error {
+	if l.Err != nil {
+		return l.Err
 	}
-	if s.DefaultInterval && s.RenewInterval != s.Lease/3 { // locks share settings that are complete
-		s.RenewInterval = s.Lease / 3
+	if l.DefaultInterval && l.RenewInterval != l.Lease/3 { // locks share settings that are complete
+		l.RenewInterval = l.Lease / 3
 	}
 	switch {
-	case s.Lease < MinLease:
-		return bad("lease", "WithLease", s.Lease, "must be at least "+MinLease.String())
-	case s.Lease%time.Millisecond != 0:
-		return bad("lease", "WithLease", s.Lease, "must be whole milliseconds, the unit of Redis")
-	case s.Lease > maxLease:
-		return bad("lease", "WithLease", s.Lease, "must not be longer than "+maxLease.String())
-	case s.RenewInterval < minInterval:
-		return bad("renewal interval", "WithRenewInterval", s.RenewInterval, "must be at least "+minInterval.String())
-	case s.RenewInterval > s.Lease/2:
-		return bad("renewal interval", "WithRenewInterval", s.RenewInterval, "must be at most half the lease of "+s.Lease.String()+", so that one failed renewal can be made good")
-	case s.MaxHold != 0 && s.MaxHold < MinLease:
-		return bad("maximum hold time", "WithMaxHold", s.MaxHold, "must be 0 or at least "+MinLease.String())
-	case s.ProgressTimeout != 0 && s.ProgressTimeout < MinLease:
-		return bad("progress timeout", "WithProgressTimeout", s.ProgressTimeout, "must be 0 or at least "+MinLease.String())
-	case s.PollInterval < minInterval:
-		return bad("poll bound", "WithPollInterval", s.PollInterval, "must be at least "+minInterval.String())
-	case s.LocalHandoffTime < 0:
-		return bad("local handoff time", "WithLocalHandoffTime", s.LocalHandoffTime, "must not be negative")
-	case s.Heartbeat < MinLease:
-		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must be at least "+MinLease.String())
-	case s.Heartbeat%time.Millisecond != 0:
-		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must be whole milliseconds, the unit of Redis")
-	case s.Heartbeat > maxHeartbeat:
-		return bad("heartbeat", "WithHeartbeat", s.Heartbeat, "must not be longer than "+maxHeartbeat.String())
-	case s.SelfDeadlockAfter != 0 && s.SelfDeadlockAfter < minInterval:
-		return bad("self-deadlock warning", "WithSelfDeadlockWarning", s.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
-	case s.WaitTimeout != 0 && s.WaitTimeout < minWait:
-		return bad("wait timeout", "WithWaitTimeout", s.WaitTimeout, "must be 0 or at least "+minWait.String())
-	case s.Replicas < 0:
-		return bad("number of replicas", "WithReplicas", s.Replicas, "must not be negative")
-	case s.Replicas == 0: // the timeout means nothing
-	case s.ReplicaTimeout < time.Millisecond || s.ReplicaTimeout%time.Millisecond != 0:
-		return bad("replica timeout", "WithReplicas", s.ReplicaTimeout, "must be whole milliseconds, the unit of Redis, and at least one")
-	case s.ReplicaTimeout > s.Lease/2:
-		return bad("replica timeout", "WithReplicas", s.ReplicaTimeout, "must be at most half the lease of "+s.Lease.String()+", so that the lease outlasts it")
+	case l.Lease < MinLease:
+		return bad("lease", "WithLease", l.Lease, "must be at least "+MinLease.String())
+	case l.Lease%time.Millisecond != 0:
+		return bad("lease", "WithLease", l.Lease, "must be whole milliseconds, the unit of Redis")
+	case l.Lease > maxLease:
+		return bad("lease", "WithLease", l.Lease, "must not be longer than "+maxLease.String())
+	case l.RenewInterval < minInterval:
+		return bad("renewal interval", "WithRenewInterval", l.RenewInterval, "must be at least "+minInterval.String())
+	case l.RenewInterval > l.Lease/2:
+		return bad("renewal interval", "WithRenewInterval", l.RenewInterval, "must be at most half the lease of "+l.Lease.String()+", so that one failed renewal can be made good")
+	case l.MaxHold != 0 && l.MaxHold < MinLease:
+		return bad("maximum hold time", "WithMaxHold", l.MaxHold, "must be 0 or at least "+MinLease.String())
+	case l.ProgressTimeout != 0 && l.ProgressTimeout < MinLease:
+		return bad("progress timeout", "WithProgressTimeout", l.ProgressTimeout, "must be 0 or at least "+MinLease.String())
+	case l.PollInterval < minInterval:
+		return bad("poll bound", "WithPollInterval", l.PollInterval, "must be at least "+minInterval.String())
+	case l.LocalHandoffTime < 0:
+		return bad("local handoff time", "WithLocalHandoffTime", l.LocalHandoffTime, "must not be negative")
+	case l.Heartbeat < MinLease:
+		return bad("heartbeat", "WithHeartbeat", l.Heartbeat, "must be at least "+MinLease.String())
+	case l.Heartbeat%time.Millisecond != 0:
+		return bad("heartbeat", "WithHeartbeat", l.Heartbeat, "must be whole milliseconds, the unit of Redis")
+	case l.Heartbeat > maxHeartbeat:
+		return bad("heartbeat", "WithHeartbeat", l.Heartbeat, "must not be longer than "+maxHeartbeat.String())
+	case l.SelfDeadlockAfter != 0 && l.SelfDeadlockAfter < minInterval:
+		return bad("self-deadlock warning", "WithSelfDeadlockWarning", l.SelfDeadlockAfter, "must be 0 or at least "+minInterval.String())
+	case l.WaitTimeout != 0 && l.WaitTimeout < minWait:
+		return bad("wait timeout", "WithWaitTimeout", l.WaitTimeout, "must be 0 or at least "+minWait.String())
+	case l.Replicas < 0:
+		return bad("number of replicas", "WithReplicas", l.Replicas, "must not be negative")
+	case l.Replicas == 0: // the timeout means nothing
+	case l.ReplicaTimeout < time.Millisecond || l.ReplicaTimeout%time.Millisecond != 0:
+		return bad("replica timeout", "WithReplicas", l.ReplicaTimeout, "must be whole milliseconds, the unit of Redis, and at least one")
+	case l.ReplicaTimeout > l.Lease/2:
+		return bad("replica timeout", "WithReplicas", l.ReplicaTimeout, "must be at most half the lease of "+l.Lease.String()+", so that the lease outlasts it")
 	}
 	return nil
 }
@@ -134,11 +134,11 @@ func CheckKeep(d time.Duration) error {
 
 // MaxExtension returns for how long after the grant the watchdog extends the lease at first. 0 means
 // for ever.
-func (s *Lock) MaxExtension() time.Duration {
-	if s.MaxHold == 0 || s.ProgressTimeout == 0 {
-		return max(s.MaxHold, s.ProgressTimeout)
+func (l *Lock) MaxExtension() time.Duration {
+	if l.MaxHold == 0 || l.ProgressTimeout == 0 {
+		return max(l.MaxHold, l.ProgressTimeout)
 	}
-	return min(s.MaxHold, s.ProgressTimeout)
+	return min(l.MaxHold, l.ProgressTimeout)
 }
 
 func bad(setting, option string, value any, reason string) error {
@@ -154,7 +154,7 @@ const maxHeartbeat = 24 * time.Hour
 
 // Margin returns the time by which trust ends before the lease. It allows for timers that fire late
 // and clocks that drift.
-func (s *Lock) Margin() time.Duration { return Margin(s.Lease) }
+func (l *Lock) Margin() time.Duration { return Margin(l.Lease) }
 
 // Margin returns the margin of a lease of that length. A thousandth of the lease is for drift. NTP
 // slews a clock by 500 millionths at most, and two clocks may be slewed in opposite directions.
@@ -163,11 +163,11 @@ func Margin(lease time.Duration) time.Duration {
 }
 
 // Window returns how long a grant of the whole lease is certain to stand.
-func (s *Lock) Window() time.Duration { return s.Lease - s.Margin() }
+func (l *Lock) Window() time.Duration { return l.Lease - l.Margin() }
 
 // QueueWindow returns the same for a request that may get a grant or a place in a queue.
-func (s *Lock) QueueWindow() time.Duration {
-	d := min(s.Heartbeat, s.Lease)
+func (l *Lock) QueueWindow() time.Duration {
+	d := min(l.Heartbeat, l.Lease)
 	return d - Margin(d)
 }
 
@@ -175,8 +175,8 @@ func (s *Lock) QueueWindow() time.Duration {
 // sends it again on another connection. A grant that is under way stays valid for as long. This
 // bounds the life of a grant that nobody waits for any more. Over a link that is known to be slow,
 // both times are longer.
-func (s *Lock) AttemptTimeout() time.Duration {
-	return min(max(s.Lease/3, 50*time.Millisecond), DefaultAttemptTimeout)
+func (l *Lock) AttemptTimeout() time.Duration {
+	return min(max(l.Lease/3, 50*time.Millisecond), DefaultAttemptTimeout)
 }
 
 // DefaultAttemptTimeout is the limit of commands that belong to no lease.

@@ -26,11 +26,11 @@ type Inspector struct {
 // begins after the ticket of the last waiter of the page before. Tickets do not change, and waiters
 // with the same ticket are on one page. So List neither misses a waiter that stays in the queue nor
 // returns it twice.
-func (l Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
+func (i Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Waiter, length int, err error) {
 	skip, show = min(max(skip, 0), maxSkip), max(show, 0)
 	for behind := ""; ; {
 		wants := min(max(show-len(waiters), 1), pageSize)
-		part, err := l.readPage(ctx, skip, behind, wants)
+		part, err := i.readPage(ctx, skip, behind, wants)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -47,29 +47,29 @@ func (l Inspector) List(ctx context.Context, skip, show int) (waiters []lock.Wai
 	}
 }
 
-func (l Inspector) readPage(ctx context.Context, skip int, behind string, show int) (lua.QueueReply, error) {
-	answer, err := session.Do(ctx, l.Session, l.operation("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
-		return lua.Queue(ctx, rdb, l.Queue, l.Alive, skip, behind, show)
+func (i Inspector) readPage(ctx context.Context, skip int, behind string, show int) (lua.QueueReply, error) {
+	answer, err := session.Do(ctx, i.Session, i.operation("look at the queue"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.QueueReply, error) {
+		return lua.Queue(ctx, rdb, i.Queue, i.Alive, skip, behind, show)
 	})
 	return answer.Value, err
 }
 
 // Remove removes the waiter with this acquisition id, and reports whether it was there.
-func (l Inspector) Remove(ctx context.Context, acquisition string) (removed bool, err error) {
-	waiter, found, err := l.find(ctx, acquisition)
+func (i Inspector) Remove(ctx context.Context, acquisition string) (removed bool, err error) {
+	waiter, found, err := i.find(ctx, acquisition)
 	if err != nil || !found {
 		return false, err
 	}
-	answer, err := session.Do(ctx, l.Session, l.operation("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (bool, error) {
-		return lua.Remove(ctx, rdb, l.Queue, l.Alive, waiter, key.ClientPrefix)
+	answer, err := session.Do(ctx, i.Session, i.operation("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (bool, error) {
+		return lua.Remove(ctx, rdb, i.Queue, i.Alive, waiter, key.ClientPrefix)
 	})
 	return err == nil && answer.Value, err
 }
 
 // find looks for a waiter, in pages like those of List.
-func (l Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
+func (i Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, found bool, err error) {
 	for behind := ""; ; {
-		r, err := l.findInPage(ctx, acquisition, behind)
+		r, err := i.findInPage(ctx, acquisition, behind)
 		if err != nil || r.Status == lua.Queued || r.After == "" {
 			return r.Waiter, err == nil && r.Status == lua.Queued, err
 		}
@@ -77,9 +77,9 @@ func (l Inspector) find(ctx context.Context, acquisition string) (w lua.Waiter, 
 	}
 }
 
-func (l Inspector) findInPage(ctx context.Context, acquisition, behind string) (lua.FindReply, error) {
-	answer, err := session.Do(ctx, l.Session, l.operation("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
-		return lua.Find(ctx, rdb, l.Queue, l.Alive, acquisition, behind, pageSize)
+func (i Inspector) findInPage(ctx context.Context, acquisition, behind string) (lua.FindReply, error) {
+	answer, err := session.Do(ctx, i.Session, i.operation("remove a waiter"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.FindReply, error) {
+		return lua.Find(ctx, rdb, i.Queue, i.Alive, acquisition, behind, pageSize)
 	})
 	return answer.Value, err
 }
@@ -92,6 +92,6 @@ const pageSize = 1000
 // such numbers without an exponent.
 const maxSkip = 1 << 30
 
-func (l Inspector) operation(op string) session.Operation {
-	return session.Operation{Op: op, Name: l.Name, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
+func (i Inspector) operation(op string) session.Operation {
+	return session.Operation{Op: op, Name: i.Name, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
 }

@@ -46,9 +46,9 @@ type Grant struct {
 // reports whether there is a grant. It asks again, until ctx ends, if the queue has more expired
 // waiters than one command drops, or if a grant came too late and has ended. What an id without a
 // grant may still get, TryJoin releases in the background.
-func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, granted bool, err error) {
+func (s *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, granted bool, err error) {
 	for again := true; again; {
-		g, again, err = d.tryJoinOnce(ctx, c)
+		g, again, err = s.tryJoinOnce(ctx, c)
 		if g.ID != "" || err != nil {
 			return g, err == nil, err
 		}
@@ -58,8 +58,8 @@ func (d *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, gran
 
 // tryJoinOnce asks under one id. again says that the caller must ask under another id, because the
 // refusal is not final. If there is no grant, the ID of the result is empty.
-func (d *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
-	id := d.session.NewAcquisitionID()
+func (s *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
+	id := s.session.NewAcquisitionID()
 	answer, err := joinOnce(ctx, c, id, true)
 	r, sent := answer.Value, answer.Sent
 	got, fence := r.Status == lua.Granted, r.Fence
@@ -99,9 +99,9 @@ func joinOnce[B any](ctx context.Context, c Request[B], id string, try bool) (se
 //
 // Its errors are ErrRemoved, *LimitError, ErrInterrupted, those of Join and Claim, and the end of
 // ctx. If the client closes, the error may be context.Canceled.
-func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (Grant, error) {
+func (s *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (Grant, error) {
 	for {
-		g, err := d.joinAndWaitOnce(ctx, c, o)
+		g, err := s.joinAndWaitOnce(ctx, c, o)
 		switch {
 		case errors.Is(err, errPlaceLost):
 			// The server lost its data, or dropped this waiter as expired. Redis may have made a
@@ -117,9 +117,9 @@ func (d *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOpti
 }
 
 // joinAndWaitOnce joins and waits under one id, until the id has a grant or no place any more.
-func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o WaitOptions) (g Grant, err error) {
-	id := d.session.NewAcquisitionID()
-	w := d.addWaiter(id, c)
+func (s *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o WaitOptions) (g Grant, err error) {
+	id := s.session.NewAcquisitionID()
+	w := s.addWaiter(id, c)
 	defer w.stop()
 	answer, err := joinOnce(ctx, c, id, false)
 	has, kept := err == nil, false
@@ -132,10 +132,10 @@ func (d *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 	o.OnChange = func(id string, p lua.QueueState, again bool) {
 		left := answer.InFlight
 		changed := func() {
-			d.observePlace(ctx, c, p)
+			s.observePlace(ctx, c, p)
 			place(id, p, again)
 		}
-		if !d.session.RunCallback(changed, func() { c.CleanUp(id, left) }) {
+		if !s.session.RunCallback(changed, func() { c.CleanUp(id, left) }) {
 			has, answer.InFlight = false, session.InFlight{}
 		}
 	}

@@ -8,11 +8,11 @@ import (
 )
 
 // observePlace notifies the observers of the place of a waiter.
-func (d *WaiterSet[B]) observePlace(ctx context.Context, c Request[B], p lua.QueueState) {
-	if d.session.Observed() {
+func (s *WaiterSet[B]) observePlace(ctx context.Context, c Request[B], p lua.QueueState) {
+	if s.session.Observed() {
 		e := c.Event(event.Queued)
 		e.Position, e.Length = p.Position, p.Length
-		d.session.Observe(ctx, e)
+		s.session.Observe(ctx, e)
 	}
 }
 

@@ -54,14 +54,14 @@ type waiter[B any] struct {
 
 // addWaiter adds a waiter before it asks for a place, so that a message from then on finds it. stop
 // removes it.
-func (d *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
-	w := &waiter[B]{set: d, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiters[id] = w
-	w.gaps = d.gaps
-	if s := d.subs[d.channelOf(w)]; s != nil && s.Live() {
-		w.liveSub = s.Subscription
+func (s *WaiterSet[B]) addWaiter(id string, c Request[B]) *waiter[B] {
+	w := &waiter[B]{set: s, id: id, request: c, spec: c.Spec(id), changed: make(chan struct{}, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiters[id] = w
+	w.gaps = s.gaps
+	if sub := s.subs[s.channelOf(w)]; sub != nil && sub.Live() {
+		w.liveSub = sub.Subscription
 	}
 	return w
 }

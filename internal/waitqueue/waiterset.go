@@ -47,22 +47,22 @@ func NewWaiterSet[B any](s *session.Session, kind session.LeaseKind, channel str
 }
 
 // Len returns the number of waiters.
-func (d *WaiterSet[B]) Len() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.waiters)
+func (s *WaiterSet[B]) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiters)
 }
 
-func (d *WaiterSet[B]) find(acquisition string) *waiter[B] {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.waiters[acquisition]
+func (s *WaiterSet[B]) find(acquisition string) *waiter[B] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiters[acquisition]
 }
 
 // onMessage handles a message, whose text is the id of an acquisition. It is a hint that the waiter
 // with this id was granted or removed. Anybody may have sent it, at any time.
-func (d *WaiterSet[B]) onMessage(acquisition string) {
-	if w := d.find(acquisition); w != nil {
+func (s *WaiterSet[B]) onMessage(acquisition string) {
+	if w := s.find(acquisition); w != nil {
 		w.hint()
 	}
 }
@@ -71,21 +71,21 @@ func (d *WaiterSet[B]) onMessage(acquisition string) {
 // client of Redisson. There is one subscription for all waiters of the client in a queue. It ends with the
 // last of them, but the client stays subscribed to the channel for a while. listenFreed returns nil if there
 // is no such channel.
-func (d *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
+func (s *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
 	if spec.Channel == "" {
 		return nil
 	}
-	freed := func() { d.onFreed(spec.Key) }
-	return d.session.Hub.Listen(spec.Channel, func(string) { freed() }, freed)
+	freed := func() { s.onFreed(spec.Key) }
+	return s.session.Hub.Listen(spec.Channel, func(string) { freed() }, freed)
 }
 
 // onFreed handles a message that somebody without a place in the queue has freed something. Only the
 // first waiter of the client asks Redis, and Redis then serves the first waiter of the whole queue.
 // That may be a waiter of another client.
-func (d *WaiterSet[B]) onFreed(key string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if w := d.ranks.first(key); w != nil && !w.hinted {
+func (s *WaiterSet[B]) onFreed(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.ranks.first(key); w != nil && !w.hinted {
 		w.hinted, w.freed = true, true
 		w.signalLocked()
 	}
@@ -94,26 +94,26 @@ func (d *WaiterSet[B]) onFreed(key string) {
 // onGap is called when messages on a channel may have been lost. The watchdog then sends the heartbeats of
 // its waiters now, and the answers say what the messages said. See startHeartbeat for waiters that the watchdog does
 // not know at this time.
-func (d *WaiterSet[B]) onGap(channel string) {
-	d.mu.Lock()
-	d.gaps++
-	if s := d.subs[channel]; s != nil {
-		s.gap = d.gaps
+func (s *WaiterSet[B]) onGap(channel string) {
+	s.mu.Lock()
+	s.gaps++
+	if sub := s.subs[channel]; sub != nil {
+		sub.gap = s.gaps
 	}
-	d.mu.Unlock()
-	if channel == d.channel {
-		d.session.RenewNow(d.kind)
+	s.mu.Unlock()
+	if channel == s.channel {
+		s.session.RenewNow(s.kind)
 	} else {
-		d.session.RenewSlotNow(d.kind, key.Slot(channel)) // only the waiters of one slot have it
+		s.session.RenewSlotNow(s.kind, key.Slot(channel)) // only the waiters of one slot have it
 	}
 }
 
 // hadGap reports whether messages for w may have been lost since it sent its last join or claim.
-func (d *WaiterSet[B]) hadGap(w *waiter[B]) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, channel := range []string{d.channel, d.channelOf(w)} {
-		if s := d.subs[channel]; s != nil && s.gap > w.gaps {
+func (s *WaiterSet[B]) hadGap(w *waiter[B]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, channel := range []string{s.channel, s.channelOf(w)} {
+		if sub := s.subs[channel]; sub != nil && sub.gap > w.gaps {
 			return true
 		}
 	}
@@ -121,60 +121,60 @@ func (d *WaiterSet[B]) hadGap(w *waiter[B]) bool {
 }
 
 // channelOf returns the channel on which messages for w come, as far as the client knows.
-func (d *WaiterSet[B]) channelOf(w *waiter[B]) string {
-	if d.session.NeedsSlotChannel() {
-		return key.ClientInSlot(d.session.ID, w.spec.Key)
+func (s *WaiterSet[B]) channelOf(w *waiter[B]) string {
+	if s.session.NeedsSlotChannel() {
+		return key.ClientInSlot(s.session.ID, w.spec.Key)
 	}
-	return d.channel
+	return s.channel
 }
 
 // acquireSub returns the subscription to a channel, and counts another waiter that uses it. releaseSub must
 // follow.
-func (d *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.subs[channel]
-	if s == nil {
-		s = &sharedSub{Subscription: d.session.Hub.Listen(channel, d.onMessage, func() { d.onGap(channel) })}
-		d.subs[channel] = s
+func (s *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.subs[channel]
+	if sub == nil {
+		sub = &sharedSub{Subscription: s.session.Hub.Listen(channel, s.onMessage, func() { s.onGap(channel) })}
+		s.subs[channel] = sub
 	}
-	s.refs++
-	return s.Subscription
+	sub.refs++
+	return sub.Subscription
 }
 
 // releaseSub ends what acquireSub began. The last waiter closes the subscription, but the client
 // stays subscribed to the channel for a while.
-func (d *WaiterSet[B]) releaseSub(channel string) {
-	d.mu.Lock()
-	s := d.subs[channel]
-	s.refs--
-	last := s.refs == 0
+func (s *WaiterSet[B]) releaseSub(channel string) {
+	s.mu.Lock()
+	sub := s.subs[channel]
+	sub.refs--
+	last := sub.refs == 0
 	if last {
-		delete(d.subs, channel)
+		delete(s.subs, channel)
 	}
-	d.mu.Unlock()
+	s.mu.Unlock()
 	if last {
-		s.Close()
+		sub.Close()
 	}
 }
 
 // isFirst reports whether w is the first of the client's waiters in its queue.
-func (d *WaiterSet[B]) isFirst(w *waiter[B]) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.ranks.first(w.spec.Key) == w
+func (s *WaiterSet[B]) isFirst(w *waiter[B]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ranks.first(w.spec.Key) == w
 }
 
 // renew sends heartbeats for the watchdog, and blocks until go-redis returns. It sends none for a
 // waiter that has stopped meanwhile, and returns Held for it.
-func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
+func (s *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
 	answers := make([]watchdog.Result, len(requests))
 	waiters := make([]*waiter[B], 0, len(requests))
 	places := make([]int, 0, len(requests))
 	batch := make([]B, 0, len(requests))
 	for i, r := range requests {
 		answers[i] = watchdog.Held
-		if w := d.find(r.ID); w != nil {
+		if w := s.find(r.ID); w != nil {
 			waiters, places, batch = append(waiters, w), append(places, i), append(batch, w.spec.HeartbeatArgs)
 		}
 	}
@@ -182,7 +182,7 @@ func (d *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watc
 		return answers, nil
 	}
 	sent := time.Now()
-	replies, err := d.send(ctx, rdb, batch)
+	replies, err := s.send(ctx, rdb, batch)
 	if err != nil {
 		return nil, err
 	}
