@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,7 +34,6 @@ type Client struct {
 	semaphores       construct.Semaphores
 	defaults         settings.Lock // an interval that was not set follows the lease of each lock
 	completeDefaults *settings.Lock
-	servers          servers
 	prefix           string
 	closed           chan struct{}
 }
@@ -75,7 +72,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 	if isNil(rdb) {
 		return nil, &lockerr.ConfigError{Setting: "redis client", Value: rdb, Reason: "must not be nil"}
 	}
-	if find(rdb, reflect.TypeFor[*redis.Ring]()).IsValid() {
+	if node.HasRing(rdb) {
 		return nil, &lockerr.ConfigError{Setting: "redis client", Value: fmt.Sprintf("%T", rdb), Reason: "a ring may ask another server for the same lock"}
 	}
 	cfg := defaultConfig()
@@ -85,112 +82,24 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		}
 		option.applyClient(&cfg)
 	}
-	known := knownServers(rdb)
-	known.check(&cfg.lock)
+	servers := node.DeploymentOf(rdb)
+	checkReplicas(servers, &cfg.lock)
 	complete, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	conf := session.Config{Redis: rdb, Master: known.master, FindEviction: known.findEviction, PubSub: node.SubscriberOf(rdb), Prefix: cfg.prefix, ClusterSlots: clusterSlots(rdb, known.cluster), Sharded: known.cluster != nil, Log: cfg.log, Description: cfg.description, FenceRetention: cfg.fenceRetention, Observers: cfg.observers}
-	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
-	case *redis.AutoPipeliner:
-		if find(c, reflect.TypeFor[*redis.Client]()).IsValid() { // and not a redis.ClusterClient
-			conf.Pipeline = c.Pipeline
-		}
-	case *redis.ClusterClient:
-		conf.ClusterPipeline = c.Pipeline
-		// A client that may read from replicas asks Redis about each command, without a deadline.
-		opt := c.Options()
-		conf.Direct = obeysDeadlines(opt.ContextTimeoutEnabled, opt.ReadTimeout, opt.WriteTimeout) &&
-			!opt.ReadOnly && !opt.RouteByLatency && !opt.RouteRandomly
-	case *redis.Client:
-		conf.Pipeline = c.Pipeline
-		conf.Direct = obeysDeadlines(c.Options().ContextTimeoutEnabled, c.Options().ReadTimeout, c.Options().WriteTimeout)
-	}
-	if known.cluster != nil {
-		conf.ReloadTopology = reloadTopology(known.cluster)
-	}
-	s := session.New(conf)
-	if known.cluster != nil {
+	s := session.New(session.Config{
+		Redis: rdb, Deployment: servers, Prefix: cfg.prefix, Log: cfg.log, Description: cfg.description,
+		FenceRetention: cfg.fenceRetention, Observers: cfg.observers,
+	})
+	if servers.KnownCluster {
 		s.FoundCluster()
 	}
 	registry := mutex.NewRegistry(s)
 	return &Client{
 		session: s, registry: registry, mutexes: construct.Reentrant(registry), fair: construct.Fair(registry), semaphores: construct.Semaphore(s),
-		defaults: cfg.lock, completeDefaults: complete, servers: known, prefix: cfg.prefix, closed: make(chan struct{}),
+		defaults: cfg.lock, completeDefaults: complete, prefix: cfg.prefix, closed: make(chan struct{}),
 	}, nil
-}
-
-// obeysDeadlines reports whether a go-redis client with these options obeys the deadline of a context while it
-// reads and writes. With a negative timeout, it sets no deadlines.
-func obeysDeadlines(contextTimeoutEnabled bool, read, write time.Duration) bool {
-	return contextTimeoutEnabled && read >= 0 && write >= 0
-}
-
-// find returns rdb if it has that type, which is a pointer, or else the pointer of that type among the fields of the
-// struct rdb, at any depth. The usual way to add tracing is a struct that embeds the client. find looks only into fields
-// that are clients themselves. It misses a client that is called in another way, such as through a func;
-// session.Session recognises such a cluster otherwise. find returns the zero Value if there is none. find has no
-// type parameter, nor uses reflect.TypeFor of a type with the six hundred methods of a client: the compiler would make
-// them all for this package too, which took longer than all the rest.
-func find(rdb redis.UniversalClient, pointer reflect.Type) reflect.Value {
-	client := reflect.TypeOf((*redis.UniversalClient)(nil)).Elem()
-	var look func(v reflect.Value, deep int) reflect.Value
-	look = func(v reflect.Value, deep int) reflect.Value {
-		for (v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer) && !v.IsNil() {
-			if v.Type() == pointer {
-				return v
-			}
-			v = v.Elem()
-		}
-		const deepest = 10 // wrappers that refer to each other have an end
-		if v.Kind() != reflect.Struct || deep == deepest || !reflect.PointerTo(v.Type()).Implements(client) {
-			return reflect.Value{}
-		}
-		for i := range v.NumField() {
-			if found := look(v.Field(i), deep+1); found.IsValid() {
-				return found
-			}
-		}
-		return reflect.Value{}
-	}
-	return look(reflect.ValueOf(rdb), 0)
-}
-
-// reloadTopology returns a func that has go-redis learn the nodes of a cluster anew. go-redis asks any
-// node that it knows. If that one has left the cluster, it knows no masters, and another one is asked.
-func reloadTopology(cluster *redis.ClusterClient) func(ctx context.Context) {
-	const asks = 8
-	return func(ctx context.Context) {
-		var masters atomic.Bool
-		for n := 0; n < asks && !masters.Load() && ctx.Err() == nil; n++ {
-			// Unlike ReloadState, this ends with ctx, and another one may run beside one that hangs.
-			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { masters.Store(true); return nil })
-		}
-	}
-}
-
-// clusterSlots returns a func that asks which master serves which slots. If the cluster client has a func of its own
-// that says so, that one is asked, and otherwise a node.
-func clusterSlots(rdb redis.UniversalClient, cluster *redis.ClusterClient) func(ctx context.Context) ([]session.SlotRange, error) {
-	ask := func(ctx context.Context) ([]redis.ClusterSlot, error) {
-		cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")
-		cmd.SetStepCount(1) // see lua.noRetryCmd
-		err := rdb.Process(ctx, cmd)
-		return cmd.Val(), err
-	}
-	if cluster != nil && cluster.Options().ClusterSlots != nil {
-		ask = cluster.Options().ClusterSlots
-	}
-	return func(ctx context.Context) (ranges []session.SlotRange, err error) {
-		slots, err := ask(ctx)
-		for _, r := range slots {
-			if len(r.Nodes) > 0 {
-				ranges = append(ranges, session.SlotRange{First: r.Start, Last: r.End, Master: r.Nodes[0].Addr})
-			}
-		}
-		return ranges, err
-	}
 }
 
 // isNil also recognises a nil pointer in the interface, the usual result of an ignored error.
@@ -255,8 +164,20 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 		}
 		option.applyLock(&set)
 	}
-	c.servers.check(&set)
+	checkReplicas(c.session.Deployment, &set)
 	return &set
+}
+
+// checkReplicas sets the error of settings for replicas that these servers cannot do. WAIT is about the writes of
+// its own connection, and a cluster client would send it to any node. So a WAIT needs the client of one server.
+func checkReplicas(servers node.Deployment, l *settings.Lock) {
+	switch {
+	case l.Err != nil, l.Replicas <= 0:
+	case servers.Master == nil:
+		l.Err = &lockerr.ConfigError{Setting: "number of replicas", Option: "WithReplicas", Value: l.Replicas, Reason: "needs a *redis.Client or a *redis.ClusterClient, or a struct that contains one"}
+	case servers.ReadTimeout > 0 && l.ReplicaTimeout >= servers.ReadTimeout:
+		l.Err = &lockerr.ConfigError{Setting: "replica timeout", Option: "WithReplicas", Value: l.ReplicaTimeout, Reason: "must be below the ReadTimeout of the redis client, which is " + servers.ReadTimeout.String()}
+	}
 }
 
 // Close ends the client. Goroutines that wait for a lock return ErrClosed. Close releases all

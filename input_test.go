@@ -205,7 +205,7 @@ func TestSettingsAtTheirBoundsAreAccepted(t *testing.T) {
 		{redlatch.WithSelfDeadlockWarning(10 * time.Millisecond), redlatch.WithLocalHandoffTime(0), redlatch.WithMaxHold(0), redlatch.WithProgressTimeout(0), redlatch.WithSelfDeadlockWarning(0)},
 		{redlatch.WithProgressTimeout(100 * time.Millisecond)},
 		{redlatch.WithDescription(""), redlatch.WithFenceRetention(0), redlatch.WithPrefix("")},
-		{redlatch.WithFenceRetention(time.Second)},
+		{redlatch.WithFenceRetention(time.Second)}, {redlatch.WithFenceRetention(time.Second + time.Millisecond)},
 		{redlatch.WithReplicas(0, -time.Second)}, {redlatch.WithReplicas(math.MaxInt, time.Millisecond)},
 		{redlatch.WithLease(time.Second), redlatch.WithReplicas(1, 500*time.Millisecond)},
 		{redlatch.WithDescription(strings.Repeat("x", 256))},
@@ -241,7 +241,7 @@ func TestBadClientsAreRefused(t *testing.T) {
 		stage.RequireOnly(t, redlatch.ErrConfig, err, what)
 		require.ErrorContains(t, err, what)
 	}
-	for _, brief := range []time.Duration{time.Microsecond, 999 * time.Millisecond, time.Second + time.Microsecond} {
+	for _, brief := range []time.Duration{1, time.Microsecond, 999 * time.Millisecond, time.Second + 1, -time.Second} {
 		_, err := redlatch.New(stage.Unused(t), redlatch.WithFenceRetention(brief))
 		stage.RequireBad(t, err, "fence retention", brief)
 	}

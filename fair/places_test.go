@@ -466,6 +466,27 @@ func TestWhoCannotEnterAgainKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// The wait callback of a lock overrides that of its client, also if it is none.
+func TestAWaitCallbackCanBeUnset(t *testing.T) {
+	t.Parallel()
+	stage.InVirtualTime(t, func(s *stage.Stage) {
+		var calls atomic.Int32
+		holder, waiter := s.Actor(), s.Actor(redlatch.WithWaitCallback(func(lock.Waiting) { calls.Add(1) }))
+		h := holder.LockFair("door")
+		silent := waiter.BeginFair(waiter.Ctx, "door", redlatch.WithWaitCallback(nil))
+		s.Queued("door", 1)
+		s.Settle()
+		require.Zero(s, calls.Load())
+		next := waiter.BeginFair(waiter.Ctx, "door")
+		s.Queued("door", 2)
+		s.Settle()
+		require.EqualValues(s, 1, calls.Load())
+		s.Unlock(h)
+		s.Unlock(silent.Got())
+		s.Unlock(next.Got())
+	})
+}
+
 // A waiter that gives up leaves no place behind, and a grant that it got meanwhile goes to the next
 // waiter.
 func TestGivingUpAPlaceLeavesNothing(t *testing.T) {

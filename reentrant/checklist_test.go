@@ -449,7 +449,7 @@ func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
 	newFamily := func() (construct.Mutexes, *mutex.Registry) {
 		rdb := s.Client(t)
-		ses := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.New(slog.DiscardHandler)})
+		ses := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(func() { ses.BeginClose(); _ = ses.FinishClose(ctx) })
 		book := mutex.NewRegistry(ses)
 		return construct.Reentrant(book), book

@@ -26,7 +26,7 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
-		client := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
+		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 		f := newManager(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
@@ -100,7 +100,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			v := redistest.Bubble(t)
 			rdb := v.Client()
-			client := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
+			client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 			f := newManager(mutex.NewRegistry(client))
 			defer func() {
 				client.BeginClose()

@@ -26,7 +26,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
-		client := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
+		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 		f := newManager(mutex.NewRegistry(client))
 		defer func() {
 			client.BeginClose()
@@ -69,7 +69,7 @@ func TestAHandoffThatComesAsAWaiterLeavesIsTaken(t *testing.T) {
 	const rounds = 30 // all of them by the same choice: once in a billion runs
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.Bubble(t).Client()
-		client := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
+		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 		f := newManager(mutex.NewRegistry(client))
 		defer func() { client.BeginClose(); _ = client.FinishClose(context.Background()) }()
 		m := f.mutex("x", new(settings.Default))

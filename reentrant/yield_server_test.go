@@ -23,7 +23,7 @@ import (
 // newFamily makes a client in the bubble. It ends with the test.
 func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *manager {
 	t.Helper()
-	s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.Default()})
+	s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 	if cluster {
 		s.FoundCluster()
 	}

@@ -24,7 +24,7 @@ import (
 // newFamily makes a client in the bubble. It ends with the test.
 func newFamily(t *testing.T, rdb *redis.Client) *manager {
 	t.Helper()
-	s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)})
+	s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
 	f := newManager(s)
 	t.Cleanup(func() {
 		s.BeginClose()

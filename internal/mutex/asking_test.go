@@ -24,7 +24,7 @@ func asking(t *testing.T, play func(v *redistest.Virtual, c, other *client)) {
 		open := func() *client {
 			rdb := v.Client()
 			c := &client{t: t}
-			c.Registry = NewRegistry(session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)}))
+			c.Registry = NewRegistry(session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}}))
 			return c
 		}
 		c, other := open(), open()

@@ -1,8 +1,8 @@
-// Package node contains what redlatch uses of a go-redis client, beyond sending commands, as interfaces.
+// Package node knows the clients of go-redis: which servers they talk to, and how redlatch reaches each of them.
 //
 // The types of go-redis' clients have six hundred methods, and since go-redis 9.22 each package that
 // mentions one makes them all again. It then takes three seconds to compile instead of half of one. So only
-// this package, the root package and package catalog mention them.
+// this package, the root package and package catalog mention them. The others use the interfaces here.
 package node
 
 import (

@@ -76,7 +76,7 @@ func playLines(t *testing.T, test func(t *testing.T, s *Session, h *handler, say
 				server := redistest.Bubble(t)
 				rdb := server.Client()
 				h := &handler{Handler: slog.DiscardHandler, do: func() {}}
-				s := New(Config{Redis: rdb, PubSub: node.SubscriberOf(rdb), Log: slog.New(h)})
+				s := New(Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.New(h)})
 				test(t, s, h, func() { line(s, server) })
 				server.Proxy.Heal()
 			})

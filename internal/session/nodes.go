@@ -5,20 +5,16 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
-)
 
-// SlotRange is a range of hash slots of a cluster that one master serves.
-type SlotRange struct {
-	First, Last int
-	Master      string // its address
-}
+	"github.com/redlatch/redlatch/internal/node"
+)
 
 // nodes knows which master of a cluster serves which slots. The watchdog has calls of its own for each
 // master, and each master has a sender. The answer may be out of date. The commands for such a slot reach
 // the right master all the same, but another master that hangs may delay them.
 type nodes struct {
-	ask    func(ctx context.Context) ([]SlotRange, error)
-	ranges atomic.Pointer[[]SlotRange] // in the order of the slots; nil: not known yet
+	ask    func(ctx context.Context) ([]node.SlotRange, error)
+	ranges atomic.Pointer[[]node.SlotRange] // in the order of the slots; nil: not known yet
 }
 
 // learn asks a node for the slots of all. If there is no answer, it keeps what it knew. A node that has left the
@@ -28,7 +24,7 @@ func (n *nodes) learn(ctx context.Context) {
 	if err != nil || len(ranges) == 0 {
 		return
 	}
-	slices.SortFunc(ranges, func(a, b SlotRange) int { return cmp.Compare(a.First, b.First) })
+	slices.SortFunc(ranges, func(a, b node.SlotRange) int { return cmp.Compare(a.First, b.First) })
 	n.ranges.Store(&ranges)
 }
 
@@ -40,7 +36,7 @@ func (n *nodes) of(slot int) string {
 	if known == nil {
 		return ""
 	}
-	i, _ := slices.BinarySearchFunc(*known, slot, func(r SlotRange, slot int) int { return cmp.Compare(r.Last, slot) })
+	i, _ := slices.BinarySearchFunc(*known, slot, func(r node.SlotRange, slot int) int { return cmp.Compare(r.Last, slot) })
 	if i == len(*known) || (*known)[i].First > slot {
 		return ""
 	}

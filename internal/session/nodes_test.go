@@ -9,17 +9,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
 
 // noSlots is a cluster that does not say which master serves which slots.
-func noSlots(context.Context) ([]SlotRange, error) { return nil, io.EOF }
+func noSlots(context.Context) ([]node.SlotRange, error) { return nil, io.EOF }
 
 func TestNodesOfSlots(t *testing.T) {
 	var err error
-	answer := []SlotRange{{9000, 16383, "c:1"}, {10, 99, "a:1"}, {100, 100, "b:1"}, {111, 120, "a:1"}}
-	n := nodes{ask: func(context.Context) ([]SlotRange, error) { return answer, err }}
+	answer := []node.SlotRange{{First: 9000, Last: 16383, Master: "c:1"}, {First: 10, Last: 99, Master: "a:1"}, {First: 100, Last: 100, Master: "b:1"}, {First: 111, Last: 120, Master: "a:1"}}
+	n := nodes{ask: func(context.Context) ([]node.SlotRange, error) { return answer, err }}
 	require.Empty(t, n.of(7), "nothing is known yet")
 	n.learn(t.Context())
 	err = io.EOF
@@ -38,10 +39,10 @@ func TestNodesOfSlots(t *testing.T) {
 func TestRenewalsLearnTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, master := 0, "a:1"
-		s := New(Config{ClusterSlots: func(context.Context) ([]SlotRange, error) {
+		s := New(Config{Deployment: node.Deployment{ClusterSlots: func(context.Context) ([]node.SlotRange, error) {
 			asked++
-			return []SlotRange{{0, 16383, master}}, nil
-		}})
+			return []node.SlotRange{{First: 0, Last: 16383, Master: master}}, nil
+		}}})
 		s.SetRenewer(Holds, func(_ context.Context, _ lua.Redis, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 			return make([]watchdog.Result, len(batch)), nil
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -23,9 +24,9 @@ func (answers) Process(context.Context, redis.Cmder) error { return nil }
 // onTwoMasters is a session that knows two masters with half of the slots each. The slots of bar and foo are 5061 and
 // 12182.
 func onTwoMasters(t *testing.T, cfg Config) *Session {
-	half := []SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
+	half := []node.SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
 	cfg.ClusterPipeline = func() redis.Pipeliner { return nil }
-	cfg.ClusterSlots = func(context.Context) ([]SlotRange, error) { return half, nil }
+	cfg.ClusterSlots = func(context.Context) ([]node.SlotRange, error) { return half, nil }
 	s := fresh(t, cfg)
 	s.FoundCluster()
 	s.topology.nodes.learn(t.Context())
@@ -61,7 +62,7 @@ func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 // A lone caller sends by itself to each master of a cluster that answers soon, whatever others do.
 func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := onTwoMasters(t, Config{Redis: answers{}, Direct: true})
+		s := onTwoMasters(t, Config{Redis: answers{}, Deployment: node.Deployment{Direct: true}})
 		names := map[string]string{"a": "bar", "b": "foo"} // slots 5061 and 12182
 		send := func(master string, c Operation) (direct bool) {
 			a := s.attempt(t.Context(), s.serverFor(names[master]), time.Second, c)
@@ -93,7 +94,7 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for unknown, pipeline := range map[bool]sender.Pipeline{true: func() redis.Pipeliner { return nil }, false: nil} {
-			s := fresh(t, Config{Redis: answers{}, Direct: true, ClusterPipeline: pipeline})
+			s := fresh(t, Config{Redis: answers{}, Deployment: node.Deployment{Direct: true, ClusterPipeline: pipeline}})
 			for range 3 {
 				a := s.attempt(t.Context(), s.serverFor("foo"), time.Second, Operation{})
 				require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))

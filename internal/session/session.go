@@ -25,19 +25,8 @@ import (
 
 // Config configures a session.
 type Config struct {
-	Redis    lua.Redis
-	Pipeline sender.Pipeline // nil if commands may go to several servers
-	// ClusterPipeline makes pipelines of commands to one master of a cluster. nil: each command goes alone.
-	ClusterPipeline sender.Pipeline
-	Direct          bool        // see sender.Config
-	Master          node.Master // nil: Acknowledge must not be called
-	Sharded         bool        // waiters listen to the sharded channels of a cluster too; Master must not be nil
-	PubSub          node.Subscriber
-	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: New found no cluster client
-	ClusterSlots    func(ctx context.Context) ([]SlotRange, error)
-	// FindEviction returns the address of a server that may evict locks, and its policy, or nothing if none is
-	// known. nil: nobody looks.
-	FindEviction   func(ctx context.Context) (addr, policy string)
+	Redis lua.Redis
+	node.Deployment
 	Log            *slog.Logger  // New makes it one that does not block; see callQueue
 	Prefix         string        // of names of locks
 	Description    string        // the description of this client's holders and waiters
@@ -95,7 +84,7 @@ func New(cfg Config) *Session {
 	s.Log = slog.New(logHandler{next, &s.logLines})
 	s.echo = key.ForEcho(cfg.Prefix, s.ID)
 	var shard node.Master
-	if cfg.Sharded {
+	if cfg.KnownCluster {
 		shard = cfg.Master
 	}
 	s.Hub = pubsub.New(pubsub.Config{

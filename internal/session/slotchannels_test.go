@@ -8,13 +8,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/node"
 )
 
 // A master that hangs does not answer the question about channels. Closing does not wait for it.
 func TestClosingEndsTheQuestionAboutChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Bool
-		s := fresh(t, Config{ClusterSlots: noSlots, Redis: processFunc(func(ctx context.Context, _ redis.Cmder) error {
+		s := fresh(t, Config{Deployment: node.Deployment{ClusterSlots: noSlots}, Redis: processFunc(func(ctx context.Context, _ redis.Cmder) error {
 			asked.Store(true)
 			<-ctx.Done()
 			return ctx.Err()

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/sender"
 	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
@@ -111,7 +112,7 @@ func TestWhichFailuresReloadTheTopology(t *testing.T) {
 func TestARenewalThatFailedReloadsTheTopology(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reloads atomic.Int32
-		s := New(Config{ClusterSlots: noSlots, ReloadTopology: func(context.Context) { reloads.Add(1) }})
+		s := New(Config{Deployment: node.Deployment{ClusterSlots: noSlots, ReloadTopology: func(context.Context) { reloads.Add(1) }}})
 		s.FoundCluster()
 		s.SetRenewer(Holds, func(context.Context, lua.Redis, []watchdog.Renewal) ([]watchdog.Result, error) { return nil, io.EOF })
 		s.topology.keepFresh() // so that the failure alone causes the next
@@ -132,12 +133,14 @@ func TestClosingWaitsForAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reloading := false
 		s := fresh(t, Config{
-			Redis: answers{}, ClusterSlots: func(context.Context) ([]SlotRange, error) { return nil, nil },
-			ReloadTopology: func(ctx context.Context) {
-				reloading = true
-				<-ctx.Done()
-				time.Sleep(5 * time.Millisecond)
-				reloading = false
+			Redis: answers{}, Deployment: node.Deployment{
+				ClusterSlots: func(context.Context) ([]node.SlotRange, error) { return nil, nil },
+				ReloadTopology: func(ctx context.Context) {
+					reloading = true
+					<-ctx.Done()
+					time.Sleep(5 * time.Millisecond)
+					reloading = false
+				},
 			},
 		})
 		s.FoundCluster()
@@ -154,8 +157,8 @@ func TestClosingWaitsForAReload(t *testing.T) {
 func TestUnknownMastersAreSoughtSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		var known []SlotRange
-		s := fresh(t, Config{Redis: answers{}, ClusterSlots: func(context.Context) ([]SlotRange, error) { asked++; return known, nil }})
+		var known []node.SlotRange
+		s := fresh(t, Config{Redis: answers{}, Deployment: node.Deployment{ClusterSlots: func(context.Context) ([]node.SlotRange, error) { asked++; return known, nil }}})
 		s.FoundCluster()
 		ask := func() int {
 			before := asked
@@ -172,7 +175,7 @@ func TestUnknownMastersAreSoughtSoon(t *testing.T) {
 		}
 		time.Sleep(reloadInterval)
 		require.Equal(t, 1, ask())
-		known = []SlotRange{{0, 16383, "a"}}
+		known = []node.SlotRange{{First: 0, Last: 16383, Master: "a"}}
 		time.Sleep(reloadInterval)
 		require.Equal(t, 1, ask())
 		time.Sleep(reloadInterval - time.Millisecond)

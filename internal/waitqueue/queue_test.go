@@ -67,7 +67,7 @@ func contend(t *testing.T, c *fakeRequest) (g Grant) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
-		s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)})
+		s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
 		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
 			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
@@ -203,7 +203,7 @@ func TestALateAnswerToAHeartbeatRevivesNoWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
-		s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)})
+		s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
 		under, answer := make(chan bool, 1), make(chan bool)
 		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
 			under <- true
@@ -240,7 +240,7 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 		v := redistest.Bubble(t)
 		v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: fault})
 		rdb := v.Client()
-		s := session.New(session.Config{Redis: rdb, PubSub: node.SubscriberOf(rdb)})
+		s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
 		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
 			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Granted}}, len(batch)), nil
 		})

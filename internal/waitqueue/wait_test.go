@@ -40,7 +40,7 @@ func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		d := &desk{v: v, rdb: v.Client()}
-		s := session.New(session.Config{Redis: d.rdb, PubSub: node.SubscriberOf(d.rdb), Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) {
+		s := session.New(session.Config{Redis: d.rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(d.rdb)}, Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) {
 			if e.Kind == event.Woken {
 				d.woken = append(d.woken, e.Result)
 			}
