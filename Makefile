@@ -80,7 +80,7 @@ test-servers: ## run the tests on the oldest and the newest server too, which it
 
 # The tests of clusters, replicas and sentinels that are in make test too.
 TOPOLOGIES := Cluster|Failover|Migrat|Master|Replica|AConnectionToA|Slot
-TOPOLOGY_PACKAGES := . ./event ./fair ./internal/acquisition ./lua ./reentrant ./semaphore
+TOPOLOGY_PACKAGES := . ./event ./fair ./lock ./lua ./reentrant ./semaphore
 # The tests that make test does not build. They are in the root package.
 TAGGED = $$(sed -n 's/^func \(Test[A-Za-z]*\)(.*/^\1$$|/p' $$(grep -l '^//go:build topologies' *_test.go) | tr -d '\n' | sed 's/|$$//')
 TEST_TOPOLOGIES = REDLATCH_REQUIRE_SERVER=1 go test -count=1 -parallel 6 -timeout 20m -tags topologies

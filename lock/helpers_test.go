@@ -18,6 +18,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
+// waitTimeout is for tests of waits that end by themselves.
+const waitTimeout = 2 * time.Second
+
 // pausesAfter delays the return of the first call of a script, after its answer has come.
 type pausesAfter struct {
 	script string

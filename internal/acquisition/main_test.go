@@ -3,7 +3,7 @@ package acquisition_test
 import (
 	"testing"
 
-	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-func TestMain(m *testing.M) { stage.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -1,9 +1,9 @@
-package sender_test
+package sender
 
 import (
 	"testing"
 
-	"github.com/redlatch/redlatch/internal/test/stage"
+	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-func TestMain(m *testing.M) { stage.Main(m) }
+func TestMain(m *testing.M) { redistest.Main(m) }

@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"go/ast"
+	"go/parser"
 	"go/token"
 	"maps"
 	"path/filepath"
@@ -88,6 +89,33 @@ func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
 			require.False(t, strings.HasPrefix(imported, "github.com/redis/"), "%s imports %s", name, imported)
 		}
 	}
+}
+
+// If tests inside of a package and tests that use a whole client are in one directory, the compiler builds the
+// root package, package stage and everything between again.
+func TestFewPackagesAreBuiltAgainForTheirTests(t *testing.T) {
+	inside, whole := map[string]bool{}, map[string]bool{}
+	for dir, imports := range may {
+		if slices.Contains(imports, ".") {
+			continue // the root package does not depend on it
+		}
+		files, err := filepath.Glob(filepath.Join("..", "..", "..", dir, "*_test.go"))
+		require.NoError(t, err)
+		for _, path := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			if !strings.HasSuffix(file.Name.Name, "_test") {
+				inside[dir] = true
+			}
+			for _, imported := range file.Imports {
+				if name := strings.Trim(imported.Path.Value, `"`); name == module || name == module+"/internal/test/stage" {
+					whole[dir] = true
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(inside, func(dir string, _ bool) bool { return !whole[dir] })
+	require.Equal(t, []string{"fair", "reentrant", "semaphore"}, slices.Sorted(maps.Keys(inside)))
 }
 
 // A package that mentions a client compiles the methods of all of them. See package node.

@@ -1,4 +1,4 @@
-package session_test
+package lock_test
 
 import (
 	"context"

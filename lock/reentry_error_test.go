@@ -1,4 +1,4 @@
-package mutex_test
+package lock_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package sender_test
+package lock_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package acquisition_test
+package lock_test
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package waitqueue_test
+package fair_test
 
 import (
 	"context"

@@ -1,7 +1,0 @@
-package session_test
-
-import (
-	"time"
-)
-
-const waitTimeout = 2 * time.Second
