@@ -447,17 +447,17 @@ func TestMutex_Soak(t *testing.T) {
 func TestMutex_NothingIsKeptForANameOutOfUse(t *testing.T) {
 	t.Parallel()
 	s, name, ctx := redistest.Shared(t), redistest.Name(t), context.Background()
-	newFamily := func() (construct.Mutexes, *mutex.Registry) {
+	registry := func() (construct.Mutexes, *mutex.Registry) {
 		rdb := s.Client(t)
 		ses := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(func() { ses.BeginClose(); _ = ses.FinishClose(ctx) })
-		book := mutex.NewRegistry(ses)
-		return construct.Reentrant(book), book
+		all := mutex.NewRegistry(ses)
+		return construct.Reentrant(all), all
 	}
 	set := new(settings.Default)
-	family, f := newFamily()
-	other, _ := newFamily()
-	mu, elsewhere := family.Mutex(name, set).(*reentrant.Mutex), other.Mutex(name, set).(*reentrant.Mutex)
+	mutexes, f := registry()
+	other, _ := registry()
+	mu, elsewhere := mutexes.Mutex(name, set).(*reentrant.Mutex), other.Mutex(name, set).(*reentrant.Mutex)
 	require.Zero(t, f.Len())
 	outer := lockNow(t, mu)
 	inner, err := mu.Lock(outer.Context())

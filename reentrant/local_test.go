@@ -76,7 +76,7 @@ func polling(t *testing.T, f *manager) *poller {
 
 func TestAPollerSleepsUntilAWakeUpOrTheTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := polling(t, newFamily(t, redistest.Bubble(t).Client(), false))
+		p := polling(t, managerOn(t, redistest.Bubble(t).Client(), false))
 		wakes := make(chan struct{}, 1)
 		for _, woken := range []bool{true, false, true, true, false} {
 			begun, slept := time.Now(), time.Second
@@ -93,7 +93,7 @@ func TestAPollerSleepsUntilAWakeUpOrTheTimeIsOver(t *testing.T) {
 
 func TestAPollerYieldsUntilTheEndOfTheYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := polling(t, newFamily(t, redistest.Bubble(t).Client(), false))
+		p := polling(t, managerOn(t, redistest.Bubble(t).Client(), false))
 		for _, left := range []time.Duration{-time.Second, 0, 1, time.Millisecond} {
 			begun := time.Now()
 			p.request.queue.contended().yield.until = begun.Add(left)
@@ -111,7 +111,7 @@ func TestAPollerYieldsUntilTheEndOfTheYield(t *testing.T) {
 // not say that somebody has the lock.
 func TestAYieldLeavesTimeToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		f := managerOn(t, redistest.Bubble(t).Client(), false)
 		p := polling(t, f)
 		yieldForAnHour := func() { p.request.queue.contended().yield.until = time.Now().Add(time.Hour) }
 		yieldForAnHour()
@@ -145,7 +145,7 @@ func TestAYieldLeavesTimeToAsk(t *testing.T) {
 func TestReleasesOfItsOwnClientExtendNoYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		f := newFamily(t, v.Client(), false)
+		f := managerOn(t, v.Client(), false)
 		p := polling(t, f)
 		l := p.request.queue
 		channel := p.request.Keys().Channel
@@ -178,7 +178,7 @@ func TestReleasesOfItsOwnClientExtendNoYield(t *testing.T) {
 func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		f := newFamily(t, v.Client(), false)
+		f := managerOn(t, v.Client(), false)
 		p := polling(t, f)
 		p.request.Settings.PollInterval = time.Minute
 		channel := p.request.Keys().Channel
@@ -210,7 +210,7 @@ func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
 func TestTheMessageOfItsOwnReleaseEndsNoYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		f := newFamily(t, v.Client(), false)
+		f := managerOn(t, v.Client(), false)
 		p := polling(t, f)
 		l := p.request.queue
 		require.NoError(t, l.subscription(f.session.Hub, p.request.Keys().Channel).Ready(t.Context()))
@@ -226,7 +226,7 @@ func TestTheMessageOfItsOwnReleaseEndsNoYield(t *testing.T) {
 // A client that listens to a lock receives its own release, and does not count itself.
 func TestAClientDoesNotCountItsOwnSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		f := managerOn(t, redistest.Bubble(t).Client(), false)
 		p := polling(t, f)
 		l, keys := p.request.queue, p.request.Keys()
 		require.NoError(t, l.subscription(f.session.Hub, keys.Channel).Ready(t.Context()))
@@ -241,7 +241,7 @@ func TestAClientDoesNotCountItsOwnSubscription(t *testing.T) {
 // The holder may be a goroutine of this client, or nobody any more.
 func TestOnlyAnotherClientIsNotedAsTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		f := managerOn(t, redistest.Bubble(t).Client(), false)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for holder, other := range map[string]bool{"": false, f.session.ID + ":7": false, "22222222-2222-2222-2222-222222222222:7": true} {
@@ -258,7 +258,7 @@ func TestOnlyAnotherClientIsNotedAsTheHolder(t *testing.T) {
 
 func TestOthersGoFirstUntilTheEndOfTheYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		f := managerOn(t, redistest.Bubble(t).Client(), false)
 		l := f.use("x")
 		defer f.stopUsing("x", l)
 		require.Zero(t, l.yieldFor())
@@ -310,7 +310,7 @@ func TestANameIsKeptForTheLongestYield(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFamily(t, redistest.Bubble(t).Client(), c.cluster)
+				f := managerOn(t, redistest.Bubble(t).Client(), c.cluster)
 				f.noteRelease("x", "channel", c.heard, 0)
 				require.Equal(t, c.kept, f.inUse("x"))
 				time.Sleep(60 * time.Millisecond)
@@ -330,7 +330,7 @@ func TestANameIsKeptForTheLongestYield(t *testing.T) {
 func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
 	for heard, kept := range map[int64]bool{0: false, 1: false, 2: true} {
 		synctest.Test(t, func(t *testing.T) {
-			f := newFamily(t, redistest.Bubble(t).Client(), false)
+			f := managerOn(t, redistest.Bubble(t).Client(), false)
 			f.idleSubscribers.Store(1) // nobody gets tries
 			l := f.use("x")
 			require.NoError(t, l.subscription(f.session.Hub, "channel").Ready(t.Context()))
@@ -344,7 +344,7 @@ func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
 
 func TestTheLastUserOfANameEndsItsSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		f := managerOn(t, redistest.Bubble(t).Client(), false)
 		l := f.use("x")
 		require.Same(t, l, f.use("x"))
 		sub := l.subscription(f.session.Hub, "channel")
@@ -367,7 +367,7 @@ func TestTheLastUserOfANameEndsItsSubscription(t *testing.T) {
 // once fewer hear a release.
 func TestIdleSubscribersAreKnownToAllNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client(), false)
+		f := managerOn(t, redistest.Bubble(t).Client(), false)
 		for range 8 {
 			f.noteRelease("x", "channel", 3, 0)
 			require.Zero(t, f.idleSubscribers.Load())
@@ -387,7 +387,7 @@ func TestIdleSubscribersAreKnownToAllNames(t *testing.T) {
 func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		f := newFamily(t, v.Client(), false)
+		f := managerOn(t, v.Client(), false)
 		m := f.mutex("x", new(settings.Default))
 		h, err := m.Lock(t.Context()) // the client knows the clock
 		require.NoError(t, err)

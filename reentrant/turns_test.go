@@ -39,7 +39,7 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 		asks := &asks{}
 		rdb := v.Client()
 		rdb.AddHook(asks)
-		f := newFamily(t, rdb, false)
+		f := managerOn(t, rdb, false)
 		over := make(chan struct{})
 		if c.tries {
 			g.Go(func() { tryEvery(t, f.mutex("x", new(settings.Default)), time.Duration(5+20*i)*time.Millisecond, over) })
@@ -168,11 +168,11 @@ func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
 		v := redistest.Bubble(t)
 		st := settings.Default
 		st.PollInterval = 20 * time.Millisecond
-		holder, err := newFamily(t, v.Client(), false).mutex("x", new(st)).Lock(context.Background())
+		holder, err := managerOn(t, v.Client(), false).mutex("x", new(st)).Lock(context.Background())
 		require.NoError(t, err)
 		forger, hook, rdb := v.Client(), &asks{lease: st.Lease}, v.Client()
 		rdb.AddHook(hook)
-		waiter, done := newFamily(t, rdb, false), make(chan error, 1)
+		waiter, done := managerOn(t, rdb, false), make(chan error, 1)
 		hook.begin()
 		go func() {
 			h, err := waiter.mutex("x", new(st)).Lock(context.Background())

@@ -20,8 +20,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// newFamily makes a client in the bubble. It ends with the test.
-func newFamily(t *testing.T, rdb *redis.Client, cluster bool) *manager {
+// managerOn makes a client in the bubble. It ends with the test.
+func managerOn(t *testing.T, rdb *redis.Client, cluster bool) *manager {
 	t.Helper()
 	s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 	if cluster {
@@ -116,7 +116,7 @@ func TestYielding_NobodyWaitsForTheLock(t *testing.T) {
 				if c.flaps > 0 {
 					flap(t, v.Client(), c.flaps)
 				}
-				f := newFamily(t, v.Client(), c.cluster)
+				f := managerOn(t, v.Client(), c.cluster)
 				begin := time.Now()
 				take(t, context.Background(), f, turns)
 				require.LessOrEqual(t, time.Since(begin)-turns*holdTime, c.yields)
@@ -153,10 +153,10 @@ func TestYielding_AWaiterGetsTheLock(t *testing.T) {
 					require.NoError(t, err)
 					defer func() { require.NoError(t, monitor.Close()) }()
 				}
-				near := newFamily(t, v.Client(), c.cluster)
+				near := managerOn(t, v.Client(), c.cluster)
 				rdb := v.Client()
 				rdb.AddHook(away(c.way))
-				far := newFamily(t, rdb, c.cluster)
+				far := managerOn(t, rdb, c.cluster)
 				take(t, context.Background(), near, 500) // nobody has come for long
 
 				ctx, stop := context.WithCancel(context.Background())
@@ -187,7 +187,7 @@ func TestYielding_AWaiterGetsTheLock(t *testing.T) {
 func TestYielding_NobodyYieldsToItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		one, other := newFamily(t, v.Client(), false), newFamily(t, v.Client(), false)
+		one, other := managerOn(t, v.Client(), false), managerOn(t, v.Client(), false)
 		first, err := other.mutex("x", new(settings.Default)).Lock(context.Background())
 		require.NoError(t, err)
 		st := settings.Default

@@ -21,8 +21,8 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// newFamily makes a client in the bubble. It ends with the test.
-func newFamily(t *testing.T, rdb *redis.Client) *manager {
+// managerOn makes a client in the bubble. It ends with the test.
+func managerOn(t *testing.T, rdb *redis.Client) *manager {
 	t.Helper()
 	s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
 	f := newManager(s)
@@ -62,7 +62,7 @@ func warm(t *testing.T, f *manager) {
 func TestInspectShowsFiveHundredPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		s := newFamily(t, v.Client()).semaphore("render", 1000, new(settings.Default))
+		s := managerOn(t, v.Client()).semaphore("render", 1000, new(settings.Default))
 		require.NoError(t, acquire(t, s, 1).Release(t.Context()))
 		var entries []redis.Z
 		for i := range 501 {
@@ -83,7 +83,7 @@ func TestInspectShowsFiveHundredPermits(t *testing.T) {
 func TestAFailedCallOfAnOperatorReturnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		f := newFamily(t, v.Client())
+		f := managerOn(t, v.Client())
 		good, bad := f.semaphore("render", 2, new(settings.Default)), f.semaphore("", 2, new(settings.Default))
 		requireNothing := func(s *Semaphore, limit int, is error) {
 			t.Helper()
@@ -159,7 +159,7 @@ func TestWaitersBehindTheFirstFiftyAreServedAfterAFault(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v := redistest.Bubble(t)
 				link := v.Another()
-				f := newFamily(t, link.Client())
+				f := managerOn(t, link.Client())
 				warm(t, f)
 				s := f.semaphore("render", waiters, new(settings.Default))
 				held := acquire(t, s, waiters)
@@ -182,7 +182,7 @@ func TestWaitersBehindTheFirstFiftyAreServedAfterAFault(t *testing.T) {
 func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		f := newFamily(t, v.Client())
+		f := managerOn(t, v.Client())
 		warm(t, f)
 		s := f.semaphore("render", 8, new(settings.Default))
 		v.Record()
@@ -203,7 +203,7 @@ func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 
 func TestAManagerCountsPermitsAndWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFamily(t, redistest.Bubble(t).Client())
+		f := managerOn(t, redistest.Bubble(t).Client())
 		s := f.semaphore("render", 2, new(settings.Default))
 		one, two := acquire(t, s, 1), acquire(t, s, 1)
 		require.Equal(t, 2, f.Len())
@@ -228,7 +228,7 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
-		f := newFamily(t, rdb)
+		f := managerOn(t, rdb)
 		p := acquire(t, f.semaphore("render", 2, new(settings.Default)), 2)
 		requests := []watchdog.Renewal{{Key: "render", ID: p.ID(), Lease: time.Minute}, {Key: "render", ID: "client:1", Lease: time.Minute}}
 		answers, err := f.renew(t.Context(), rdb, requests)
