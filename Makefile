@@ -13,12 +13,13 @@ VALE := github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
-# Most tests wait for a lease or a poll, and compute little. make lint runs go vet, and nobody debugs
-# these binaries, so they are built without both. gotestsum prints the failures last. In the order of
-# the packages they would stand above everything that passed.
+# Most tests wait for a lease or a poll, and compute little. So four packages are compiled or tested at the same
+# time. make lint runs go vet, and nobody debugs these binaries, so they are built without both. gotestsum prints the failures last. In the order of the packages they would
+# stand above everything that passed.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
+PACKAGES = 4
 PARALLEL = 4
-GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -shuffle=on -parallel $(PARALLEL) -timeout 20m -vet=off -ldflags=-w
+GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -p $(PACKAGES) -shuffle=on -parallel $(PARALLEL) -timeout 20m -vet=off -ldflags=-w
 
 # The suite compiles a library that sets the clock of a server.
 CHAOS = scripts/servers.sh >/dev/null && scripts/need.sh gcc 'gcc libc6-dev' && \
@@ -33,14 +34,17 @@ test: ## find or install redis-server and Chromium, then run all tests of all mo
 	scripts/servers.sh >/dev/null
 	scripts/browser.sh
 	@export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_BROWSER=1; \
-	$(foreach module,$(MODULES),echo "== go test, module $(module)"; (cd $(module) && $(GO_TEST) ./...);)
+	echo "== go test, module ."; $(GO_TEST) ./...; \
+	printf '%s\n' $(filter-out .,$(MODULES)) | xargs -P 3 -I{} bash -c \
+		'output=$$(cd {} && $(GO_TEST) ./... 2>&1); code=$$?; echo "== go test, module {}"; echo "$$output"; exit $$code'
 
 # The race detector keeps the processors busy. With six tests at a time, a step of a millisecond took a
 # second. These packages are left out, because no goroutines of the library run in their tests, or
 # because only the goroutines of other libraries do (./verify/rivals, ./benchmarks). A new package is in.
 NO_RACE := /(lua|lockerr|examples|benchmarks|verify/(mutants|interop|rivals|telemetry)|internal/test/(archtest|check|history|workload))(/|$$)
 .PHONY: race
-race: PARALLEL = 3
+race: PACKAGES = 3
+race: PARALLEL = 2
 race: ## run the tests of all packages with goroutines again, with the race detector; takes 21 minutes on two processors
 	scripts/servers.sh >/dev/null
 	scripts/need.sh gcc 'gcc libc6-dev'
@@ -59,12 +63,13 @@ verify: ## run long tests again with all their rounds
 # tested at the same time.
 SERVER_TEST := redistest\.(Start|Shared|Each)|/internal/test/stage"
 .PHONY: test-servers
+test-servers: PACKAGES = 2
 test-servers: PARALLEL = 3
 test-servers: ## run the tests on the oldest and the newest server too, which it fetches into .cache
 	@servers=$$(scripts/servers.sh --others); \
 	packages=$$(for dir in $$(go list -f '{{.Dir}}' ./... | grep -v /interop); do \
 		if grep -qsE '$(SERVER_TEST)' "$$dir"/*_test.go; then echo "$$dir"; fi; done); \
-	export REDLATCH_REQUIRE_SERVER=1; \
+	export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REAL_ONLY=1; \
 	declare -A logs tests; \
 	for server in $$servers; do \
 		logs[$$server]=$$(mktemp); \

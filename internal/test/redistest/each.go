@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -31,10 +32,13 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 
 // EmbeddedProtocols are the protocols in which tests speak to the embedded server: both, and only
 // RESP3 with the race detector. Clients decode answers in one goroutine, so races do not depend on the
-// protocol, and the detector makes the embedded server the slowest part of such tests. make
-// test-servers runs both protocols.
+// protocol, and the detector makes the embedded server the slowest part of such tests. There are none if
+// REDLATCH_REAL_ONLY is 1: make test-servers looks for differences between real servers.
 func EmbeddedProtocols() []int {
-	if RaceDetector {
+	switch {
+	case os.Getenv("REDLATCH_REAL_ONLY") == "1":
+		return nil
+	case RaceDetector:
 		return []int{3}
 	}
 	return []int{2, 3}

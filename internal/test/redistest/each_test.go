@@ -11,6 +11,7 @@ import (
 )
 
 func TestEachSpeaksBothProtocolsToBothServers(t *testing.T) {
+	t.Setenv("REDLATCH_REAL_ONLY", "")
 	var ran []string
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		ran = append(ran, strings.TrimPrefix(t.Name(), "TestEachSpeaksBothProtocolsToBothServers/"))
@@ -26,4 +27,12 @@ func TestEachSpeaksBothProtocolsToBothServers(t *testing.T) {
 	require.Equal(t, !redistest.RaceDetector, slices.Contains(ran, "embedded/resp2"))
 	redistest.Shared(t) // without a server, the rest did not run
 	require.Subset(t, ran, []string{"real/resp2", "real/resp3"})
+}
+
+func TestEachLeavesTheEmbeddedServerOutForOtherServers(t *testing.T) {
+	t.Setenv("REDLATCH_REAL_ONLY", "1")
+	var ran []bool
+	redistest.Each(t, func(_ *testing.T, b redistest.Backend) { ran = append(ran, b.IsReal()) })
+	redistest.Shared(t) // without a server, nothing ran
+	require.Equal(t, []bool{true, true}, ran)
 }
