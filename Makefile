@@ -14,8 +14,8 @@ FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
 # Most tests wait for a lease or a poll, and compute little. So four packages are compiled or tested at the same
-# time. make lint runs go vet, and nobody debugs these binaries, so they are built without both. gotestsum prints the failures last. In the order of the packages they would
-# stand above everything that passed.
+# time. make lint runs go vet, and nobody debugs these binaries, so they are built without both. gotestsum
+# prints the failures last. In the order of the packages they would stand above everything that passed.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 PACKAGES = 4
 PARALLEL = 4
@@ -52,11 +52,9 @@ race: ## run the tests of all packages with goroutines again, with the race dete
 	$(foreach module,$(MODULES),echo "== go test -race, module $(module)"; \
 		(cd $(module); packages=$$(go list ./... | { grep -vE '$(NO_RACE)' || true; }); [ -z "$$packages" ] || $(GO_TEST) -race $$packages);)
 
-# make test runs these tests with fewer rounds, and with all of them if REDLATCH_FULL=1, as in CI.
 .PHONY: verify
-verify: ## run long tests again with all their rounds
-	scripts/servers.sh >/dev/null
-	@tests=$$(scripts/sized-tests.sh); REDLATCH_REQUIRE_SERVER=1 REDLATCH_FULL=1 $(GO_TEST) -count=1 $$tests
+verify: export REDLATCH_FULL = 1
+verify: test ## run all tests of all modules, with all rounds of long tests, as CI does
 
 # Tests of packages that start no server find no differences between servers. Package stage starts servers
 # for its callers, so all tests that import it count. Tests wait more than they compute, so the servers are

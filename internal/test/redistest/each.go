@@ -30,18 +30,18 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	})
 }
 
-// EmbeddedProtocols are the protocols in which tests speak to the embedded server: both, and only
-// RESP3 with the race detector. Clients decode answers in one goroutine, so races do not depend on the
-// protocol, and the detector makes the embedded server the slowest part of such tests. There are none if
+// EmbeddedProtocols are the protocols in which tests speak to the embedded server: RESP3, and in make verify
+// RESP2 too. Tests speak both to a real server, and the embedded one is the slowest part of many tests. The
+// race detector needs no RESP2 either, because clients decode answers in one goroutine. There are none if
 // REDLATCH_REAL_ONLY is 1: make test-servers looks for differences between real servers.
 func EmbeddedProtocols() []int {
 	switch {
 	case os.Getenv("REDLATCH_REAL_ONLY") == "1":
 		return nil
-	case RaceDetector:
-		return []int{3}
+	case full() && !RaceDetector:
+		return []int{2, 3}
 	}
-	return []int{2, 3}
+	return []int{3}
 }
 
 func each(t *testing.T, kind string, protocols []int, f func(*testing.T, Backend), backend func(*testing.T) Backend) {

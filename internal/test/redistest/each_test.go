@@ -12,6 +12,7 @@ import (
 
 func TestEachSpeaksBothProtocolsToBothServers(t *testing.T) {
 	t.Setenv("REDLATCH_REAL_ONLY", "")
+	t.Setenv("REDLATCH_FULL", "1")
 	var ran []string
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		ran = append(ran, strings.TrimPrefix(t.Name(), "TestEachSpeaksBothProtocolsToBothServers/"))
