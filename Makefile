@@ -13,11 +13,11 @@ VALE := github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
-# Most tests wait for a lease or a poll, and compute little. So four packages are compiled or tested at the same
-# time. make lint runs go vet, and nobody debugs these binaries, so they are built without both. gotestsum
+# Most tests wait for a lease or a poll, and compute little. So four packages at least are compiled or tested at
+# the same time, and then three of the other modules. make lint runs go vet, and nobody debugs these binaries, so they are built without both. gotestsum
 # prints the failures last. In the order of the packages they would stand above everything that passed.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
-PACKAGES = 4
+PACKAGES = $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 PARALLEL = 4
 GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -p $(PACKAGES) -shuffle=on -parallel $(PARALLEL) -timeout 20m -vet=off -ldflags=-w
 
@@ -34,13 +34,13 @@ test: ## find or install redis-server and Chromium, then run all tests of all mo
 	scripts/servers.sh >/dev/null
 	scripts/browser.sh
 	@export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_BROWSER=1; \
-	echo "== go test, module ."; $(GO_TEST) ./...; \
-	printf '%s\n' $(filter-out .,$(MODULES)) | xargs -P 3 -I{} bash -c \
-		'output=$$(cd {} && $(GO_TEST) ./... 2>&1); code=$$?; echo "== go test, module {}"; echo "$$output"; exit $$code'
+	echo "== go test, module ."; $(GO_TEST) ./... || exit 1; \
+	printf '%s\n' $(filter-out .,$(MODULES)) | xargs -n 1 -P 3 bash -c 'echo "== module $$1 begins"; \
+		output=$$(cd "$$1" && $(GO_TEST) ./... 2>&1); code=$$?; echo "== go test, module $$1"; echo "$$output"; exit $$code' _
 
-# The race detector keeps the processors busy. With six tests at a time, a step of a millisecond took a
-# second. These packages are left out, because no goroutines of the library run in their tests, or
-# because only the goroutines of other libraries do (./verify/rivals, ./benchmarks). A new package is in.
+# The race detector keeps the processors busy, so fewer tests run at the same time. These packages are left
+# out, because no goroutines of the library run in their tests, or because only the goroutines of other
+# libraries do (./verify/rivals, ./benchmarks). A new package is in.
 NO_RACE := /(lua|lockerr|examples|benchmarks|verify/(mutants|interop|rivals|telemetry)|internal/test/(archtest|check|history|workload))(/|$$)
 .PHONY: race
 race: PACKAGES = 3

@@ -12,11 +12,11 @@ import (
 // Deployment is what redlatch knows of the servers behind a go-redis client, and how it reaches each of them.
 // A wrapper can hide everything but PubSub and ClusterSlots.
 type Deployment struct {
-	Pipeline        func() redis.Pipeliner // nil if commands may go to several servers, or a wrapper may look at each
+	Pipeline        func() redis.Pipeliner // nil: commands may go to several servers, or a wrapper may look at each command
 	ClusterPipeline func() redis.Pipeliner // of commands to one master of a cluster; nil: each command goes alone
 	Direct          bool                   // a command obeys the deadline of its context, see sender.Config
-	KnownCluster    bool                   // waiters listen to sharded channels too; Master is not nil
-	Master          Master                 // nil: not known
+	KnownCluster    bool                   // a redis.ClusterClient was found, so Master is not nil
+	Master          Master                 // nil: not known, and session.Acknowledge must not be called
 	ReadTimeout     time.Duration          // of a pipeline; 0 or less: none
 	PubSub          Subscriber
 	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: no cluster is known
@@ -33,7 +33,7 @@ type SlotRange struct {
 	Master      string // its address
 }
 
-// DeploymentOf looks for the clients that it knows in rdb, and in structs that wrap one.
+// DeploymentOf looks for a redis.ClusterClient or a redis.Client: rdb itself, or one that the struct rdb wraps.
 func DeploymentOf(rdb redis.UniversalClient) Deployment {
 	d := Deployment{PubSub: SubscriberOf(rdb)}
 	var ownSlots func(context.Context) ([]redis.ClusterSlot, error)
@@ -48,9 +48,9 @@ func DeploymentOf(rdb redis.UniversalClient) Deployment {
 		d.ReadTimeout, d.FindEviction = one.Options().ReadTimeout, evictionOn(one)
 	}
 	d.ClusterSlots = clusterSlots(rdb, ownSlots)
-	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each
+	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each command
 	case *redis.AutoPipeliner:
-		if !d.KnownCluster && d.Master != nil {
+		if !d.KnownCluster && d.Master != nil { // it pipelines for a redis.Client
 			d.Pipeline = c.Pipeline
 		}
 	case *redis.ClusterClient:

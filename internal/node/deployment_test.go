@@ -23,12 +23,13 @@ func wrapped(rdb redis.UniversalClient, times int) redis.UniversalClient {
 
 // DeploymentOf looks into ten wrappers, and not for ever.
 func TestAClusterIsFoundInTenWrappers(t *testing.T) {
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: time.Minute})
 	defer func() { require.NoError(t, cluster.Close()) }()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer func() { require.NoError(t, one.Close()) }()
 	for times, found := range map[int]bool{0: true, 1: true, 10: true, 11: false} {
-		require.Equal(t, found, DeploymentOf(wrapped(cluster, times)).KnownCluster, times)
+		d := DeploymentOf(wrapped(cluster, times))
+		require.Equal(t, []bool{found, found}, []bool{d.KnownCluster, d.ReadTimeout == cluster.Options().ReadTimeout}, times)
 		require.False(t, DeploymentOf(wrapped(one, times)).KnownCluster)
 		require.Equal(t, found, DeploymentOf(wrapped(one, times)).Master != nil, times)
 	}

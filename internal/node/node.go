@@ -1,4 +1,4 @@
-// Package node knows the clients of go-redis: which servers they talk to, and how redlatch reaches each of them.
+// Package node knows the clients of go-redis: which servers a client talks to, and how redlatch reaches each server.
 //
 // The types of go-redis' clients have six hundred methods, and since go-redis 9.22 each package that
 // mentions one makes them all again. It then takes three seconds to compile instead of half of one. So only

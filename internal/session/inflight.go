@@ -27,7 +27,7 @@ type attempts struct {
 // Any reports whether an attempt had no answer when its operation ended.
 func (f InFlight) Any() bool { return f.attempts != nil }
 
-// Merge returns the attempts of s and more that may still take effect.
+// Merge returns the attempts of f and more that may still take effect.
 func (f InFlight) Merge(more InFlight) InFlight {
 	switch {
 	case !f.Any():
