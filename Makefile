@@ -43,8 +43,8 @@ test: ## find or install redis-server and Chromium, then run all tests of all mo
 # libraries do (./verify/rivals, ./benchmarks). A new package is in.
 NO_RACE := /(lua|lockerr|examples|benchmarks|verify/(mutants|interop|rivals|telemetry)|internal/test/(archtest|check|history|workload))(/|$$)
 .PHONY: race
-race: PACKAGES = 3
-race: PARALLEL = 2
+race: PACKAGES = 2
+race: PARALLEL = 3
 race: ## run the tests of all packages with goroutines again, with the race detector; takes 21 minutes on two processors
 	scripts/servers.sh >/dev/null
 	scripts/need.sh gcc 'gcc libc6-dev'
