@@ -18,12 +18,15 @@ type Backend struct {
 // Each runs f as a subtest on the shared real server, with RESP2 and RESP3, and on the embedded one.
 // These are subtests named real/resp2 and so on. See EmbeddedProtocols for the protocols of the
 // embedded server. If there is no real server, its two subtests are skipped, or fail if a server is
-// required.
+// required. If REDLATCH_REAL_ONLY is 1, there is no subtest on the embedded server: make test-servers looks
+// for differences between real servers.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
-	each(t, "embedded", EmbeddedProtocols(), f, func(t *testing.T) Backend {
-		return Backend{addr: Embedded(t).Addr()}
-	})
+	if os.Getenv("REDLATCH_REAL_ONLY") != "1" {
+		each(t, "embedded", EmbeddedProtocols(), f, func(t *testing.T) Backend {
+			return Backend{addr: Embedded(t).Addr()}
+		})
+	}
 	each(t, "real", []int{2, 3}, f, func(t *testing.T) Backend {
 		s := Shared(t)
 		return Backend{addr: s.Addr(), real: s}
@@ -32,13 +35,9 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 
 // EmbeddedProtocols are the protocols in which tests speak to the embedded server: RESP3, and in make verify
 // RESP2 too. Tests speak both to a real server, and the embedded one is the slowest part of many tests. The
-// race detector needs no RESP2 either, because clients decode answers in one goroutine. There are none if
-// REDLATCH_REAL_ONLY is 1: make test-servers looks for differences between real servers.
+// race detector needs no RESP2 either, because clients decode answers in one goroutine.
 func EmbeddedProtocols() []int {
-	switch {
-	case os.Getenv("REDLATCH_REAL_ONLY") == "1":
-		return nil
-	case full() && !RaceDetector:
+	if full() && !RaceDetector {
 		return []int{2, 3}
 	}
 	return []int{3}
