@@ -14,8 +14,9 @@ FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
 # Most tests wait for a lease or a poll, and compute little. So four packages at least are compiled or tested at
-# the same time, and then three of the other modules. make lint runs go vet, and nobody debugs these binaries, so they are built without both. gotestsum
-# prints the failures last. In the order of the packages they would stand above everything that passed.
+# the same time, and then two of the other modules. make lint runs go vet, and nobody debugs these binaries, so
+# they are built without both. gotestsum prints the failures last. In the order of the packages they would stand
+# above everything that passed.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 PACKAGES = $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 PARALLEL = 4
@@ -30,12 +31,12 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 .PHONY: test
-test: ## find or install redis-server and Chromium, then run all tests of all modules; takes 14 minutes on two processors, and eight if little has to be compiled
+test: ## find or install redis-server and Chromium, then run all tests of all modules; takes eight minutes on two processors
 	scripts/servers.sh >/dev/null
 	scripts/browser.sh
 	@export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_BROWSER=1; \
 	echo "== go test, module ."; $(GO_TEST) ./... || exit 1; \
-	printf '%s\n' $(filter-out .,$(MODULES)) | xargs -n 1 -P 3 bash -c 'echo "== module $$1 begins"; \
+	printf '%s\n' $(filter-out .,$(MODULES)) | xargs -n 1 -P 2 bash -c 'echo "== module $$1 begins"; \
 		output=$$(cd "$$1" && $(GO_TEST) ./... 2>&1); code=$$?; echo "== go test, module $$1"; echo "$$output"; exit $$code' _
 
 # The race detector keeps the processors busy, so fewer tests run at the same time. These packages are left
