@@ -13,12 +13,12 @@ VALE := github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
-# Most tests wait for a lease or a poll, and compute little. So four packages at least are compiled or tested at
+# Most tests wait for a lease or a poll, and compute little. So three packages at least are compiled or tested at
 # the same time, and then two of the other modules. make lint runs go vet, and nobody debugs these binaries, so
 # they are built without both. gotestsum prints the failures last. In the order of the packages they would stand
 # above everything that passed.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
-PACKAGES = $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
+PACKAGES = $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 3 ? n : 3)))
 PARALLEL = 4
 GO_TEST = go run $(GOTESTSUM) --format=pkgname -- -p $(PACKAGES) -shuffle=on -parallel $(PARALLEL) -timeout 20m -vet=off -ldflags=-w
 
