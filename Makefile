@@ -31,7 +31,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 .PHONY: test
-test: ## find or install redis-server and Chromium, then run all tests of all modules; takes eight minutes on two processors, and five if little has to be compiled
+test: ## find or install redis-server and Chromium, then run all tests of all modules; takes nine minutes on two processors, and five if little has to be compiled
 	scripts/servers.sh >/dev/null
 	scripts/browser.sh
 	@export REDLATCH_REQUIRE_SERVER=1 REDLATCH_REQUIRE_BROWSER=1; \

@@ -83,7 +83,7 @@ func New(rdb redis.UniversalClient, options ...Option) (*Client, error) {
 		option.applyClient(&cfg)
 	}
 	servers := node.DeploymentOf(rdb)
-	checkReplicas(servers, &cfg.lock)
+	checkReplicas(&servers, &cfg.lock)
 	complete, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -164,13 +164,13 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 		}
 		option.applyLock(&set)
 	}
-	checkReplicas(c.session.Deployment, &set)
+	checkReplicas(&c.session.Deployment, &set)
 	return &set
 }
 
 // checkReplicas sets the error of settings for replicas that these servers cannot do. WAIT is about the writes of
 // its own connection, and a cluster client would send it to any node. So a WAIT needs the client of one server.
-func checkReplicas(servers node.Deployment, l *settings.Lock) {
+func checkReplicas(servers *node.Deployment, l *settings.Lock) {
 	switch {
 	case l.Err != nil, l.Replicas <= 0:
 	case servers.Master == nil:

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -129,6 +131,79 @@ func TestAPanicOfOneNodeEndsNotTheSearchForEviction(t *testing.T) {
 	addr, _ := DeploymentOf(rdb).FindEviction(t.Context())
 	require.Empty(t, addr)
 	require.Equal(t, 1, panics)
+}
+
+// The client of a lock may be in a wrapper, and clients of other work beside it.
+func TestOtherClientsInAWrapperAreNoCluster(t *testing.T) {
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: time.Minute})
+	defer func() { require.NoError(t, cluster.Close()) }()
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: time.Hour})
+	defer func() { require.NoError(t, one.Close()) }()
+	type exporter struct{ rdb *redis.ClusterClient }
+	require.False(t, DeploymentOf(struct {
+		redis.UniversalClient
+		spans exporter
+	}{one, exporter{cluster}}).KnownCluster, "a field that is no client itself")
+	d := DeploymentOf(struct {
+		redis.UniversalClient
+		cache *redis.Client
+	}{cluster, one})
+	require.True(t, d.KnownCluster)
+	require.Equal(t, time.Minute, d.ReadTimeout)
+	for _, empty := range []redis.UniversalClient{(*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		d := DeploymentOf(wrapping{empty})
+		require.Nil(t, d.Master)
+		require.Nil(t, d.FindEviction)
+	}
+}
+
+// Any node may have left the cluster, and knows no masters then. So others are asked, but not for ever.
+func TestAReloadAsksUntilANodeKnowsMasters(t *testing.T) {
+	server := redistest.Embedded(t)
+	master := []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: server.Addr()}}}}
+	for name, c := range map[string]struct{ knowsAt, endsAt, asks int }{
+		"the first":        {knowsAt: 1, asks: 1},
+		"the third":        {knowsAt: 3, asks: 3},
+		"none":             {asks: 8},
+		"the context ends": {endsAt: 2, asks: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			asks := 0
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+				asks++
+				if asks == c.endsAt {
+					end()
+				}
+				if asks == c.knowsAt {
+					return master, nil
+				}
+				return nil, nil
+			}})
+			defer func() { require.NoError(t, rdb.Close()) }()
+			DeploymentOf(rdb).ReloadTopology(ctx)
+			require.Equal(t, c.asks, asks)
+		})
+	}
+}
+
+// An AutoPipeliner that shows no client may send to several servers.
+func TestAnUnknownAutoPipelineGetsNoPipelines(t *testing.T) {
+	require.Nil(t, DeploymentOf(new(redis.AutoPipeliner)).Pipeline)
+}
+
+// The question about eviction is no part of any lock, and Close waits for it.
+func TestTheQuestionAboutEvictionIsSentOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		isInfo := func(cmd []string) bool { return strings.EqualFold(cmd[0], "info") }
+		fault := v.Inject(redistest.Rule{Match: isInfo, Action: redistest.Refuse("LOADING Redis is loading")})
+		rdb := v.Client(func(o *redis.Options) { o.MaxRetries = 3 })
+		addr, policy := DeploymentOf(rdb).FindEviction(t.Context())
+		require.Empty(t, addr+policy)
+		require.EqualValues(t, 1, fault.Bites())
+	})
 }
 
 type panicking struct{ count *int }
