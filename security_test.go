@@ -135,7 +135,8 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 			aclStage(t, func(s *stage.Stage, rule []string) {
 				rule = append(rule, further...)
 				s.SetUser(rule)
-				a, b := s.ActorOf(rule, short, redlatch.WithFenceRetention(0)), s.ActorOf(rule, short)
+				a := s.ActorOf(rule, short, redlatch.WithLease(aclLease), redlatch.WithFenceRetention(0))
+				b := s.ActorOf(rule, short, redlatch.WithLease(aclLease))
 				s.SetUser(rule, "-"+command)
 				_ = everythingOfSemaphores(a, b, "pool") // refused, or it ends with a lease
 				require.Contains(t, fmt.Sprint(denials(s)), command, "not needed")
