@@ -351,7 +351,7 @@ func TestANameThatRedlatchRefusesIsListedWithAnError(t *testing.T) {
 func TestStateSaysWhoHoldsAndWaits(t *testing.T) {
 	for topology, connect := range map[string]func(t *testing.T) redis.UniversalClient{
 		"one server": func(t *testing.T) redis.UniversalClient { return redistest.Start(t).Client(t) },
-		"a cluster":  func(t *testing.T) redis.UniversalClient { return redistest.StartCluster(t, 3, 1).Client(t) },
+		"a cluster":  func(t *testing.T) redis.UniversalClient { return withReplicas(t, 3).Client(t) },
 	} {
 		t.Run(topology, func(t *testing.T) {
 			t.Parallel()
@@ -368,7 +368,7 @@ func TestStateSaysWhoHoldsAndWaits(t *testing.T) {
 			require.NoError(t, err)
 
 			var s State
-			for end := time.Now().Add(time.Minute); s.Subscribers < clients && time.Now().Before(end); {
+			for end := time.Now().Add(time.Minute); s.Subscribers < clients && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				s = c.State(t.Context(), "x", 1)
 				require.NoError(t, s.Err)
 			}
@@ -419,9 +419,17 @@ func TestListEndsWithItsContextAndSaysWhatRedisSaid(t *testing.T) {
 	require.ErrorContains(t, err, "NOPERM")
 }
 
+// withReplicas starts a cluster whose masters have a replica each. The nodes tell each other of the replicas once
+// in half a node timeout, so the timeout is short. No replica takes over if a busy machine lets a node miss it.
+func withReplicas(t *testing.T, masters int) *redistest.Cluster {
+	return redistest.StartCluster(t, masters, 1, "--cluster-node-timeout", "2000", "--cluster-replica-no-failover", "yes")
+}
+
 func TestSubscribersOfAllNodesCount(t *testing.T) {
-	cluster := redistest.StartCluster(t, 2, 1)
-	c, _ := newCatalog(t, cluster.Client(t))
+	t.Parallel()
+	cluster := withReplicas(t, 2)
+	rdb := cluster.Client(t)
+	c, _ := newCatalog(t, rdb)
 	for _, node := range cluster.Nodes {
 		listener := node.Client(t).Subscribe(t.Context(), key.ForMutex("x").Channel)
 		_, err := listener.Receive(t.Context()) // the server has confirmed it
@@ -429,7 +437,8 @@ func TestSubscribersOfAllNodesCount(t *testing.T) {
 		t.Cleanup(func() { _ = listener.Close() })
 	}
 	subscribers := 0
-	for end := time.Now().Add(time.Minute); subscribers < len(cluster.Nodes) && time.Now().Before(end); { // until each node knows the replicas
+	for end := time.Now().Add(time.Minute); subscribers < len(cluster.Nodes) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		rdb.ReloadState(t.Context()) // until the node that go-redis asks knows the replicas
 		subscribers = c.State(t.Context(), "x", 0).Subscribers
 	}
 	require.Equal(t, len(cluster.Nodes), subscribers)

@@ -20,9 +20,11 @@ type Cluster struct {
 // returns when all nodes know each other and get each other's messages, and each replica has the data of its master.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
+	// The nodes start to replicate at once, and name the replicas in CLUSTER SLOTS after the first ping of a master.
+	args = append([]string{"--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}, args...)
 	var nodes []*Server
 	for range masters * (1 + replicas) {
-		nodes = append(nodes, Start(t, append([]string{"--cluster-enabled", "yes"}, args...)...))
+		nodes = append(nodes, Start(t, args...))
 	}
 	return NewCluster(t, masters, nodes)
 }
