@@ -24,6 +24,7 @@ func run(t *testing.T, dir string) string {
 }
 
 func TestQuickstartPrintsItsStory(t *testing.T) {
+	t.Parallel()
 	out := run(t, "quickstart")
 	require.Contains(t, out, "locks it again further down its call chain")
 	require.Contains(t, out, "is killed with -9")
@@ -32,6 +33,7 @@ func TestQuickstartPrintsItsStory(t *testing.T) {
 }
 
 func TestNestedLocksThreeDeepUnderOneFence(t *testing.T) {
+	t.Parallel()
 	out := run(t, "nested")
 	require.Regexp(t, `checkout\s+holds 1, fence (\d+)`, out)
 	require.Regexp(t, `reserve\s+holds 3`, out)
@@ -40,6 +42,7 @@ func TestNestedLocksThreeDeepUnderOneFence(t *testing.T) {
 }
 
 func TestLongjobIsTakenOverInOrder(t *testing.T) {
+	t.Parallel()
 	out := run(t, "longjob")
 	require.Contains(t, out, "Bob  waits: 1 of 1; Ann has it since ")
 	require.Contains(t, out, "Cid  waits: 2 of 2; Ann has it since ")
@@ -56,6 +59,7 @@ func TestLongjobIsTakenOverInOrder(t *testing.T) {
 }
 
 func TestWorkersNeverUseMoreThanTheirPlaces(t *testing.T) {
+	t.Parallel()
 	out := run(t, "workers")
 	require.Contains(t, out, "is killed with -9")
 	require.NotContains(t, out, "####")
@@ -78,6 +82,7 @@ func TestThePageHasTheProgram(t *testing.T) {
 
 // Two processes run as the page says: the second waits, and has the lock after the first.
 func TestGettingStarted(t *testing.T) {
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "first")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./gettingstarted").CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -16,6 +16,7 @@ func TestFairMutexInACluster(t *testing.T) { stage.InACluster(t, stage.FairOn) }
 func TestFairMutex(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
 		locktest.Run(t, stage.FairOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) }))
 	})
 }

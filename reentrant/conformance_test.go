@@ -14,6 +14,7 @@ import (
 func TestMutex(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
 		locktest.Run(t, stage.MutexOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) }))
 	})
 }

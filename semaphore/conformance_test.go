@@ -23,6 +23,7 @@ func TestSemaphoreOfOneInACluster(t *testing.T) { stage.InACluster(t, stage.Sema
 func TestSemaphoreOfOne(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		t.Parallel()
 		locktest.Run(t, stage.SemaphoreOfOneOn(func(t testing.TB) redis.UniversalClient { return b.Client(t) }))
 	})
 }

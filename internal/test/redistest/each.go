@@ -19,7 +19,7 @@ type Backend struct {
 // These are subtests named real/resp2 and so on. See EmbeddedProtocols for the protocols of the
 // embedded server. If there is no real server, its two subtests are skipped, or fail if a server is
 // required. If REDLATCH_REAL_ONLY is 1, there is no subtest on the embedded server: make test-servers looks
-// for differences between real servers.
+// for differences between real servers. All of them run at the same time if f calls t.Parallel.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if os.Getenv("REDLATCH_REAL_ONLY") != "1" {
@@ -45,15 +45,13 @@ func EmbeddedProtocols() []int {
 
 func each(t *testing.T, kind string, protocols []int, f func(*testing.T, Backend), backend func(*testing.T) Backend) {
 	t.Helper()
-	t.Run(kind, func(t *testing.T) {
-		for _, protocol := range protocols {
-			t.Run(fmt.Sprintf("resp%d", protocol), func(t *testing.T) {
-				b := backend(t)
-				b.protocol = protocol
-				f(t, b)
-			})
-		}
-	})
+	for _, protocol := range protocols {
+		t.Run(fmt.Sprintf("%s/resp%d", kind, protocol), func(t *testing.T) {
+			b := backend(t)
+			b.protocol = protocol
+			f(t, b)
+		})
+	}
 }
 
 // Addr is the server's host:port.
