@@ -25,7 +25,6 @@ func (h *Hub) runWith(pause *backoff) {
 			if h.disconnected(errExited) {
 				pause.reset()
 			}
-			h.writeLog()
 			h.done.Go(func() { h.sleep(pause.next()); h.runWith(pause) })
 		}
 	}()
@@ -37,13 +36,11 @@ func (h *Hub) runWith(pause *backoff) {
 		if h.disconnected(err) {
 			pause.reset()
 		}
-		h.writeLog()
 		if errors.Is(err, errDeaf) {
 			h.cfg.OnTopologyDoubt(h.ctx)
 		}
 		h.sleep(pause.next())
 	}
-	h.writeLog()
 	finished = true
 }
 
@@ -86,7 +83,6 @@ func (h *Hub) runConnection() error {
 			h.update(func(r *hubState, now time.Time) bool { r.sent(cmd, now); return false })
 			continue
 		}
-		h.writeLog()
 		timer.Reset(wait)
 		select {
 		case <-h.commanderWake:

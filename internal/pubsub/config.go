@@ -14,8 +14,8 @@ type Config struct {
 	Redis node.Subscriber
 
 	// Log gets each kind of trouble once in the hub's life, and its end once: a lock that falls
-	// back to polling is slower, not wrong. Close waits for the handler of Log, which must
-	// therefore not wait for Close. Defaults to no log.
+	// back to polling is slower, not wrong. The handler of Log must neither block nor use the hub, because
+	// the hub calls it under its mutex. Defaults to no log.
 	Log *slog.Logger
 
 	// OnDisconnect is called when a connection ended, or could not be made, unless the hub closes. It

@@ -354,38 +354,3 @@ func TestStalledHandshakeHoldsUpCloseButNoWaiter(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), 5*time.Second)
 	})
 }
-
-// The log handler does I/O and may call the hub, so it must not be called under the mutex.
-func TestLogHandlerMayUseTheHub(t *testing.T) {
-	simulate(t, func(t *testing.T, s *sim) {
-		s.log.onEntry = func() { s.hub.Subscribe("from the log").Close() }
-		s.live("a")
-		s.conn().cut()
-		s.sleep(time.Second)
-		require.Equal(t, 1, s.log.count(slog.LevelWarn))
-		require.Equal(t, 1, s.log.count(slog.LevelInfo))
-	})
-}
-
-// A log handler may block, for example if it writes to a pipe that nobody reads.
-func TestALogHandlerThatBlocksKeepsNoWake(t *testing.T) {
-	simulate(t, func(t *testing.T, s *sim) {
-		blocked := make(chan struct{})
-		s.log.onEntry = func() { <-blocked }
-		a := s.live("a")
-		s.setRefuse(true)
-		s.conn().cut()
-		s.sleep(time.Second)
-		s.setRefuse(false)
-		s.sleep(time.Minute)
-		require.True(t, a.Live())
-		isWoken(a)
-		s.publish("a")
-		require.True(t, isWoken(a))
-		require.Equal(t, 1, s.log.count(slog.LevelWarn))
-		require.Zero(t, s.log.count(slog.LevelInfo), "the handler has not returned")
-		close(blocked)
-		synctest.Wait()
-		require.Equal(t, 1, s.log.count(slog.LevelInfo))
-	})
-}

@@ -342,8 +342,7 @@ func TestAConfirmationOfEchoesAfterCloseDoesNoHarm(t *testing.T) {
 			t.Run(verb+" after "+end, func(t *testing.T) {
 				cfg := Config{Echo: func(context.Context, string) error { return nil }, EchoChannel: echoes}.withDefaults()
 				now := time.Now()
-				log := newTroubleLog()
-				r := newHubState(cfg, &log)
+				r := newHubState(cfg)
 				r.onConnecting()
 				r.echo.at = now
 				r.channels["door"] = &channel{name: "door", state: subscribed}

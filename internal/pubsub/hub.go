@@ -18,14 +18,13 @@ type Hub struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	done   sync.WaitGroup // the commander, and the writer of its log
+	done   sync.WaitGroup // the commander and shards
 
 	// lastDialFailed says that the last connection could not be made. Only the commander uses it.
 	lastDialFailed bool
 
 	mu       sync.Mutex // never held during I/O
 	state    hubState
-	log      troubleLog
 	newNames []string // sharded channels that shards does not know yet
 }
 
@@ -33,9 +32,9 @@ type Hub struct {
 // does. cfg.Redis must not be nil.
 func New(cfg Config) *Hub {
 	cfg = cfg.withDefaults()
-	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), shardsWake: make(chan struct{}, 1), log: newTroubleLog()}
+	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), shardsWake: make(chan struct{}, 1)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.state = newHubState(cfg, &h.log)
+	h.state = newHubState(cfg)
 	return h
 }
 
@@ -95,9 +94,8 @@ func (h *Hub) IsSubscribed(channel string) bool {
 }
 
 // Close ends the connection and the goroutines, and waits for them. It wakes every waiter one last
-// time, and no channel is live any more. Close waits for a log handler that blocks, and for a
-// connection that is being made: go-redis may first let its own time-outs run out. Otherwise it
-// returns immediately. Calling it again is fine.
+// time, and no channel is live any more. Close waits for a connection that is being made: go-redis may
+// first let its own time-outs run out. Otherwise it returns immediately. Calling it again is fine.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.state.close()

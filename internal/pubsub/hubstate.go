@@ -41,10 +41,10 @@ type hubState struct {
 	emptySince time.Time // when the last channel was forgotten
 }
 
-func newHubState(cfg Config, log *troubleLog) hubState {
+func newHubState(cfg Config) hubState {
 	r := hubState{
 		cfg:      cfg,
-		log:      log,
+		log:      newTroubleLog(cfg.Log),
 		channels: map[string]*channel{},
 		unsent:   map[*channel]struct{}{},
 		denied:   map[*channel]struct{}{},

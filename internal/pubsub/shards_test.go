@@ -253,8 +253,7 @@ func TestRefusalsOfShardedChannels(t *testing.T) {
 	passing := refusal("CLUSTERDOWN The cluster is down")
 	for _, sharded := range []bool{true, false} {
 		cfg := Config{sharded: sharded}.withDefaults()
-		log := newTroubleLog()
-		r := newHubState(cfg, &log)
+		r := newHubState(cfg)
 		r.connected = true
 		sub := &Subscription{}
 		r.add("a", sub)

@@ -289,7 +289,6 @@ func (p *pipe) cut() { _ = p.Conn.Close() }
 type logBook struct {
 	mu      sync.Mutex
 	records []slog.Record
-	onEntry func()
 }
 
 func (l *logBook) Enabled(context.Context, slog.Level) bool { return true }
@@ -298,12 +297,8 @@ func (l *logBook) WithGroup(string) slog.Handler            { return l }
 
 func (l *logBook) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.records = append(l.records, r)
-	onEntry := l.onEntry
-	l.mu.Unlock()
-	if onEntry != nil {
-		onEntry()
-	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -111,6 +112,31 @@ func TestALogHandlerThatBlocksDoesNotKeepClose(t *testing.T) {
 		require.NoError(t, s.FinishClose(context.Background()))
 		require.Less(t, time.Since(start), 10*time.Second)
 		close(blocked)
+	})
+}
+
+// The hub writes lines under its mutex, so the session must give it a log that does not block.
+func TestALogHandlerThatBlocksKeepsNoWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := redistest.Bubble(t)
+		server.Proxy.Inject(redistest.Rule{
+			Match:  func(cmd []string) bool { return slices.Contains(cmd, "refused") },
+			Action: redistest.Refuse("NOPERM this user has no permissions"),
+		})
+		rdb := server.Client()
+		blocked, begun := make(chan struct{}), make(chan struct{})
+		h := &handler{Handler: slog.DiscardHandler, do: func() { close(begun); <-blocked }}
+		s := New(Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.New(h)})
+		s.Hub.Subscribe("refused")
+		<-begun
+		woken := make(chan string, 1)
+		require.NoError(t, s.Hub.Listen("door", func(text string) { woken <- text }, func() {}).Ready(t.Context()))
+		require.NoError(t, rdb.Publish(t.Context(), "door", "free").Err())
+		require.Equal(t, "free", <-woken)
+		close(blocked)
+		s.BeginClose()
+		require.NoError(t, s.FinishClose(t.Context()))
+		time.Sleep(time.Minute) // go-redis ends in its own time
 	})
 }
 
