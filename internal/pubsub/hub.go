@@ -18,7 +18,7 @@ type Hub struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	done   sync.WaitGroup // the commander and shards
+	done   sync.WaitGroup // the goroutines of the hub
 
 	// lastDialFailed says that the last connection could not be made. Only the commander uses it.
 	lastDialFailed bool

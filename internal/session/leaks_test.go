@@ -117,27 +117,32 @@ func TestALogHandlerThatBlocksDoesNotKeepClose(t *testing.T) {
 
 // The hub writes lines under its mutex, so the session must give it a log that does not block.
 func TestALogHandlerThatBlocksKeepsNoWake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := redistest.Bubble(t)
-		server.Proxy.Inject(redistest.Rule{
-			Match:  func(cmd []string) bool { return slices.Contains(cmd, "refused") },
-			Action: redistest.Refuse("NOPERM this user has no permissions"),
-		})
-		rdb := server.Client()
-		blocked, begun := make(chan struct{}), make(chan struct{})
-		h := &handler{Handler: slog.DiscardHandler, do: func() { close(begun); <-blocked }}
-		s := New(Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.New(h)})
-		s.Hub.Subscribe("refused")
-		<-begun
-		woken := make(chan string, 1)
-		require.NoError(t, s.Hub.Listen("door", func(text string) { woken <- text }, func() {}).Ready(t.Context()))
-		require.NoError(t, rdb.Publish(t.Context(), "door", "free").Err())
-		require.Equal(t, "free", <-woken)
+	proxy := redistest.NewProxy(t, redistest.Embedded(t).Addr())
+	proxy.Inject(redistest.Rule{
+		Match:  func(cmd []string) bool { return slices.Contains(cmd, "refused") },
+		Action: redistest.Refuse("NOPERM this user has no permissions"),
+	})
+	rdb := proxy.Client()
+	blocked, begun, woken := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	h := &handler{Handler: slog.DiscardHandler, do: func() { close(begun); <-blocked }}
+	s := New(Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.New(h)})
+	t.Cleanup(func() {
 		close(blocked)
 		s.BeginClose()
-		require.NoError(t, s.FinishClose(t.Context()))
-		time.Sleep(time.Minute) // go-redis ends in its own time
+		require.NoError(t, s.FinishClose(context.Background()))
 	})
+	s.Hub.Subscribe("refused")
+	<-begun
+	go func() { // it would wait for the mutex
+		_ = s.Hub.Listen("door", func(text string) { woken <- text }, func() {}).Ready(context.Background())
+		rdb.Publish(context.Background(), "door", "free")
+	}()
+	select {
+	case text := <-woken:
+		require.Equal(t, "free", text)
+	case <-time.After(time.Minute): // only a failure waits for it
+		t.Fatal("no wake while the log handler blocks")
+	}
 }
 
 // When Close returns, the log has the lines of Close, and all lines before it.
