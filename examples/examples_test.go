@@ -15,10 +15,27 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-func run(t *testing.T, dir string) string {
+// programs is the folder of the compiled examples.
+var programs string
+
+// Nothing is compiled while examples run: they show who is first in real time.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if programs, err = os.MkdirTemp("", "examples"); err != nil {
+			panic(err)
+		}
+		defer func() { _ = os.RemoveAll(programs) }()
+		if out, err := exec.Command("go", "build", "-o", programs, "./...").CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+		return m.Run()
+	}())
+}
+
+func run(t *testing.T, name string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "run", "./"+dir)
-	out, err := cmd.CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(programs, name)).CombinedOutput()
 	require.NoError(t, err, string(out))
 	return string(out)
 }
@@ -83,12 +100,9 @@ func TestThePageHasTheProgram(t *testing.T) {
 // Two processes run as the page says: the second waits, and has the lock after the first.
 func TestGettingStarted(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "first")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./gettingstarted").CombinedOutput()
-	require.NoError(t, err, string(out))
 	server := redistest.Embedded(t)
 	start := func() (lines *bufio.Scanner, cmd *exec.Cmd) {
-		cmd = exec.CommandContext(t.Context(), program)
+		cmd = exec.CommandContext(t.Context(), filepath.Join(programs, "gettingstarted"))
 		cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr())
 		cmd.Stderr = os.Stderr
 		stdout, err := cmd.StdoutPipe()

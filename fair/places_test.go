@@ -530,8 +530,8 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 func TestAGrantToOneThatGivesUpMovesOn(t *testing.T) {
 	t.Parallel()
 	stage.OnBoth(t, func(s *stage.Stage) {
-		holder, a, b := s.Actor(), s.Actor(), s.Actor()
 		for range 20 {
+			holder, a, b := s.Actor(), s.Actor(), s.Actor() // a client that listens already would do less
 			h := holder.LockFair("door")
 			ctx, cancel := context.WithCancel(a.Ctx)
 			gone := a.BeginFair(ctx, "door")

@@ -20,7 +20,7 @@ type Cluster struct {
 // returns when all nodes know each other and get each other's messages, and each replica has the data of its master.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
-	// The nodes start to replicate at once, and name the replicas in CLUSTER SLOTS after the first ping of a master.
+	// A replica would get its data only after five seconds, and be in CLUSTER SLOTS only after ten.
 	args = append([]string{"--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}, args...)
 	var nodes []*Server
 	for range masters * (1 + replicas) {

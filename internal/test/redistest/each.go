@@ -19,7 +19,7 @@ type Backend struct {
 // These are subtests named real/resp2 and so on. See EmbeddedProtocols for the protocols of the
 // embedded server. If there is no real server, its two subtests are skipped, or fail if a server is
 // required. If REDLATCH_REAL_ONLY is 1, there is no subtest on the embedded server: make test-servers looks
-// for differences between real servers. All of them run at the same time if f calls t.Parallel.
+// for differences between real servers. If f calls t.Parallel, Each returns before the subtests have ended.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if os.Getenv("REDLATCH_REAL_ONLY") != "1" {
