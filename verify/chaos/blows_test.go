@@ -191,13 +191,13 @@ func TestWhatIsExcusedByBlows(t *testing.T) {
 		ops     []history.Op
 		excused bool
 	}{
-		"granted while it stood, and again at once":       {stopped, []history.Op{first, second, rest}, true},
-		"granted while it stood, and queued after that":   {stopped, []history.Op{queued(55, first), second, rest}, true},
-		"stopped just as it asked":                        {[]blow{{client: 1, at: 3, until: 80}}, []history.Op{first, second, rest}, true},
-		"told of its place, which it lost as it stood":    {stopped, []history.Op{holder, queued(5, first), second, released(holder, 12, 13), rest}, true},
-		"nobody was stopped":                              {nil, []history.Op{first, second, rest}, false},
-		"two at one time":                                 {stopped, []history.Op{first, second, acquired(3, "c", 55, 56, 17), rest}, false},
-		"told of the loss, of what its last renewal kept": {nil, []history.Op{holder, lost, queued(23, acquired(1, "a2", 22, 30, 20))}, true},
+		"granted while it stood, and again at once":           {stopped, []history.Op{first, second, rest}, true},
+		"granted while it stood, and queued after that":       {stopped, []history.Op{queued(55, first), second, rest}, true},
+		"stopped just as it asked":                            {[]blow{{client: 1, at: 3, until: 80}}, []history.Op{first, second, rest}, true},
+		"notified of its place, which it lost as it stood":    {stopped, []history.Op{holder, queued(5, first), second, released(holder, 12, 13), rest}, true},
+		"nobody was stopped":                                  {nil, []history.Op{first, second, rest}, false},
+		"two at one time":                                     {stopped, []history.Op{first, second, acquired(3, "c", 55, 56, 17), rest}, false},
+		"notified of the loss, of what its last renewal kept": {nil, []history.Op{holder, lost, queued(23, acquired(1, "a2", 22, 30, 20))}, true},
 		"behind what was lost a lease ago": {nil,
 			[]history.Op{holder, lost, queued(much+23, acquired(1, "a2", much+22, much+30, 20))}, false},
 		"one that was not stopped is passed over": {stopped,

@@ -37,14 +37,14 @@ func (p primitive) lossRows() []row {
 		}, func(s *stand) { s.proxy.BlackHole(redistest.AllTraffic) }},
 	} {
 		rows = append(rows, row{
-			name:   fmt.Sprintf("%s: told of the loss, %s", p.name, cut.name),
+			name:   fmt.Sprintf("%s: notified of the loss, %s", p.name, cut.name),
 			target: "Lost before the server's lease ends, 500 of 500",
 			timed:  true,
 			run:    func(c *course) { c.toldInTime(p, cut.before, cut.sever) },
 		})
 	}
 	return append(rows, row{
-		name:   p.name + ": told of the loss, key deleted",
+		name:   p.name + ": notified of the loss, key deleted",
 		target: "p99 of 500 ≤ renewal interval + 50 ms",
 		timed:  true,
 		run:    func(c *course) { c.toldOfDeletion(p) },
@@ -66,10 +66,10 @@ func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, s
 		locks := s.client(redlatch.WithLease(lossLease))
 		look := s.server.Client(s.T)
 		_ = look.Ping(context.Background()) // connects
-		var taken, told sync.WaitGroup
+		var taken, notified sync.WaitGroup
 		for range 20 {
 			taken.Add(1)
-			told.Go(func() {
+			notified.Go(func() {
 				name := redistest.Name(c)
 				h, err := p.lock(locks, name).Lock(context.Background())
 				c.ifBroken(err)
@@ -82,15 +82,15 @@ func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, s
 		taken.Wait()
 		time.Sleep(rand.N(lossLease)) // at some point between two renewals
 		sever(s)
-		told.Wait()
+		notified.Wait()
 		if slow != nil {
 			c.bit("replies delayed", slow.Bites())
 		}
 		s.over()
 	}
 	c.bit("holds lost", len(leads.all)+leads.late)
-	c.enough("told in time", len(leads.all), runs)
-	c.forbid("told late", leads.late)
+	c.enough("notified in time", len(leads.all), runs)
+	c.forbid("notified late", leads.late)
 	if len(leads.all) > 0 {
 		c.figure("lead least %v, p1 %v, median %v (lease %v)",
 			slices.Min(leads.all), percentile(leads.all, 1), percentile(leads.all, 50), lossLease)
@@ -121,7 +121,7 @@ func (c *course) lost(h workload.Hold) bool {
 	case <-h.Lost():
 		return true
 	case <-time.After(10 * lossLease):
-		c.forbid("never told", 1)
+		c.forbid("never notified", 1)
 		return false
 	}
 }
@@ -158,7 +158,7 @@ func (c *course) toldOfDeletion(p primitive) {
 		})
 	}
 	g.Wait()
-	c.within("told after", took, 99, every+50*time.Millisecond)
+	c.within("notified after", took, 99, every+50*time.Millisecond)
 }
 
 // percentile needs at least one duration; 100 is the longest.

@@ -112,7 +112,7 @@ func (c *course) ifBroken(err error) {
 	}
 }
 
-var errDrift = errors.New("redis has not what the client was told")
+var errDrift = errors.New("redis has not what it answered")
 
 // has compares the state in Redis with what the client returned. All waiters have been served or
 // have left by then. A nil hold means that the lock is free.

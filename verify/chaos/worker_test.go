@@ -75,7 +75,7 @@ func work(text string) error {
 	case "work":
 		err = p.work(prim, locks)
 	default:
-		err = fmt.Errorf("worker told to %q", p.Do)
+		err = fmt.Errorf("no such order to a worker: %q", p.Do)
 	}
 	return errors.Join(err, locks.Close(context.Background()))
 }

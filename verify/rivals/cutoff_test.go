@@ -12,21 +12,21 @@ import (
 )
 
 var cutOffRows = []row{
-	{"holder cut off past its lease: is it told", (*course).cutOff},
+	{"holder cut off past its lease: is it notified", (*course).cutOff},
 	{"holder cut off past its lease: its late Unlock", (*course).lateUnlock},
 	{"holder cut off past its lease: its late write", (*course).lateWrite},
 }
 
 // severed is a holder whose traffic fell into a black hole until another had the lock.
 type severed struct {
-	p       *party
-	name    string
-	hold    workload.Hold
-	from    int64     // when the holder got the lock
-	ends    time.Time // of the lease in the server
-	next    workload.Hold
-	granted int64 // when next got the lock
-	told    time.Time
+	p        *party
+	name     string
+	hold     workload.Hold
+	from     int64     // when the holder got the lock
+	ends     time.Time // of the lease in the server
+	next     workload.Hold
+	granted  int64 // when next got the lock
+	notified time.Time
 }
 
 // sever cuts a holder off at some instant between two renewals. It waits until the next holder has
@@ -49,7 +49,7 @@ func (c *course) sever() *severed {
 	defer stop()
 	select {
 	case <-s.hold.Lost():
-		s.told = time.Now()
+		s.notified = time.Now()
 	case <-watch.Done():
 	}
 	g.Wait()
@@ -62,26 +62,26 @@ func (c *course) sever() *severed {
 // cutOff tests whether the holder is notified before its lease ends in Redis, and for how long two
 // holders trusted their holds.
 func (c *course) cutOff() {
-	c.unless(c.lib.signal, "has no signal; told means that a renewal by hand said that it is lost")
+	c.unless(c.lib.signal, "has no signal; notified means that a renewal by hand said that it is lost")
 	c.unless(c.lib.window || c.lib.signal, "says nowhere until when a hold may be trusted")
 	c.each(20, 10, func() {
 		s := c.sever()
 		end := s.hold.TrustedUntil()
-		if !s.told.IsZero() && s.told.Before(end) {
-			end = s.told
+		if !s.notified.IsZero() && s.notified.Before(end) {
+			end = s.notified
 		}
 		if c.lib.window && !c.lib.signal {
 			c.took("Until, which its user has to look at, ahead of the lease's end", s.ends.Sub(end))
 		}
 		switch {
-		case s.told.IsZero():
-			c.count("not told within a lease after the end", 1)
-		case s.told.After(s.ends):
-			c.count("told after the lease had ended", 1)
-			c.took("late", s.told.Sub(s.ends))
+		case s.notified.IsZero():
+			c.count("not notified within a lease after the end", 1)
+		case s.notified.After(s.ends):
+			c.count("notified after the lease had ended", 1)
+			c.took("late", s.notified.Sub(s.ends))
 		default:
-			c.count("told before the lease ended", 1)
-			c.took("ahead", s.ends.Sub(s.told))
+			c.count("notified before the lease ended", 1)
+			c.took("ahead", s.ends.Sub(s.notified))
 		}
 		c.trusted(s, end)
 		s.p.proxy.Heal()
@@ -128,11 +128,11 @@ func (c *course) lateUnlock() {
 		}
 		switch outcome, _ := c.lib.meaning(history.Release, orNil(err)); {
 		case err == nil:
-			c.count("told released, which it was not", 1)
+			c.count("notified that it is released, which it was not", 1)
 		case outcome == history.Lost:
-			c.count("told that it was lost", 1)
+			c.count("notified that it was lost", 1)
 		default:
-			c.count("told of another error", 1)
+			c.count("notified of another error", 1)
 		}
 	})
 }

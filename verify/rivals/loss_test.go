@@ -24,7 +24,7 @@ var lossRows = []row{
 // forget makes Redis forget the locks of several holders at the same time. It tests how soon each
 // holder is notified, and whether the next grant has a larger token.
 func (c *course) forget(bites string, lose func()) {
-	c.unless(c.lib.signal, "has no signal; told means that a renewal by hand said so")
+	c.unless(c.lib.signal, "has no signal; notified means that a renewal by hand said so")
 	c.unless(c.lib.token, "has no token")
 	const holders = 10
 	c.inGroups(30, holders, 1, func() {
@@ -61,10 +61,10 @@ func (c *course) held(names []string) (n int) {
 func (c *course) notice(h workload.Hold, began time.Time) {
 	select {
 	case <-h.Lost():
-		c.count("told", 1)
-		c.took("told after", time.Since(began))
+		c.count("notified", 1)
+		c.took("notified after", time.Since(began))
 	case <-time.After(3 * c.size.lease):
-		c.count("not told within three leases", 1)
+		c.count("not notified within three leases", 1)
 	}
 }
 

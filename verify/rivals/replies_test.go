@@ -38,20 +38,20 @@ func (c *course) cutAcquire(times int) {
 		_, held := c.remaining(name)
 		switch {
 		case err == nil && held:
-			c.count("told the truth: it is theirs", 1)
+			c.count("notified rightly: it is theirs", 1)
 			c.unlock(h)
 			return
 		case err == nil:
-			c.count("told it is theirs, which it is not", 1)
+			c.count("notified that it is theirs, which it is not", 1)
 			return
 		}
 		switch outcome, _ := c.lib.meaning(history.Try, err); outcome {
 		case history.Refused:
-			c.count("told that others have it, which they do not", 1)
+			c.count("notified that others have it, which they do not", 1)
 		case history.Nothing:
-			c.count("told that nothing happened", 1)
+			c.count("notified that nothing happened", 1)
 		default:
-			c.count("told of an error that leaves it open", 1)
+			c.count("notified of an error that leaves it open", 1)
 		}
 		c.ghost(name, held)
 	})
@@ -93,13 +93,13 @@ func (c *course) cutRelease() {
 		switch {
 		case !c.lib.releases:
 		case outcome == history.Done && !held:
-			c.count("told the truth: released", 1)
+			c.count("notified rightly: released", 1)
 		case outcome == history.Done:
-			c.count("told released, which it is not", 1)
+			c.count("notified that it is released, which it is not", 1)
 		case outcome == history.Lost && !held:
-			c.count("told that it was not theirs any more, though this very call released it", 1)
+			c.count("notified that it was not theirs any more, though this very call released it", 1)
 		default:
-			c.count("told of an error that leaves it open", 1)
+			c.count("notified of an error that leaves it open", 1)
 		}
 		c.ghost(name, held)
 	})

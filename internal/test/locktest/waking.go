@@ -62,7 +62,7 @@ var waking = []property{
 		waiter := q.start(context.Background()).sleeps()
 		p.die()
 		q.unlock(waiter.got())
-		receive(f, h.Lost(), "the holder is told, though redis does not answer it")
+		receive(f, h.Lost(), "the holder is notified, though redis does not answer it")
 	}},
 	{"a waiter gets the lock by its poll when no message comes", func(f *fixture) {
 		p, q := f.process(patient), f.process(Options{Lease: far, Poll: 50 * time.Millisecond})

@@ -758,7 +758,7 @@ func (w *world) misled() error {
 				return err
 			}
 			if acquisition, misled := a.Misled(); misled && !w.s.expires && !m.over.Load() {
-				return fmt.Errorf("actor %d was told of the loss of %s, which nothing can have ended", a.Client, acquisition)
+				return fmt.Errorf("actor %d was notified of the loss of %s, which nothing can have ended", a.Client, acquisition)
 			}
 		}
 	}
