@@ -31,7 +31,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
 .PHONY: test
-test: ## find or install redis-server and Chromium, then run all tests of all modules; takes six minutes on two processors, and less if little has to be compiled
+test: ## find or install redis-server and Chromium, then run all tests of all modules; takes six to seven minutes on two processors with an empty build cache
 	scripts/servers.sh >/dev/null
 	scripts/browser.sh
 	@# What all modules need comes first. Two modules at a time would each compile it.
