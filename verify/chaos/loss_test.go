@@ -40,23 +40,23 @@ func (p primitive) lossRows() []row {
 			name:   fmt.Sprintf("%s: notified of the loss, %s", p.name, cut.name),
 			target: "Lost before the server's lease ends, 500 of 500",
 			timed:  true,
-			run:    func(c *course) { c.toldInTime(p, cut.before, cut.sever) },
+			run:    func(c *course) { c.notifiedInTime(p, cut.before, cut.sever) },
 		})
 	}
 	return append(rows, row{
 		name:   p.name + ": notified of the loss, key deleted",
 		target: "p99 of 500 ≤ renewal interval + 50 ms",
 		timed:  true,
-		run:    func(c *course) { c.toldOfDeletion(p) },
+		run:    func(c *course) { c.notifiedOfDeletion(p) },
 	})
 }
 
 const lossLease = time.Second
 
-// toldInTime cuts holders off from the server. When a holder is notified, the test asks the server,
+// notifiedInTime cuts holders off from the server. When a holder is notified, the test asks the server,
 // past the fault, how much of the lease is left. The question takes some time, so the real lead is
 // longer than the measured one.
-func (c *course) toldInTime(p primitive, before func(*stand) *redistest.Fault, sever func(*stand)) {
+func (c *course) notifiedInTime(p primitive, before func(*stand) *redistest.Fault, sever func(*stand)) {
 	runs := c.of(500, 20)
 	leads := leads{c: c}
 	server := c.stand()
@@ -126,8 +126,8 @@ func (c *course) lost(h workload.Hold) bool {
 	}
 }
 
-// toldOfDeletion deletes the lock of a holder.
-func (c *course) toldOfDeletion(p primitive) {
+// notifiedOfDeletion deletes the lock of a holder.
+func (c *course) notifiedOfDeletion(p primitive) {
 	const every = 300 * time.Millisecond
 	s := c.stand()
 	locks := s.client(redlatch.WithLease(lossLease), redlatch.WithRenewInterval(every))

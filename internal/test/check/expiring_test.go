@@ -24,20 +24,20 @@ func TestWhatTheEndOfALeaseExcuses(t *testing.T) {
 		ops  []history.Op
 		fine bool
 	}{
-		"told of the loss":             {[]history.Op{first, second, given(50, 51, lost)}, true},
-		"ended before it was answered": {[]history.Op{late, second, gone, given(150, 151, lost)}, true},
-		"answered late, and held":      {[]history.Op{late, second, gone, given(150, 151, done)}, false},
-		"told that it gave it back":    {[]history.Op{first, second, given(50, 51, done)}, false},
-		"nobody knows, while it asks":  {[]history.Op{first, given(10, 30, unknown), second}, true},
-		"nobody knows, but later":      {[]history.Op{first, second, given(50, 60, unknown)}, false},
-		"never given back":             {[]history.Op{first, second}, true},
-		"one of two given back":        {[]history.Op{first, again, given(5, 6, done), second}, true},
-		"both given back":              {[]history.Op{first, again, given(5, 6, done), second, given(50, 51, done)}, false},
-		"entered again after the next": {[]history.Op{first, second, reentry, given(50, 51, lost), given(52, 53, lost)}, false},
-		"a re-entry told of the loss":  {[]history.Op{first, second, lostAgain, given(50, 51, lost)}, true},
-		"refused within a lease after": {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 120, 121, refused))}, true},
-		"refused a lease after":        {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 160, 161, refused))}, false},
-		"a smaller fence":              {[]history.Op{first, held(told("b", acquire, 20, 21, done, 5)), given(50, 51, lost)}, false},
+		"notified of the loss":            {[]history.Op{first, second, given(50, 51, lost)}, true},
+		"ended before it was answered":    {[]history.Op{late, second, gone, given(150, 151, lost)}, true},
+		"answered late, and held":         {[]history.Op{late, second, gone, given(150, 151, done)}, false},
+		"told that it gave it back":       {[]history.Op{first, second, given(50, 51, done)}, false},
+		"nobody knows, while it asks":     {[]history.Op{first, given(10, 30, unknown), second}, true},
+		"nobody knows, but later":         {[]history.Op{first, second, given(50, 60, unknown)}, false},
+		"never given back":                {[]history.Op{first, second}, true},
+		"one of two given back":           {[]history.Op{first, again, given(5, 6, done), second}, true},
+		"both given back":                 {[]history.Op{first, again, given(5, 6, done), second, given(50, 51, done)}, false},
+		"entered again after the next":    {[]history.Op{first, second, reentry, given(50, 51, lost), given(52, 53, lost)}, false},
+		"a re-entry notified of the loss": {[]history.Op{first, second, lostAgain, given(50, 51, lost)}, true},
+		"refused within a lease after":    {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 120, 121, refused))}, true},
+		"refused a lease after":           {[]history.Op{first, given(50, 51, lost), by("a", told("b", try, 160, 161, refused))}, false},
+		"a smaller fence":                 {[]history.Op{first, held(told("b", acquire, 20, 21, done, 5)), given(50, 51, lost)}, false},
 	} {
 		ops := check.Expiring(check.Abandoned(c.ops), 100*time.Nanosecond)
 		err := check.Linearizable(ops, check.ReentrantMutex())
