@@ -68,6 +68,9 @@ func everythingOfSemaphores(a, b *stage.Actor, name string) error {
 	if err != nil {
 		return err
 	}
+	if len(waiters) == 0 { // denied a command after it joined, it left
+		return cmp.Or(<-got, errors.New("the waiter left without an error"))
+	}
 	time.Sleep(time.Until(waiters[0].Since.Add(waiters[0].Heartbeat / 2))) // for a heartbeat
 	if err := p.Release(ctx); err != nil {
 		return err
