@@ -27,14 +27,14 @@ import (
 // holders have been notified long before.
 func TestCloseOnAServerThatHangsKeepsToItsContext(t *testing.T) {
 	const each = 320
-	for _, patience := range []time.Duration{time.Second, 100 * time.Millisecond} { // after all releases began, or before
-		t.Run(patience.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { closeOnAServerThatHangs(t, each, patience) })
+	for _, limit := range []time.Duration{time.Second, 100 * time.Millisecond} { // after all releases began, or before
+		t.Run(limit.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { closeOnAServerThatHangs(t, each, limit) })
 		})
 	}
 }
 
-func closeOnAServerThatHangs(t *testing.T, each int, patience time.Duration) {
+func closeOnAServerThatHangs(t *testing.T, each int, limit time.Duration) {
 	s := stage.InBubble(t)
 	ctx := context.Background()
 	var holds []stage.Held
@@ -47,19 +47,19 @@ func closeOnAServerThatHangs(t *testing.T, each int, patience time.Duration) {
 		holds, lost = append(holds, h, p), append(lost, h.Lost(), p.Lost())
 	}
 	s.Proxy.BlackHole(redistest.AllTraffic)
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	started := time.Now()
 	closed := make(chan error, 1)
 	go func() { closed <- s.Locks.Close(bounded) }()
 	synctest.Wait()
 	for _, l := range lost {
-		requireClosed(t, l, "a holder was not told at once")
+		requireClosed(t, l, "a holder was not notified at once")
 	}
 	require.Equal(t, started, time.Now())
 	err := <-closed
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.LessOrEqual(t, time.Since(started), patience+50*time.Millisecond)
+	require.LessOrEqual(t, time.Since(started), limit+50*time.Millisecond)
 	require.NotContains(t, err.Error(), "\n")
 	require.Less(t, len(err.Error()), 4096, "it names a few and counts the others")
 	runtime.KeepAlive(holds)

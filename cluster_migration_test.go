@@ -274,7 +274,7 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 }
 
 // With its defaults, Redisson publishes only to sharded channels of a cluster. Its release wakes a waiter.
-func TestAWaiterHearsShardedChannels(t *testing.T) {
+func TestAWaiterIsNotifiedOnShardedChannels(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1, 0)
 	node := c.Nodes[0]

@@ -220,7 +220,7 @@ func newLine(t *testing.T, waiters int) *line {
 	l.holder, err = l.fair().Lock(t.Context())
 	require.NoError(t, err)
 	for i := range waiters {
-		m := l.fair(redlatch.WithWaitCallback(func(w lock.Waiting) { l.told(i, w) }))
+		m := l.fair(redlatch.WithWaitCallback(func(w lock.Waiting) { l.reported(i, w) }))
 		go func() {
 			h, err := m.Lock(t.Context())
 			if err == nil {
@@ -239,7 +239,7 @@ func (l *line) fair(options ...redlatch.LockOption) *fair.Mutex {
 	return stage.LocksOn(l, l.bed.Client(l), redlatch.WithLease(time.Minute), redlatch.WithHeartbeat(10*time.Second)).FairMutex(l.name, options...)
 }
 
-func (l *line) told(i int, w lock.Waiting) {
+func (l *line) reported(i int, w lock.Waiting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.again[i] = l.again[i] || w.Requeued
@@ -298,13 +298,13 @@ func TestAQueueThatAFailoverForgetsComesBackInOrder(t *testing.T) {
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		told := 0
+		requeued := 0
 		for _, again := range l.again {
 			if again {
-				told++
+				requeued++
 			}
 		}
-		return told == 5
+		return requeued == 5
 	}, stage.Guard, time.Millisecond, "all are notified")
 	victim, err := l.fair().ForceRelease(t.Context(), "")
 	require.NoError(t, err)

@@ -51,19 +51,19 @@ func (a *asks) within(t *testing.T, window time.Duration) {
 
 // Redis runs B's request, and its reply is lost. B gets the lock and is notified, but is cut off
 // until that grant has ended and C has the lock. Then B's link works again.
-func TestAGrantThatEndedUnheardIsTrustedByNobody(t *testing.T) {
+func TestAGrantThatEndedBeforeItsNotificationIsTrustedByNobody(t *testing.T) {
 	t.Parallel()
 	for name, by := range map[string]locker{"mutex": byMutex, "fair mutex": byFairMutex, "semaphore": bySemaphore} {
 		for _, late := range []bool{false, true} {
-			t.Run(name+map[bool]string{false: ", told in time", true: ", told late"}[late], func(t *testing.T) {
+			t.Run(name+map[bool]string{false: ", notified in time", true: ", notified late"}[late], func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) { grantEndsUnheard(t, by, name != "mutex", late) })
+				synctest.Test(t, func(t *testing.T) { grantEndsUnnoticed(t, by, name != "mutex", late) })
 			})
 		}
 	}
 }
 
-func grantEndsUnheard(t *testing.T, by locker, queues, late bool) {
+func grantEndsUnnoticed(t *testing.T, by locker, queues, late bool) {
 	const lease = 10 * time.Second
 	v := redistest.Bubble(t)
 	link := v.Another()

@@ -150,7 +150,7 @@ func TestAGrantWhoseMessageFellIntoAGapIsFoundAtOnce(t *testing.T) {
 			b.Net.Cut((*stage.Wire).Subscribes)
 			holder.GiveBack()
 			s.Settle()
-			require.Zero(s, b.Net.Subscribers(), "nobody may have heard")
+			require.Zero(s, b.Net.Subscribers(), "nobody may have subscribed")
 			require.True(s, all[0].Pending())
 			before, freed := b.Scripts.Load(), time.Now()
 			close(gate)

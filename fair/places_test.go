@@ -259,8 +259,8 @@ func TestAQueueThatTheServerLostComesBackInOrder(t *testing.T) {
 		s.Queued("door", 20)
 		mu.Lock()
 		require.Len(s, again, 20)
-		for i, told := range again {
-			require.True(s, told, "waiter %d was not told", i)
+		for i, requeued := range again {
+			require.True(s, requeued, "waiter %d was not notified", i)
 		}
 		mu.Unlock()
 		s.Unlock(other)
@@ -330,7 +330,7 @@ func TestForgedHintsAreBounded(t *testing.T) {
 			asked := a.Scripts.Load() - before
 			beats := int64(flood/(stage.Heartbeat/3)) + 1
 			require.LessOrEqual(s, asked, int64(flood/(100*time.Millisecond))+20+beats, "once each 100 ms, after a few")
-			require.Greater(s, asked, 50+beats, "they are heard")
+			require.Greater(s, asked, 50+beats, "they are served")
 			time.Sleep(quiet)
 			freed := time.Now()
 			s.Unlock(h)
@@ -360,7 +360,7 @@ func TestForgedReleasesAreBounded(t *testing.T) {
 		asked := a.Scripts.Load() - before
 		beats := int64(flood/(stage.Heartbeat/3)) + 1
 		require.LessOrEqual(s, asked, int64(flood/(100*time.Millisecond))+20+beats, "once each 100 ms, after a few")
-		require.Greater(s, asked, 50+beats, "they are heard")
+		require.Greater(s, asked, 50+beats, "they are served")
 		s.Unlock(h)
 		s.Unlock(w.Got())
 		s.NothingRemains()
@@ -496,10 +496,10 @@ func TestGivingUpAPlaceLeavesNothing(t *testing.T) {
 		time.Sleep(time.Millisecond) // fences of the first instant of a bubble look like those of Redisson
 		h := holder.LockFair("door")
 		ctx, cancel := context.WithCancel(a.Ctx)
-		told := make(chan struct{})
-		tell := sync.OnceFunc(func() { close(told) })
-		gone := a.BeginFair(ctx, "door", redlatch.WithWaitCallback(func(lock.Waiting) { tell() }))
-		s.Receive(told, "it knows its place, and asks no more")
+		placed := make(chan struct{})
+		place := sync.OnceFunc(func() { close(placed) })
+		gone := a.BeginFair(ctx, "door", redlatch.WithWaitCallback(func(lock.Waiting) { place() }))
+		s.Receive(placed, "it knows its place, and asks no more")
 		next := s.Line("door", 2, b)
 		cancel()
 		err := gone.Failed()
@@ -714,9 +714,9 @@ func TestCallbacksReportThePlace(t *testing.T) {
 		time.Sleep(time.Second) // fences of the first instant of the bubble look like those of Redisson
 		h := holder.LockFair("door")
 		first := s.Line("door", 1, a)[0]
-		var heard []string
+		var received []string
 		second := b.BeginFair(b.Ctx, "door", redlatch.WithWaitCallback(func(w lock.Waiting) {
-			heard = append(heard, fmt.Sprintf("%s: %d of %d, %s", w.Name, w.Position, w.Length, w.Holder))
+			received = append(received, fmt.Sprintf("%s: %d of %d, %s", w.Name, w.Position, w.Length, w.Holder))
 			require.False(s, w.Since.IsZero())
 		}))
 		s.Queued("door", 2)
@@ -728,7 +728,7 @@ func TestCallbacksReportThePlace(t *testing.T) {
 		s.Unlock(second.Got())
 		require.Equal(s, []string{
 			"door: 2 of 2, " + h.ID(), "door: 1 of 1, " + next.ID(),
-		}, heard)
+		}, received)
 	})
 }
 
@@ -914,7 +914,7 @@ func TestFair_AServerThatTakesNoWritesLosesNoPlace(t *testing.T) {
 		require.NoError(s, s.Admin.Do(s.Context(), "REPLICAOF", "NO", "ONE").Err())
 		s.Unlock(h)
 		s.Served(all)
-		require.False(s, again.Load(), "told to queue again")
+		require.False(s, again.Load(), "notified to queue again")
 		s.NothingRemains()
 	})
 }

@@ -161,12 +161,12 @@ func TestOutageLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { toldWhenTrustEnds(t, begin) })
+			synctest.Test(t, func(t *testing.T) { notifiedWhenTrustEnds(t, begin) })
 		})
 	}
 }
 
-func toldWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func())) {
+func notifiedWhenTrustEnds(t *testing.T, begin func(v *redistest.Virtual) (end func())) {
 	const lease, margin = 30 * time.Second, time.Second
 	t.Cleanup(func() { time.Sleep(time.Minute) }) // go-redis goes on dialling for a while
 	v := redistest.Bubble(t)

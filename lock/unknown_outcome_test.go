@@ -57,7 +57,7 @@ func TestWhatRanBehindAnErrorIsReleased(t *testing.T) {
 			require.NotZero(t, hook.Bites.Load())
 			if !again {
 				require.EqualValues(t, 1, hook.Bites.Load(), "it was asked again")
-				require.NoError(t, bounded.Err(), "it is told at once")
+				require.NoError(t, bounded.Err(), "it returns at once")
 			}
 			rest(s)
 			other := stage.NewScene(t, s.Proxy, s.Direct, s.Direct)

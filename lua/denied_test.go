@@ -158,7 +158,7 @@ func TestWhatIsDeniedToAWaiterChangesNothing(t *testing.T) {
 	prepare(t, admin, waiting...)
 	got, err := beat("a:1", "b:1")(t.Context(), s.userOf(t, admin, "allkeys", "-pexpire"))
 	require.NoError(t, err)
-	require.Equal(t, "denied; denied", got, "of several, none is told why")
+	require.Equal(t, "denied; denied", got, "of several, none is answered why")
 	answers, err := lua.Renew(t.Context(), s.userOf(t, admin, "allkeys", "-hexists"), []lua.Renewal{{LockKey: names.Lock, Acquisition: "a:1", Lease: hour}})
 	require.NoError(t, err)
 	require.Equal(t, []lua.RenewAnswer{lua.RenewRefused}, answers)
@@ -220,7 +220,7 @@ func TestWhatIsDeniedToASemaphoreChangesNothing(t *testing.T) {
 	got, err := renewed(t.Context(), withoutPersist)
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint([]lua.RenewAnswer{lua.RenewRefused}), got)
-	// Of a permit of its own, the waiter is told that it was refused.
+	// Of a permit of its own, the answer says that it was refused.
 	w := permitWaiter("a:1", permitCall{units: 8})
 	one := lua.PermitHeartbeat{Keys: semaphoreKeys, Waiter: w, Limit: 8}
 	_, err = lua.PermitHeartbeats(t.Context(), withoutPersist, 0, "c", true, []lua.PermitHeartbeat{one})

@@ -216,7 +216,7 @@ type ReleaseFairParams struct {
 type ReleaseFairReply struct {
 	Status Status
 	// Receivers is how many got the message that the lock is theirs, or free. Negative:
-	// the server does not let us tell.
+	// the server does not say which.
 	Receivers int64
 	// More says that the lock is free and expired waiters are left to be dropped
 	// before it can be handed on: call again.

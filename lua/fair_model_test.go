@@ -262,7 +262,7 @@ func (m *fairMachine) giveGrace(q *storedQueue, now span) span {
 	return grace
 }
 
-func (m *fairMachine) bury(q *storedQueue, now, grace span) {
+func (m *fairMachine) dropExpired(q *storedQueue, now, grace span) {
 	if grace.lo > now.lo {
 		return
 	}
@@ -317,11 +317,11 @@ func (m *fairMachine) passOn(o op, at moment) {
 	q := m.queues[o.lock]
 	now := at.clockMS()
 	grace := m.giveGrace(q, now)
-	m.bury(q, now, grace)
+	m.dropExpired(q, now, grace)
 	m.grantNext(o, q, at.now(o.lock), now, at.leases(), grace)
 }
 
-// standing is what a waiter is told, and checks the time that the holder has left.
+// standing is the answer to a waiter, and checks the time that the holder has left.
 func (m *fairMachine) standing(t *rapid.T, lock int, who string, got *lua.QueueState, at moment) lua.QueueState {
 	q := m.queues[lock]
 	want := lua.QueueState{Position: q.place(who) + 1, Length: len(q.waiters)}
@@ -380,7 +380,7 @@ func (m *fairMachine) joined(t *rapid.T, o op, at moment, got *lua.JoinReply, du
 		return
 	}
 	grace := m.giveGrace(q, nowMS)
-	m.bury(q, nowMS, grace)
+	m.dropExpired(q, nowMS, grace)
 	if m.held[o.lock] == nil {
 		if first, _ := m.head(q, nowMS, grace); first == "" || first == o.who {
 			if first != "" {
@@ -459,7 +459,7 @@ func (m *fairMachine) beat(t *rapid.T, o op) {
 		q := m.queues[b.lock]
 		if want[i] == nil && !judged[b.lock] {
 			judged[b.lock] = true
-			m.bury(q, now, graces[b.lock])
+			m.dropExpired(q, now, graces[b.lock])
 			if m.held[b.lock] == nil {
 				m.grantNext(b, q, at.now(b.lock), now, during, graces[b.lock])
 			}

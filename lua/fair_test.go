@@ -81,7 +81,7 @@ func beat(who ...string) func(context.Context, lua.Redis) (string, error) {
 func leave(who string) func(context.Context, lua.Redis) (string, error) {
 	return func(ctx context.Context, rdb lua.Redis) (string, error) {
 		r, err := lua.ReleaseFair(ctx, rdb, lua.ReleaseFairParams{Keys: fairKeys, Waiter: waiter(who), Channel: names.Channel, ClientChannels: key.ClientPrefix})
-		s := fmt.Sprintf("%s, heard by %d", statusNames[r.Status], r.Receivers)
+		s := fmt.Sprintf("%s, received by %d", statusNames[r.Status], r.Receivers)
 		if r.More {
 			s += ", more"
 		}
@@ -195,7 +195,7 @@ func TestJoinGrantsOnlyTheFirstInTheQueue(t *testing.T) {
 			"lock 4h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"free, only the dead before it, who had their grace", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w -1h c:1/w -0.5h grace"}),
 			join("d:1"), "granted 5000000000000001", "lock 4h d:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
-		{"free, nobody was heard of for long: all get a grace", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w -1h c:1/w"}),
+		{"free, nobody sent a heartbeat for long: all get a grace", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w -1h c:1/w"}),
 			join("d:1"), "queued 2 of 2, held by b:1 for 1h 5000000000000001 host-1",
 			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7 d:1=clock; alive 11h c:1=over d:1=1h grace=1h"},
 		{"free, a dead one before a living one", with(free, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -2h b:1/w +1h c:1/w"}), join("d:1"),
@@ -259,7 +259,7 @@ func TestAHeartbeatRefreshesAndReportsThePlace(t *testing.T) {
 		{"late likewise, and the lock is free: it is its turn", []string{"SET @F 5000000000000000", "ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +1h c:1/w"},
 			beat("c:1", "b:1"), "1 of 1, held by b:1 for 1h 5000000000000001 host-1; granted 5000000000000001",
 			"lock 4h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 11h c:1=7; alive 11h c:1=1h"},
-		{"nobody was heard of for long: all get a grace", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.4h c:1/w"}), beat("c:1"),
+		{"nobody sent a heartbeat for long: all get a grace", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A -1h b:1/w +0.4h c:1/w"}), beat("c:1"),
 			"2 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=over c:1=1h grace=1h"},
 		{"the clock was set back in a grace: one heartbeat from now", with(heldFair, []string{"ZADD @Q 5 b:1/w 7 c:1/w", "ZADD @A +8h b:1/w +9h c:1/w +9.5h grace"}), beat("c:1"),
 			"2 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 11h b:1=5 c:1=7; alive 11h b:1=1h c:1=1h grace=1h"},
@@ -298,36 +298,36 @@ func beatWithoutTime(who string) func(context.Context, lua.Redis) (string, error
 
 func TestLeaveHandsOnWhatWasItsOwn(t *testing.T) {
 	runRows(t, []row{
-		{"nobody waits", heldFair, leave("a:1"), "freed, heard by 0", seededOnly},
-		{"one waits whose lease is shorter than its heartbeat", with(heldFair, []string{"ZADD @Q 5 b:1/s", "ZADD @A +9h b:1/s"}), leave("a:1"), "freed, heard by 0",
+		{"nobody waits", heldFair, leave("a:1"), "freed, received by 0", seededOnly},
+		{"one waits whose lease is shorter than its heartbeat", with(heldFair, []string{"ZADD @Q 5 b:1/s", "ZADD @A +9h b:1/s"}), leave("a:1"), "freed, received by 0",
 			"lock 2h b:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
-		{"others wait", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0",
+		{"others wait", with(heldFair, bcQueued), leave("a:1"), "freed, received by 0",
 			"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"the last of the queue is granted: nothing of it is left", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w -3h grace"}), leave("a:1"),
-			"freed, heard by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
+			"freed, received by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
 		{"only the dead wait, and had their grace", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A -1h b:1/w -0.5h grace"}), leave("a:1"),
-			"freed, heard by 0", seededOnly},
-		{"a waiter gives up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0", stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"},
+			"freed, received by 0", seededOnly},
+		{"a waiter gives up", with(heldFair, bcQueued), leave("b:1"), "left, received by 0", stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"the last waiter gives up: nothing is left", with(heldFair, []string{"ZADD @Q 5 b:1/w", "ZADD @A +1h b:1/w +1h grace"}), leave("b:1"),
-			"left, heard by 0", stillHeld},
-		{"a waiter gives up, and the lock is free: it goes on", with([]string{"SET @F 5000000000000000"}, bcQueued), leave("b:1"), "left, heard by 0",
+			"left, received by 0", stillHeld},
+		{"a waiter gives up, and the lock is free: it goes on", with([]string{"SET @F 5000000000000000"}, bcQueued), leave("b:1"), "left, received by 0",
 			"lock 1h c:1:1 redlatch:about:host-1; fence forever 5000000000000001"},
 		{"a waiter that was granted meanwhile gives up: it goes on", with([]string{"HSET @L d:1 1", "SET @F 5000000000000000"}, bcQueued), leave("d:1"),
-			"freed, heard by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+			"freed, received by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"it stands in the queue too, and is the first", with([]string{"HSET @L b:1 3 redlatch:about old", "SET @F 5000000000000000"}, bcQueued), leave("b:1"),
-			"freed, heard by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+			"freed, received by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"two had it: both end", with([]string{"HSET @L a:1 1 d:1 2", "SET @F 5000000000000000"}, bcQueued), leave("a:1"),
-			"freed, heard by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
+			"freed, received by 0", "lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"the next has no description", with(heldFair, []string{"ZADD @Q 5 b:1/bare", "ZADD @A +1h b:1/bare"}), leave("a:1"),
-			"freed, heard by 0", "lock 1h b:1:1; fence forever 5000000000000001"},
-		{"another's", with(heldFair, bcQueued), leave("x:1"), "gone, heard by 0", stillHeld + bcWait},
-		{"an id that begins with the holder's", with(heldFair, bcQueued), leave("a:12"), "gone, heard by 0", stillHeld + bcWait},
-		{"nobody's", nil, leave("a:1"), "gone, heard by 0", ""},
-		{"queue of another type: free all the same", with(heldFair, []string{"SET @Q x"}), leave("a:1"), "freed, heard by 0", seededOnly + "; queue forever x"},
-		{"fence that cannot be counted up: free all the same", with([]string{"HSET @L a:1 1", "SET @F x"}, bcQueued), leave("a:1"), "freed, heard by 0",
+			"freed, received by 0", "lock 1h b:1:1; fence forever 5000000000000001"},
+		{"another's", with(heldFair, bcQueued), leave("x:1"), "gone, received by 0", stillHeld + bcWait},
+		{"an id that begins with the holder's", with(heldFair, bcQueued), leave("a:12"), "gone, received by 0", stillHeld + bcWait},
+		{"nobody's", nil, leave("a:1"), "gone, received by 0", ""},
+		{"queue of another type: free all the same", with(heldFair, []string{"SET @Q x"}), leave("a:1"), "freed, received by 0", seededOnly + "; queue forever x"},
+		{"fence that cannot be counted up: free all the same", with([]string{"HSET @L a:1 1", "SET @F x"}, bcQueued), leave("a:1"), "freed, received by 0",
 			"fence forever x" + bcWait},
-		{"lock of another type", []string{"SET @L x"}, leave("a:1"), "gone, heard by 0", "lock forever x"},
-		{"heartbeats of another type: free all the same", with(heldFair, []string{"ZADD @Q 5 b:1/w", "SET @A x"}), leave("a:1"), "freed, heard by 0",
+		{"lock of another type", []string{"SET @L x"}, leave("a:1"), "gone, received by 0", "lock forever x"},
+		{"heartbeats of another type: free all the same", with(heldFair, []string{"ZADD @Q 5 b:1/w", "SET @A x"}), leave("a:1"), "freed, received by 0",
 			seededOnly + "; queue forever b:1=5; alive forever x"},
 	})
 }
@@ -439,8 +439,8 @@ func (b *backend) play(t *testing.T, steps ...row) {
 func TestVeryManyExpiredAreDroppedInPieces(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		for _, freed := range [][]row{
-			{{call: leave("a:1"), reply: "freed, heard by 0, more"}, {call: join("c:1"), reply: "queued 252 of 252, free"},
-				{call: leave("a:1"), reply: "gone, heard by 0"}},
+			{{call: leave("a:1"), reply: "freed, received by 0, more"}, {call: join("c:1"), reply: "queued 252 of 252, free"},
+				{call: leave("a:1"), reply: "gone, received by 0"}},
 			{{call: forceFair("a:1"), reply: "freed a:1, more"}, {call: join("c:1"), reply: "queued 252 of 252, free"},
 				{call: forceFair("a:1"), reply: "nobody"}},
 		} {
@@ -460,8 +460,8 @@ func TestPlainWaitersAreNotifiedBehindVeryManyExpired(t *testing.T) {
 		_, err := sub.Receive(t.Context())
 		require.NoError(t, err)
 		for _, freed := range [][]row{
-			{{call: leave("a:1"), reply: "freed, heard by 0, more"},
-				{call: leave("a:1"), reply: "gone, heard by 1"}, {call: leave("a:1"), reply: "gone, heard by 0"}},
+			{{call: leave("a:1"), reply: "freed, received by 0, more"},
+				{call: leave("a:1"), reply: "gone, received by 1"}, {call: leave("a:1"), reply: "gone, received by 0"}},
 			{{call: forceFair("a:1"), reply: "freed a:1, more"},
 				{call: forceFair("a:1"), reply: "nobody"}},
 		} {
@@ -496,16 +496,16 @@ func TestOneClientIsNotifiedOfAGrant(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, b.rdb.Publish(ctx, names.Channel, "end").Err())
-		var heard []string
-		for len(heard) == 0 || !strings.HasSuffix(heard[len(heard)-1], "end") {
+		var received []string
+		for len(received) == 0 || !strings.HasSuffix(received[len(received)-1], "end") {
 			m, err := sub.ReceiveMessage(ctx)
 			require.NoError(t, err)
-			heard = append(heard, strings.TrimPrefix(m.Channel, key.ClientPrefix)+": "+m.Payload)
+			received = append(received, strings.TrimPrefix(m.Channel, key.ClientPrefix)+": "+m.Payload)
 		}
 		require.Equal(t, []string{
 			"b: b:1", "c: c:1", names.Channel + ": 0",
 			"c: c:2", names.Channel + ": 0", names.Channel + ": end",
-		}, heard)
+		}, received)
 	})
 }
 
@@ -517,10 +517,10 @@ func TestNobodyIsNotifiedOfALockThatNobodyFreed(t *testing.T) {
 		defer sub.Close()
 		_, err := sub.Receive(ctx)
 		require.NoError(t, err)
-		b.play(t, row{call: forceFair(""), reply: "nobody"}, row{call: leave("x:1"), reply: "gone, heard by 0"})
+		b.play(t, row{call: forceFair(""), reply: "nobody"}, row{call: leave("x:1"), reply: "gone, received by 0"})
 		require.NoError(t, b.rdb.Publish(ctx, names.Channel, "nobody freed it").Err())
 		prepare(t, b.rdb, with(heldFair, []string{"ZADD @Q 5 b:1/w", "SET @A x"})...)
-		b.play(t, row{call: leave("a:1"), reply: "freed, heard by 1"})
+		b.play(t, row{call: leave("a:1"), reply: "freed, received by 1"})
 		prepare(t, b.rdb, heldFair...)
 		b.play(t, row{call: forceFair("a:1"), reply: "freed a:1"})
 		for _, want := range []string{"nobody freed it", "0", "0"} {
@@ -606,7 +606,7 @@ func TestHeartbeatsOfManyLocksAnswerEach(t *testing.T) {
 
 // All locks of one call share what it may do for others: a hundred of them, with a
 // hundred dead each, cost no more than one does. Whoever waits for a lock that is free,
-// and not handed on yet, is told so.
+// and not handed on yet, gets that answer.
 func TestOneCallDropsNoMoreForManyLocks(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())
@@ -691,8 +691,8 @@ func TestWithoutMemoryQueuesOnlyShrinkAndGoOn(t *testing.T) {
 			"1 of 2, held by a:1 for 1h 5000000000000000 host-1", stillHeld + "; queue 20h b:1=5 c:1=7; alive 20h b:1=1h c:1=1h"},
 		{"a beat that finds its grant", heldFair, beat("a:1"), "granted 5000000000000000",
 			"lock 4h a:1:1 redlatch:about:host-1; fence forever 5000000000000000"},
-		{"a release", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0", passedOn},
-		{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0", stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"},
+		{"a release", with(heldFair, bcQueued), leave("a:1"), "freed, received by 0", passedOn},
+		{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, received by 0", stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"},
 		{"force", with(heldFair, bcQueued), forceFair(""), "freed a:1", passedOn},
 	} {
 		prepare(t, rdb, "CONFIG SET maxmemory 0", "FLUSHALL")
@@ -724,10 +724,10 @@ func TestCopiesOfFairScriptsAreAnsweredTruly(t *testing.T) {
 				"busy 2 of 1, held by b:1 for 1h 5000000000000001 host-1",
 				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"},
 				"busy 2 of 1, held by b:1 for 1h 5000000000000001 host-1"},
-			{row{"a release", with(heldFair, bcQueued), leave("a:1"), "freed, heard by 0",
-				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
-			{row{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, heard by 0",
-				stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, heard by 0"},
+			{row{"a release", with(heldFair, bcQueued), leave("a:1"), "freed, received by 0",
+				"lock 1h b:1:1 redlatch:about:host-1; fence forever 5000000000000001; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, received by 0"},
+			{row{"giving up", with(heldFair, bcQueued), leave("b:1"), "left, received by 0",
+				stillHeld + "; queue 2h c:1=7; alive 2h c:1=1h"}, "gone, received by 0"},
 			{row{"a look", bcQueued, find("c:1", "", 1), "gone, go on behind 5", strings.TrimPrefix(bcWait, "; ")}, "gone, go on behind 5"},
 			{row{"a removal", with(heldFair, bcQueued), removeWaiter("b:1"), "true",
 				stillHeld + "; queue 2h c:1=7; alive 3h b:1=note c:1=1h"}, "true"},

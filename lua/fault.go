@@ -26,7 +26,7 @@ const (
 	// Refused: the server answered that it will not do this, in words that are
 	// known to come before anything was changed. Sending again changes nothing.
 	Refused
-	// Failed: there is an answer, and it does not tell whether the script ran. It
+	// Failed: there is an answer, and it does not say whether the script ran. It
 	// may be of the script, of a proxy, or of a hook in go-redis. Sending again
 	// would most likely be answered the same.
 	Failed

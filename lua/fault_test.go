@@ -70,7 +70,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{answered("CROSSSLOT Keys in request don't hash to the same slot"), lua.Refused, "CROSSSLOT"},
 		{answered("ERR unknown command 'EVALSHA'"), lua.Refused, "ERR"},
 		{answered("BUSYGROUP no word is taken for the beginning of another"), lua.Failed, "BUSYGROUP"},
-		{answered("TIMEDOUT never heard of"), lua.Failed, "TIMEDOUT"},
+		{answered("TIMEDOUT never seen"), lua.Failed, "TIMEDOUT"},
 		{answered("ERR upstream failure"), lua.Failed, "ERR"},
 		{answered("ERR value is not an integer or out of range script: 0a1b, on @user_script:9."), lua.Failed, "ERR"},
 		{answered("ERR Unknown Redis command called from script script: 0a1b, on @user_script:1."), lua.Failed, "ERR"},
@@ -103,7 +103,7 @@ func TestEveryErrorHasOneMeaning(t *testing.T) {
 		{io.ErrUnexpectedEOF, lua.Unanswered, ""},
 		{context.Canceled, lua.Unanswered, ""},
 		{context.DeadlineExceeded, lua.Unanswered, ""},
-		{errors.New("never heard of"), lua.Unanswered, ""},
+		{errors.New("never seen"), lua.Unanswered, ""},
 		{&tls.CertificateVerificationError{Err: errors.New("signed by nobody")}, lua.NotRun, ""},
 		// A hook may tell of two: the call ended, and the answer is of an earlier one.
 		{errors.Join(context.Canceled, answered("OOM command not allowed")), lua.Unanswered, ""},
@@ -175,7 +175,7 @@ func TestWithoutMemoryNothingIsGrantedAndEverythingIsReleased(t *testing.T) {
 		{"a free lock, no fence", nil, acquire("a:1", about("me")), "OOM", ""},
 		{"re-entry", heldByA, acquire("a:1", holds(4)), "granted 5000000000000000", "lock 1h a:1:4; fence forever 5000000000000000"},
 		{"inner release", heldByA, release("a:1", 2), "kept", "lock 1h a:1:2; fence forever 5000000000000000"},
-		{"release", heldByA, release("a:1", 0), "freed, heard by 0", "fence forever 5000000000000000"},
+		{"release", heldByA, release("a:1", 0), "freed, received by 0", "fence forever 5000000000000000"},
 		{"renewal", heldByA, renew("a:1", 3*hour), "extended", "lock 3h a:1:3; fence forever 5000000000000000"},
 		{"keep", heldByA, keepLock("a:1", 1, 3*hour), "kept", "lock 3h kept-x:1:1; fence forever 5000000000000000"},
 		{"transfer", heldByA, transfer("a:1", "a:2"), "granted 5000000000000001", "lock 2h a:2:1; fence forever 5000000000000001"},
@@ -468,9 +468,9 @@ func TestDeniedCommandsKeysAndChannelsAreNamedAndChangeNothing(t *testing.T) {
 			require.Equal(t, after, keyspace(t, admin), command)
 		}
 		for _, rules := range [][]string{{"-pexpire", "-del"}, {"-@keyspace"}} {
-			for _, told := range []string{"", "me"} {
+			for _, holder := range []string{"", "me"} {
 				require.NoError(t, admin.FlushAll(t.Context()).Err())
-				_, err := acquire("a:1", about(told), keepFor(0))(t.Context(), as(append(all, rules...)...))
+				_, err := acquire("a:1", about(holder), keepFor(0))(t.Context(), as(append(all, rules...)...))
 				_, code := lua.Classify(err)
 				require.Equal(t, "NOPERM", code, "%s: %v", rules, err)
 				require.Zero(t, admin.Exists(t.Context(), names.Lock).Val(), rules)
@@ -491,7 +491,7 @@ func TestDeniedCommandsKeysAndChannelsAreNamedAndChangeNothing(t *testing.T) {
 			require.Equal(t, "NOPERM", code, "%s: %v", command, err)
 			got, err := release("a:1", 0)(t.Context(), admin)
 			require.NoError(t, err)
-			require.Equal(t, "freed, heard by 0", got, command)
+			require.Equal(t, "freed, received by 0", got, command)
 		}
 	})
 	t.Run("a channel that is denied still lets go", func(t *testing.T) {
@@ -500,7 +500,7 @@ func TestDeniedCommandsKeysAndChannelsAreNamedAndChangeNothing(t *testing.T) {
 			given(t, admin)
 			got, err := release("a:1", 0)(t.Context(), as(rules...))
 			require.NoError(t, err)
-			require.Equal(t, "freed, heard by -1", got)
+			require.Equal(t, "freed, received by -1", got)
 			given(t, admin)
 			got, err = force("")(t.Context(), as(rules...))
 			require.NoError(t, err)

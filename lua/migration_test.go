@@ -384,10 +384,10 @@ func TestAReleaseNeedsOneKey(t *testing.T) {
 			id, becomes string
 			commands    int
 		}{
-			"a plain mutex":        {release("a:1", 0), "freed, heard by 0", "a:1", "units:7", 2},
+			"a plain mutex":        {release("a:1", 0), "freed, received by 0", "a:1", "units:7", 2},
 			"an inner hold":        {release("a:1", 2), "kept", "a:1", "holds:2 units:7", 2},
 			"another's":            {release("c:1", 0), "gone", "c:1", "alive queued", 2},
-			"a fair mutex":         {leave("a:1"), "freed, heard by 0", "a:1", "units:7", 2},
+			"a fair mutex":         {leave("a:1"), "freed, received by 0", "a:1", "units:7", 2},
 			"a place":              {leave("b:1"), "TRYAGAIN", "b:1", "alive alive queued queued", 2},
 			"units":                {releasePermits("a:1", seven), "freed", "a:1", "holds:1", 2},
 			"one unit of seven":    {releasePermits("a:1", permitCall{units: 1}), "freed", "a:1", "holds:1 units:6", 2},

@@ -103,7 +103,7 @@ type ReleaseReply struct {
 	Now    Time // if it is StillHeld or Void
 	// Receivers is how many subscribers got the message that the lock is free: all of
 	// them on a single server, those of one node in a cluster. Negative: the
-	// server does not let us tell.
+	// server does not say which.
 	Receivers int64
 	// HasWaiters says that the lock is free and others stand in its queue: nobody got a message,
 	// and it is to be handed on by [ReleaseFair].

@@ -200,7 +200,7 @@ func releaseBy(who string, left int, end lua.Time) func(context.Context, lua.Red
 		case r.HasWaiters:
 			s += ", behind a queue"
 		case r.Status == lua.Freed:
-			s += fmt.Sprintf(", heard by %d", r.Receivers)
+			s += fmt.Sprintf(", received by %d", r.Receivers)
 		}
 		return s, err
 	}
@@ -210,15 +210,15 @@ func TestReleaseFreesOnlyItsOwn(t *testing.T) {
 	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 7"}
 	const stillA = "lock 1h a:1:3 redlatch:about:host-1; fence forever 7"
 	runRows(t, []row{
-		{"the last hold", heldByA, release("a:1", 0), "freed, heard by 0", "fence forever 7"},
+		{"the last hold", heldByA, release("a:1", 0), "freed, received by 0", "fence forever 7"},
 		{"an inner hold", heldByA, release("a:1", 2), "kept", "lock 1h a:1:2 redlatch:about:host-1; fence forever 7"},
 		{"a copy of an inner release", heldByA, release("a:1", 3), "kept", stillA},
 		{"an inner hold, past its end", heldByA, releaseBy("a:1", 2, 1), "void", stillA},
 		{"an inner hold of another, past its end", heldByA, releaseBy("b:1", 2, 1), "gone", stillA},
-		{"the last hold, past its end", heldByA, releaseBy("a:1", 0, 1), "freed, heard by 0", "fence forever 7"},
+		{"the last hold, past its end", heldByA, releaseBy("a:1", 0, 1), "freed, received by 0", "fence forever 7"},
 		{"the last hold, and others stand in its queue", with(heldByA, []string{"ZADD @Q 7 b:1/w"}), release("a:1", 0), "freed, behind a queue",
 			"fence forever 7; queue forever b:1=7"},
-		{"the last hold, a queue of another type", with(heldByA, []string{"SET @Q x"}), release("a:1", 0), "freed, heard by 0",
+		{"the last hold, a queue of another type", with(heldByA, []string{"SET @Q x"}), release("a:1", 0), "freed, received by 0",
 			"fence forever 7; queue forever x"},
 		{"nobody's", []string{"SET @F 7"}, release("a:1", 0), "gone", "fence forever 7"},
 		{"nobody's, holds left", nil, release("a:1", 1), "gone", ""},
@@ -504,19 +504,19 @@ func TestSubscribersAreNotifiedWhenTheLockIsFreeAndOnlyThen(t *testing.T) {
 		run(renew("a:2", hour), "extended")
 		run(release("a:1", 0), "gone")
 		run(force("b:1"), "busy a:2")
-		run(release("a:2", 0), "freed, heard by 1")
+		run(release("a:2", 0), "freed, received by 1")
 		run(release("a:2", 0), "gone")
 		run(acquire("b:1"), "granted 5000000000000003")
 		run(force(""), "freed b:1")
 		run(force(""), "nobody")
 		require.NoError(t, b.rdb.Publish(ctx, names.Channel, "end").Err())
-		var heard []string
-		for len(heard) == 0 || heard[len(heard)-1] != "end" {
+		var received []string
+		for len(received) == 0 || received[len(received)-1] != "end" {
 			m, err := sub.ReceiveMessage(ctx)
 			require.NoError(t, err)
-			heard = append(heard, m.Payload)
+			received = append(received, m.Payload)
 		}
-		require.Equal(t, []string{"0", "0", "end"}, heard)
+		require.Equal(t, []string{"0", "0", "end"}, received)
 	})
 }
 
@@ -546,7 +546,7 @@ func TestHostileNamesAndDescriptionsAreOnlyData(t *testing.T) {
 	})
 }
 
-// The server's clock is what counts, and it is told with every grant.
+// The server's clock is what counts, and every grant has it.
 func TestEveryAnswerOfAGrantHasTheServersClock(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()

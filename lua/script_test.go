@@ -29,7 +29,7 @@ func story() []row {
 		{name: "renew", call: renew("a:1", 2*hour), reply: "extended"},
 		{name: "transfer", call: transfer("a:1", "a:2"), reply: "granted 5000000000000002"},
 		{name: "inspect", call: inspect, reply: `"a:2" x1 2h "" fence 5000000000000002`},
-		{name: "release", call: release("a:2", 0), reply: "freed, heard by 0"},
+		{name: "release", call: release("a:2", 0), reply: "freed, received by 0"},
 		{name: "acquire again", call: acquire("a:3"), reply: "granted 5000000000000003"},
 		{name: "keep", call: keepLock("a:3", 1, hour), reply: "kept"},
 		{name: "force", call: force(""), reply: "freed kept-x:1"},
@@ -41,7 +41,7 @@ func story() []row {
 		{name: "find", call: find("b:1", "", 1), reply: "queued b:1 x1 1h0m0s host-1"},
 		{name: "remove", call: removeWaiter("b:1"), reply: "true"},
 		{name: "join again", call: join("c:1"), reply: "queued 1 of 1, held by a:4 for 4h 5000000000000004 host-1"},
-		{name: "leave", call: leave("a:4"), reply: "freed, heard by 0"},
+		{name: "leave", call: leave("a:4"), reply: "freed, received by 0"},
 		{name: "force fair", call: forceFair("c:1"), reply: "freed c:1"},
 
 		{name: "take", call: permits(func(ctx context.Context, rdb lua.Redis) (any, error) {
@@ -188,7 +188,7 @@ func TestAKnownScriptIsSentByItsHashAlone(t *testing.T) {
 	})
 }
 
-// go-redis sends a script again after a lost reply unless it is told not to.
+// go-redis sends a script again after a lost reply unless its options forbid that.
 func TestALostReplyIsReportedAndNothingIsSentAgain(t *testing.T) {
 	for name, mode := range map[string]cutMode{"connection ends": cutReply, "silence": cutSilence} {
 		t.Run(name, func(t *testing.T) {

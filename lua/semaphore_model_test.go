@@ -32,7 +32,7 @@ func TestSemaphoreScriptsBehaveLikeTheModel(t *testing.T) {
 		"acquire again", "beat granted", "beat queued", "beat gone", "release freed", "release left", "release gone",
 		"renew extended", "renew held", "renew gone", "force freed", "force nobody", "resize freed", "resize superseded", "resize void", "resize again",
 		"copy", "served by another's call", "several served at once", "a grace", "a dead waiter buried",
-		"a waiter told of the limit", "the limit was raised again in time", "over the limit after a resize",
+		"a waiter notified of the limit", "the limit was raised again in time", "over the limit after a resize",
 		"an expired permit found", "a key expired", "a key kept for an entry", "the clock was set back",
 		"the clock was set back in a grace", "a permit mended", "a grant for a lease shorter than the heartbeat",
 		"more dead than one call drops", "the one to end waited, and was served",
@@ -58,7 +58,7 @@ type storedPermit struct{ units, end int }
 type storedWaiter struct {
 	id            string
 	units, ticket int
-	told          bool // that it wants more than the limit
+	overmuch      bool // Redis answered that it wants more than the limit
 }
 
 // leases are in halves, of the acquisitions of each client; some are shorter than the
@@ -203,7 +203,7 @@ func (m *permitModel) giveGrace() {
 	}
 }
 
-func (m *permitModel) bury() {
+func (m *permitModel) dropExpired() {
 	if m.grace > m.now {
 		return
 	}
@@ -232,7 +232,7 @@ func (m *permitModel) serve(o permitOp, asking string) {
 			lease = permitLease(w.id)
 			m.bite.hit("a grant for a lease shorter than the heartbeat")
 		}
-		if w.told {
+		if w.overmuch {
 			m.bite.hit("the limit was raised again in time")
 		}
 		m.grant(w.id, w.units, m.now+lease)
@@ -252,7 +252,7 @@ func (m *permitModel) pass(o permitOp) {
 	m.prune()
 	if len(m.queue) > 0 && m.limit > 0 {
 		m.giveGrace()
-		m.bury()
+		m.dropExpired()
 		m.serve(o, "")
 	}
 }
@@ -295,7 +295,7 @@ func (m *permitModel) acquire(o permitOp) string {
 		if !o.try {
 			m.join(o.id, o.units, o.ticket)
 		}
-		m.bury()
+		m.dropExpired()
 		m.serve(o, o.id)
 		if m.extend(o, permitLease(o.id)) {
 			return "granted"
@@ -325,14 +325,14 @@ func (m *permitModel) beat(o permitOp) string {
 	m.alive[o.id] = m.now + heartbeat
 	m.begin(o)
 	m.prune()
-	m.bury()
+	m.dropExpired()
 	m.serve(o, o.id)
 	if m.extend(o, permitLease(o.id)) {
 		return "granted"
 	}
 	if o.units > m.limit {
-		m.bite.hit("a waiter told of the limit")
-		m.queue[m.place(o.id)].told = true
+		m.bite.hit("a waiter notified of the limit")
+		m.queue[m.place(o.id)].overmuch = true
 		return fmt.Sprintf("too many %d", m.limit)
 	}
 	return "queued" + m.room(m.place(o.id)+1, true)
@@ -605,7 +605,7 @@ func (m *permitMachine) setBackInAGrace(t *rapid.T) {
 }
 
 // crowd has very many waiters die: more than one call drops. Somebody lives, so that
-// nobody gets a grace, and is told to ask again at once.
+// nobody gets a grace, and the answer is to ask again at once.
 func (m *permitMachine) crowd(t *rapid.T) {
 	living := slices.IndexFunc(m.queue, func(w storedWaiter) bool { return m.alive[w.id] >= m.now+heartbeat/2 })
 	if living < 0 || m.limit == 0 || m.grace > m.now || slices.Max(slices.Collect(maps.Values(m.alive))) > m.now+heartbeat {

@@ -447,7 +447,7 @@ func TestSemaphoreKeysOfOtherTypes(t *testing.T) {
 			refused(err)
 			refused(inspectErr)
 			refused(beatErr)
-			require.Equal(t, lua.Denied, beats[1].Status, "of several, none is told why")
+			require.Equal(t, lua.Denied, beats[1].Status, "of several, none is answered why")
 			require.Equal(t, lua.Gone, giveBack(t, b, "a:1").Status)
 			keys, err := b.rdb.Keys(ctx, "*").Result()
 			require.NoError(t, err)
@@ -582,7 +582,7 @@ func TestWithoutMemoryARequestChangesNothingOfASemaphore(t *testing.T) {
 }
 
 // Very many dead waiters stand before the living, and the first of them would not fit: whoever
-// asks is told to ask again at once, and not at the end of somebody's lease.
+// asks the answer is to ask again at once, and not at the end of somebody's lease.
 func TestAWaiterBehindVeryManyExpiredAsksAgainAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx, now := t.Context(), float64(serverTime(t, b.rdb).UnixMilli())

@@ -679,9 +679,9 @@ func TestAKnownPlaceIsReportedThoughTheNextAttemptFails(t *testing.T) {
 				})
 				silent.Await(1)
 				cancel()
-				var told *redlatch.NotAcquiredError
-				require.ErrorAs(t, <-refused, &told)
-				require.Equal(t, 1, told.Position)
+				var refusal *redlatch.NotAcquiredError
+				require.ErrorAs(t, <-refused, &refusal)
+				require.Equal(t, 1, refusal.Position)
 				silent.Disarm()
 				s.NothingLeft()
 			})

@@ -46,12 +46,12 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
 		g := w.request.startHold(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false, mutex.Now())
-		synctest.Wait() // the watchdog has told
+		synctest.Wait() // the watchdog has notified
 		l.deliver(w, handoff{hold: g})
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
 		err = <-res
 		if err != nil {
-			t.Fatal("a waiter that never held was told:", err)
+			t.Fatal("a waiter that never held was notified:", err)
 		}
 	})
 }
@@ -72,7 +72,7 @@ func (c *stopped) Err() error {
 	return c.Context.Err()
 }
 
-// grantedHook is told of each grant, and to which acquisition.
+// grantedHook is called with each acquisition that gets a grant.
 type grantedHook func(acquisition string)
 
 func (h grantedHook) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -299,22 +299,22 @@ func (m *manager) stopUsing(name string, l *localQueue) {
 // The state of a name is kept for the longest yield after its last release.
 func TestANameIsKeptForTheLongestYield(t *testing.T) {
 	for name, c := range map[string]struct {
-		cluster bool
-		heard   int64
-		kept    bool
+		cluster  bool
+		received int64
+		kept     bool
 	}{
-		"nobody heard":              {false, 0, false},
-		"somebody heard":            {false, 1, true},
-		"nobody heard on this node": {true, 0, true},
-		"the publish was denied":    {false, -1, true},
+		"nobody received":              {false, 0, false},
+		"somebody received":            {false, 1, true},
+		"nobody received on this node": {true, 0, true},
+		"the publish was denied":       {false, -1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := managerOn(t, redistest.Bubble(t).Client(), c.cluster)
-				f.noteRelease("x", "channel", c.heard, 0)
+				f.noteRelease("x", "channel", c.received, 0)
 				require.Equal(t, c.kept, f.inUse("x"))
 				time.Sleep(60 * time.Millisecond)
-				f.noteRelease("x", "channel", c.heard, 0)
+				f.noteRelease("x", "channel", c.received, 0)
 				time.Sleep(100*time.Millisecond - 1)
 				synctest.Wait()
 				require.Equal(t, c.kept, f.inUse("x"))
@@ -328,13 +328,13 @@ func TestANameIsKeptForTheLongestYield(t *testing.T) {
 
 // The client hears its own releases while it listens. It does not count itself.
 func TestAClientDoesNotCountItselfAmongTheReceivers(t *testing.T) {
-	for heard, kept := range map[int64]bool{0: false, 1: false, 2: true} {
+	for received, kept := range map[int64]bool{0: false, 1: false, 2: true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := managerOn(t, redistest.Bubble(t).Client(), false)
 			f.idleSubscribers.Store(1) // nobody gets tries
 			l := f.use("x")
 			require.NoError(t, l.subscription(f.session.Hub, "channel").Ready(t.Context()))
-			f.noteRelease("y", "channel", heard, 0)
+			f.noteRelease("y", "channel", received, 0)
 			require.Equal(t, kept, f.inUse("y"))
 			time.Sleep(time.Second)
 			f.stopUsing("x", l)

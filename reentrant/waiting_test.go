@@ -71,7 +71,7 @@ func TestReleaseWhileResubscribingIsNotMissed(t *testing.T) {
 		b.Net.Cut((*stage.Wire).Subscribes)
 		waits.Asked(3) // the lost connection wakes it up, and the lock is still held
 		s.Unlock(hold)
-		require.Zero(s, b.Net.Subscribers(), "nobody may have heard")
+		require.Zero(s, b.Net.Subscribers(), "nobody may have subscribed")
 		close(gate)
 		s.Unlock(waits.Got())
 	})
@@ -169,10 +169,10 @@ func TestLocksWorkByPollingWherePubSubIsDenied(t *testing.T) {
 					s.Unlock(hold)
 					s.Unlock(waits.Got())
 				}
-				told := clients[denied.whose].Log.Lines()
-				require.Len(s, told, len(denied.logs), "each thing once")
+				lines := clients[denied.whose].Log.Lines()
+				require.Len(s, lines, len(denied.logs), "each thing once")
 				for i, log := range denied.logs {
-					require.Contains(s, told[i], log)
+					require.Contains(s, lines[i], log)
 				}
 				require.Empty(s, clients[1-denied.whose].Log.Lines())
 			})
@@ -280,7 +280,7 @@ func TestForgedWakesAreBounded(t *testing.T) {
 		}
 		asked := b.Scripts.Load() - before
 		require.LessOrEqual(t, asked, int64(flood/(100*time.Millisecond))+20, "once each 100 ms, after a few")
-		require.Greater(t, asked, int64(50), "they are heard")
+		require.Greater(t, asked, int64(50), "they are served")
 		freed := time.Now()
 		s.Unlock(hold)
 		s.Unlock(waits.Got())

@@ -479,7 +479,7 @@ func TestPermitsOutliveTheRetentionOfOthers(t *testing.T) {
 // 8 gets an error about the limit of 5, or keeps its place before the other.
 func TestResizeDownAndUpKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	for name, pause := range map[string]time.Duration{"told": time.Second, "too quick to be told": 0} {
+	for name, pause := range map[string]time.Duration{"notified": time.Second, "too quick to be notified": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

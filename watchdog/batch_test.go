@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A19: 100,000 leases, at most a hundredth as many calls a round, spread over
+// 100,000 leases, at most a hundredth as many calls a round, spread over
 // the interval, none late, and no goroutine for each.
 func TestHundredThousandLeasesTakeAThousandCallsARound(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
@@ -37,7 +37,7 @@ func TestHundredThousandLeasesTakeAThousandCallsARound(t *testing.T) {
 		sleep(rounds * every)
 		mu.Lock()
 		defer mu.Unlock()
-		require.Empty(t, lost.heard())
+		require.Empty(t, lost.received())
 		require.LessOrEqual(t, largest, batchSize)
 		require.LessOrEqual(t, most, callsPrompt)
 		require.LessOrEqual(t, float64(calls), 1.02*float64(asked)/batchSize, "the batches are full")
@@ -97,7 +97,7 @@ func TestRegroupedLeasesAreAskedByTheirNewGroups(t *testing.T) {
 			w.Watch(spec(fmt.Sprint(i), &lost))
 		}
 		sleep(5 * lease)
-		require.Empty(t, lost.heard())
+		require.Empty(t, lost.received())
 		require.Equal(t, leases, w.Len())
 		wrong := 0
 		for _, a := range srv.since(0) {

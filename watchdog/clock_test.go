@@ -59,7 +59,7 @@ func TestWallClockJumpIsUntrustedUntilAsked(t *testing.T) {
 		require.True(t, l.Trusted())
 		sleep(lease)
 		require.LessOrEqual(t, srv.count(), asked+6, "and no more often than before")
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 	})
 }
 
@@ -73,7 +73,7 @@ func TestSuspendIsLearnedFromTheServer(t *testing.T) {
 		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		require.False(t, l.Trusted())
 		sleep(clockInterval)
-		require.Equal(t, []Reason{GoneOnServer}, n.heard())
+		require.Equal(t, []Reason{GoneOnServer}, n.received())
 	})
 }
 
@@ -87,12 +87,12 @@ func TestWallClockJumpWithoutAnAnswerIsRetriedAndNotALoss(t *testing.T) {
 		wall.step(time.Hour)
 		srv.set(down)
 		sleep(10 * time.Second)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.False(t, l.Trusted())
 		require.Greater(t, srv.count(), asked+5)
 		require.Less(t, srv.count(), asked+40, "with back-off")
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		require.True(t, n.at.Equal(until), "when the monotonic clock says so")
 	})
 }
@@ -122,9 +122,9 @@ func TestWallClockStepBackHasNoEffect(t *testing.T) {
 		until := l.TrustedUntil()
 		srv.set(down)
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		require.True(t, n.at.Equal(until), "nor does it lengthen trust")
-		require.Len(t, m.heard(), 1)
+		require.Len(t, m.received(), 1)
 	})
 }
 
@@ -234,7 +234,7 @@ func TestALeaseThatASuspendCutShortEndsSoon(t *testing.T) {
 		require.False(t, l.Trusted())
 		asked := srv.count()
 		sleep(s.Margin + 2*clockInterval)
-		require.Equal(t, []Reason{GoneOnServer}, n.heard())
+		require.Equal(t, []Reason{GoneOnServer}, n.received())
 		require.Less(t, srv.count(), asked+5)
 	})
 }

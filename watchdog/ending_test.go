@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A3: the watchdog must not outlive the lock.
+// The watchdog must not outlive the lock.
 func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
@@ -32,7 +32,7 @@ func TestStopWaitsForTheCallUnderWay(t *testing.T) {
 		require.Len(t, returned, 1)
 		require.True(t, (<-returned).Equal(time.Now()), "no longer than that")
 		sleep(10 * lease)
-		require.Empty(t, n.heard(), "gone after Stop began is our own release")
+		require.Empty(t, n.received(), "gone after Stop began is our own release")
 		require.Equal(t, 1, srv.count())
 		require.Zero(t, w.Len())
 		require.True(t, l.Stop(bg), "twice is fine")
@@ -57,7 +57,7 @@ func TestStopWaitsNoLongerThanItsContext(t *testing.T) {
 		both.Wait()
 		require.Equal(t, time.Second, time.Since(start))
 		sleep(2 * time.Hour)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.Equal(t, 1, srv.count())
 		l.Stop(bg)
 	})
@@ -165,14 +165,14 @@ func TestEndedThatBlocksDelaysNoOther(t *testing.T) {
 		s := spec("b", &n)
 		w.Watch(s)
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		require.True(t, n.at.Equal(s.Sent.Add(trust)))
 		sleep(time.Hour)
 	})
 }
 
 func TestStopThatComesBeforeEndedWins(t *testing.T) {
-	// The loss is decided in the loop and told in a goroutine; between the two
+	// The loss is decided in the loop and notified in a goroutine; between the two
 	// Stop still has the say.
 	bubble(t, func(t *testing.T, w *Watchdog, _ *fake) {
 		var n news
@@ -183,7 +183,7 @@ func TestStopThatComesBeforeEndedWins(t *testing.T) {
 		l.state = stopped // as Stop does
 		w.mu.Unlock()
 		sleep(0)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 
 		l = w.Watch(spec("b", &n))
 		w.mu.Lock()
@@ -192,12 +192,12 @@ func TestStopThatComesBeforeEndedWins(t *testing.T) {
 		w.mu.Unlock()
 		require.True(t, l.Stop(bg))
 		w.notify(l)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 	})
 }
 
-// A3, the proof: short leases come and go by the thousand, on the real clock
-// and in parallel. Each is told once or never, and Stop knows which.
+// The proof: short leases come and go by the thousand, on the real clock
+// and in parallel. Each is notified once or never, and Stop knows which.
 func TestHammer(t *testing.T) {
 	t.Parallel()
 	stoppedKeys := sync.Map{}
@@ -220,11 +220,11 @@ func TestHammer(t *testing.T) {
 	for worker := range 8 {
 		workers.Go(func() {
 			for i := range 800 {
-				var heard atomic.Int32
+				var notified atomic.Int32
 				l := w.Watch(Spec{
 					Key: fmt.Sprint(worker, "/", i), Group: Group{Slot: i % 3}, Renew: true,
 					Lease: 6 * time.Millisecond, Margin: time.Millisecond, Interval: time.Millisecond,
-					Sent: time.Now(), OnLost: LossFunc(func(Reason) { heard.Add(1) }),
+					Sent: time.Now(), OnLost: LossFunc(func(Reason) { notified.Add(1) }),
 				})
 				if rand.IntN(2) == 0 {
 					time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
@@ -234,18 +234,18 @@ func TestHammer(t *testing.T) {
 				}
 				kept := l.Stop(bg)
 				stoppedKeys.Store(l.key, true)
-				if kept && heard.Load() != 0 {
-					t.Error("told and yet kept")
+				if kept && notified.Load() != 0 {
+					t.Error("notified and yet kept")
 				}
-				for deadline := time.Now().Add(10 * time.Second); !kept && heard.Load() == 0; {
+				for deadline := time.Now().Add(10 * time.Second); !kept && notified.Load() == 0; {
 					if time.Now().After(deadline) {
-						t.Error("lost and never told")
+						t.Error("lost and never notified")
 						break
 					}
 					time.Sleep(time.Microsecond)
 				}
-				if heard.Load() > 1 {
-					t.Error("told twice")
+				if notified.Load() > 1 {
+					t.Error("notified twice")
 				}
 			}
 		})
@@ -278,7 +278,7 @@ func TestCloseEndsEverythingAndNotifiesNobody(t *testing.T) {
 		both.Go(w.Close)
 		both.Go(w.Close)
 		both.Wait()
-		require.Positive(t, returned.Load(), "the call was told to end, and waited for")
+		require.Positive(t, returned.Load(), "the call was ended, and waited for")
 		require.Equal(t, grace/2, time.Since(start))
 		require.Empty(t, log.String(), "that is no failure")
 		require.Zero(t, w.Len())
@@ -289,7 +289,7 @@ func TestCloseEndsEverythingAndNotifiesNobody(t *testing.T) {
 		require.Zero(t, w.Len())
 		sleep(lease)
 		require.False(t, late.Trusted())
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.True(t, l.Stop(bg))
 		require.True(t, late.Stop(bg))
 	})
@@ -381,7 +381,7 @@ func TestCloseBeforeEndedBeganSilencesIt(t *testing.T) {
 		w.closed = true // as Close does
 		w.mu.Unlock()
 		sleep(0)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A4: one panic must not end renewal.
+// One panic must not end renewal.
 func TestPanickingRenewIsNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
@@ -32,7 +32,7 @@ func TestPanickingRenewIsNoAnswer(t *testing.T) {
 		srv.set(nil)
 		sleep(lease)
 		require.True(t, l.Trusted())
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 	})
 }
 
@@ -52,9 +52,9 @@ func TestShortAnswerLeavesTheRestUnknown(t *testing.T) {
 		la := w.Watch(spec("a", &a))
 		lb := w.Watch(spec("b", &b))
 		sleep(lease)
-		require.Empty(t, a.heard())
+		require.Empty(t, a.received())
 		require.True(t, la.Trusted())
-		require.Equal(t, []Reason{TrustEnded}, b.heard())
+		require.Equal(t, []Reason{TrustEnded}, b.received())
 		require.False(t, lb.Trusted())
 	})
 }
@@ -67,7 +67,7 @@ func TestAnswerNobodyKnowsIsUnknown(t *testing.T) {
 		})
 		w.Watch(spec("a", &n))
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 	})
 }
 
@@ -107,7 +107,7 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 					w.Watch(s)
 				}
 				sleep(10 * lease)
-				require.Empty(t, well.heard())
+				require.Empty(t, well.received())
 				require.Equal(t, good, w.Len())
 			})
 		})
@@ -160,7 +160,7 @@ func TestAServerThatHangsDelaysNoOther(t *testing.T) {
 		sleep(every)
 		up.Store(false)
 		sleep(3 * lease)
-		require.Empty(t, well.heard())
+		require.Empty(t, well.received())
 		require.Equal(t, each, w.Len(), "those of the other server are lost")
 		mu.Lock()
 		defer mu.Unlock()
@@ -252,20 +252,20 @@ func TestOneLeasesFailureIsNotItsNeighbours(t *testing.T) {
 			w.Watch(spec(fmt.Sprint(i), &n[i]))
 		}
 		sleep(10 * lease)
-		require.Equal(t, []Reason{GoneOnServer}, n[0].heard())
-		require.Equal(t, []Reason{TrustEnded}, n[1].heard())
+		require.Equal(t, []Reason{GoneOnServer}, n[0].received())
+		require.Equal(t, []Reason{TrustEnded}, n[1].received())
 		for i := range n[2:] {
-			require.Empty(t, n[2+i].heard())
+			require.Empty(t, n[2+i].received())
 		}
 	})
 }
 
-// A short lease among long ones: the long ones keep their patience.
+// A short lease among long ones: the long ones keep their call time.
 func TestIntervalsDoNotMixInACall(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		srv.set(func(ctx context.Context, _ Group, b []Renewal) ([]Result, error) {
 			select {
-			case <-time.After(200 * time.Millisecond): // slower than the short one's patience
+			case <-time.After(200 * time.Millisecond): // slower than the short one's call time
 				return yes(b), nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -277,8 +277,8 @@ func TestIntervalsDoNotMixInACall(t *testing.T) {
 		s.Lease, s.Margin, s.Interval = 300*time.Millisecond, 10*time.Millisecond, 100*time.Millisecond
 		w.Watch(s)
 		sleep(time.Minute)
-		require.Empty(t, long.heard())
-		require.Equal(t, []Reason{TrustEnded}, short.heard())
+		require.Empty(t, long.received())
+		require.Equal(t, []Reason{TrustEnded}, short.received())
 	})
 }
 

@@ -93,7 +93,7 @@ func hang(ctx context.Context, _ Group, _ []Renewal) ([]Result, error) {
 	return nil, ctx.Err()
 }
 
-// news is what a lease's owner heard.
+// news is what the owner of a lease was notified of.
 type news struct {
 	mu      sync.Mutex
 	reasons []Reason
@@ -106,7 +106,7 @@ func (n *news) ended(r Reason) {
 	n.reasons, n.at = append(n.reasons, r), time.Now()
 }
 
-func (n *news) heard() []Reason {
+func (n *news) received() []Reason {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.reasons
@@ -119,7 +119,7 @@ const (
 	trust  = lease - margin
 )
 
-// spec is an ordinary lease granted now, whose end is told to n.
+// spec is an ordinary lease granted now, whose end notifies n.
 func spec(key string, n *news) Spec {
 	s := Spec{Key: key, ID: "me", Lease: lease, Margin: margin, Interval: every, Renew: true, Sent: time.Now()}
 	if n != nil {

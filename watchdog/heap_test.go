@@ -50,7 +50,7 @@ func TestHeapAgainstASortedSlice(t *testing.T) {
 				for _, it := range model {
 					first = min(first, it.at)
 					if h[it.i].of != it || h[it.i].at != it.at {
-						t.Fatal("an element is not where it was told")
+						t.Fatal("an element is not where its index says")
 					}
 				}
 				if len(h) != len(model) || h.first() != first {

@@ -49,14 +49,14 @@ type track struct {
 	lease *Lease
 	since time.Time // when it was given to the watchdog
 
-	most      time.Duration // the largest lease, which renewals ask for
-	trust     time.Time
-	goneAt    time.Time // when "gone" was heard in time; zero: not
-	stopped   bool
-	kept      bool // what Stop said
-	abandoned bool
-	told      []Reason
-	toldAt    time.Time
+	most       time.Duration // the largest lease, which renewals ask for
+	trust      time.Time
+	goneAt     time.Time // when "gone" came in time; zero: not
+	stopped    bool
+	kept       bool // what Stop said
+	abandoned  bool
+	notified   []Reason
+	notifiedAt time.Time
 
 	server  time.Time // end of the server's lease
 	deleted bool      // by somebody else
@@ -120,7 +120,7 @@ func (x *world) renew(ctx context.Context, group Group, batch []Renewal) ([]Resu
 		tr.running--
 		extends := m == ignores && answers[i] == Renewed // late, when nothing else counts
 		if inTime && (m == well || m == slowly) || extends {
-			tr.hear(answers[i], batch[i].Lease, now)
+			tr.accept(answers[i], batch[i].Lease, now)
 		}
 	})
 	switch m {
@@ -146,8 +146,8 @@ func (x *world) each(batch []Renewal, f func(i int, tr *track)) {
 	}
 }
 
-// hear is the rule for an answer: what may be believed from now on.
-func (tr *track) hear(a Result, lease time.Duration, sent time.Time) {
+// accept is the rule for an answer: what may be believed from now on.
+func (tr *track) accept(a Result, lease time.Duration, sent time.Time) {
 	now := time.Now()
 	if _, over := tr.over(now); over || tr.stopped {
 		return
@@ -207,7 +207,7 @@ func (x *world) watch(t *rapid.T) {
 		OnLost: LossFunc(func(r Reason) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			tr.told, tr.toldAt = append(tr.told, r), time.Now()
+			tr.notified, tr.notifiedAt = append(tr.notified, r), time.Now()
 		}),
 	}
 	if rapid.IntRange(0, 3).Draw(t, "limited") == 0 {
@@ -299,8 +299,8 @@ func (x *world) check(t *rapid.T) {
 		if !tr.lease.TrustedUntil().Equal(tr.trust) {
 			x.breach("%s: trusted until %v, want %v", tr.key, tr.lease.TrustedUntil(), tr.trust)
 		}
-		patience := max(tr.spec.Interval, tr.most/2) + time.Second + grace // a call gets half of the trust at most
-		if silent := now.Sub(tr.lastAsk); silent > patience {
+		allowed := max(tr.spec.Interval, tr.most/2) + time.Second + grace // a call gets half of the trust at most
+		if silent := now.Sub(tr.lastAsk); silent > allowed {
 			x.breach("%s: not asked for since %v", tr.key, silent)
 		}
 		if idle && tr.hurried {
@@ -320,18 +320,18 @@ func (x *world) checkEnd(tr *track, now time.Time) {
 		end = tr.since
 	}
 	switch {
-	case len(tr.told) > 1:
-		x.breach("%s: told twice", tr.key)
-	case tr.stopped && tr.kept != (len(tr.told) == 0):
-		x.breach("%s: Stop said %v, and told %v", tr.key, tr.kept, tr.told)
-	case !over && len(tr.told) > 0:
-		x.breach("%s: told %v too early, of %v", tr.key, tr.told, end)
-	case over && !tr.stopped && len(tr.told) == 0:
-		x.breach("%s: not told of %v", tr.key, end)
-	case len(tr.told) > 0 && !tr.toldAt.Equal(end):
-		x.breach("%s: told at %v of %v", tr.key, tr.toldAt, end)
-	case len(tr.told) > 0 && (tr.told[0] == GoneOnServer) != tr.goneAt.Equal(end):
-		x.breach("%s: told %v", tr.key, tr.told[0])
+	case len(tr.notified) > 1:
+		x.breach("%s: notified twice", tr.key)
+	case tr.stopped && tr.kept != (len(tr.notified) == 0):
+		x.breach("%s: Stop said %v, and notified %v", tr.key, tr.kept, tr.notified)
+	case !over && len(tr.notified) > 0:
+		x.breach("%s: notified %v too early, of %v", tr.key, tr.notified, end)
+	case over && !tr.stopped && len(tr.notified) == 0:
+		x.breach("%s: not notified of %v", tr.key, end)
+	case len(tr.notified) > 0 && !tr.notifiedAt.Equal(end):
+		x.breach("%s: notified at %v of %v", tr.key, tr.notifiedAt, end)
+	case len(tr.notified) > 0 && (tr.notified[0] == GoneOnServer) != tr.goneAt.Equal(end):
+		x.breach("%s: notified %v", tr.key, tr.notified[0])
 	}
 }
 

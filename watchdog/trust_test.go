@@ -17,7 +17,7 @@ func TestLeaseIsHeldForTenHours(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			require.True(t, l.Trusted())
 		}
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.InDelta(t, 3600, srv.count(), 400, "one call an interval")
 		asked := srv.since(0)
 		for i := range asked[1:] {
@@ -27,7 +27,7 @@ func TestLeaseIsHeldForTenHours(t *testing.T) {
 	})
 }
 
-// A14: trust counts from before the command, and a slow reply shortens it.
+// Trust counts from before the command, and a slow reply shortens it.
 func TestTrustCountsFromBeforeTheCallWasSent(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {
@@ -58,11 +58,11 @@ func TestALeaseThatEndsSoonIsAskedForAgainInTime(t *testing.T) {
 		s.Sent = s.Sent.Add(400 * time.Millisecond) // granted long ago
 		w.Watch(s)
 		sleep(lease)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 	})
 }
 
-// A4: neither silent nor hasty.
+// Neither silent nor hasty.
 func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
 	for name, fails := range map[string]func(context.Context, Group, []Renewal) ([]Result, error){
 		"refused": down, "hanging": hang,
@@ -83,7 +83,7 @@ func TestBlipShorterThanTrustIsInvisible(t *testing.T) {
 						srv.set(nil)
 						sleep(lease)
 					}
-					require.Empty(t, n.heard())
+					require.Empty(t, n.received())
 				})
 			})
 		}
@@ -102,7 +102,7 @@ func afterRenewal(t *testing.T, srv *fake) {
 	}
 }
 
-// A5: told at the end of trust, margin before the server's lease can end.
+// Notified at the end of trust, margin before the server's lease can end.
 func TestBlipLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
 	for name, fails := range map[string]func(context.Context, Group, []Renewal) ([]Result, error){
 		"refused": down, "hanging": hang,
@@ -115,7 +115,7 @@ func TestBlipLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
 				renewed := srv.last().at
 				srv.set(fails)
 				sleep(lease * 11 / 10)
-				require.Equal(t, []Reason{TrustEnded}, n.heard())
+				require.Equal(t, []Reason{TrustEnded}, n.received())
 				require.True(t, n.at.Equal(renewed.Add(trust)), "exactly then")
 				require.False(t, l.Trusted())
 				require.Zero(t, w.Len())
@@ -124,7 +124,7 @@ func TestBlipLongerThanTheLeaseIsNotifiedWhenTrustEnds(t *testing.T) {
 				asked := srv.count()
 				sleep(10 * lease)
 				require.Equal(t, asked, srv.count(), "a lost lease is not asked for")
-				require.Len(t, n.heard(), 1)
+				require.Len(t, n.received(), 1)
 				require.False(t, l.Stop(bg))
 			})
 		})
@@ -212,15 +212,15 @@ func TestLateAnswerDoesNotResurrect(t *testing.T) {
 		s := spec("a", &n)
 		l := w.Watch(s)
 		sleep(trust - time.Nanosecond)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.True(t, l.Trusted())
 		sleep(time.Nanosecond)
-		require.Equal(t, []Reason{TrustEnded}, n.heard(), "no matter that calls hang")
+		require.Equal(t, []Reason{TrustEnded}, n.received(), "no matter that calls hang")
 		require.False(t, l.Trusted())
 		require.Greater(t, srv.count(), 2, "asked again, beside the calls that ignore their end")
 		sleep(5 * lease)
 		require.False(t, l.Trusted())
-		require.Len(t, n.heard(), 1)
+		require.Len(t, n.received(), 1)
 	})
 }
 
@@ -250,7 +250,7 @@ func TestAServerThatIsSlowKeepsTheLease(t *testing.T) {
 				srv.set(server)
 				l := w.Watch(spec("a", &n))
 				sleep(20 * lease)
-				require.Empty(t, n.heard())
+				require.Empty(t, n.received())
 				require.True(t, l.Trusted())
 			})
 		})
@@ -272,7 +272,7 @@ func TestAnswerAfterGivingUpIsIgnored(t *testing.T) {
 		})
 		l := w.Watch(spec("a", &n))
 		sleep(3 * lease)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.True(t, l.Trusted())
 	})
 }
@@ -284,7 +284,7 @@ func TestGoneIsNotifiedAtOnce(t *testing.T) {
 		sleep(lease)
 		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		afterRenewal(t, srv)
-		require.Equal(t, []Reason{GoneOnServer}, n.heard())
+		require.Equal(t, []Reason{GoneOnServer}, n.received())
 		require.True(t, n.at.Equal(srv.last().at))
 		require.False(t, l.Trusted())
 		require.False(t, l.TrustedUntil().After(n.at))
@@ -299,7 +299,7 @@ func TestHeldKeepsWatchingAndMovesNoTrust(t *testing.T) {
 		w.Watch(s)
 		sleep(lease)
 		require.InDelta(t, 3, srv.count(), 1, "the next question comes an interval later")
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		require.True(t, n.at.Equal(s.Sent.Add(trust)))
 	})
 }
@@ -316,14 +316,14 @@ func TestLeaseNotRenewedIsLookedAt(t *testing.T) {
 		for _, a := range srv.since(0) {
 			require.Zero(t, a.batch[0].Lease)
 		}
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 
 		s = spec("b", &m)
 		s.Renew = false
 		w.Watch(s)
 		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) { return all(Gone, b), nil })
 		sleep(every)
-		require.Equal(t, []Reason{GoneOnServer}, m.heard(), "a definite loss is told all the same")
+		require.Equal(t, []Reason{GoneOnServer}, m.received(), "a definite loss is notified all the same")
 	})
 }
 
@@ -348,7 +348,7 @@ func TestMaxHoldStopsExtending(t *testing.T) {
 		s.MaxHold = 5 * time.Minute
 		w.Watch(s)
 		sleep(s.MaxHold + lease)
-		require.Equal(t, []Reason{MaxHoldReached}, n.heard())
+		require.Equal(t, []Reason{MaxHoldReached}, n.received())
 		var lastRenewal time.Time
 		looks := 0
 		for _, a := range srv.since(0) {
@@ -373,7 +373,7 @@ func TestAbandonedLeaseRunsOut(t *testing.T) {
 		asked := srv.count()
 		l.StopRenewing()
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		require.True(t, n.at.Equal(until))
 		require.Greater(t, srv.count(), asked)
 		for _, a := range srv.since(asked) {
@@ -391,7 +391,7 @@ func TestAbandonedLeaseMayBeResumed(t *testing.T) {
 		require.Zero(t, srv.last().batch[0].Lease)
 		l.ResumeRenewing()
 		sleep(5 * lease)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.Equal(t, lease, srv.last().batch[0].Lease)
 		l.Stop(bg)
 
@@ -399,13 +399,13 @@ func TestAbandonedLeaseMayBeResumed(t *testing.T) {
 		s.Renew = false
 		w.Watch(s).ResumeRenewing()
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, m.heard(), "what its Spec said stands")
+		require.Equal(t, []Reason{TrustEnded}, m.received(), "what its Spec said stands")
 
 		s = spec("c", &o)
 		s.MaxHold = time.Second
 		w.Watch(s).StopRenewing()
 		sleep(lease)
-		require.Equal(t, []Reason{TrustEnded}, o.heard(), "it ran out because it was abandoned")
+		require.Equal(t, []Reason{TrustEnded}, o.received(), "it ran out because it was abandoned")
 	})
 }
 
@@ -440,9 +440,9 @@ func TestConfirmDuringAHangingRenewalKeepsTheLease(t *testing.T) {
 		now := time.Now()
 		l.MarkRenewed(now, lease)
 		sleep(trust - time.Nanosecond)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		sleep(time.Nanosecond)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		l.MarkRenewed(time.Now(), lease)
 		require.False(t, l.Trusted(), "what is over stays over")
 	})
@@ -456,12 +456,12 @@ func TestTrustThatIsOverAlreadyIsNotifiedAtOnce(t *testing.T) {
 		l := w.Watch(s)
 		require.False(t, l.Trusted())
 		sleep(0)
-		require.Equal(t, []Reason{TrustEnded}, n.heard())
+		require.Equal(t, []Reason{TrustEnded}, n.received())
 		require.Zero(t, srv.count())
 	})
 }
 
-// A14: no overflow into the past.
+// No overflow into the past.
 func TestEndlessLeaseAndMaxHold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		var n news
@@ -469,7 +469,7 @@ func TestEndlessLeaseAndMaxHold(t *testing.T) {
 		s.Lease, s.MaxHold = 1<<63-1, 1<<63-1
 		l := w.Watch(s)
 		sleep(6 * time.Hour)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		require.True(t, l.Trusted())
 		require.Positive(t, srv.last().batch[0].Lease)
 	})

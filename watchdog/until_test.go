@@ -22,16 +22,16 @@ func TestRenewUntilMovesTheEndOfTheMaximumHoldTime(t *testing.T) {
 			l.RenewUntil(time.Now().Add(time.Minute))
 		}
 		last := time.Now().Add(time.Minute)
-		require.Empty(t, n.heard())
+		require.Empty(t, n.received())
 		sleep(time.Minute + lease)
 		require.True(t, l.MaxHoldOver())
-		require.Equal(t, []Reason{MaxHoldReached}, n.heard())
+		require.Equal(t, []Reason{MaxHoldReached}, n.received())
 		for _, a := range srv.since(0) {
 			require.Equal(t, a.at.Before(last), a.batch[0].Lease > 0)
 		}
 		l.RenewUntil(time.Now().Add(time.Minute)) // too late
 		sleep(lease)
-		require.Len(t, n.heard(), 1)
+		require.Len(t, n.received(), 1)
 	})
 }
 

@@ -131,5 +131,5 @@ func lateUnlock(ctx context.Context, s *stage) (bool, string, error) {
 	if err == nil {
 		return true, "C is in beside B", nil
 	}
-	return false, fmt.Sprintf("A is told %q, and B still has the lock: trusted %t", late, theirs.Trusted()), nil
+	return false, fmt.Sprintf("A gets %q, and B still has the lock: trusted %t", late, theirs.Trusted()), nil
 }

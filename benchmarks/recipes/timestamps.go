@@ -108,7 +108,7 @@ var timestamps = recipe{
 				if err := h.Unlock(ctx); err != nil {
 					return false, "", err
 				}
-				return left > 10*time.Second || s.client().Exists(ctx, "door").Val() != 0, fmt.Sprintf("the loser is told %q, and changes nothing", lost), nil
+				return left > 10*time.Second || s.client().Exists(ctx, "door").Val() != 0, fmt.Sprintf("the loser gets %q, and changes nothing", lost), nil
 			},
 		},
 	},

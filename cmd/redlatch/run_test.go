@@ -84,7 +84,7 @@ func TestRunRefusesWrongUsageBeforeItAsksRedis(t *testing.T) {
 	}
 }
 
-func TestRunTellsTheCommandOfTheLock(t *testing.T) {
+func TestRunGivesTheLockToItsCommand(t *testing.T) {
 	t.Parallel()
 	url := redistest.Shared(t).URL()
 	name := redistest.Name(t)

@@ -32,7 +32,7 @@ func main() {
 	if os.Getenv("FENCING_HOLDER") != "" {
 		err = hold(os.Getenv("FENCING_URL"), os.Getenv("FENCING_DB"))
 	} else {
-		err = tell()
+		err = play()
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -89,7 +89,7 @@ type holder struct {
 	out  *bufio.Scanner
 }
 
-func tell() error {
+func play() error {
 	ctx := context.Background()
 	url, stop, err := server.URL()
 	if err != nil {

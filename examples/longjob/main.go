@@ -48,7 +48,7 @@ func run() error {
 		}
 		return work(os.Args[1], url)
 	}
-	return tell()
+	return play()
 }
 
 // work is a worker process. It waits for the lock, and does the job once.
@@ -85,8 +85,8 @@ func job(ctx context.Context) error {
 	return nil
 }
 
-// tell starts the workers, kills the first at its job, and prints what happens.
-func tell() error {
+// play starts the workers, kills the first at its job, and prints what happens.
+func play() error {
 	url, stop, err := server.URL()
 	if err != nil {
 		return err
@@ -141,15 +141,15 @@ func (s *story) launch(name, url string, lines *sync.WaitGroup) (stands chan str
 	lines.Go(func() {
 		defer said()
 		for scan := bufio.NewScanner(out); scan.Scan(); {
-			s.heard(name, scan.Text())
+			s.follow(name, scan.Text())
 			said()
 		}
 	})
 	return stands, nil
 }
 
-// heard prints a worker's line. It kills the first worker half-way.
-func (s *story) heard(name, line string) {
+// follow prints a worker's line. It kills the first worker half-way.
+func (s *story) follow(name, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.say(name, line)

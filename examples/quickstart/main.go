@@ -32,7 +32,7 @@ func main() {
 	if name := os.Getenv("QUICKSTART_WORKER"); name != "" {
 		err = work(name, os.Getenv("QUICKSTART_URL"))
 	} else {
-		err = tell()
+		err = play()
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -81,8 +81,8 @@ func addPage(ctx context.Context, locks *redlatch.Client) error {
 	})
 }
 
-// tell starts the workers, kills one that has the lock, and prints what happens.
-func tell() error {
+// play starts the workers, kills one that has the lock, and prints what happens.
+func play() error {
 	url, stop, err := server.URL()
 	if err != nil {
 		return err
@@ -132,14 +132,14 @@ func (s *story) launch(name, url string, lines *sync.WaitGroup) error {
 	}
 	lines.Go(func() {
 		for scan := bufio.NewScanner(out); scan.Scan(); {
-			s.heard(name, scan.Text())
+			s.follow(name, scan.Text())
 		}
 	})
 	return nil
 }
 
-// heard prints a worker's line. At the fourth grant it kills the worker.
-func (s *story) heard(name, line string) {
+// follow prints a worker's line. At the fourth grant it kills the worker.
+func (s *story) follow(name, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.say(name, line)

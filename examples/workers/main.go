@@ -39,7 +39,7 @@ func main() {
 	if name := os.Getenv("WORKERS_NAME"); name != "" {
 		err = work(name, os.Getenv("WORKERS_URL"))
 	} else {
-		err = tell()
+		err = play()
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -89,8 +89,8 @@ func note(verb string, job, size int) {
 	fmt.Printf("%s %d %d %d\n", verb, job, size, time.Now().UnixNano())
 }
 
-// tell starts processes, kills one at work, and shows the pool while it runs.
-func tell() error {
+// play starts processes, kills one at work, and shows the pool while it runs.
+func play() error {
 	url, stop, err := server.URL()
 	if err != nil {
 		return err
@@ -163,14 +163,14 @@ func (s *story) launch(name, url string) error {
 	s.mu.Unlock()
 	s.lines.Go(func() {
 		for scan := bufio.NewScanner(out); scan.Scan(); {
-			s.heard(name, scan.Text())
+			s.follow(name, scan.Text())
 		}
 	})
 	return nil
 }
 
-// heard follows a job. It kills a process that begins a job after the fourth job has ended.
-func (s *story) heard(name, line string) {
+// follow follows a job. It kills a process that begins a job after the fourth job has ended.
+func (s *story) follow(name, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var verb string

@@ -334,8 +334,8 @@ func requireEmpty(t *testing.T, h *Hub) {
 
 func TestListenersGetMessagesInOrder(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		var heard []string
-		sub := s.hub.Listen("a", func(payload string) { heard = append(heard, payload) }, func() {})
+		var received []string
+		sub := s.hub.Listen("a", func(payload string) { received = append(received, payload) }, func() {})
 		other := s.live("a")
 		require.NoError(t, sub.Ready(t.Context()))
 		require.True(t, sub.Live())
@@ -343,14 +343,14 @@ func TestListenersGetMessagesInOrder(t *testing.T) {
 			require.NoError(t, s.ops.Publish(t.Context(), "a", m).Err())
 		}
 		synctest.Wait()
-		require.Equal(t, []string{"one", "two", "two", ""}, heard)
+		require.Equal(t, []string{"one", "two", "two", ""}, received)
 		require.True(t, isWoken(other), "those who want no more than a wake get it")
 		require.True(t, isWoken(sub))
 
 		sub.Close()
 		require.NoError(t, s.ops.Publish(t.Context(), "a", "three").Err())
 		synctest.Wait()
-		require.Len(t, heard, 4, "closed subscriptions hear nothing")
+		require.Len(t, received, 4, "closed subscriptions hear nothing")
 	})
 }
 

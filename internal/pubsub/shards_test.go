@@ -198,7 +198,7 @@ func TestClosingWaitsForAllHungNodesAtOnce(t *testing.T) {
 }
 
 // Sharded channels of one command must share a slot. So each has a command of its own.
-func TestReal_ShardedChannelsOfSeveralSlotsAreHeard(t *testing.T) {
+func TestReal_ShardedChannelsOfSeveralSlotsAreReceived(t *testing.T) {
 	t.Parallel()
 	needsShardedChannels(t)
 	cluster := redistest.StartCluster(t, 1, 0)

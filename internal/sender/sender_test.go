@@ -274,9 +274,9 @@ func TestACallerLeaves(t *testing.T) {
 				sentWith := srv.ctx[0]
 				srv.mu.Unlock()
 				select {
-				case <-sentWith.Done(): // go-redis is told, for what it may be waiting for
+				case <-sentWith.Done(): // go-redis learns it, for what it may be waiting for
 				default:
-					require.Fail(t, "go-redis is not told")
+					require.Fail(t, "go-redis does not learn it")
 				}
 				require.Equal(t, c.why, sentWith.Err())
 				ended := make(chan error, 2)

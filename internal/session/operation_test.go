@@ -167,8 +167,8 @@ func (f slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 }
 
-// isHeard sends a command. Any answer is a success.
-func isHeard(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
+// isAnswered sends a command. Any answer is a success.
+func isAnswered(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 	_, err := lua.Inspect(ctx, rdb, "x", "y")
 	if !errors.Is(err, sender.ErrUnanswered) {
 		err = nil
@@ -189,7 +189,7 @@ func TestAttemptsShareTheWindow(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var attempts atomic.Int64
 				s := fresh(t, Config{Redis: slowServer(func() time.Duration { return takes[min(int(attempts.Add(1)), len(takes))-1] })})
-				_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 2 * window, Window: window}, isHeard)
+				_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 2 * window, Window: window}, isAnswered)
 				require.NoError(t, err)
 				require.EqualValues(t, len(takes), attempts.Load())
 			})
@@ -208,7 +208,7 @@ func TestAttemptsUnderLaterIDsGetLonger(t *testing.T) {
 		var pace AdaptiveTimeout
 		ask := func(takes time.Duration) error {
 			now.Store(int64(takes))
-			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window, Adaptive: &pace}, isHeard)
+			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window, Adaptive: &pace}, isAnswered)
 			return err
 		}
 		expired := 0
@@ -292,7 +292,7 @@ func TestFinishCloseWaitsForAttempts(t *testing.T) {
 		})})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isHeard)
+		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isAnswered)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.False(t, ended.Load())
 		require.Equal(t, closeGrace/2, finish(t, s))
@@ -346,7 +346,7 @@ func TestALinkSlowerThanOneAttemptIsLearned(t *testing.T) {
 				defer cancel()
 				ask := func() time.Duration {
 					began := time.Now()
-					_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window}, isHeard)
+					_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: window}, isAnswered)
 					require.NoError(t, err)
 					return time.Since(began)
 				}
@@ -387,13 +387,13 @@ func TestALateNoScriptHasTheTextSent(t *testing.T) {
 			}
 			return nil
 		})})
-		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Window: 10 * time.Second}, isHeard)
+		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Window: 10 * time.Second}, isAnswered)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		require.Contains(t, sent, "eval")
 		require.LessOrEqual(t, len(sent), 4)
 		before := len(sent)
-		_, err = Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 10 * time.Second}, isHeard)
+		_, err = Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: 10 * time.Second}, isAnswered)
 		require.NoError(t, err)
 		require.Equal(t, []string{"evalsha", "eval"}, sent[before:], "the text goes along until it was answered once")
 	})
@@ -415,7 +415,7 @@ func TestOverAVerySlowLinkTheTextIsSentToo(t *testing.T) {
 		})})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: attempt}, isHeard)
+		_, err := Do(ctx, s, Operation{Op: "lock", Name: "x", AttemptTimeout: attempt}, isAnswered)
 		require.ErrorIs(t, err, lockerr.ErrIndeterminate)
 		require.NotZero(t, texts.Load())
 		time.Sleep(time.Minute)

@@ -157,7 +157,7 @@ func TestASlowMasterIsRememberedBesideAPromptOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := onTwoMasters(t, Config{Redis: answers{}})
 		s.serverFor("foo").link.onLateAnswer(noScript{}, 2*time.Second)
-		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "bar", AttemptTimeout: time.Second}, isHeard)
+		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "bar", AttemptTimeout: time.Second}, isAnswered)
 		require.NoError(t, err)
 		require.Equal(t, time.Second, s.AttemptTime("bar", time.Second))
 		require.Equal(t, 4*time.Second, s.AttemptTime("foo", time.Second))

@@ -65,7 +65,7 @@ func TestClosingEndsBackgroundWork(t *testing.T) {
 func TestAClosedSessionLeavesNoWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return nil })})
-		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second}, isHeard)
+		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second}, isAnswered)
 		require.NoError(t, err)
 		require.Zero(t, finish(t, s))
 	})
@@ -183,7 +183,7 @@ func TestASingleAttemptIsTheOnlyOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Session) {
 				ctx, cancel := SingleAttempt(t.Context())
-				var told []error
+				var observed []error
 				call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, RetryRefused: true}
 				require.Nil(t, call.ForContext(t.Context()).Observer, "another call stays as it is")
 				require.True(t, call.ForContext(t.Context()).RetryRefused)
@@ -194,10 +194,10 @@ func TestASingleAttemptIsTheOnlyOne(t *testing.T) {
 				if err == nil {
 					require.NoError(t, got)
 					require.NoError(t, ctx.Err())
-					call.Observer = AttemptFunc(func(err error) { told = append(told, err) })
+					call.Observer = AttemptFunc(func(err error) { observed = append(observed, err) })
 					_, got = Do(ctx, s, call.ForContext(ctx), send)
 					require.NoError(t, got)
-					require.Equal(t, []error{nil}, told)
+					require.Equal(t, []error{nil}, observed)
 				} else {
 					require.ErrorIs(t, got, err)
 					require.EqualError(t, Cause(ctx), "tried once")
@@ -210,11 +210,11 @@ func TestASingleAttemptIsTheOnlyOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		ctx, cancel := SingleAttempt(t.Context())
 		defer cancel()
-		var told []error
-		call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Observer: AttemptFunc(func(err error) { told = append(told, err) })}
+		var observed []error
+		call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Observer: AttemptFunc(func(err error) { observed = append(observed, err) })}
 		_, err := Do(ctx, s, call.ForContext(ctx), func(context.Context, lua.Redis, lua.Time) (int, error) { return 0, io.EOF })
 		require.Error(t, err)
-		require.Equal(t, []error{io.EOF}, told)
+		require.Equal(t, []error{io.EOF}, observed)
 	})
 }
 
@@ -545,7 +545,7 @@ func TestACallOfAnEndedContextSendsNothing(t *testing.T) {
 // Two attempts may come too late while the server's clock is not known well. They count as no
 // failures, and are repeated at once. A third one is a failure.
 func TestAVoidAttemptIsRepeatedAtOnceTwice(t *testing.T) {
-	for voids, told := range map[int][]error{0: {nil}, 1: {nil}, 2: {nil}, 3: {errVoid, nil}} {
+	for voids, observed := range map[int][]error{0: {nil}, 1: {nil}, 2: {nil}, 3: {errVoid, nil}} {
 		inBubble(t, func(t *testing.T, s *Session) {
 			var got []error
 			began, attempts := time.Now(), 0
@@ -559,7 +559,7 @@ func TestAVoidAttemptIsRepeatedAtOnceTwice(t *testing.T) {
 				return 1, nil
 			})
 			require.NoError(t, err)
-			require.Equal(t, told, got)
+			require.Equal(t, observed, got)
 			require.Equal(t, voids < 3, time.Since(began) == 100*time.Millisecond)
 			require.Equal(t, 200*time.Millisecond, pace.value(), "what the answer taught")
 		})
@@ -687,7 +687,7 @@ func TestALateNoScriptIsRemembered(t *testing.T) {
 		})})
 		s.serverFor("x").link.onLateAnswer(noScript{}, time.Second)
 		for range 2 {
-			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isHeard)
+			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: time.Minute}, isAnswered)
 			require.NoError(t, err)
 		}
 		require.Equal(t, []any{"eval", "evalsha"}, sent)

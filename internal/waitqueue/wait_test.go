@@ -22,8 +22,8 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// desk is a waiter set with a server for messages. The test answers the heartbeats.
-type desk struct {
+// scene is a waiter set with a server for messages. The test answers the heartbeats.
+type scene struct {
 	*WaiterSet[string]
 	v     *redistest.Virtual
 	rdb   *redis.Client
@@ -35,11 +35,11 @@ type desk struct {
 
 var atTheDoor = lua.QueueState{Position: 1, Length: 1, Holder: "x", Remaining: -1}
 
-// atDesk runs test, and looks whether anything is left.
-func atDesk(t *testing.T, test func(t *testing.T, d *desk)) {
+// withScene runs test, and looks whether anything is left.
+func withScene(t *testing.T, test func(t *testing.T, d *scene)) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		d := &desk{v: v, rdb: v.Client()}
+		d := &scene{v: v, rdb: v.Client()}
 		s := session.New(session.Config{Redis: d.rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(d.rdb)}, Observers: []event.Observer{event.Func(func(_ context.Context, e event.Event) {
 			if e.Kind == event.Woken {
 				d.woken = append(d.woken, e.Result)
@@ -109,7 +109,7 @@ func (c *visitor) TrustExpired(sent time.Time) bool      { return time.Since(sen
 func (c *visitor) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 
 // wait waits with a limit, and returns how that ended.
-func (c *visitor) wait(t *testing.T, d *desk, limit time.Duration, o WaitOptions) (Grant, error) {
+func (c *visitor) wait(t *testing.T, d *scene, limit time.Duration, o WaitOptions) (Grant, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if o.OnChange == nil {
@@ -138,7 +138,7 @@ func inFlight(t *testing.T, s *session.Session) session.InFlight {
 // A join that fails ends a try and a wait. If it may have been granted something, that is given up.
 func TestAFailedJoinEndsARequest(t *testing.T) {
 	for _, unanswered := range []bool{false, true} {
-		atDesk(t, func(t *testing.T, d *desk) {
+		withScene(t, func(t *testing.T, d *scene) {
 			c := &visitor{joins: func(int, string) (a session.Answer[lua.JoinReply], err error) {
 				if unanswered {
 					a.InFlight = inFlight(t, d.session)
@@ -163,7 +163,7 @@ func TestAFailedJoinEndsARequest(t *testing.T) {
 
 // A question that fails ends a try and a wait, and what the id may have is given up.
 func TestAFailedAttemptEndsARequest(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		late := func(int, string) (session.Answer[lua.JoinReply], error) {
 			a := granted(1)
 			time.Sleep(trust)
@@ -182,7 +182,7 @@ func TestAFailedAttemptEndsARequest(t *testing.T) {
 
 // A grant has the id, the fence and the attempts in flight of its join, with or without a wait.
 func TestAGrantIsThatOfItsJoin(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		c := &visitor{joins: func(int, string) (session.Answer[lua.JoinReply], error) {
 			a := granted(7)
 			a.InFlight = inFlight(t, d.session)
@@ -208,7 +208,7 @@ func TestAGrantIsThatOfItsJoin(t *testing.T) {
 // A waiter that has lost its place, or whose window is over, joins again under a fresh id. It says
 // once that it queues again.
 func TestAWaiterThatLostItsPlaceJoinsAgain(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		c := &visitor{}
 		c.joins = func(n int, _ string) (session.Answer[lua.JoinReply], error) {
 			if n == 2 {
@@ -236,7 +236,7 @@ func TestAWaiterThatLostItsPlaceJoinsAgain(t *testing.T) {
 // Heartbeats say that an operator removed the waiter, or that the limit is too low now.
 func TestAHeartbeatEndsAWait(t *testing.T) {
 	for status, want := range map[lua.Status]error{lua.Removed: ErrRemoved, lua.OverLimit: &LimitError{Limit: 3}} {
-		atDesk(t, func(t *testing.T, d *desk) {
+		withScene(t, func(t *testing.T, d *scene) {
 			d.beat = func(string) lua.HeartbeatReply {
 				return lua.HeartbeatReply{Status: status, QueueState: lua.QueueState{Limit: 3}}
 			}
@@ -254,7 +254,7 @@ func TestAHeartbeatEndsAWait(t *testing.T) {
 // A wait ends when its user ends it, when its context ends, or when the client closes. A warning
 // does not end it.
 func TestAWaitIsEndedFromOutside(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		interrupt, asked, warned := make(chan struct{}, 1), 0, 0
 		time.AfterFunc(time.Second, func() { interrupt <- struct{}{} })
 		time.AfterFunc(3*time.Second, func() { interrupt <- struct{}{} })
@@ -280,7 +280,7 @@ func TestAWaitIsEndedFromOutside(t *testing.T) {
 
 // A wait callback may close the client. The client then gives up once what the request has.
 func TestAWaitCallbackMayCloseTheClient(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		c := &visitor{}
 		c.joins = func(int, string) (session.Answer[lua.JoinReply], error) {
 			a := c.queued(atTheDoor)
@@ -309,7 +309,7 @@ func TestACallbackNotifiesOfAChange(t *testing.T) {
 		{Position: 2, Length: 4, Holder: "x", Remaining: -1}, {Position: 2, Length: 4, Holder: "y", Remaining: -1},
 		{Position: 2, Length: 4, Holder: "y", Remaining: time.Hour},
 	}
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		d.beat = func(string) lua.HeartbeatReply {
 			return lua.HeartbeatReply{Status: lua.Queued, QueueState: places[min(len(d.beats), len(places)-1)]}
 		}
@@ -342,7 +342,7 @@ func TestTheFirstWaiterAsksAtTheEndOfALease(t *testing.T) {
 		"never":       {-1, []time.Duration{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			atDesk(t, func(t *testing.T, d *desk) {
+			withScene(t, func(t *testing.T, d *scene) {
 				p := atTheDoor
 				p.Remaining = c.remaining
 				begun := time.Now()
@@ -381,7 +381,7 @@ func TestTheFirstWaiterAsksAtTheEndOfALease(t *testing.T) {
 // A message has its waiter ask at once. After false ones it waits a little. Messages for others,
 // and nonsense, do nothing.
 func TestAMessageHasItsWaiterAsk(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		c := &visitor{}
 		publish := func(id string) {
 			require.NoError(t, d.rdb.Publish(context.Background(), "channel", id).Err())
@@ -405,7 +405,7 @@ func TestAMessageHasItsWaiterAsk(t *testing.T) {
 
 // A heartbeat that says "granted" is a hint. The waiter asks, and takes the grant.
 func TestAHeartbeatThatSaysGrantedIsAHint(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		d.beat = func(string) lua.HeartbeatReply { return lua.HeartbeatReply{Status: lua.Granted} }
 		c := &visitor{}
 		c.claims = func() (lua.HeartbeatReply, error) {
@@ -424,7 +424,7 @@ func TestAHeartbeatThatSaysGrantedIsAHint(t *testing.T) {
 
 // A waiter whose heartbeats are not answered in time asks by itself, and then has heartbeats again.
 func TestAWaiterWithoutHeartbeatsAsks(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		d.fails = errors.New("no answer")
 		c := &visitor{}
 		c.claims = func() (lua.HeartbeatReply, error) {
@@ -446,7 +446,7 @@ func TestAWaiterWithoutHeartbeatsAsks(t *testing.T) {
 // After a gap in the messages, all waiters send their heartbeats at once. They share one
 // subscription.
 func TestAGapHasAllHeartbeatsSent(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		ended := make(chan error, 2)
 		for range 2 {
 			go func() {
@@ -476,7 +476,7 @@ func TestAGapBeforeTheHeartbeatsMakesTheWaiterAsk(t *testing.T) {
 	queued := lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}
 	for _, at := range []string{"never", "join", "answer", "restart", "claim"} {
 		t.Run(at, func(t *testing.T) {
-			atDesk(t, func(t *testing.T, d *desk) {
+			withScene(t, func(t *testing.T, d *scene) {
 				defer d.releaseSub(d.channel)
 				d.acquireSub(d.channel) // another waiter listens
 				w := d.addWaiter("a", &visitor{})
@@ -506,7 +506,7 @@ func TestAGapBeforeTheHeartbeatsMakesTheWaiterAsk(t *testing.T) {
 
 // A gap of a channel that only the waiters of one slot have does not concern waiters of other slots.
 func TestAGapInASlotMakesOnlyItsWaitersAsk(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		other := key.ClientInSlot(d.session.ID, "another door")
 		defer d.releaseSub(other)
 		d.acquireSub(other)
@@ -522,7 +522,7 @@ func TestAGapInASlotMakesOnlyItsWaitersAsk(t *testing.T) {
 // Heartbeats answer each waiter in its place, also beside one that has left. An error is one of
 // all.
 func TestHeartbeatsAnswerEachWaiter(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		a, b := d.addWaiter("a", &visitor{}), d.addWaiter("b", &visitor{})
 		d.beat = func(id string) lua.HeartbeatReply {
 			return lua.HeartbeatReply{Status: map[string]lua.Status{"a": lua.Gone, "b": lua.Queued}[id], QueueState: atTheDoor}
@@ -551,7 +551,7 @@ func TestHeartbeatsAnswerEachWaiter(t *testing.T) {
 
 // The first waiter is the one with the lowest ticket, and not the one that joined first here.
 func TestTheFirstWaiterHasTheLowestTicket(t *testing.T) {
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		late, early := &visitor{ticket: 2}, &visitor{ticket: 1}
 		ended := make(chan error, 2)
 		for _, c := range []*visitor{late, early} {
@@ -573,7 +573,7 @@ func TestTheFirstWaiterHasTheLowestTicket(t *testing.T) {
 // join, and then asks once more when it listens.
 func TestAWaiterAsksIfItMayHaveMissedAMessage(t *testing.T) {
 	const late, join = 100 * time.Millisecond, 60 * time.Millisecond
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		d.v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: redistest.DelayReply(late)})
 		var all []*visitor
 		ended := make(chan error, 4)
@@ -617,7 +617,7 @@ func TestAWaiterAsksIfItMayHaveMissedAMessage(t *testing.T) {
 // A waiter that was about to join when the client did not listen yet asks, though it listens now.
 func TestAWaiterThatJoinedBeforeTheClientListenedAsks(t *testing.T) {
 	const late = 100 * time.Millisecond
-	atDesk(t, func(t *testing.T, d *desk) {
+	withScene(t, func(t *testing.T, d *scene) {
 		d.v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: redistest.DelayReply(late)})
 		ended := make(chan error, 2)
 		slow := &visitor{}

@@ -120,16 +120,16 @@ func struckAt(op history.Op, blows []blow) (at int64) {
 	return at
 }
 
-// withUnheard adds grants and places that a process may have got while it was stopped, if it had
+// withUnnotified adds grants and places that a process may have got while it was stopped, if it had
 // not been notified of a place before. They ended before the process went on and asked again.
 // Others had to wait for them meanwhile.
-func withUnheard(ops []history.Op, blows []blow) []history.Op {
+func withUnnotified(ops []history.Op, blows []blow) []history.Op {
 	ops = slices.Clone(ops)
 	for _, op := range ops {
 		at := struckAt(op, blows)
 		if op.Kind == history.Acquire && at != 0 && op.Return != history.Never && (op.Queued == 0 || at < op.Queued) {
 			op.Outcome, op.Queued, op.Again, op.Fence = history.Unknown, 0, 0, 0
-			op.Owner, op.Acquisition = op.Owner+" unheard", op.Acquisition+" unheard"
+			op.Owner, op.Acquisition = op.Owner+" not notified", op.Acquisition+" not notified"
 			ops = append(ops, op)
 		}
 	}
@@ -203,7 +203,7 @@ func TestWhatIsExcusedByBlows(t *testing.T) {
 		"one that was not stopped is passed over": {stopped,
 			[]history.Op{holder, first, queued(4, acquired(4, "d", 3, 95, 25)), second, released(holder, 12, 13), rest}, false},
 	} {
-		err := check.Linearizable(withExpiry(withUnheard(c.ops, c.blows), c.blows), check.FairMutex())
+		err := check.Linearizable(withExpiry(withUnnotified(c.ops, c.blows), c.blows), check.FairMutex())
 		require.Equal(t, c.excused, err == nil, "%s: %v", name, err)
 	}
 }

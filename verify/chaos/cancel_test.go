@@ -30,7 +30,7 @@ func (c *course) calls(p primitive) {
 	server := c.stand()
 	var mu sync.Mutex
 	var late []time.Duration
-	unheard, answered, swallowed := 0, 0, 0
+	unread, answered, swallowed := 0, 0, 0
 	for done := 0; done < c.of(2000, 2*together); {
 		s := server.apart()
 		ends := s.inBlackHole(p, together)
@@ -53,7 +53,7 @@ func (c *course) calls(p primitive) {
 				mu.Lock()
 				defer mu.Unlock()
 				if errors.Is(err, ctx.Err()) && ctx.Err() != nil {
-					unheard++
+					unread++
 				} else {
 					answered++
 				}
@@ -65,7 +65,7 @@ func (c *course) calls(p primitive) {
 		s.over()
 	}
 	c.bit("commands swallowed", swallowed)
-	c.bit("calls ended by their context", unheard)
+	c.bit("calls ended by their context", unread)
 	c.forbid("calls answered all the same", answered)
 	c.within("late", late, 100, 50*time.Millisecond)
 }

@@ -52,7 +52,7 @@ const (
 	// slow is about the longest time that a client waits for a reply: a third of the lease. It is
 	// longer than the margin, so that trust counted from replies would be detected.
 	slow           = expiryLease * 3 / 10
-	expiryPatience = 3 * time.Minute
+	expiryLimit    = 3 * time.Minute
 	expiryNames    = 6
 	keepsExclusion = "0 overlaps in ≥ 1,300 grants with ≥ 65 leases that ended under their holders"
 	losesLocks     = keepsExclusion + ", but for holders whose lock was taken away, until they look"
@@ -150,7 +150,7 @@ func (c *course) expire(p primitive, e expiry) {
 		})
 	}
 	bites := max(1, c.of(e.most, min(e.most, 20)))
-	for end := time.Now().Add(expiryPatience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(expiryLimit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		ops := rec.History().Ops
 		if grants(ops) >= c.of(grantsEach, leastGrants) && lost(ops) >= c.of(expiriesEach, leastLost) &&
 			forced(ops) >= c.of(e.renewed, 0) && t.bitten() >= bites {
@@ -344,7 +344,7 @@ func stopping(o *ordeal) int {
 // it ends trust.
 func freezing(o *ordeal) int {
 	d := around()
-	o.tell("CLIENT", "PAUSE", d.Milliseconds(), []string{"WRITE", "ALL"}[rand.N(2)])
+	o.operate("CLIENT", "PAUSE", d.Milliseconds(), []string{"WRITE", "ALL"}[rand.N(2)])
 	began := time.Now()
 	o.try("SET", "freezing", "x")
 	if time.Since(began) < d/2 {
@@ -396,9 +396,9 @@ func flushing(o *ordeal) (n int) {
 func evicting(o *ordeal) (evicted int) {
 	o.during("", func() bool {
 		before := o.counted("stats", "evicted_keys")
-		o.tell("CONFIG", "SET", "maxmemory", 1)
+		o.operate("CONFIG", "SET", "maxmemory", 1)
 		time.Sleep(5 * time.Millisecond)
-		o.tell("CONFIG", "SET", "maxmemory", 0)
+		o.operate("CONFIG", "SET", "maxmemory", 0)
 		evicted = o.counted("stats", "evicted_keys") - before
 		return evicted > 0
 	})
@@ -446,9 +446,9 @@ func (o *ordeal) set(d time.Duration) {
 
 func starving(o *ordeal) int {
 	before := o.refusals("OOM")
-	o.tell("CONFIG", "SET", "maxmemory", 1)
+	o.operate("CONFIG", "SET", "maxmemory", 1)
 	time.Sleep(around())
-	o.tell("CONFIG", "SET", "maxmemory", 0)
+	o.operate("CONFIG", "SET", "maxmemory", 0)
 	return o.refusals("OOM") - before
 }
 
@@ -456,9 +456,9 @@ func starving(o *ordeal) int {
 func refusingWrites(o *ordeal) int {
 	o.failSaves()
 	before := o.refusals("MISCONF")
-	o.tell("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
+	o.operate("CONFIG", "SET", "stop-writes-on-bgsave-error", "yes")
 	time.Sleep(around())
-	o.tell("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	o.operate("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
 	return o.refusals("MISCONF") - before
 }
 
@@ -468,9 +468,9 @@ func (o *ordeal) failSaves() {
 	if _, err := os.Stat(inTheWay); err == nil {
 		return
 	}
-	o.tell("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+	o.operate("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
 	require.NoError(o, os.MkdirAll(inTheWay, 0o700))
-	o.tell("BGSAVE")
+	o.operate("BGSAVE")
 	for {
 		info, err := o.server.Control().Info(context.Background(), "persistence").Result()
 		if err != nil || strings.Contains(info, "rdb_last_bgsave_status:err") {

@@ -161,11 +161,11 @@ func deafening(s *stand) int {
 	for n := 0; n < 100 && s.channels() == 0; n++ {
 		time.Sleep(time.Millisecond)
 	}
-	before := s.proxy.Unheard()
+	before := s.proxy.Unreceived()
 	s.proxy.BlackHole(redistest.SubscriberTraffic)
 	defer s.proxy.Heal()
 	time.Sleep(3 * poll)
-	return s.proxy.Unheard() - before
+	return s.proxy.Unreceived() - before
 }
 
 // flooding sends subscribers more data at one time than the server keeps for them.
@@ -200,9 +200,9 @@ func (s *stand) subscribers() map[string]bool {
 func denying(deny, allow string, d time.Duration) func(*stand) int {
 	return func(s *stand) int {
 		before := s.refusals("NOPERM")
-		s.tell("ACL", "SETUSER", "default", deny)
+		s.operate("ACL", "SETUSER", "default", deny)
 		time.Sleep(d)
-		s.tell("ACL", "SETUSER", "default", allow)
+		s.operate("ACL", "SETUSER", "default", allow)
 		return s.refusals("NOPERM") - before
 	}
 }
@@ -211,7 +211,7 @@ func denying(deny, allow string, d time.Duration) func(*stand) int {
 func pausing(s *stand) int {
 	const d = 30
 	kind := []string{"WRITE", "ALL"}[rand.N(2)]
-	s.tell("CLIENT", "PAUSE", d, kind)
+	s.operate("CLIENT", "PAUSE", d, kind)
 	began := time.Now()
 	s.try("SET", "pausing", "x")
 	if time.Since(began) < d/2*time.Millisecond {
@@ -222,7 +222,7 @@ func pausing(s *stand) int {
 
 func flushingScripts(s *stand) int {
 	before := s.refusals("NOSCRIPT")
-	s.tell("SCRIPT", "FLUSH")
+	s.operate("SCRIPT", "FLUSH")
 	time.Sleep(2 * time.Millisecond)
 	return s.refusals("NOSCRIPT") - before
 }
@@ -239,7 +239,7 @@ func occupying(s *stand) int {
 
 // reloading makes the server save everything and end, and then take its time to load.
 func reloading(s *stand) int {
-	s.tell("EVAL", "for i = 1, 500 do redis.call('SET', 'filler:' .. i, 'xxxxxxxxxxxxxxxx') end return 1", 0)
+	s.operate("EVAL", "for i = 1, 500 do redis.call('SET', 'filler:' .. i, 'xxxxxxxxxxxxxxxx') end return 1", 0)
 	s.server.Stop()
 	s.server.Relaunch()
 	n := 0
@@ -256,29 +256,29 @@ func reloading(s *stand) int {
 // demoting makes the server a replica of a master that does not exist, for a while.
 func demoting(s *stand) int {
 	before := s.refusals("READONLY")
-	s.tell("REPLICAOF", "127.0.0.1", "1")
+	s.operate("REPLICAOF", "127.0.0.1", "1")
 	time.Sleep(30 * time.Millisecond)
-	s.tell("REPLICAOF", "NO", "ONE")
+	s.operate("REPLICAOF", "NO", "ONE")
 	return s.refusals("READONLY") - before
 }
 
 // unreplicated makes the server refuse writes, because it has too few replicas.
 func unreplicated(s *stand) int {
 	before := s.refusals("NOREPLICAS")
-	s.tell("CONFIG", "SET", "min-replicas-to-write", 1)
+	s.operate("CONFIG", "SET", "min-replicas-to-write", 1)
 	time.Sleep(30 * time.Millisecond)
-	s.tell("CONFIG", "SET", "min-replicas-to-write", 0)
+	s.operate("CONFIG", "SET", "min-replicas-to-write", 0)
 	return s.refusals("NOREPLICAS") - before
 }
 
 // crowding leaves no room for clients that connect again.
 func crowding(s *stand) int {
 	before := s.counted("stats", "rejected_connections")
-	s.tell("CONFIG", "SET", "maxclients", 1)
+	s.operate("CONFIG", "SET", "maxclients", 1)
 	killing("normal")(s)
 	killing("pubsub")(s)
 	time.Sleep(20 * time.Millisecond)
 	n := s.counted("stats", "rejected_connections") - before
-	s.tell("CONFIG", "SET", "maxclients", 1000)
+	s.operate("CONFIG", "SET", "maxclients", 1000)
 	return n
 }

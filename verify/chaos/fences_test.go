@@ -51,7 +51,7 @@ func (c *course) fences(p primitive) {
 	for n := range blows {
 		given.await(want * n / blows) // spread over all grants
 		if n*flushes/blows != (n+1)*flushes/blows {
-			s.tell("FLUSHALL")
+			s.operate("FLUSHALL")
 			c.bit("FLUSHALL", 1)
 		} else {
 			s.server.Restart()

@@ -138,11 +138,11 @@ func (c *course) judge(p primitive, h history.History, wrote *protected) {
 
 const (
 	operationsEach = 200 // steps of each client, and counted operations of all clients together
-	// patience is longer than any fault needs. After it, a lock that nobody can get is refused. If
+	// waitLimit is longer than any fault needs. After it, a lock that nobody can get is refused. If
 	// nobody holds the lock, the search does not accept that. If a hold that nobody knows of is in
 	// the way, the test finds its key at the end.
-	patience = 20 * time.Second
-	longest  = time.Minute // of a history
+	waitLimit = 20 * time.Second
+	longest   = time.Minute // of a history
 )
 
 func with(outcome history.Outcome, ops []history.Op) (n int) {
@@ -178,7 +178,7 @@ func (p primitive) drawn(operations int) (plan []workload.Step) {
 			plan = append(plan, workload.Step{Verb: workload.Cancel, For: short()})
 			holds++
 		default:
-			plan = append(plan, workload.Step{Verb: workload.Acquire, For: patience})
+			plan = append(plan, workload.Step{Verb: workload.Acquire, For: waitLimit})
 			holds++
 		}
 		if rand.N(10) == 0 {

@@ -384,7 +384,7 @@ func oldMaster(c *course) *deafness {
 	bed := redistest.StartWatched(c.T)
 	old, next := &stand{course: c, server: bed.Master}, bed.Replicas[0]
 	for _, s := range slices.Concat(bed.Replicas, []*redistest.Server{bed.Master}) {
-		(&stand{course: c, server: s}).tell("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
+		(&stand{course: c, server: s}).operate("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all")
 	}
 	serving := []*redistest.Server{bed.Master}
 	var clients []*redis.Client
@@ -396,7 +396,7 @@ func oldMaster(c *course) *deafness {
 		},
 		server: bed.Master, first: "first", name: "deaf",
 		begin: func() time.Time {
-			old.tell("ACL", "SETUSER", "default", "-@all")
+			old.operate("ACL", "SETUSER", "default", "-@all")
 			c.await("a promotion", func() bool { return isMaster(next) })
 			promoted := time.Now()
 			c.bit("promotions", 1)

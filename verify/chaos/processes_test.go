@@ -214,7 +214,7 @@ func (k *campaign) judge(h history.History, what string) (rejected int) {
 			k.never("histories not linearizable", k.p.linearizable(withExpiry(check.Grants(part.Ops), k.blows)))
 			continue
 		}
-		k.never("histories not linearizable", k.p.linearizable(withExpiry(withUnheard(part.Ops, k.blows), k.blows)))
+		k.never("histories not linearizable", k.p.linearizable(withExpiry(withUnnotified(part.Ops, k.blows), k.blows)))
 		k.never("fences gone back", check.Fences(part.Ops))
 		for _, checked := range []bool{true, false} {
 			audit, err := check.NewRemote(rdb, resourceKey(name, checked), checked).Audit(context.Background())

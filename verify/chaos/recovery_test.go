@@ -84,7 +84,7 @@ func (c *course) lostWakes(p primitive) {
 			c.ifBroken(u(context.Background()))
 		}
 		took = append(took, waiting(freed)...)
-		swallowed += s.proxy.Unheard()
+		swallowed += s.proxy.Unreceived()
 		s.over()
 	}
 	c.bit("messages swallowed", swallowed)

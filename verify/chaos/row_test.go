@@ -112,29 +112,29 @@ func (c *course) enough(what string, n, want int) {
 	}
 }
 
-// verdict of a row.
-type verdict string
+// status of a row.
+type status string
 
 const (
-	reached verdict = "ok"
-	missed  verdict = "MISSED"
-	invalid verdict = "INVALID"
-	failed  verdict = "FAILED"
+	reached status = "ok"
+	missed  status = "MISSED"
+	invalid status = "INVALID"
+	failed  status = "FAILED"
 )
 
 // result is the result of a row.
 type result struct {
 	row     row
-	verdict verdict
+	status  status
 	figures string
 	misses  []string
 	bites   string
 	took    time.Duration
 }
 
-// perform runs the row as a subtest. Every verdict except reached fails the subtest.
+// perform runs the row as a subtest. Every status except reached fails the subtest.
 func (r row) perform(t *testing.T, size scale) (out result) {
-	out = result{row: r, verdict: failed}
+	out = result{row: r, status: failed}
 	began := time.Now()
 	var c *course
 	t.Run(r.name, func(t *testing.T) {
@@ -143,8 +143,8 @@ func (r row) perform(t *testing.T, size scale) (out result) {
 			out.judge(c)
 			out.took = time.Since(began)
 			t.Logf("%s; bites: %s; took %v", out.cell(), out.bites, out.took.Round(100*time.Millisecond))
-			if out.verdict != reached {
-				t.Errorf("%s: %s: %s; bites: %s", out.verdict, r.target, strings.Join(out.misses, "; "), out.bites)
+			if out.status != reached {
+				t.Errorf("%s: %s: %s; bites: %s", out.status, r.target, strings.Join(out.misses, "; "), out.bites)
 			}
 		}()
 		r.run(c)
@@ -165,13 +165,13 @@ func (out *result) judge(c *course) {
 	out.bites = strings.Join(list(c.bites), ", ")
 	switch {
 	case c.Failed():
-		out.verdict = failed
+		out.status = failed
 	case len(out.misses) > 0:
-		out.verdict = missed
+		out.status = missed
 	case len(c.bites) == 0 || slices.ContainsFunc(c.bites, func(b sum) bool { return b.n == 0 }):
-		out.verdict = invalid
+		out.status = invalid
 	default:
-		out.verdict = reached
+		out.status = reached
 	}
 }
 

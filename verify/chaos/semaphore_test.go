@@ -81,7 +81,7 @@ func drawnPermits(operations int) (plan []workload.Step) {
 			step.Verb, step.For = workload.Cancel, short()
 			holds++
 		default:
-			step.Verb, step.For = workload.Acquire, patience
+			step.Verb, step.For = workload.Acquire, waitLimit
 			holds++
 		}
 		plan = append(plan, step)
@@ -95,7 +95,7 @@ func drawnPermits(operations int) (plan []workload.Step) {
 // whole returns an error if units of a semaphore that nobody uses are lost, or if it has more units
 // than its limit.
 func whole(c *redlatch.Client, name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	return workload.Whole(ctx, c.Semaphore(name, permitLimit), permitLimit)
 }
@@ -221,7 +221,7 @@ func (v *victim) follow(ctx context.Context) *waiter {
 
 // waiting returns when the semaphore has n waiters.
 func (v *victim) waiting(n int) error {
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(waitLimit); ; time.Sleep(time.Millisecond) {
 		info, err := v.semaphore().Inspect(context.Background())
 		switch {
 		case err != nil:

@@ -87,8 +87,8 @@ func (s *stand) on(rdb redis.UniversalClient, options ...redlatch.Option) *redla
 // try sends an operator's command. The answer of a server in trouble does not matter.
 func (s *stand) try(args ...any) { _ = s.server.Control().Do(context.Background(), args...).Err() }
 
-// tell sends an operator's command that has to work.
-func (s *stand) tell(args ...any) {
+// operate sends an operator's command that has to work.
+func (s *stand) operate(args ...any) {
 	s.Helper()
 	require.NoError(s, s.server.Control().Do(context.Background(), args...).Err(), args)
 }

@@ -22,7 +22,7 @@ type table struct {
 func (s table) summary() string {
 	bad := 0
 	for _, r := range s.rows {
-		if r.verdict != reached {
+		if r.status != reached {
 			bad++
 		}
 	}
@@ -63,9 +63,9 @@ func (s table) markdown() string {
 	return b.String() + "\n" + s.summary() + "\n"
 }
 
-// cell is the verdict, the first miss if there is one, and the figures.
+// cell is the status, the first miss if there is one, and the figures.
 func (r result) cell() string {
-	text := string(r.verdict)
+	text := string(r.status)
 	if len(r.misses) > 0 {
 		first, _, _ := strings.Cut(r.misses[0], "\n")
 		text += fmt.Sprintf(" (%s)", first)

@@ -69,15 +69,15 @@ check() {
 			gcc -O1 -w -DMEMLIM=3000 "${pan[@]}" -o pan pan.c >>build 2>&1 &&
 			timeout 600 ./pan "${search[@]}" -m1000000 >out 2>&1
 	) || true
-	found=$(verdict "$dir/out")
+	found=$(finding "$dir/out")
 	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' "$dir/out" 2>/dev/null)
 	printf '%-8s %-42s %-15s %-15s %9s\n' "$model" "${symbols//,/ }" "$expected" "$found" "$states" >"$dir/row"
 	[ "$found" = "$expected" ] || { cat "$dir/build" "$dir/out" >"$dir/complaint" 2>&1 || true; }
 }
 
-# verdict says in one word what a search found. A statement that was not reached
+# finding says in one word what a search found. A statement that was not reached
 # may be one that reports an error, or "otherwise nothing".
-verdict() {
+finding() {
 	[ -s "$1" ] || { echo "no-build"; return; }
 	if grep -q 'max search depth too small\|out of memory\|MEMLIM bound\|^pan: .*aborted' "$1"; then
 		echo "incomplete"
@@ -98,7 +98,7 @@ verdict() {
 
 here=$PWD
 export here work
-export -f check verdict
+export -f check finding
 printf '%-8s %-42s %-15s %-15s %9s\n' model without expected found states
 n=0
 while read -r model symbols expected; do

@@ -29,7 +29,7 @@ type generator struct {
 	coverage    *coverage
 	equivalents map[string]string
 	longest     time.Duration // tests that take longer are left out
-	patience    time.Duration // additional time for tests
+	slack       time.Duration // additional time for tests
 
 	mu      sync.Mutex
 	noticed map[string]int // number of mutants that each test noticed
@@ -78,7 +78,7 @@ func generate(root string, o options) error {
 			return fmt.Errorf("no package of the product is in %s", o.pkg)
 		}
 	}
-	g := &generator{product: p, equivalents: equivalents, longest: o.longest, patience: 20 * time.Second}
+	g := &generator{product: p, equivalents: equivalents, longest: o.longest, slack: 20 * time.Second}
 	if !o.list {
 		if g.coverage, err = p.measure(o.tests); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (g *generator) judgeAll(t *tally, sample []change) error {
 	return nil
 }
 
-func (t *tally) count(v verdict, c *change) {
+func (t *tally) count(v finding, c *change) {
 	switch v.word {
 	case killed:
 		t.killed++

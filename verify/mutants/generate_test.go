@@ -41,8 +41,8 @@ func TestSum(t *testing.T) {
 	return p
 }
 
-// verdictOn judges the generated mutant with this change.
-func verdictOn(t *testing.T, g *generator, change string) verdict {
+// judgedMutant judges the generated mutant with this change.
+func judgedMutant(t *testing.T, g *generator, change string) finding {
 	all, err := g.product.changes()
 	require.NoError(t, err)
 	if g.dir == "" {
@@ -61,13 +61,13 @@ func TestGeneratedMutantsAreJudged(t *testing.T) {
 	p := grown(t)
 	c, err := p.measure("")
 	require.NoError(t, err)
-	g := &generator{product: p, coverage: c, longest: time.Minute, patience: time.Second}
-	require.Equal(t, verdict{word: killed, by: ". TestSum"},
-		verdictOn(t, g, "operator: for b > 0 { -> for b >= 0 {"))
-	require.Equal(t, verdict{word: hung, by: ". TestSum"},
-		verdictOn(t, g, "statement deleted: b-- -> "))
-	require.Equal(t, verdict{word: survived, by: "no test runs this code"},
-		verdictOn(t, g, "operator: func unused(a, b int) int { return a - b } -> func unused(a, b int) int { return a + b }"))
+	g := &generator{product: p, coverage: c, longest: time.Minute, slack: time.Second}
+	require.Equal(t, finding{word: killed, by: ". TestSum"},
+		judgedMutant(t, g, "operator: for b > 0 { -> for b >= 0 {"))
+	require.Equal(t, finding{word: hung, by: ". TestSum"},
+		judgedMutant(t, g, "statement deleted: b-- -> "))
+	require.Equal(t, finding{word: survived, by: "no test runs this code"},
+		judgedMutant(t, g, "operator: func unused(a, b int) int { return a - b } -> func unused(a, b int) int { return a + b }"))
 }
 
 // A measurement is kept until the code or the test changes.

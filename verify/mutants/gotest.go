@@ -26,8 +26,8 @@ type result struct {
 // of its build cache. If the tests did not build, did not end, or do not exist, that is no failure of
 // a test.
 func goTest(root string, t test, cache string, args ...string) result {
-	const hung, patience = "100s", 5 * time.Minute // building counts for patience
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	const hung, limit = "100s", 5 * time.Minute // building counts too
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	args = append([]string{"test", "-json", "-count=1", "-vet=off", "-timeout", hung, "-run", t.pattern}, args...)
 	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// verdict is the result of one generated mutant.
-type verdict struct {
+// finding is the result of one generated mutant.
+type finding struct {
 	word outcome
 	by   string // the test that noticed it, or the reason why none could
 	err  error
@@ -34,18 +34,18 @@ const (
 )
 
 // judge runs the tests that cover a change, with the change in place, until one fails twice.
-func (g *generator) judge(c change) verdict {
+func (g *generator) judge(c change) finding {
 	regions, err := g.product.regionsOf(&c)
 	if err != nil {
-		return verdict{err: err}
+		return finding{err: err}
 	}
 	tests := g.coverage.covering(regions, g.longest)
 	if len(tests) == 0 {
-		return verdict{word: survived, by: "no test runs this code"}
+		return finding{word: survived, by: "no test runs this code"}
 	}
 	site, err := g.place(&c)
 	if err != nil {
-		return verdict{err: err}
+		return finding{err: err}
 	}
 	defer site.clear()
 	once := ""
@@ -56,7 +56,7 @@ func (g *generator) judge(c change) verdict {
 		}
 		once += v.by
 	}
-	return verdict{word: survived, by: fmt.Sprintf("%d tests pass%s", len(tests), once)}
+	return finding{word: survived, by: fmt.Sprintf("%d tests pass%s", len(tests), once)}
 }
 
 // site is the tree in which the tests of a mutant are built, and how they learn of the mutant.
@@ -285,13 +285,13 @@ func inGroups(tests []measured, own string) (groups []group) {
 
 // try runs one group. A failure counts if it happens again, because a test that fails by chance
 // notices nothing.
-func (g *generator) try(tests group, at site) verdict {
+func (g *generator) try(tests group, at site) finding {
 	if err := at.build(tests.pkg); err != nil {
-		return verdict{err: err}
+		return finding{err: err}
 	}
 	first := g.run(tests, at)
 	if first.word == survived {
-		return verdict{word: survived}
+		return finding{word: survived}
 	}
 	again := tests
 	if i := slices.IndexFunc(tests.tests, func(t measured) bool { return t.Name == first.by }); i >= 0 {
@@ -299,12 +299,12 @@ func (g *generator) try(tests group, at site) verdict {
 	}
 	second := g.run(again, at)
 	if second.word == survived {
-		return verdict{word: survived, by: ", but " + importable(tests.pkg) + " " + first.by + " failed once"}
+		return finding{word: survived, by: ", but " + importable(tests.pkg) + " " + first.by + " failed once"}
 	}
 	if second.word == killed {
 		g.notice(importable(tests.pkg) + " " + second.by)
 	}
-	return verdict{word: second.word, by: importable(tests.pkg) + " " + second.by}
+	return finding{word: second.word, by: importable(tests.pkg) + " " + second.by}
 }
 
 // importable is a directory in the form for go test.
@@ -334,8 +334,8 @@ var (
 )
 
 // run runs the tests until one fails.
-func (g *generator) run(tests group, at site) verdict {
-	bound := min(4*tests.took()+g.patience, 4*time.Minute)
+func (g *generator) run(tests group, at site) finding {
+	bound := min(4*tests.took()+g.slack, 4*time.Minute)
 	names := make([]string, len(tests.tests))
 	for i, t := range tests.tests {
 		names[i] = t.Name
@@ -349,13 +349,13 @@ func (g *generator) run(tests group, at site) verdict {
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
-		return verdict{word: hung, by: "did not even time out"}
+		return finding{word: hung, by: "did not even time out"}
 	case bytes.Contains(out, []byte("panic: test timed out after")):
-		return verdict{word: hung, by: firstOf(runningTest, out)}
+		return finding{word: hung, by: firstOf(runningTest, out)}
 	case err != nil:
-		return verdict{word: killed, by: firstOf(failedTest, out)}
+		return finding{word: killed, by: firstOf(failedTest, out)}
 	}
-	return verdict{word: survived}
+	return finding{word: survived}
 }
 
 func firstOf(pattern *regexp.Regexp, out []byte) string {

@@ -20,14 +20,14 @@ import (
 type scale struct {
 	lease       time.Duration
 	readTimeout time.Duration // 0: go-redis' default, 5 s
-	patience    time.Duration // of a waiter
+	waitLimit   time.Duration // of a waiter
 	part        int           // percent of each row's n
 	together    bool          // cells run side by side, because nobody reads the times
 }
 
 var (
-	tiny = scale{lease: time.Second, readTimeout: 300 * time.Millisecond, patience: 4 * time.Second, part: 6, together: true}
-	full = scale{lease: 2 * time.Second, patience: 20 * time.Second, part: 100}
+	tiny = scale{lease: time.Second, readTimeout: 300 * time.Millisecond, waitLimit: 4 * time.Second, part: 6, together: true}
+	full = scale{lease: 2 * time.Second, waitLimit: 20 * time.Second, part: 100}
 )
 
 // of is the part of n for the scale.

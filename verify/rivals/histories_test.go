@@ -79,13 +79,13 @@ func drawn() (plan []workload.Step) {
 func (c *course) judge(h history.History, name string) {
 	c.count("operations", len(h.Ops))
 	c.count("of them grants", grants(h.Ops))
-	c.verdict("histories linearizable", h.Ops)
-	c.verdict("if refusals and losses are not believed", disbelieved(h.Ops))
+	c.linearizable("histories linearizable", h.Ops)
+	c.linearizable("if refusals and losses are not believed", disbelieved(h.Ops))
 	c.count("with two holders at one time", one(check.Overlaps(h.Windows, check.Limit(1)) != nil))
 	c.count("that end with a lock that nobody knows to hold", one(c.left(name)))
 }
 
-func (c *course) verdict(what string, ops []history.Op) {
+func (c *course) linearizable(what string, ops []history.Op) {
 	err := check.Linearizable(ops, check.PlainMutex())
 	c.count(what, one(err == nil))
 	if err != nil && strings.Contains(err.Error(), "(unknown)") {

@@ -14,8 +14,8 @@ var replyRows = []row{
 	{"reply of a release cut once", (*course).cutRelease},
 }
 
-// patience is the time limit of a call whose replies are cut.
-const patience = time.Second
+// waitLimit is the time limit of a call whose replies are cut.
+const waitLimit = time.Second
 
 // cutAcquire tries to take free locks. It cuts the reply of the command that has taken a lock, the
 // given number of times in a row, or always for 0. The answer "somebody else has it" is wrong then.
@@ -27,7 +27,7 @@ func (c *course) cutAcquire(times int) {
 		cut := p.proxy.Inject(redistest.Rule{
 			Match: redistest.AllOf(acquire, redistest.Containing(name)), Times: times, Action: redistest.CutReply(),
 		})
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		h, err := p.lock(name).TryLock(ctx)
 		cut.Disarm()

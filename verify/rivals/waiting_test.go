@@ -33,7 +33,7 @@ func (c *course) wait(name string) *waiter {
 	w := &waiter{p: c.party(), done: make(chan outcome, 1)}
 	w.p.proxy.ResetCounts()
 	go func() {
-		h, err := lockWithin(w.p.lock(name), c.size.patience)
+		h, err := lockWithin(w.p.lock(name), c.size.waitLimit)
 		w.done <- outcome{h, err, time.Now()}
 	}()
 	for w.p.proxy.Forwarded() == 0 {
@@ -58,8 +58,8 @@ func (c *course) handOver() {
 func (c *course) served(what string, w *waiter, since time.Time) {
 	o := <-w.done
 	switch {
-	case o.err != nil && o.at.Sub(since) > c.size.patience/2:
-		c.count(fmt.Sprintf("not served, the lock being free, in the rest of %v", c.size.patience), 1)
+	case o.err != nil && o.at.Sub(since) > c.size.waitLimit/2:
+		c.count(fmt.Sprintf("not served, the lock being free, in the rest of %v", c.size.waitLimit), 1)
 		return
 	case o.err != nil:
 		c.count("given up with an error", 1)

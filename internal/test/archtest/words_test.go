@@ -3,9 +3,11 @@ package archtest
 import (
 	"go/ast"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,32 @@ func TestExportedNamesHaveNoRetiredWords(t *testing.T) {
 			return true
 		})
 	})
+}
+
+// unused are retired words that no Go file needs, not even as plain English in a test.
+var unused = []string{"bury", "heard", "keeper", "patience", "polite", "strays", "suspicion", "told", "verdict"}
+
+func TestNoFileHasUnusedWords(t *testing.T) {
+	root, files := filepath.Join("..", "..", ".."), 0
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
+			return filepath.SkipDir
+		case filepath.Ext(path) != ".go" || d.Name() == "words_test.go":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files++
+		for _, part := range partOfName.FindAllString(string(text), -1) {
+			if slices.Contains(unused, strings.ToLower(part)) {
+				t.Errorf("%s: the glossary retires %q", path, part)
+			}
+		}
+		return err
+	}))
+	require.Greater(t, files, 300, "the files were found")
 }
 
 // The rules are those that vale has for the documents.

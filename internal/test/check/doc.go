@@ -3,7 +3,7 @@
 //   - [Linearizable]: one lock that serves one client after the other could have given the same
 //     answers. Refusals have to be justified too. For a [FairMutex] that includes the order. It is
 //     for histories in which nothing expires, and for those in which [Expiring] has made the end of
-//     a lease an operation. In the latter, [Unheard], [Delayed] and [Grants] excuse what no client could
+//     a lease an operation. In the latter, [Unnotified], [Delayed] and [Grants] excuse what no client could
 //     know.
 //   - [Order]: nobody got ahead of a waiter. Holds may expire. Waiters that Redis may have taken for
 //     crashed are excused.

@@ -57,18 +57,18 @@ func Abandoned(ops []history.Op) []history.Op {
 	return out
 }
 
-// Unheard excuses refusals that name the acquisition which another waiting call got in the end.
+// Unnotified excuses refusals that name the acquisition which another waiting call got in the end.
 // That call may have had the lock before: it did not get the answer, the lease ended, and Redis
 // granted the lock again, as the same acquisition. If Redis granted it as another acquisition, the
 // refusal names one that no client knows of. deaf reports the calls to which that may have
 // happened.
-func Unheard(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
-	told := map[string]bool{}
+func Unnotified(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
+	answered := map[string]bool{}
 	for _, op := range ops {
-		told[op.Acquisition] = true
+		answered[op.Acquisition] = true
 	}
 	return excused(ops, func(r, op history.Op) bool {
-		named := op.Acquisition == r.Holder || !told[r.Holder]
+		named := op.Acquisition == r.Holder || !answered[r.Holder]
 		return named && op.Owner != r.Owner && op.Call < r.Return && r.Call < op.Return && deaf(op)
 	})
 }
@@ -99,7 +99,7 @@ func excused(ops []history.Op, by func(refusal, request history.Op) bool) []hist
 }
 
 // Grants removes refusals and places in queues from a history in which leases end. It is for locks
-// whose refusals show grants that no client knows of; see Unheard.
+// whose refusals show grants that no client knows of; see Unnotified.
 func Grants(ops []history.Op) []history.Op {
 	ops = slices.Clone(ops)
 	for i := range ops {

@@ -63,7 +63,7 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 				op.Call = max(op.Queued, op.GaveUp)
 			}
 		case op.Holder != "":
-			if owner, told := owners[op.Holder]; told {
+			if owner, answered := owners[op.Holder]; answered {
 				op.Holder = owner
 			} else {
 				op.Holder = mayBeGone
@@ -137,7 +137,7 @@ func fairStep(s FairState, op history.Op) []FairState {
 		return []FairState{s}
 	case op.Kind == history.Leave:
 		return s.leave(op.Owner, mayBeGone)
-	case op.Kind == history.Free && op.Outcome == history.Done && !s.lock.told(op):
+	case op.Kind == history.Free && op.Outcome == history.Done && !s.lock.granted(op):
 		return nil
 	case op.Kind == history.Free && !mine:
 		return s.leave(op.Owner, mayBeGone+op.Owner)

@@ -19,7 +19,7 @@ import (
 
 // granted is an acquire or a try that got the lock.
 func granted(owner string, k history.Kind, from, to, fence int64) history.Op {
-	op := told(owner, k, from, to, done, fence)
+	op := answered(owner, k, from, to, done, fence)
 	op.Acquisition = fmt.Sprint(owner, ":", fence)
 	return op
 }
@@ -30,7 +30,7 @@ func gaveUp(at int64, op history.Op) history.Op {
 	return op
 }
 
-func freed(owner string, from, to int64) history.Op { return told(owner, release, from, to, done) }
+func freed(owner string, from, to int64) history.Op { return answered(owner, release, from, to, done) }
 
 // held is a lock that a has, and that b waits for.
 func held(more ...history.Op) []history.Op {
@@ -48,48 +48,48 @@ var inOrder = histories{
 		queued(9, granted("b", acquire, 3, 20, 11)), queued(8, granted("c", acquire, 4, 30, 12)), freed("a", 10, 11), freed("b", 21, 22)),
 	"those who came side by side, in the other order": held(
 		queued(9, granted("b", acquire, 3, 30, 12)), queued(8, granted("c", acquire, 4, 20, 11)), freed("a", 10, 11), freed("c", 21, 22)),
-	"a place that nobody told of, and its turn": held(
+	"a place that nobody reported, and its turn": held(
 		granted("b", acquire, 3, 20, 11), queued(8, granted("c", acquire, 6, 30, 12)), freed("a", 10, 11), freed("b", 21, 22)),
 	"one that gave up is passed over": held(
-		queued(4, gaveUp(8, told("b", acquire, 3, 9, refused))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 7, 10)),
+		queued(4, gaveUp(8, answered("b", acquire, 3, 9, refused))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 7, 10)),
 	"refused, granted as it left, and a try refused because of that": held(
-		queued(4, gaveUp(8, told("b", acquire, 3, 9, refused))), freed("a", 7, 8), by("ghost", told("c", try, 10, 11, refused)), granted("c", try, 12, 13, 11)),
-	"refused before it was told of its place": held(
-		told("b", acquire, 3, 6, refused), queued(8, granted("c", acquire, 7, 20, 11)), freed("a", 10, 11)),
+		queued(4, gaveUp(8, answered("b", acquire, 3, 9, refused))), freed("a", 7, 8), by("ghost", answered("c", try, 10, 11, refused)), granted("c", try, 12, 13, 11)),
+	"refused before it was notified of its place": held(
+		answered("b", acquire, 3, 6, refused), queued(8, granted("c", acquire, 7, 20, 11)), freed("a", 10, 11)),
 	"granted without hearing of it, and a try refused because of that": held(
-		queued(4, gaveUp(20, told("b", acquire, 3, 21, refused))), freed("a", 7, 8), by("b:1", told("c", try, 10, 11, refused))),
-	"given up on in silence, when the lock was free again": held(freed("a", 4, 5), gaveUp(8, told("b", acquire, 3, 9, refused))),
+		queued(4, gaveUp(20, answered("b", acquire, 3, 21, refused))), freed("a", 7, 8), by("b:1", answered("c", try, 10, 11, refused))),
+	"given up on in silence, when the lock was free again": held(freed("a", 4, 5), gaveUp(8, answered("b", acquire, 3, 9, refused))),
 	"a try while others wait": held(
-		queued(4, granted("b", acquire, 3, 20, 11)), by("b:11", told("c", try, 12, 13, refused)), freed("a", 10, 11), freed("b", 21, 22)),
+		queued(4, granted("b", acquire, 3, 20, 11)), by("b:11", answered("c", try, 12, 13, refused)), freed("a", 10, 11), freed("b", 21, 22)),
 	"entered again while others wait": held(
 		queued(4, granted("b", acquire, 3, 20, 11)), granted("a", try, 5, 6, 10), freed("a", 7, 8), freed("a", 9, 10)),
 	"nobody knows what became of one that waited": held(
-		queued(4, told("b", acquire, 3, never, unknown)), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 7, 10)),
+		queued(4, answered("b", acquire, 3, never, unknown)), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 7, 10)),
 	"nobody knows what became of one, which had it, and had it again": held(
-		told("b", acquire, 3, never, unknown), freed("a", 7, 8),
-		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17), by("ghost", told("d", try, 18, 19, refused))),
+		answered("b", acquire, 3, never, unknown), freed("a", 7, 8),
+		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17), by("ghost", answered("d", try, 18, 19, refused))),
 	"could not be asked any more, and was granted": held(
-		queued(4, told("b", acquire, 3, 9, nothing)), freed("a", 7, 10), by("ghost", told("c", try, 11, 12, refused)), granted("c", acquire, 13, 14, 11)),
+		queued(4, answered("b", acquire, 3, 9, nothing)), freed("a", 7, 10), by("ghost", answered("c", try, 11, 12, refused)), granted("c", acquire, 13, 14, 11)),
 	"nobody knows whether it came, and those behind it": {
-		told("a", try, 1, never, unknown), queued(4, granted("b", acquire, 3, 20, 11)), freed("b", 21, 22),
+		answered("a", try, 1, never, unknown), queued(4, granted("b", acquire, 3, 20, 11)), freed("b", 21, 22),
 	},
 	"lost its place, and was passed over": held(
-		queued(4, granted("b", acquire, 3, 40, 12)), told("b", free, 5, never, unknown), queued(7, granted("c", acquire, 6, 20, 11)),
+		queued(4, granted("b", acquire, 3, 40, 12)), answered("b", free, 5, never, unknown), queued(7, granted("c", acquire, 6, 20, 11)),
 		freed("a", 10, 11), freed("c", 21, 22)),
 	"lost its place, and got it back": held(
-		queued(4, granted("b", acquire, 3, 20, 11)), told("b", free, 5, never, unknown), queued(7, granted("c", acquire, 6, 40, 12)),
+		queued(4, granted("b", acquire, 3, 20, 11)), answered("b", free, 5, never, unknown), queued(7, granted("c", acquire, 6, 40, 12)),
 		freed("a", 10, 11), freed("b", 21, 22)),
 	"lost the lock": held(
-		queued(4, granted("b", acquire, 3, 20, 11)), told("a", free, 5, 30, done)),
+		queued(4, granted("b", acquire, 3, 20, 11)), answered("a", free, 5, 30, done)),
 	"the release nobody knows of": held(
-		queued(4, granted("b", acquire, 3, 20, 11)), told("a", release, 5, never, unknown)),
+		queued(4, granted("b", acquire, 3, 20, 11)), answered("a", release, 5, never, unknown)),
 	"nobody knows of a re-entry, which happened": held(
-		told("a", acquire, 3, never, unknown), freed("a", 4, 5), freed("a", 6, 7), granted("b", try, 8, 9, 11)),
+		answered("a", acquire, 3, never, unknown), freed("a", 4, 5), freed("a", 6, 7), granted("b", try, 8, 9, 11)),
 	"nobody knows of a re-entry, which did not happen": held(
-		told("a", acquire, 3, never, unknown), freed("a", 4, 5), granted("b", try, 8, 9, 11)),
+		answered("a", acquire, 3, never, unknown), freed("a", 4, 5), granted("b", try, 8, 9, 11)),
 	"nobody knows of a try, which had it": held(
-		told("b", try, 3, never, unknown), freed("a", 4, 5), by("ghost", told("c", try, 8, 9, refused)), granted("d", try, 10, 11, 11)),
-	"what changed nothing while it was held": held(told("a", acquire, 3, 4, nothing), freed("a", 5, 6), granted("b", try, 7, 8, 11)),
+		answered("b", try, 3, never, unknown), freed("a", 4, 5), by("ghost", answered("c", try, 8, 9, refused)), granted("d", try, 10, 11, 11)),
+	"what changed nothing while it was held": held(answered("a", acquire, 3, 4, nothing), freed("a", 5, 6), granted("b", try, 7, 8, 11)),
 }
 
 var outOfOrder = histories{
@@ -104,7 +104,7 @@ var outOfOrder = histories{
 	"one that comes late jumps": held(
 		queued(4, granted("b", acquire, 3, 30, 12)), freed("a", 5, 6), granted("c", acquire, 7, 8, 11), freed("c", 9, 10)),
 	"passed over, and gave up after that": held(
-		queued(4, gaveUp(40, told("b", acquire, 3, 41, refused))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 10, 11), freed("c", 21, 22)),
+		queued(4, gaveUp(40, answered("b", acquire, 3, 41, refused))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 10, 11), freed("c", 21, 22)),
 	"two at one time": held(queued(4, granted("b", acquire, 3, 5, 11)), freed("a", 6, 7)),
 	"the second, while the first has it": held(
 		queued(4, granted("b", acquire, 3, 20, 11)), queued(6, granted("c", acquire, 5, 21, 12)), freed("a", 10, 11), freed("b", 30, 31), freed("c", 30, 31)),
@@ -113,34 +113,34 @@ var outOfOrder = histories{
 	"lost its place without a reason": held(again(8, queued(4, granted("b", acquire, 3, 20, 11))), freed("a", 10, 11)),
 	"had to wait though it was free":  {queued(2, granted("a", acquire, 1, 3, 10))},
 	"had to wait though it was free again": held(
-		freed("a", 3, 4), queued(6, gaveUp(8, told("b", acquire, 5, 9, refused)))),
-	"refused though it was free":       held(freed("a", 3, 4), told("b", acquire, 5, 9, refused)),
-	"a try refused though it was free": held(freed("a", 3, 4), told("b", try, 5, 9, refused)),
+		freed("a", 3, 4), queued(6, gaveUp(8, answered("b", acquire, 5, 9, refused)))),
+	"refused though it was free":       held(freed("a", 3, 4), answered("b", acquire, 5, 9, refused)),
+	"a try refused though it was free": held(freed("a", 3, 4), answered("b", try, 5, 9, refused)),
 	"a try refused by one that had given it back": held(
-		queued(4, gaveUp(8, told("b", acquire, 3, 9, refused))), freed("a", 7, 10), by("a:10", told("c", try, 11, 12, refused))),
-	"a try refused by one that nobody can have left behind": held(by("ghost", told("c", try, 3, 4, refused))),
+		queued(4, gaveUp(8, answered("b", acquire, 3, 9, refused))), freed("a", 7, 10), by("a:10", answered("c", try, 11, 12, refused))),
+	"a try refused by one that nobody can have left behind": held(by("ghost", answered("c", try, 3, 4, refused))),
 	"passed over before it lost its place": held(
 		queued(4, granted("b", acquire, 3, 40, 12)), queued(7, granted("c", acquire, 6, 20, 11)),
-		freed("a", 10, 11), freed("c", 21, 22), told("b", free, 30, never, unknown)),
+		freed("a", 10, 11), freed("c", 21, 22), answered("b", free, 30, never, unknown)),
 	"nobody knows what became of one, which had it thrice": held(
-		told("b", acquire, 3, never, unknown), freed("a", 7, 8),
+		answered("b", acquire, 3, never, unknown), freed("a", 7, 8),
 		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17),
-		queued(19, granted("d", acquire, 18, 20, 12)), freed("d", 21, 22), by("ghost", told("c", try, 23, 24, refused))),
+		queued(19, granted("d", acquire, 18, 20, 12)), freed("d", 21, 22), by("ghost", answered("c", try, 23, 24, refused))),
 	"nobody knows what became of one that waited, which had it twice more": held(
-		queued(4, told("b", acquire, 3, never, unknown)), freed("a", 7, 8),
-		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17), by("ghost", told("d", try, 18, 19, refused)),
-		granted("d", try, 20, 21, 12), freed("d", 22, 23), by("ghost", told("e", try, 24, 25, refused))),
+		queued(4, answered("b", acquire, 3, never, unknown)), freed("a", 7, 8),
+		queued(10, granted("c", acquire, 9, 15, 11)), freed("c", 16, 17), by("ghost", answered("d", try, 18, 19, refused)),
+		granted("d", try, 20, 21, 12), freed("d", 22, 23), by("ghost", answered("e", try, 24, 25, refused))),
 	"nobody knows of a try, which had it twice": held(
-		told("b", try, 3, never, unknown), freed("a", 4, 5), by("ghost", told("c", try, 8, 9, refused)),
-		granted("d", try, 10, 11, 11), freed("d", 12, 13), by("ghost", told("e", try, 14, 15, refused))),
+		answered("b", try, 3, never, unknown), freed("a", 4, 5), by("ghost", answered("c", try, 8, 9, refused)),
+		granted("d", try, 10, 11, 11), freed("d", 12, 13), by("ghost", answered("e", try, 14, 15, refused))),
 	"passed over, before nobody knew what became of it": held(
-		queued(4, gaveUp(40, told("b", acquire, 3, never, unknown))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 10, 11)),
+		queued(4, gaveUp(40, answered("b", acquire, 3, never, unknown))), queued(6, granted("c", acquire, 5, 20, 11)), freed("a", 10, 11)),
 	"released more often than a re-entry that nobody knows of allows": held(
-		told("a", acquire, 3, never, unknown), freed("a", 4, 5), freed("a", 6, 7), freed("a", 8, 9), freed("a", 10, 11)),
-	"refused its own lock":              held(told("a", acquire, 3, 4, refused)),
+		answered("a", acquire, 3, never, unknown), freed("a", 4, 5), freed("a", 6, 7), freed("a", 8, 9), freed("a", 10, 11)),
+	"refused its own lock":              held(answered("a", acquire, 3, 4, refused)),
 	"entered again under another fence": held(granted("a", acquire, 3, 4, 11)),
-	"released by one that only waits":   held(queued(4, told("b", acquire, 3, never, unknown)), freed("b", 5, 6)),
-	"lost, though nothing expires":      held(told("a", release, 3, 4, lost)),
+	"released by one that only waits":   held(queued(4, answered("b", acquire, 3, never, unknown)), freed("b", 5, 6)),
+	"lost, though nothing expires":      held(answered("a", release, 3, 4, lost)),
 }
 
 func TestHistoriesInOrderAreAccepted(t *testing.T) {
@@ -193,7 +193,7 @@ func fairly(r *rand.Rand, clients, n int) (ops []history.Op) {
 			ops = append(ops, freed(all[i].op.Owner, at-r.Int64N(5), at+r.Int64N(5)))
 			all[i], holder = client{}, -1
 		case all[i].op.Call == 0:
-			op := told(fmt.Sprint(i, ".", at), acquire, at-r.Int64N(5), 0, done)
+			op := answered(fmt.Sprint(i, ".", at), acquire, at-r.Int64N(5), 0, done)
 			op.Client = i
 			if holder >= 0 || len(queue) > 0 {
 				op.Queued = at + r.Int64N(5)
@@ -276,17 +276,17 @@ func TestPrompt(t *testing.T) {
 	}
 	release := freed("a", 10, 11)
 	release.Acquisition = "a:10"
-	unheard := release
-	unheard.Outcome, unheard.Return = unknown, never
+	silent := release
+	silent.Outcome, silent.Return = unknown, never
 	slow := queued(4, granted("b", acquire, 3, 20, 11))
-	left := queued(4, gaveUp(18, told("b", acquire, 3, 19, refused)))
+	left := queued(4, gaveUp(18, answered("b", acquire, 3, 19, refused)))
 	prompt := histories{
 		"at once":                         held(release, queued(4, granted("b", acquire, 3, 16, 11))),
 		"to another":                      held(release, queued(4, granted("c", acquire, 3, 15, 11)), left),
 		"came later":                      held(release, queued(12, granted("b", acquire, 3, 20, 11))),
-		"gave up soon after":              held(release, queued(4, gaveUp(15, told("b", acquire, 3, 19, refused)))),
-		"nobody knows when it was free":   held(unheard, slow),
-		"nobody knows how long it waited": held(release, queued(4, told("b", acquire, 3, never, unknown))),
+		"gave up soon after":              held(release, queued(4, gaveUp(15, answered("b", acquire, 3, 19, refused)))),
+		"nobody knows when it was free":   held(silent, slow),
+		"nobody knows how long it waited": held(release, queued(4, answered("b", acquire, 3, never, unknown))),
 		"a re-entry was given back":       {granted("a", acquire, 1, 2, 10), granted("a", acquire, 3, 4, 10), slow},
 	}
 	for name, ops := range prompt {
@@ -303,7 +303,7 @@ func TestPrompt(t *testing.T) {
 		require.NoError(t, check.Prompt(ops, within, of("b")), name)
 	}
 	for _, from := range []int64{5, 12} { // its place may still be there, or it asks
-		between := held(release, slow, told("c", acquire, from, from+1, refused))
+		between := held(release, slow, answered("c", acquire, from, from+1, refused))
 		require.Error(t, check.Prompt(between, within, nobody))
 		require.NoError(t, check.Prompt(between, within, of("c")))
 	}
@@ -316,13 +316,13 @@ func TestAnEarlyWaiterWithALatePlaceIsDecided(t *testing.T) {
 		op.Queued = queued
 		return op
 	}
-	ops := []history.Op{told("ghost", acquire, 1, never, unknown), waits(7000, told("early", acquire, 2, 9000, done, 1000)), waits(8, told("first", acquire, 5, 8100, done, 10))}
+	ops := []history.Op{answered("ghost", acquire, 1, never, unknown), waits(7000, answered("early", acquire, 2, 9000, done, 1000)), waits(8, answered("first", acquire, 5, 8100, done, 10))}
 	for i := range int64(20) {
 		ops = append(ops,
-			told(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
-			told(fmt.Sprint("refused ", i), try, 15+20*i, 18+20*i, refused))
+			answered(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
+			answered(fmt.Sprint("refused ", i), try, 15+20*i, 18+20*i, refused))
 	}
-	ops = append(ops, told("first", release, 8101, 8102, done), told("early", release, 9001, 9002, done))
+	ops = append(ops, answered("first", release, 8101, 8102, done), answered("early", release, 9001, 9002, done))
 	for i := range ops {
 		ops[i].Acquisition = ops[i].Owner
 	}
@@ -335,8 +335,8 @@ func TestALossAmongManyUnknownCallsIsDecided(t *testing.T) {
 	ops := held()
 	for i := range int64(40) {
 		ops = append(ops,
-			told(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
-			by(fmt.Sprint("unseen ", i), told(fmt.Sprint("refused ", i), try, 5+20*i, 1000+20*i, refused)))
+			answered(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
+			by(fmt.Sprint("unseen ", i), answered(fmt.Sprint("refused ", i), try, 5+20*i, 1000+20*i, refused)))
 	}
 	waiter := queued(70, granted("b", acquire, 60, 3000, 11))
 	ops = append(ops, waiter, freed("a", 900, 2000))

@@ -36,11 +36,11 @@ func Linearizable[S comparable](ops []history.Op, m Model[S]) error {
 	if m.Prepare != nil {
 		parts = m.Prepare(ops)
 	}
-	verdict := judge(parts, m)
-	if verdict == porcupine.Ok {
+	result := judge(parts, m)
+	if result == porcupine.Ok {
 		return nil
 	}
-	return fmt.Errorf("not linearizable (%s):\n%s", strings.ToLower(string(verdict)), Describe(ops))
+	return fmt.Errorf("not linearizable (%s):\n%s", strings.ToLower(string(result)), Describe(ops))
 }
 
 func judge[S comparable](ops []history.Op, m Model[S]) porcupine.CheckResult {

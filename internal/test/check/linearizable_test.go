@@ -14,8 +14,8 @@ import (
 // The goal of this file: the checker accepts the answers that a reentrant fenced mutex may give,
 // and rejects others. A checker that rejects nothing would make every other green result worthless.
 
-// told is a call from one instant to another, with its answer.
-func told(owner string, k history.Kind, from, to int64, o history.Outcome, fence ...int64) history.Op {
+// answered is a call from one instant to another, with its answer.
+func answered(owner string, k history.Kind, from, to int64, o history.Outcome, fence ...int64) history.Op {
 	op := history.Op{Name: "n", Owner: owner, Kind: k, Call: from, Return: to, Outcome: o}
 	if len(fence) > 0 {
 		op.Fence = fence[0]
@@ -40,113 +40,113 @@ type histories map[string][]history.Op
 var possible = histories{
 	"nothing at all": nil,
 	"one after the other": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, 4, done),
-		told("b", try, 5, 6, done, 11), told("b", release, 7, 8, done),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 4, done),
+		answered("b", try, 5, 6, done, 11), answered("b", release, 7, 8, done),
 	},
 	"a waiter gets it when it is released": {
-		told("a", acquire, 1, 2, done, 10), told("b", acquire, 3, 9, done, 11), told("a", release, 7, 8, done),
+		answered("a", acquire, 1, 2, done, 10), answered("b", acquire, 3, 9, done, 11), answered("a", release, 7, 8, done),
 	},
 	"again, by its owner, with the same fence": {
-		told("a", acquire, 1, 2, done, 10), told("a", try, 3, 4, done, 10),
-		told("a", release, 5, 6, done), told("b", try, 7, 8, refused), told("a", release, 9, 10, done),
-		told("b", try, 11, 12, done, 30),
+		answered("a", acquire, 1, 2, done, 10), answered("a", try, 3, 4, done, 10),
+		answered("a", release, 5, 6, done), answered("b", try, 7, 8, refused), answered("a", release, 9, 10, done),
+		answered("b", try, 11, 12, done, 30),
 	},
 	"refused while the release is under way": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, 8, done), told("b", try, 4, 5, refused),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 8, done), answered("b", try, 4, 5, refused),
 	},
-	"a grant that nobody was told of, and its refusal of others": {
-		told("a", acquire, 1, never, unknown), told("b", try, 5, 6, refused),
+	"a grant that nobody was notified of, and its refusal of others": {
+		answered("a", acquire, 1, never, unknown), answered("b", try, 5, 6, refused),
 	},
-	"a grant that nobody was told of, given back in the background": {
-		told("a", acquire, 1, never, unknown), told("b", try, 5, 6, refused), told("b", try, 7, 8, done, 10),
+	"a grant that nobody was notified of, released in the background": {
+		answered("a", acquire, 1, never, unknown), answered("b", try, 5, 6, refused), answered("b", try, 7, 8, done, 10),
 	},
-	"a grant that nobody was told of, and never was": {
-		told("a", acquire, 1, never, unknown), told("b", try, 5, 6, done, 10),
+	"a grant that nobody was notified of, and never was": {
+		answered("a", acquire, 1, never, unknown), answered("b", try, 5, 6, done, 10),
 	},
-	"a grant that was told only when it was entered again": {
-		told("a", acquire, 1, never, unknown), told("a", acquire, 5, 6, done, 10), told("a", acquire, 7, 8, done, 10),
+	"a grant that was reported only when it was re-entered": {
+		answered("a", acquire, 1, never, unknown), answered("a", acquire, 5, 6, done, 10), answered("a", acquire, 7, 8, done, 10),
 	},
 	"a waiter that gave up, whose late grant refused another for a moment": {
-		told("a", acquire, 1, 2, done, 10), told("b", acquire, 3, 6, refused), told("a", release, 5, 7, done),
-		by("ghost", told("c", try, 8, 9, refused)), told("c", try, 10, 11, done, 12),
+		answered("a", acquire, 1, 2, done, 10), answered("b", acquire, 3, 6, refused), answered("a", release, 5, 7, done),
+		by("ghost", answered("c", try, 8, 9, refused)), answered("c", try, 10, 11, done, 12),
 	},
 	"handed on to one that had just left the line of its process, and a refusal because of that": {
-		told("a", acquire, 1, 2, done, 10), told("b", acquire, 3, 6, nothing), told("a", release, 5, 7, done),
-		by("ghost", told("c", try, 8, 9, refused)), told("c", try, 10, 11, done, 12),
+		answered("a", acquire, 1, 2, done, 10), answered("b", acquire, 3, 6, nothing), answered("a", release, 5, 7, done),
+		by("ghost", answered("c", try, 8, 9, refused)), answered("c", try, 10, 11, done, 12),
 	},
 	"a release whose answer was lost": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, never, unknown), told("b", try, 5, 6, done, 11),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, never, unknown), answered("b", try, 5, 6, done, 11),
 	},
 	"a release whose answer was lost, done much later": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, never, unknown), told("b", try, 5, 6, refused), told("b", try, 7, 8, done, 11),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, never, unknown), answered("b", try, 5, 6, refused), answered("b", try, 7, 8, done, 11),
 	},
 	"all holds at once, by closing": {
-		told("a", acquire, 1, 2, done, 10), told("a", acquire, 3, 4, done, 10), told("a", free, 5, 6, done), told("b", try, 7, 8, done, 11),
+		answered("a", acquire, 1, 2, done, 10), answered("a", acquire, 3, 4, done, 10), answered("a", free, 5, 6, done), answered("b", try, 7, 8, done, 11),
 	},
-	"closing what is not held": {told("a", free, 1, 2, done)},
+	"closing what is not held": {answered("a", free, 1, 2, done)},
 	"what never reached the server": {
-		told("a", acquire, 1, 2, done, 10), told("b", acquire, 3, 4, nothing), told("a", release, 5, 6, done),
+		answered("a", acquire, 1, 2, done, 10), answered("b", acquire, 3, 4, nothing), answered("a", release, 5, 6, done),
 	},
 }
 
 var impossible = histories{
-	"two holders": {told("a", acquire, 1, 2, done, 10), told("b", try, 3, 4, done, 11)},
+	"two holders": {answered("a", acquire, 1, 2, done, 10), answered("b", try, 3, 4, done, 11)},
 	"two holders, granted at the same time": {
-		told("a", acquire, 1, 5, done, 10), told("b", acquire, 1, 5, done, 11), told("a", release, 6, 7, done), told("b", release, 6, 7, done),
+		answered("a", acquire, 1, 5, done, 10), answered("b", acquire, 1, 5, done, 11), answered("a", release, 6, 7, done), answered("b", release, 6, 7, done),
 	},
 	"free though one hold is left": {
-		told("a", acquire, 1, 2, done, 10), told("a", acquire, 3, 4, done, 10), told("a", release, 5, 6, done), told("b", try, 7, 8, done, 11),
+		answered("a", acquire, 1, 2, done, 10), answered("a", acquire, 3, 4, done, 10), answered("a", release, 5, 6, done), answered("b", try, 7, 8, done, 11),
 	},
 	"held though the last hold was released": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, 4, done), told("b", try, 5, 6, refused),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 4, done), answered("b", try, 5, 6, refused),
 	},
 	"held though all holds were released": {
-		told("a", acquire, 1, 2, done, 10), told("a", acquire, 3, 4, done, 10), told("a", release, 5, 6, done), told("a", release, 7, 8, done),
-		told("b", try, 9, 10, refused),
+		answered("a", acquire, 1, 2, done, 10), answered("a", acquire, 3, 4, done, 10), answered("a", release, 5, 6, done), answered("a", release, 7, 8, done),
+		answered("b", try, 9, 10, refused),
 	},
-	"refused by a grant that nobody can have left behind": {by("ghost", told("a", try, 1, 2, refused))},
+	"refused by a grant that nobody can have left behind": {by("ghost", answered("a", try, 1, 2, refused))},
 	"refused by a grant that was left behind later": {
-		by("ghost", told("c", try, 1, 2, refused)), told("a", acquire, 3, 4, done, 10), by("a", told("b", acquire, 5, 6, refused)),
+		by("ghost", answered("c", try, 1, 2, refused)), answered("a", acquire, 3, 4, done, 10), by("a", answered("b", acquire, 5, 6, refused)),
 	},
-	"refused by a grant that was told of, and given back": {
-		func() history.Op { op := told("a", acquire, 1, 2, done, 10); op.Acquisition = "a:1"; return op }(),
-		by("a:1", told("b", acquire, 3, 6, refused)), told("a", release, 7, 8, done), by("a:1", told("c", try, 9, 10, refused)),
+	"refused by a grant that was reported and released": {
+		func() history.Op { op := answered("a", acquire, 1, 2, done, 10); op.Acquisition = "a:1"; return op }(),
+		by("a:1", answered("b", acquire, 3, 6, refused)), answered("a", release, 7, 8, done), by("a:1", answered("c", try, 9, 10, refused)),
 	},
-	"refused while free":          {told("a", try, 1, 2, refused)},
-	"a waiter refused while free": {told("a", acquire, 1, 100, refused)},
-	"refused its own lock":        {told("a", acquire, 1, 2, done, 10), told("a", try, 3, 4, refused)},
-	"released by another":         {told("a", acquire, 1, 2, done, 10), told("b", release, 3, 4, done)},
+	"refused while free":          {answered("a", try, 1, 2, refused)},
+	"a waiter refused while free": {answered("a", acquire, 1, 100, refused)},
+	"refused its own lock":        {answered("a", acquire, 1, 2, done, 10), answered("a", try, 3, 4, refused)},
+	"released by another":         {answered("a", acquire, 1, 2, done, 10), answered("b", release, 3, 4, done)},
 	"released twice": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, 4, done), told("a", release, 5, 6, done),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 4, done), answered("a", release, 5, 6, done),
 	},
 	"a fence that went back": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, 4, done), told("b", try, 5, 6, done, 9),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 4, done), answered("b", try, 5, 6, done, 9),
 	},
 	"a fence that stood still": {
-		told("a", acquire, 1, 2, done, 10), told("a", release, 3, 4, done), told("b", try, 5, 6, done, 10),
+		answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 4, done), answered("b", try, 5, 6, done, 10),
 	},
-	"no fence":                             {told("a", acquire, 1, 2, done)},
-	"entered again under another fence":    {told("a", acquire, 1, 2, done, 10), told("a", acquire, 3, 4, done, 11)},
-	"lost, though nothing expires":         {told("a", acquire, 1, 2, done, 10), told("a", release, 3, 4, lost)},
-	"not entered again, as if it was lost": {told("a", acquire, 1, 2, done, 10), told("a", acquire, 3, 4, lost)},
-	"a grant nobody was told of is of no use to others": {
-		told("a", acquire, 1, never, unknown), told("b", try, 5, 6, done, 10), told("c", try, 7, 8, done, 11),
+	"no fence":                             {answered("a", acquire, 1, 2, done)},
+	"entered again under another fence":    {answered("a", acquire, 1, 2, done, 10), answered("a", acquire, 3, 4, done, 11)},
+	"lost, though nothing expires":         {answered("a", acquire, 1, 2, done, 10), answered("a", release, 3, 4, lost)},
+	"not entered again, as if it was lost": {answered("a", acquire, 1, 2, done, 10), answered("a", acquire, 3, 4, lost)},
+	"a grant nobody was notified of is of no use to others": {
+		answered("a", acquire, 1, never, unknown), answered("b", try, 5, 6, done, 10), answered("c", try, 7, 8, done, 11),
 	},
 	"an unknown call happened before it was made": {
-		told("b", try, 1, 2, refused), told("a", acquire, 3, never, unknown),
+		answered("b", try, 1, 2, refused), answered("a", acquire, 3, never, unknown),
 	},
 	"an unknown release frees the lock of another": {
-		told("a", acquire, 1, 2, done, 10), told("b", release, 3, never, unknown), told("c", try, 5, 6, done, 11),
+		answered("a", acquire, 1, 2, done, 10), answered("b", release, 3, never, unknown), answered("c", try, 5, 6, done, 11),
 	},
 	"a bound fence is bound": {
-		told("a", acquire, 1, never, unknown), told("a", acquire, 5, 6, done, 10), told("a", acquire, 7, 8, done, 11),
+		answered("a", acquire, 1, never, unknown), answered("a", acquire, 5, 6, done, 10), answered("a", acquire, 7, 8, done, 11),
 	},
 	"below the fence that bound an unknown grant": {
-		told("a", acquire, 1, never, unknown), told("a", acquire, 5, 6, done, 10), told("a", release, 7, 8, done), told("a", release, 9, 10, done),
-		told("b", try, 11, 12, done, 9),
+		answered("a", acquire, 1, never, unknown), answered("a", acquire, 5, 6, done, 10), answered("a", release, 7, 8, done), answered("a", release, 9, 10, done),
+		answered("b", try, 11, 12, done, 9),
 	},
 	"closing frees only one's own": {
-		told("a", acquire, 1, 2, done, 10), told("b", free, 3, 4, done), told("b", try, 5, 6, done, 11),
+		answered("a", acquire, 1, 2, done, 10), answered("b", free, 3, 4, done), answered("b", try, 5, 6, done, 11),
 	},
 }
 
@@ -166,10 +166,10 @@ func TestImpossibleHistoriesAreRejected(t *testing.T) {
 func TestPlainMutex(t *testing.T) {
 	m := check.PlainMutex()
 	require.NoError(t, check.Linearizable([]history.Op{
-		told("a", acquire, 1, 2, done), told("a", try, 3, 4, refused), told("a", release, 5, 6, done), told("b", try, 7, 8, done),
+		answered("a", acquire, 1, 2, done), answered("a", try, 3, 4, refused), answered("a", release, 5, 6, done), answered("b", try, 7, 8, done),
 	}, m))
-	require.Error(t, check.Linearizable([]history.Op{told("a", acquire, 1, 2, done), told("a", try, 3, 4, done)}, m))
-	require.Error(t, check.Linearizable([]history.Op{told("a", acquire, 1, 2, done), told("b", try, 3, 4, done)}, m))
+	require.Error(t, check.Linearizable([]history.Op{answered("a", acquire, 1, 2, done), answered("a", try, 3, 4, done)}, m))
+	require.Error(t, check.Linearizable([]history.Op{answered("a", acquire, 1, 2, done), answered("b", try, 3, 4, done)}, m))
 }
 
 // simulated returns answers that n clients of a correct lock could have got. Each call takes effect
@@ -214,7 +214,7 @@ func TestOneWrongAnswerAmongAThousandIsFound(t *testing.T) {
 		ops := simulated(r, 5, 1000)
 		require.NoError(t, check.Linearizable(ops, check.ReentrantMutex()))
 		last := ops[len(ops)-1].Return + 100
-		wrong := append(ops, told("x", acquire, last, last+1, done, ops[0].Fence))
+		wrong := append(ops, answered("x", acquire, last, last+1, done, ops[0].Fence))
 		require.Error(t, check.Linearizable(wrong, check.ReentrantMutex()))
 	}
 }
@@ -228,12 +228,12 @@ func TestLongHistoriesAreDecided(t *testing.T) {
 // A waiter came early, and got the lock as the last one. Meanwhile nobody knows what became of many calls. The fences
 // say that it was the last one.
 func TestAnEarlyWaiterWithALateGrantIsDecided(t *testing.T) {
-	ops := []history.Op{told("ghost", acquire, 1, never, unknown), told("early", acquire, 2, 9000, done, 1000)}
+	ops := []history.Op{answered("ghost", acquire, 1, never, unknown), answered("early", acquire, 2, 9000, done, 1000)}
 	for i := range int64(20) {
 		ops = append(ops,
-			told(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
-			told(fmt.Sprint("refused ", i), try, 15+20*i, 18+20*i, refused))
+			answered(fmt.Sprint("unknown ", i), acquire, 10+20*i, never, unknown),
+			answered(fmt.Sprint("refused ", i), try, 15+20*i, 18+20*i, refused))
 	}
-	ops = append(ops, told("last but one", acquire, 500, 8100, done, 10), told("last but one", release, 8101, 8102, done), told("early", release, 9001, 9002, done))
+	ops = append(ops, answered("last but one", acquire, 500, 8100, done, 10), answered("last but one", release, 8101, 8102, done), answered("early", release, 9001, 9002, done))
 	require.NoError(t, check.Linearizable(ops, check.ReentrantMutex()))
 }

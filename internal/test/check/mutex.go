@@ -117,7 +117,7 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 		if mine {
 			return []MutexState{after}
 		}
-		if op.Kind == history.Free && s.told(op) { // it frees whatever there was, which may be nothing
+		if op.Kind == history.Free && s.granted(op) { // it frees whatever there was, which may be nothing
 			return []MutexState{s}
 		}
 	case history.Unknown:
@@ -129,8 +129,8 @@ func (r mutexRules) release(s MutexState, op history.Op) []MutexState {
 	return nil // lost although nothing expires, or another owner's
 }
 
-// told reports whether the grant that op ends has been made.
-func (s MutexState) told(op history.Op) bool { return op.Fence <= s.highest }
+// granted reports whether the grant that op ends has been made.
+func (s MutexState) granted(op history.Op) bool { return op.Fence <= s.highest }
 
 // leftovers are grants that waiters left behind for a moment when they gave up. Such a waiter had
 // sent another command, or waited in the line of its own process, and left when the grant came. A
@@ -138,12 +138,12 @@ func (s MutexState) told(op history.Op) bool { return op.Fence <= s.highest }
 // waiters came, and before the answer of the first refusal that names it. It does not matter which
 // waiter it belonged to, and a search that left that open would take long.
 func leftovers(ops []history.Op) (more []history.Op) {
-	told, met := map[string]bool{}, map[string]int64{}
+	answered, met := map[string]bool{}, map[string]int64{}
 	begun := int64(history.Never)
 	for _, op := range ops {
 		switch {
 		case op.Outcome == history.Done:
-			told[op.Acquisition] = true
+			answered[op.Acquisition] = true
 		case op.Outcome == history.Refused && op.Holder != "":
 			if first, again := met[op.Holder]; !again || op.Return < first {
 				met[op.Holder] = op.Return
@@ -154,7 +154,7 @@ func leftovers(ops []history.Op) (more []history.Op) {
 		}
 	}
 	for holder, at := range met {
-		if !told[holder] && begun < at {
+		if !answered[holder] && begun < at {
 			more = append(more, history.Op{
 				Client: -1 - len(more), Name: ops[0].Name, Owner: holder, Kind: history.Acquire, Outcome: history.Unknown, Call: begun, Return: at,
 			})

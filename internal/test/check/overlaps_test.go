@@ -78,7 +78,7 @@ func TestWindowsUnderAChangingLimit(t *testing.T) {
 
 func TestFences(t *testing.T) {
 	grant := func(acquisition string, from, to, fence int64) history.Op {
-		op := told("o", acquire, from, to, done, fence)
+		op := answered("o", acquire, from, to, done, fence)
 		op.Acquisition = acquisition
 		return op
 	}
@@ -87,8 +87,8 @@ func TestFences(t *testing.T) {
 		"granted in the other order":       {grant("a", 1, 9, 12), grant("b", 2, 8, 10)},
 		"entered again after a larger one": {grant("a", 1, 2, 10), grant("b", 3, 4, 11), grant("a", 5, 6, 10)},
 		"entered again":                    {grant("a", 1, 2, 10), grant("a", 3, 4, 10), grant("b", 5, 6, 11)},
-		"what was not granted has none":    {grant("a", 1, 2, 10), told("o", try, 3, 4, refused), told("o", acquire, 3, never, unknown)},
-		"a release has none":               {grant("a", 1, 2, 10), told("o", release, 3, 4, done)},
+		"what was not granted has none":    {grant("a", 1, 2, 10), answered("o", try, 3, 4, refused), answered("o", acquire, 3, never, unknown)},
+		"a release has none":               {grant("a", 1, 2, 10), answered("o", release, 3, 4, done)},
 		"asked for before the larger one":  {grant("a", 1, 2, 10), grant("b", 3, 9, 11), grant("c", 4, 5, 12)},
 	}
 	bad := map[string][]history.Op{

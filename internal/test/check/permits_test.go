@@ -53,7 +53,7 @@ var possiblePermits = histories{
 	"a waiter gets them when they are released": {
 		units(1, 3, acquire, 1, 2, done), queued(5, units(2, 2, acquire, 3, 9, done)), units(1, 3, release, 6, 7, done),
 	},
-	"a waiter that was told too late of its place": {
+	"a waiter that was notified too late of its place": {
 		units(1, 3, acquire, 1, 2, done), units(2, 2, acquire, 3, 9, done), units(1, 3, release, 6, 7, done),
 	},
 	"refused though enough is free, for others were before it": {
@@ -71,15 +71,15 @@ var possiblePermits = histories{
 		units(1, 3, acquire, 1, 2, done), saying(3, 0, units(2, 2, acquire, 3, 5, refused)), units(1, 3, release, 6, 7, done),
 		saying(2, 0, units(3, 2, try, 8, 9, refused)), units(3, 3, try, 10, 11, done),
 	},
-	"units that nobody was told of": {
+	"units that nobody was notified of": {
 		units(1, 2, acquire, 1, never, unknown), saying(2, 0, units(2, 2, try, 5, 6, refused)), units(2, 2, try, 7, 8, done),
 	},
-	"units that nobody was told of, and never were": {units(1, 2, acquire, 1, never, unknown), units(2, 3, try, 5, 6, done)},
+	"units that nobody was notified of, and never were": {units(1, 2, acquire, 1, never, unknown), units(2, 3, try, 5, 6, done)},
 	"a release whose answer was lost": {
 		units(1, 3, acquire, 1, 2, done), units(1, 3, release, 3, never, unknown),
 		saying(3, 0, units(2, 1, try, 5, 6, refused)), units(2, 3, try, 7, 8, done),
 	},
-	"an expiry that somebody was told of": {
+	"an expiry that somebody was notified of": {
 		units(1, 3, acquire, 1, 2, done), units(1, 3, free, 2, 9, done), units(2, 3, try, 5, 6, done),
 	},
 	"more than there are": {units(1, 4, acquire, 1, 2, tooMany)},
@@ -116,7 +116,7 @@ var possiblePermits = histories{
 		units(1, 3, acquire, 1, 2, done), queued(4, units(2, 3, acquire, 3, 8, tooMany)), units(5, 1, resize, 5, 6, done),
 		units(5, 3, resize, 9, 10, done), units(1, 3, release, 11, 12, done), saying(3, 0, units(3, 1, try, 13, 14, refused)),
 	},
-	"granted before it gave up a place that it was not told of": {
+	"granted before it gave up a place that it was not notified of": {
 		units(1, 3, acquire, 1, 2, done), units(2, 3, acquire, 3, 8, tooMany), units(5, 1, resize, 5, 6, done),
 		units(5, 3, resize, 9, 10, done), units(1, 3, release, 11, 12, done), saying(3, 0, units(3, 1, try, 13, 14, refused)),
 	},
@@ -135,10 +135,10 @@ var possiblePermits = histories{
 	"queued though it would fit, behind one who gave up": {
 		units(1, 2, acquire, 1, 2, done), saying(2, 0, units(2, 2, acquire, 3, 5, refused)), queued(7, units(3, 1, acquire, 6, 9, done)),
 	},
-	"a release that nobody was told of, of what had expired": {
+	"a release that nobody was notified of, of what had expired": {
 		units(1, 3, acquire, 1, 2, done), units(1, 3, free, 2, 5, done), units(1, 3, release, 6, never, unknown), units(2, 3, try, 7, 8, done),
 	},
-	"who asked before another was told of its place may be first": {
+	"who asked before another was notified of its place may be first": {
 		units(1, 3, acquire, 1, 2, done), queued(6, units(2, 2, acquire, 3, 40, done)), units(3, 2, acquire, 5, 20, done),
 		units(1, 3, release, 7, 8, done), units(3, 2, release, 21, 22, done),
 	},

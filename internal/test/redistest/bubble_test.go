@@ -106,7 +106,7 @@ func TestSubscriberThatDoesNotReadStopsNobody(t *testing.T) {
 		defer deaf.Close()
 		receiveSubscription(t, deaf, "c")
 		for range 100 {
-			require.EqualValues(t, 1, rdb.Publish(ctx, "c", "unheard").Val())
+			require.EqualValues(t, 1, rdb.Publish(ctx, "c", "unreceived").Val())
 		}
 	})
 }

@@ -17,10 +17,10 @@ import (
 type Proxy struct {
 	t TB
 
-	discarded atomic.Int64
-	unheard   atomic.Int64
-	delayed   atomic.Int64
-	running   sync.WaitGroup
+	discarded  atomic.Int64
+	unreceived atomic.Int64
+	delayed    atomic.Int64
+	running    sync.WaitGroup
 
 	mu        sync.Mutex
 	dial      func() (net.Conn, error)
@@ -100,8 +100,8 @@ func (p *Proxy) Heal() { p.setHole(noTraffic) }
 // Discarded counts the commands and replies that fell into a black hole.
 func (p *Proxy) Discarded() int { return int(p.discarded.Load()) }
 
-// Unheard counts the published messages that Discarded counts.
-func (p *Proxy) Unheard() int { return int(p.unheard.Load()) }
+// Unreceived counts the published messages that Discarded counts.
+func (p *Proxy) Unreceived() int { return int(p.unreceived.Load()) }
 
 // KillAll closes every connection.
 func (p *Proxy) KillAll() { p.Kill(AllTraffic) }

@@ -101,7 +101,7 @@ func TestBlackHoleTakesSubscribersAndLeavesCommands(t *testing.T) {
 		_, err := deaf.ReceiveTimeout(ctx, 20*time.Millisecond)
 		requireTimeout(t, err)
 		require.NotZero(t, r.Discarded())
-		require.Equal(t, 1, r.Unheard())
+		require.Equal(t, 1, r.Unreceived())
 
 		r.Heal()
 		require.EqualValues(t, 1, rdb.Publish(ctx, channel, "lost as well").Val())

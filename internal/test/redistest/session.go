@@ -258,7 +258,7 @@ func (s *session) replies() {
 		}
 		if s.isSilenced() {
 			if s.isMessage(f) && f.firstWord() == "message" {
-				s.proxy.unheard.Add(1)
+				s.proxy.unreceived.Add(1)
 			}
 			continue
 		}

@@ -128,7 +128,7 @@ func (p primitive) expires(o outcome) error {
 		ops = check.Grants(ops)
 	} else {
 		ops = check.Delayed(ops, func(op history.Op) bool { return o.delayed[op.Client] })
-		ops = check.Unheard(ops, func(op history.Op) bool { return o.stood || o.disturbed[op.Client] })
+		ops = check.Unnotified(ops, func(op history.Op) bool { return o.stood || o.disturbed[op.Client] })
 	}
 	return p.whileLeasesEnd(check.Expiring(check.Abandoned(ops), o.lease))
 }
@@ -233,7 +233,7 @@ func (o outcome) inherited(p primitive) error {
 	return check.Inherited(o.history.Ops, o.deaths, soon+o.heartbeat/3, func(op history.Op) bool { return o.disturbed[op.Client] })
 }
 
-func simulate(t *testing.T, all map[string]primitive, h hardship, verdict func(primitive, outcome) error) {
+func simulate(t *testing.T, all map[string]primitive, h hardship, judge func(primitive, outcome) error) {
 	t.Parallel()
 	h = h.filled()
 	for name, p := range all {
@@ -255,7 +255,7 @@ func simulate(t *testing.T, all map[string]primitive, h hardship, verdict func(p
 				outcomes, err := play(t, p, s, sum)
 				said := ""
 				for _, o := range outcomes {
-					err = errors.Join(err, verdict(p, o))
+					err = errors.Join(err, judge(p, o))
 					said += check.Describe(o.history.Ops)
 				}
 				if err != nil {

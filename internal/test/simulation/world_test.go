@@ -324,7 +324,7 @@ func (w *world) happen(e event) {
 	case "kill subscriber":
 		bite = m.link.Kill(redistest.SubscriberTraffic) > 0
 	case "deafen":
-		bite = m.hole(redistest.SubscriberTraffic, e.wait, m.link.Unheard)
+		bite = m.hole(redistest.SubscriberTraffic, e.wait, m.link.Unreceived)
 	case "black hole":
 		// Not the handshakes, because go-redis reads those of its PubSub under a mutex.
 		bite = m.hole(redistest.CommandTraffic, e.wait, m.link.Discarded)

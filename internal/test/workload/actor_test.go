@@ -52,7 +52,7 @@ func (a *answers) Lock(ctx context.Context) (workload.Hold, error) {
 
 func (a *answers) TryLock(ctx context.Context) (workload.Hold, error) { return a.Lock(ctx) }
 
-var errWait = errors.New("waits until it is told to stop")
+var errWait = errors.New("waits until it is stopped")
 
 type hold struct {
 	*answers
@@ -108,7 +108,7 @@ func TestUnlockIsTriedAgain(t *testing.T) {
 	unavailable, notHeld := &lockerr.OpError{Kind: lockerr.ErrUnavailable}, &lockerr.OpError{Kind: lockerr.ErrNotHeld}
 	for name, c := range map[string]struct {
 		unlocks []error
-		told    history.Outcome
+		outcome history.Outcome
 		again   int
 	}{
 		"the second time":   {[]error{unavailable, nil}, history.Done, 1},
@@ -120,7 +120,7 @@ func TestUnlockIsTriedAgain(t *testing.T) {
 		h := playWith(t, &answers{unlocks: c.unlocks}, func(a *workload.Actor) { a.UnlockLimit, actor = time.Second, a }, step(workload.Acquire), step(workload.Unlock))
 		require.Equal(t, c.again, actor.TriedAgain(), name)
 		require.Len(t, h.Ops, 2, name)
-		require.Equal(t, c.told, h.Ops[1].Outcome, name)
+		require.Equal(t, c.outcome, h.Ops[1].Outcome, name)
 	}
 	once := play(t, &answers{unlocks: []error{unavailable, nil}}, step(workload.Acquire), step(workload.Unlock))
 	require.Equal(t, history.Unknown, once.Ops[1].Outcome)
@@ -180,17 +180,17 @@ func TestOutcomesAreRecordedAsReported(t *testing.T) {
 	again := step(workload.Acquire)
 	h := play(t, a, again, again, again, step(workload.UnlockAll), again, step(workload.Unlock),
 		step(workload.Cancel, time.Second), again, step(workload.Try), again, again)
-	type told struct {
+	type operation struct {
 		kind    history.Kind
 		owner   string
 		outcome history.Outcome
 	}
-	var got []told
+	var got []operation
 	for _, op := range h.Ops {
-		got = append(got, told{op.Kind, op.Owner, op.Outcome})
+		got = append(got, operation{op.Kind, op.Owner, op.Outcome})
 		require.Equal(t, op.Outcome == history.Unknown, op.Return == history.Never)
 	}
-	require.Equal(t, []told{
+	require.Equal(t, []operation{
 		{history.Acquire, "1.1", history.Done},
 		{history.Acquire, "1.1", history.Done}, // re-entered
 		{history.Acquire, "1.1", history.Nothing},
@@ -228,8 +228,8 @@ func TestWindowsEndWithTrust(t *testing.T) {
 	require.InDelta(t, 4*time.Second, lost[0].Until, float64(time.Millisecond), "the last look before the loss")
 	over := play(t, &answers{trust: 2500 * time.Millisecond}, sleeps...).Windows
 	require.InDelta(t, 2500*time.Millisecond, over[0].Until, float64(time.Millisecond))
-	told := play(t, &answers{trust: 10 * time.Second}, sleeps...).Windows
-	require.InDelta(t, 10*time.Second, told[0].Until, float64(time.Millisecond), "the loss that is told when trust ends, between two looks")
+	windows := play(t, &answers{trust: 10 * time.Second}, sleeps...).Windows
+	require.InDelta(t, 10*time.Second, windows[0].Until, float64(time.Millisecond), "the loss that is reported when trust ends, between two looks")
 	closed := play(t, &answers{trust: 10 * time.Second, closes: true}, sleeps...).Windows
 	require.InDelta(t, 4*time.Second, closed[0].Until, float64(time.Millisecond), "a client that closes as trust ends")
 	require.Equal(t, int64(7), over[0].Fence)
@@ -295,16 +295,16 @@ func TestUnitsAreTakenDown(t *testing.T) {
 	take := func(v workload.Verb, n int) workload.Step { return workload.Step{Verb: v, Units: n} }
 	a.Run(t.Context(), []workload.Step{take(workload.Acquire, 3), take(workload.Resize, 5), take(workload.Try, 2), take(workload.Acquire, 2), take(workload.Resize, 1)})
 	require.Equal(t, []int{3, -5, 2, 2, -1}, u.asked)
-	type told struct {
+	type operation struct {
 		kind                history.Kind
 		outcome             history.Outcome
 		units, inUse, ahead int
 	}
-	var got []told
+	var got []operation
 	for _, op := range r.History().Ops {
-		got = append(got, told{op.Kind, op.Outcome, op.Units, op.InUse, op.Ahead})
+		got = append(got, operation{op.Kind, op.Outcome, op.Units, op.InUse, op.Ahead})
 	}
-	require.Equal(t, []told{
+	require.Equal(t, []operation{
 		{history.Acquire, history.Done, 3, 0, 0},
 		{history.Resize, history.Done, 5, 0, 0},
 		{history.Try, history.Refused, 2, 2, 3},

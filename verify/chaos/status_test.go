@@ -15,7 +15,7 @@ import (
 func TestResultsOfRows(t *testing.T) {
 	for name, r := range map[string]struct {
 		run  func(c *course)
-		want verdict
+		want status
 	}{
 		"all well":            {func(c *course) { c.bit("bites", 1); c.forbid("overlaps", 0); c.enough("grants", 2, 2) }, reached},
 		"never bitten":        {func(c *course) { c.forbid("overlaps", 0) }, invalid},
@@ -36,7 +36,7 @@ func TestResultsOfRows(t *testing.T) {
 		r.run(c)
 		var out result
 		out.judge(c)
-		require.Equal(t, r.want, out.verdict, name)
+		require.Equal(t, r.want, out.status, name)
 	}
 }
 
