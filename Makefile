@@ -45,12 +45,15 @@ NO_RACE := /(lua|lockerr|examples|benchmarks|verify/(mutants|interop|rivals|tele
 .PHONY: race
 race: PACKAGES = 2
 race: PARALLEL = 3
+race: export REDLATCH_REQUIRE_SERVER = 1
 race: ## run the tests of all packages with goroutines again, with the race detector; takes 21 minutes on two processors
 	scripts/servers.sh >/dev/null
 	scripts/need.sh gcc 'gcc libc6-dev'
-	@export REDLATCH_REQUIRE_SERVER=1; \
-	$(foreach module,$(MODULES),echo "== go test -race, module $(module)"; \
-		(cd $(module); packages=$$(go list ./... | { grep -vE '$(NO_RACE)' || true; }); [ -z "$$packages" ] || $(GO_TEST) -race $$packages);)
+	@# This module keeps both processors busy. Those of the others wait.
+	@for modules in . "$(filter-out .,$(MODULES))"; do \
+		printf '%s\n' $$modules | scripts/two-folders.sh bash -euo pipefail -c \
+			'packages=$$(go list ./... | { grep -vE "$(NO_RACE)" || true; }); [ -z "$$packages" ] || "$$@" $$packages' _ $(GO_TEST) -race; \
+	done
 
 .PHONY: verify
 verify: export REDLATCH_FULL = 1
