@@ -494,7 +494,7 @@ func TestAGapBeforeTheHeartbeatsMakesTheWaiterAsk(t *testing.T) {
 					require.False(t, w.snapshot().hinted)
 					w.takeHint()
 					gap("claim")
-					w.lease.Stop(endedContext())
+					w.lease.BeginStop()
 					gap("restart")
 					w.startHeartbeat(time.Now())
 				}

@@ -1,7 +1,6 @@
 package waitqueue
 
 import (
-	"context"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/pubsub"
@@ -76,19 +75,11 @@ func (w *waiter[B]) stop() {
 	w.set.ranks.remove(w)
 	w.set.mu.Unlock()
 	if w.lease != nil {
-		w.lease.Stop(endedContext())
+		w.lease.BeginStop()
 	}
 	for _, channel := range w.channels {
 		w.set.releaseSub(channel)
 	}
-}
-
-// endedContext returns a context with which Lease.Stop does not wait, because a heartbeat in flight
-// does no harm.
-func endedContext() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
 }
 
 // startHeartbeat starts the heartbeats of a waiter, or starts them anew. sent is when the command
@@ -97,7 +88,7 @@ func endedContext() context.Context {
 // the waiter has the answer of its join.
 func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	if w.lease != nil {
-		w.lease.Stop(endedContext())
+		w.lease.BeginStop()
 	}
 	h := w.spec.Heartbeat
 	every := min(h, w.spec.Lease) / 3 // one that hears no messages learns of a grant while that lasts
