@@ -22,7 +22,7 @@ func TestARequestDoesNotQueueBehindItsOwner(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(h.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, fair.Contend(ctx, m), mutex.ErrOwnerHolds)
+		require.ErrorIs(t, fair.Contend(ctx, m), mutex.ErrBeginAnew)
 		_, length, err := m.Queue(t.Context(), 0, 10)
 		require.NoError(t, err)
 		require.Zero(t, length)

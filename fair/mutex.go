@@ -2,7 +2,6 @@ package fair
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
@@ -85,19 +84,11 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	w.manager = m.manager
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
+	acquire := w.contend
 	if session.LateRefusal(bounded) != nil {
-		return w.tryOrReenter(ctx, bounded)
+		acquire = w.try
 	}
-	for {
-		if h, has, err := w.ReenterHeld(bounded); has {
-			return w.NewHandle(ctx, bounded, h, err)
-		}
-		h, err := w.contend(bounded)
-		if errors.Is(err, mutex.ErrOwnerHolds) {
-			continue
-		}
-		return w.NewHandle(ctx, bounded, h, err)
-	}
+	return w.AcquireOrReenter(ctx, bounded, acquire)
 }
 
 // TryLock acquires the lock if it is free and nobody waits. It does not wait, never gets ahead of
@@ -117,21 +108,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	w.manager = m.manager
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
-	return w.tryOrReenter(ctx, bounded)
-}
-
-// tryOrReenter acquires the lock without waiting for it.
-func (r *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error) {
-	for {
-		if h, has, err := r.ReenterHeld(bounded); has {
-			return r.NewHandle(ctx, bounded, h, err)
-		}
-		h, err := r.try(bounded)
-		if errors.Is(err, mutex.ErrOwnerHolds) {
-			continue
-		}
-		return r.NewHandle(ctx, bounded, h, err)
-	}
+	return w.AcquireOrReenter(ctx, bounded, w.try)
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also

@@ -157,14 +157,14 @@ func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	case err != nil:
 		return nil, err
 	case r.State.HeldBy(r.Owner) != nil: // by another call of the chain
-		return nil, mutex.ErrOwnerHolds
+		return nil, mutex.ErrBeginAnew
 	}
 	refused := r.notAcquired()
 	return nil, &refused
 }
 
 // contend joins the queue, and waits in it until the lock comes or ctx ends. The lock may also come
-// by another call of the chain. Its errors are for users, except ErrOwnerHolds: the chain has the
+// by another call of the chain. Its errors are for users, except ErrBeginAnew: the chain has the
 // lock, or had it a moment ago.
 func (r *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	warning := r.NewSelfDeadlockWarning()
@@ -172,7 +172,7 @@ func (r *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	own, stop := r.State.NotifyOnGrant(r.Owner)
 	defer stop()
 	if r.State.HeldBy(r.Owner) != nil {
-		return nil, mutex.ErrOwnerHolds
+		return nil, mutex.ErrBeginAnew
 	}
 	warning.Start()
 	var entered *acquisition.Hold

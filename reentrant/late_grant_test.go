@@ -121,7 +121,6 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 			w := new(request)
 			require.NoError(t, m.core.Begin(ctx, &w.Request))
 			m.join(w)
-			require.True(t, w.queue.tryLock())
 			h, err := ask(w, ctx)
 			require.False(t, ctx.answered.Load(), "the process was stopped")
 			w.finish()
@@ -136,10 +135,11 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 		})
 	}
 	t.Run("TryLock", func(t *testing.T) {
-		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) { return w.try(ctx, true) })
+		play(t, (*request).try)
 	})
 	t.Run("Lock", func(t *testing.T) {
 		play(t, func(w *request, ctx context.Context) (*acquisition.Hold, error) {
+			require.True(t, w.queue.tryLock())
 			return w.contend(ctx, w.NewSelfDeadlockWarning())
 		})
 	})

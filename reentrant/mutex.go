@@ -2,8 +2,8 @@ package reentrant
 
 import (
 	"context"
-	"errors"
 
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -75,36 +75,13 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
 	if session.LateRefusal(bounded) != nil {
-		return w.tryOrReenter(ctx, bounded)
+		return w.AcquireOrReenter(ctx, bounded, w.try)
 	}
 	warning := w.NewSelfDeadlockWarning()
 	defer warning.Stop()
-	for {
-		if h, has, err := w.ReenterHeld(bounded); has {
-			return w.NewHandle(ctx, bounded, h, err)
-		}
-		wait, localLock := w.queue.lockOrEnqueue(w)
-		if wait != nil {
-			g, err := w.awaitHandoff(bounded, wait, warning)
-			switch {
-			case errors.Is(err, mutex.ErrOwnerHolds):
-				continue
-			case err == nil && g.hold != nil && !g.hold.Trusted():
-				_ = g.hold.Unlock(ctx) // it took too long to get here; anew
-				continue
-			case err != nil || g.hold != nil:
-				return w.NewHandle(ctx, bounded, g.hold, err)
-			}
-			localLock = g.localLock
-		}
-		if localLock {
-			h, err := w.contend(bounded, warning)
-			if errors.Is(err, mutex.ErrOwnerHolds) {
-				continue
-			}
-			return w.NewHandle(ctx, bounded, h, err)
-		}
-	}
+	return w.AcquireOrReenter(ctx, bounded, func(bounded context.Context) (*acquisition.Hold, error) {
+		return w.wait(ctx, bounded, warning)
+	})
 }
 
 // TryLock acquires the lock if that needs no waiting. It re-enters like [Mutex.Lock]. On failure
@@ -124,21 +101,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 	defer w.finish()
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
-	return w.tryOrReenter(ctx, bounded)
-}
-
-// tryOrReenter acquires the lock without waiting for it.
-func (r *request) tryOrReenter(ctx, bounded context.Context) (*lock.Hold, error) {
-	for {
-		if h, has, err := r.ReenterHeld(bounded); has {
-			return r.NewHandle(ctx, bounded, h, err)
-		}
-		h, err := r.try(bounded, r.queue.tryLock())
-		if errors.Is(err, mutex.ErrOwnerHolds) {
-			continue
-		}
-		return r.NewHandle(ctx, bounded, h, err)
-	}
+	return w.AcquireOrReenter(ctx, bounded, w.try)
 }
 
 // Do runs fn under the lock. It waits for the lock like [Mutex.Lock], calls fn, and unlocks, also

@@ -82,7 +82,7 @@ func (p *poller) wait(ctx context.Context, refused lua.AcquireReply) error {
 		p.granted, p.unsubscribe = p.request.State.NotifyOnGrant(p.request.Owner)
 	}
 	if p.request.State.HeldBy(p.request.Owner) != nil {
-		return mutex.ErrOwnerHolds
+		return mutex.ErrBeginAnew
 	}
 	client := refused.Holder[:max(strings.LastIndexByte(refused.Holder, ':'), 0)]
 	if client != "" && client != p.request.Session().ID {
@@ -169,7 +169,7 @@ func (p *poller) sleep(ctx context.Context, d time.Duration, wakes <-chan struct
 			return nil
 		case <-p.granted:
 			if p.request.State.HeldBy(p.request.Owner) != nil {
-				return mutex.ErrOwnerHolds
+				return mutex.ErrBeginAnew
 			}
 		case <-p.warning.C:
 			p.warning.Check()

@@ -11,6 +11,27 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
+// wait waits for the local lock, and then asks Redis for the lock until it has it. The lock may also come by
+// a local handoff. bounded ends with the wait, and ctx is that of the caller.
+func (r *request) wait(ctx, bounded context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
+	queued, localLock := r.queue.lockOrEnqueue(r)
+	if queued != nil {
+		g, err := r.awaitHandoff(bounded, queued, warning)
+		switch {
+		case err == nil && g.hold != nil && !g.hold.Trusted():
+			_ = g.hold.Unlock(ctx) // it took too long to get here
+			return nil, mutex.ErrBeginAnew
+		case err != nil || g.hold != nil:
+			return g.hold, err
+		}
+		localLock = g.localLock
+	}
+	if !localLock {
+		return nil, mutex.ErrBeginAnew // the chain has got the lock by another call
+	}
+	return r.contend(bounded, warning)
+}
+
 // awaitHandoff waits in the client's own queue for the local lock, or for a handoff of the lock.
 func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (handoff, error) {
 	warning.Start()
@@ -27,7 +48,7 @@ func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 	}()
 	for {
 		if r.queue.HeldBy(r.Owner) != nil && r.queue.withdraw(wait) {
-			return handoff{}, mutex.ErrOwnerHolds
+			return handoff{}, mutex.ErrBeginAnew
 		}
 		select {
 		case g := <-wait.handoff:
@@ -72,10 +93,10 @@ func (r *request) returnHandoff(g handoff) {
 
 // try asks Redis once for the lock. If someone waits in the queue of the lock, try hands the lock
 // on and asks once more, because the waiters may all have expired. If a grant came too late to be
-// trusted, that is no refusal, and try asks again. ErrOwnerHolds says that the chain has got the
+// trusted, that is no refusal, and try asks again. ErrBeginAnew says that the chain has got the
 // lock meanwhile.
-func (r *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, error) {
-	has := false
+func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
+	localLock, has := r.queue.tryLock(), false
 	defer r.passLocalLockUnless(&has, localLock)
 	for handedOn := false; ; {
 		id := r.NewAcquisitionID()
@@ -100,7 +121,7 @@ func (r *request) try(ctx context.Context, localLock bool) (*acquisition.Hold, e
 			handedOn = true
 			r.GrantQueued(ctx, "lock")
 		case r.State.HeldBy(r.Owner) != nil:
-			return nil, mutex.ErrOwnerHolds
+			return nil, mutex.ErrBeginAnew
 		default:
 			refused := r.notAcquired(answer.Value)
 			return nil, &refused

@@ -18,9 +18,9 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// ErrOwnerHolds ends the wait of a Lock whose own chain has got the lock by another call meanwhile.
-// The Lock must re-enter, because it would otherwise wait for itself.
-var ErrOwnerHolds = errors.New("the chain has the lock")
+// ErrBeginAnew says that a request must look again whether its chain has the lock. Most often another call of
+// the chain has got it meanwhile, and the request would otherwise wait for itself.
+var ErrBeginAnew = errors.New("the request begins anew")
 
 // errOtherUnanswered says why a Lock gave up that never asked Redis, because another call of its client asks for
 // the lock.
@@ -122,6 +122,20 @@ func (r *Request) noteRefusal(bounded context.Context, err error) {
 	}
 	if site := a.OldestCallSite(); site.IsKnown() {
 		refused.AcquiredAt = site.Short()
+	}
+}
+
+// AcquireOrReenter makes the handle of a hold that re-enters the lock if the chain has it, and otherwise of the hold
+// that acquire returns. If acquire returns ErrBeginAnew, it looks again. ctx and bounded are those of NewHandle.
+func (r *Request) AcquireOrReenter(ctx, bounded context.Context, acquire func(bounded context.Context) (*acquisition.Hold, error)) (*lock.Hold, error) {
+	for {
+		h, has, err := r.ReenterHeld(bounded)
+		if !has {
+			h, err = acquire(bounded)
+		}
+		if has || !errors.Is(err, ErrBeginAnew) {
+			return r.NewHandle(ctx, bounded, h, err)
+		}
 	}
 }
 
