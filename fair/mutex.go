@@ -183,7 +183,7 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 	if err != nil {
 		return w.NewHandle(ctx, ctx, nil, err)
 	}
-	return w.NewHandle(ctx, ctx, w.startHold(waitqueue.Grant(g)), nil)
+	return w.NewHandle(ctx, ctx, w.startHold(g), nil)
 }
 
 // HoldFrom returns the hold of this lock that ctx descends from, for instance for its fence inside of nested

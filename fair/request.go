@@ -142,11 +142,8 @@ func (r *request) CleanUp(id string, inFlight session.InFlight) {
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
-func (r *request) startHold(g waitqueue.Grant) *acquisition.Hold {
-	k := &backend{request: r}
-	h := r.StartAcquisition(k, g.ID, g.Fence, g.Sent, g.InFlight)
-	r.AddHeld(h)
-	return h
+func (r *request) startHold(g acquisition.Grant) *acquisition.Hold {
+	return r.StartAcquisition(&backend{request: r}, g)
 }
 
 // try asks Redis for the lock, and does not queue.

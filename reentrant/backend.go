@@ -84,7 +84,8 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	returned = true
 	if err == nil && answer.Value.Status == lua.Granted {
 		b.hasLocalLock.Store(false) // it goes with the lock
-		h := w.request.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, b.fromRedis)
+		g := acquisition.Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}
+		h := w.request.startHold(g, true, b.fromRedis)
 		if !b.queue.deliver(w, handoff{hold: h}) {
 			b.unlockLate(h)
 		}

@@ -45,9 +45,9 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 		l := f.use("x")
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
-		g := w.request.startHold(w.request.NewAcquisitionID(), 1, time.Now().Add(-40*time.Second), session.InFlight{}, false, mutex.Now())
+		g := w.request.startHold(acquisition.Grant{ID: w.request.NewAcquisitionID(), Fence: 1, Sent: time.Now().Add(-40 * time.Second)}, false, mutex.Now())
 		synctest.Wait() // the watchdog has notified
-		l.deliver(w, handoff{hold: g})
+		l.deliver(w, g)
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
 		err = <-res
 		if err != nil {

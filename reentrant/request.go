@@ -2,7 +2,6 @@ package reentrant
 
 import (
 	"context"
-	"time"
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -58,7 +57,7 @@ func (r *request) unlockLate(h *acquisition.Hold) {
 
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at
 // fromRedis.
-func (r *request) startHold(id string, fence int64, sent time.Time, inFlight session.InFlight, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
+func (r *request) startHold(g acquisition.Grant, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
 	r.manager.acquireRef(r.State) // for the acquisition; until OnEnded
 	k := &r.first
 	if k.request != nil {
@@ -66,7 +65,5 @@ func (r *request) startHold(id string, fence int64, sent time.Time, inFlight ses
 	}
 	k.request, k.fromRedis = r, fromRedis
 	k.hasLocalLock.Store(localLock)
-	h := r.StartAcquisition(k, id, fence, sent, inFlight)
-	r.AddHeld(h)
-	return h
+	return r.StartAcquisition(k, g)
 }

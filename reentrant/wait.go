@@ -104,7 +104,8 @@ func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !r.TrustExpired(answer.Sent) {
 			has = true
-			return r.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, localLock, mutex.Now()), nil
+			g := acquisition.Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}
+			return r.startHold(g, localLock, mutex.Now()), nil
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = r.Release(ctx, id, 0)
@@ -149,7 +150,7 @@ func (r *request) attach(ctx context.Context, text string, localLock bool) (*acq
 		return nil, err
 	}
 	has = true
-	return r.startHold(g.ID, g.Fence, g.Sent, g.InFlight, localLock, mutex.Now()), nil
+	return r.startHold(g, localLock, mutex.Now()), nil
 }
 
 // passLocalLockUnless passes the local lock on, if the caller has it and it did not go with the
@@ -177,7 +178,8 @@ func (r *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 		granted := err == nil && answer.Value.Status == lua.Granted
 		if granted && !r.TrustExpired(answer.Sent) {
 			has = true
-			return r.startHold(id, answer.Value.Fence, answer.Sent, answer.InFlight, true, mutex.Now()), nil
+			g := acquisition.Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}
+			return r.startHold(g, true, mutex.Now()), nil
 		}
 		r.discardAnswer(id, answer)
 		switch {

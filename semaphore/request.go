@@ -175,12 +175,10 @@ func (r *request) releaseAll(id string, note func(lua.Status)) func(ctx context.
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins.
-func (r *request) startHold(g waitqueue.Grant) *acquisition.Hold {
+func (r *request) startHold(g acquisition.Grant) *acquisition.Hold {
+	g.Name, g.Owner, g.Settings, g.Primitive, g.Units = r.keys.Name, r.owner, r.settings, event.Semaphore, int32(r.units)
 	r.manager.addPermit(g.ID, heldPermit{units: r.units})
-	h := acquisition.Start(r.session, &backend{r}, acquisition.Grant{
-		Name: r.keys.Name, Primitive: event.Semaphore, Units: int32(r.units),
-		ID: g.ID, Sent: g.Sent, InFlight: g.InFlight, Owner: r.owner, Settings: r.settings,
-	}, session.Permits, &r.callSite)
+	h := acquisition.Start(r.session, &backend{r}, g, &r.callSite)
 	r.manager.addPermit(g.ID, heldPermit{h.A, r.units})
 	return h
 }

@@ -45,12 +45,12 @@ func (h *Hold) Acknowledge(ctx context.Context) error {
 
 func (a *Acquisition) acknowledge(ctx context.Context) (session.Answer[watchdog.Result], error) {
 	st := a.Settings
-	kind, op := session.Holds, "lock"
+	op := "lock"
 	if a.IsPermit() {
-		kind, op = session.Permits, "acquire"
+		op = "acquire"
 	}
 	answer, err := a.session.Acknowledge(ctx, session.Acknowledgement{
-		Op: op, Primitive: a.Primitive, Kind: kind, Grant: watchdog.Renewal{Key: a.Name, ID: a.ID, Lease: st.Lease},
+		Op: op, Primitive: a.Primitive, Kind: a.leaseKind(), Grant: watchdog.Renewal{Key: a.Name, ID: a.ID, Lease: st.Lease},
 		Replicas: st.Replicas, Timeout: st.ReplicaTimeout, AttemptTimeout: st.AttemptTimeout(),
 	})
 	switch {

@@ -51,22 +51,32 @@ type HoldsUpdate struct {
 	InFlight session.InFlight // attempts in flight, which may still set the number
 }
 
-// Grant is a fresh grant, as a primitive got it from Redis.
+// Grant is a fresh grant.
 type Grant struct {
-	Name     string // under which the watchdog renews it
+	// What Redis granted.
 	ID       string
 	Fence    int64
 	Sent     time.Time        // the instant before the granted command was sent
 	InFlight session.InFlight // its attempts in flight, which may still be granted
-	Owner    *owner.Owner     // of a permit, which has no owner: that of the locks around it
-	Settings *settings.Lock
 
+	// What was requested. The primitive sets it before Start.
+	Name      string       // under which the watchdog renews it
+	Owner     *owner.Owner // of a permit, which has no owner: that of the locks around it
+	Settings  *settings.Lock
 	Primitive event.Primitive
 	Units     int32
 }
 
 // IsPermit reports whether it is the grant of a permit.
 func (g *Grant) IsPermit() bool { return g.Primitive == event.Semaphore }
+
+// leaseKind says how the lease is renewed.
+func (g *Grant) leaseKind() session.LeaseKind {
+	if g.IsPermit() {
+		return session.Permits
+	}
+	return session.Holds
+}
 
 // releaseOp is how errors call the release.
 func (g *Grant) releaseOp() string {
@@ -123,13 +133,13 @@ type orphan struct {
 
 // Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may share a
 // call. The acquisition keeps site.
-func Start(s *session.Session, k Backend, g Grant, kind session.LeaseKind, site *CallSite) *Hold {
+func Start(s *session.Session, k Backend, g Grant, site *CallSite) *Hold {
 	a := &Acquisition{Grant: g, session: s, backend: k, unacknowledged: g.Settings.Replicas > 0}
 	h := a.newHold(site)
 	a.holds = 1
 	st := g.Settings
 	a.lease = s.Watchdog.Watch(watchdog.Spec{
-		Key: g.Name, ID: g.ID, Group: s.Group(kind, g.Name),
+		Key: g.Name, ID: g.ID, Group: s.Group(g.leaseKind(), g.Name),
 		Lease: st.Lease, Margin: st.Margin(), Interval: st.RenewInterval, Renew: st.Renew, MaxHold: st.MaxExtension(),
 		Sent:   g.Sent,
 		OnLost: a,

@@ -84,7 +84,7 @@ func (s *scene) start() (*acquisition.Hold, *backend) {
 	return acquisition.Start(s.session, b, acquisition.Grant{
 		Name: "orders", ID: s.session.NewAcquisitionID(), Sent: time.Now(),
 		Owner: owner.ForAcquire(context.Background()), Settings: &s.settings,
-	}, 0, &site), b
+	}, &site), b
 }
 
 func (s *scene) reenter(a *acquisition.Acquisition) *acquisition.Hold {

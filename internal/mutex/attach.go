@@ -4,41 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
 )
 
-// Attached is a grant that an exported acquisition was turned into.
-type Attached struct {
-	ID       string
-	Fence    int64
-	Sent     time.Time
-	InFlight session.InFlight
-}
-
 // errAttachedLate says why an attach that Redis has done failed.
 var errAttachedLate = errors.New("the answer came when the lease may have ended")
 
 // Attach turns an exported acquisition into a fresh grant, with the command of a local handoff. It tries
 // for a few seconds at most. If nobody knows whether it succeeded, cleanUp frees the lock.
-func (r *Request) Attach(ctx context.Context, text string, cleanUp func(id string, inFlight session.InFlight)) (Attached, error) {
+func (r *Request) Attach(ctx context.Context, text string, cleanUp func(id string, inFlight session.InFlight)) (acquisition.Grant, error) {
 	r.Source = event.Attached
 	exported, err := key.ParseExported(text)
 	switch {
 	case err != nil:
-		return Attached{}, err
+		return acquisition.Grant{}, err
 	case exported.Name != r.Name:
 		// Not the text: whoever reads it in a log could take the lock.
-		return Attached{}, &lockerr.ConfigError{Setting: "lock of the exported hold", Value: exported.Name, Reason: fmt.Sprintf("must be %q, the lock that is to be attached", r.Name)}
+		return acquisition.Grant{}, &lockerr.ConfigError{Setting: "lock of the exported hold", Value: exported.Name, Reason: fmt.Sprintf("must be %q, the lock that is to be attached", r.Name)}
 	}
 	if a := r.State.HeldBy(r.Owner); a != nil {
 		if err := a.Loss(); err != nil {
-			return Attached{}, err // as for a re-entry: the work around this call must learn of the loss first
+			return acquisition.Grant{}, err // as for a re-entry: the work around this call must learn of the loss first
 		}
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
@@ -53,18 +45,18 @@ func (r *Request) Attach(ctx context.Context, text string, cleanUp func(id strin
 	returned = true
 	granted := err == nil && answer.Value.Status == lua.Granted
 	if granted && !r.TrustExpired(answer.Sent) {
-		return Attached{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}, nil
+		return acquisition.Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}, nil
 	}
 	if granted || answer.InFlight.Any() {
 		cleanUp(id, answer.InFlight)
 	}
 	switch {
 	case err != nil:
-		return Attached{}, err
+		return acquisition.Grant{}, err
 	case granted:
-		return Attached{}, &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "attach", Name: r.Name, Err: errAttachedLate}
+		return acquisition.Grant{}, &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: "attach", Name: r.Name, Err: errAttachedLate}
 	}
-	return Attached{}, &lockerr.LostError{Name: r.Name, ID: exported.ID, Reason: lockerr.LossExported}
+	return acquisition.Grant{}, &lockerr.LostError{Name: r.Name, ID: exported.ID, Reason: lockerr.LossExported}
 }
 
 func (r *Request) transfer(ctx context.Context, from, to string) (session.Answer[lua.TransferReply], error) {

@@ -298,23 +298,17 @@ func (r *Request) attempt(send func(ctx context.Context) error) func(ctx context
 	}
 }
 
-// StartAcquisition makes the acquisition of a grant, and returns its first hold. After a local
+// StartAcquisition makes the acquisition of a grant, and returns its first hold. Unless replicas must acknowledge
+// the grant, it also makes the grant known to the other calls of the client, which may re-enter it. After a local
 // handoff, another goroutine than that of the waiter calls it.
-func (r *Request) StartAcquisition(k acquisition.Backend, id string, fence int64, sent time.Time, inFlight session.InFlight) *acquisition.Hold {
+func (r *Request) StartAcquisition(k acquisition.Backend, g acquisition.Grant) *acquisition.Hold {
 	r.Registry.AcquireRef(r.Name) // for the acquisition, until ReleaseState
-	return acquisition.Start(r.Session(), k, acquisition.Grant{
-		Name: r.Name,
-		ID:   id, Fence: fence, Sent: sent, InFlight: inFlight,
-		Owner: r.Owner, Settings: r.Settings, Primitive: r.Primitive, Units: 1,
-	}, session.Holds, &r.CallSite)
-}
-
-// AddHeld makes a fresh grant known to the other calls of the client, which may re-enter it. If replicas
-// must acknowledge the grant, NewHandle does so after that.
-func (r *Request) AddHeld(h *acquisition.Hold) {
+	g.Name, g.Owner, g.Settings, g.Primitive, g.Units = r.Name, r.Owner, r.Settings, r.Primitive, 1
+	h := acquisition.Start(r.Session(), k, g, &r.CallSite)
 	if h.A.IsAcknowledged() {
 		r.State.AddHeld(h.A)
 	}
+	return h
 }
 
 // RemoveAcquisition ends what StartAcquisition began.

@@ -65,9 +65,7 @@ func (c *client) request(st settings.Lock) *Request {
 
 // grant gives the lock to the request.
 func (c *client) grant(w *Request) *acquisition.Hold {
-	h := w.StartAcquisition(quiet{}, w.NewAcquisitionID(), 1, time.Now(), session.InFlight{})
-	w.State.AddHeld(h.A)
-	return h
+	return w.StartAcquisition(quiet{}, acquisition.Grant{ID: w.NewAcquisitionID(), Fence: 1, Sent: time.Now()})
 }
 
 func TestARequestThatCannotBeginIsNotCounted(t *testing.T) {
@@ -156,8 +154,7 @@ func TestAGrantThatComesDuringCloseIsReleased(t *testing.T) {
 func TestAReentryThatFailsSaysSo(t *testing.T) {
 	inBubble(t, func(c *client) {
 		w := c.request(settings.Default)
-		h := w.StartAcquisition(quiet{io.ErrNoProgress}, w.NewAcquisitionID(), 1, time.Now(), session.InFlight{})
-		w.State.AddHeld(h.A)
+		h := w.StartAcquisition(quiet{io.ErrNoProgress}, acquisition.Grant{ID: w.NewAcquisitionID(), Fence: 1, Sent: time.Now()})
 		again, has, err := w.ReenterHeld(context.Background())
 		require.Nil(t, again)
 		require.True(t, has)
@@ -327,7 +324,7 @@ func TestAWaiterMayGiveUpDuringALocalHandoff(t *testing.T) {
 		cancel()
 		started := make(chan *acquisition.Hold)
 		go func() {
-			started <- w.StartAcquisition(quiet{}, w.NewAcquisitionID(), 1, time.Now(), session.InFlight{})
+			started <- w.StartAcquisition(quiet{}, acquisition.Grant{ID: w.NewAcquisitionID(), Fence: 1, Sent: time.Now()})
 		}()
 		require.Error(t, w.WaitError(ctx, ctx.Err(), lockerr.NotAcquiredError{}))
 		h := <-started

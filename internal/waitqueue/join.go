@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
 )
@@ -34,31 +35,23 @@ type Request[B any] interface {
 	CleanUp(id string, inFlight session.InFlight)
 }
 
-// Grant is what Redis granted to a request, for a whole lease.
-type Grant struct {
-	ID       string
-	Fence    int64
-	Sent     time.Time // trust counts from here
-	InFlight session.InFlight
-}
-
-// TryJoin asks Redis for a grant, without a place in the queue. It blocks until Redis answers, and
+// TryJoin asks Redis for a grant of a whole lease, without a place in the queue. It blocks until Redis answers, and
 // reports whether there is a grant. It asks again, until ctx ends, if the queue has more expired
 // waiters than one command drops, or if a grant came too late and has ended. What an id without a
 // grant may still get, TryJoin releases in the background.
-func (s *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g Grant, granted bool, err error) {
+func (s *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g acquisition.Grant, granted bool, err error) {
 	for again := true; again; {
 		g, again, err = s.tryJoinOnce(ctx, c)
 		if g.ID != "" || err != nil {
 			return g, err == nil, err
 		}
 	}
-	return Grant{}, false, nil
+	return acquisition.Grant{}, false, nil
 }
 
 // tryJoinOnce asks under one id. again says that the caller must ask under another id, because the
 // refusal is not final. If there is no grant, the ID of the result is empty.
-func (s *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, again bool, err error) {
+func (s *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g acquisition.Grant, again bool, err error) {
 	id := s.session.NewAcquisitionID()
 	answer, err := joinOnce(ctx, c, id, true)
 	r, sent := answer.Value, answer.Sent
@@ -72,12 +65,12 @@ func (s *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g Grant, 
 		got, fence, sent = err != nil || asked.Value.Status == lua.Granted, asked.Value.Fence, asked.Sent
 	}
 	if err == nil && got && !c.TrustExpired(sent) {
-		return Grant{ID: id, Fence: fence, Sent: sent, InFlight: answer.InFlight}, false, nil
+		return acquisition.Grant{ID: id, Fence: fence, Sent: sent, InFlight: answer.InFlight}, false, nil
 	}
 	if got || answer.InFlight.Any() {
 		c.CleanUp(id, answer.InFlight)
 	}
-	return Grant{}, again, err
+	return acquisition.Grant{}, again, err
 }
 
 // joinOnce asks Redis under an id. If a hook of go-redis ends the goroutine, or a context of the user
@@ -94,12 +87,12 @@ func joinOnce[B any](ctx context.Context, c Request[B], id string, try bool) (se
 	return answer, err
 }
 
-// JoinAndWait joins the queue. It blocks until Redis grants the request what it asks for, or ctx
+// JoinAndWait joins the queue. It blocks until Redis grants the request what it asks for, for a whole lease, or ctx
 // ends. If there is no grant, it gives up the place in the background.
 //
 // Its errors are ErrRemoved, *LimitError, ErrInterrupted, those of Join and Claim, and the end of
 // ctx. If the client closes, the error may be context.Canceled.
-func (s *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (Grant, error) {
+func (s *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOptions) (acquisition.Grant, error) {
 	for {
 		g, err := s.joinAndWaitOnce(ctx, c, o)
 		switch {
@@ -117,7 +110,7 @@ func (s *WaiterSet[B]) JoinAndWait(ctx context.Context, c Request[B], o WaitOpti
 }
 
 // joinAndWaitOnce joins and waits under one id, until the id has a grant or no place any more.
-func (s *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o WaitOptions) (g Grant, err error) {
+func (s *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o WaitOptions) (g acquisition.Grant, err error) {
 	id := s.session.NewAcquisitionID()
 	w := s.addWaiter(id, c)
 	defer w.stop()
@@ -141,9 +134,9 @@ func (s *WaiterSet[B]) joinAndWaitOnce(ctx context.Context, c Request[B], o Wait
 	}
 	switch r := answer.Value; {
 	case err != nil:
-		return Grant{}, err
+		return acquisition.Grant{}, err
 	case r.Status == lua.Granted && !c.TrustExpired(answer.Sent):
-		g = Grant{Fence: r.Fence, Sent: answer.Sent}
+		g = acquisition.Grant{Fence: r.Fence, Sent: answer.Sent}
 	default:
 		g, err = w.wait(ctx, answer, o)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/test/redistest"
@@ -63,7 +64,7 @@ func (c *fakeRequest) TrustExpired(sent time.Time) bool      { return time.Since
 func (c *fakeRequest) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 
 // contend runs Contend for one request, with a server for messages, until it returns.
-func contend(t *testing.T, c *fakeRequest) (g Grant) {
+func contend(t *testing.T, c *fakeRequest) (g acquisition.Grant) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()

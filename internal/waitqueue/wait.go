@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/pubsub"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/lua"
@@ -45,7 +46,7 @@ type WaitOptions struct {
 // wait waits after a join that put the waiter into the queue, or whose grant came too late to trust
 // it. It blocks until the waiter has a grant or no place any more, until ctx ends, or until the
 // client closes. Its errors are errPlaceLost, and those of JoinAndWait.
-func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinReply], o WaitOptions) (Grant, error) {
+func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinReply], o WaitOptions) (acquisition.Grant, error) {
 	w.ticket = joined.Value.Ticket
 	w.apply(lua.HeartbeatReply{Status: joined.Value.Status, QueueState: joined.Value.QueueState}, joined.Sent)
 	w.startHeartbeat(joined.Sent)
@@ -64,16 +65,16 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 			o.OnChange(w.id, shown, o.requeued)
 			o.requeued = false
 			if w.set.session.IsClosing() {
-				return Grant{}, context.Canceled
+				return acquisition.Grant{}, context.Canceled
 			}
 		}
 		switch {
 		case now.status == lua.Gone:
-			return Grant{}, errPlaceLost
+			return acquisition.Grant{}, errPlaceLost
 		case now.status == lua.Removed:
-			return Grant{}, ErrRemoved
+			return acquisition.Grant{}, ErrRemoved
 		case now.status == lua.OverLimit:
-			return Grant{}, &LimitError{Limit: now.queueState.Limit}
+			return acquisition.Grant{}, &LimitError{Limit: now.queueState.Limit}
 		case now.heartbeatEnded:
 			ask = true
 		default:
@@ -83,7 +84,7 @@ func (w *waiter[B]) wait(ctx context.Context, joined session.Answer[lua.JoinRepl
 			w.noteWake(now)
 		}
 	}
-	return Grant{}, err
+	return acquisition.Grant{}, err
 }
 
 // subscribe listens for messages. It blocks until Redis confirms the subscription, or until it is
@@ -132,15 +133,15 @@ func (w *waiter[B]) listenInSlot() {
 // poll asks Redis about the waiter, and blocks until Redis answers. Only poll takes a grant over:
 // Redis then keeps the grant for at least a whole lease after the command was sent. If the waiter
 // is still queued, its heartbeat timeout begins anew.
-func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error) {
+func (w *waiter[B]) poll(ctx context.Context) (g acquisition.Grant, granted bool, err error) {
 	before := w.snapshot()
 	hinted := w.takeHint()
 	answer, err := w.request.Claim(ctx, w.id)
 	switch {
 	case err != nil:
-		return Grant{}, false, err
+		return acquisition.Grant{}, false, err
 	case answer.Value.Status == lua.Granted && !w.request.TrustExpired(answer.Sent):
-		return Grant{Fence: answer.Value.Fence, Sent: answer.Sent}, true, nil
+		return acquisition.Grant{Fence: answer.Value.Fence, Sent: answer.Sent}, true, nil
 	}
 	w.apply(answer.Value, answer.Sent)
 	if answer.Value.Status == lua.Queued {
@@ -149,7 +150,7 @@ func (w *waiter[B]) poll(ctx context.Context) (g Grant, granted bool, err error)
 			w.onFalseHint()
 		}
 	}
-	return Grant{}, false, nil
+	return acquisition.Grant{}, false, nil
 }
 
 // wasFreed reports whether the lock was free since before, so that the message of it was true,

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/session"
@@ -109,7 +110,7 @@ func (c *visitor) TrustExpired(sent time.Time) bool      { return time.Since(sen
 func (c *visitor) CleanUp(id string, _ session.InFlight) { c.given = append(c.given, id) }
 
 // wait waits with a limit, and returns how that ended.
-func (c *visitor) wait(t *testing.T, d *scene, limit time.Duration, o WaitOptions) (Grant, error) {
+func (c *visitor) wait(t *testing.T, d *scene, limit time.Duration, o WaitOptions) (acquisition.Grant, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if o.OnChange == nil {

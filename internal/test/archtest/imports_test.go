@@ -33,7 +33,7 @@ var may = map[string][]string{
 	"lock":                 {"lockerr", "internal/oneline", "internal/acquisition", "internal/keptid", "internal/key", "internal/session"},
 	"internal/mutex":       {"event", "lock", "lockerr", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/owner", "internal/session", "internal/settings"},
 	// Waiting in a queue, for the fair mutex and the semaphore.
-	"internal/waitqueue": {"event", "lock", "lua", "watchdog", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
+	"internal/waitqueue": {"event", "lock", "lua", "watchdog", "internal/acquisition", "internal/key", "internal/session", "internal/settings", "internal/pubsub"},
 	"internal/construct": {"internal/acquisition", "internal/mutex", "internal/session", "internal/settings"},
 	"reentrant":          {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/mutex", "internal/session", "internal/settings", "internal/pubsub"},
 	"fair":               {"event", "lock", "lockerr", "lua", "internal/acquisition", "internal/construct", "internal/key", "internal/mutex", "internal/waitqueue", "internal/session", "internal/settings"},
