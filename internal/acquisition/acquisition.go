@@ -187,21 +187,14 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 	}
 	n := a.holdCount() + 1
 	var lease time.Duration // of the last attempt, which is the answered one
-	asking, cancel := a.contextUntilLost(ctx)
-	defer cancel()
-	returned := false
-	defer a.sendHoldCountUnless(&returned)
-	answer, err := a.backend.Reenter(asking, a, n, func() time.Duration {
-		lease = a.reentryLease()
-		return lease
+	answer, err := a.changeHolds(ctx, func(ctx context.Context) (HoldsUpdate, error) {
+		return a.backend.Reenter(ctx, a, n, func() time.Duration {
+			lease = a.reentryLease()
+			return lease
+		})
 	})
-	returned = true
-	if errors.Is(err, ErrGone) {
-		return nil, a.markGone()
-	}
-	a.repairHoldCount(answer.InFlight, err)
 	if err != nil {
-		return nil, a.lossOr(err)
+		return nil, err
 	}
 	if lease == a.Settings.Lease {
 		a.lease.MarkRenewed(answer.Sent, lease)
@@ -241,14 +234,34 @@ func (a *Acquisition) reportProgress() {
 	a.lease.RenewUntil(until)
 }
 
-// repairHoldCount corrects the number of holds in Redis. It is needed after a command that failed,
-// or that has attempts in flight, which may still set another number. repairHoldCount sends the
-// right number immediately, and again when those attempts cannot take effect any more. Nothing
-// depends on the number: only operators see it.
-func (a *Acquisition) repairHoldCount(inFlight session.InFlight, err error) {
-	if err != nil || inFlight.Any() {
-		a.sendHoldCount(inFlight)
+// changeHolds sends a command with a number of holds. The error is that of the loss if the lock was lost, and
+// ErrAlreadyReleased if the acquisition was released meanwhile.
+//
+// The background corrects the number in Redis after a command that failed, or that has attempts in flight,
+// which may still set another number. It sends the right number immediately, and again when those attempts
+// cannot take effect any more. It also does so if a hook of go-redis has ended the goroutine of the command
+// (runtime.Goexit). Nothing depends on the number: only operators see it.
+func (a *Acquisition) changeHolds(ctx context.Context, send func(ctx context.Context) (HoldsUpdate, error)) (HoldsUpdate, error) {
+	ctx, cancel := a.contextUntilLost(ctx)
+	defer cancel()
+	returned := false
+	defer func() {
+		if !returned {
+			a.sendHoldCount(session.InFlight{})
+		}
+	}()
+	answer, err := send(ctx)
+	returned = true
+	if errors.Is(err, ErrGone) {
+		return answer, a.markGone()
 	}
+	if err != nil || answer.InFlight.Any() {
+		a.sendHoldCount(answer.InFlight)
+	}
+	if err != nil {
+		err = a.lossOr(err)
+	}
+	return answer, err
 }
 
 // sendHoldCount sends Redis the number of holds, in the background, until Redis has it or the acquisition ends.
@@ -308,14 +321,6 @@ func (a *Acquisition) sendHoldCountOnce(ctx context.Context) (session.InFlight, 
 		a.mu.Unlock()
 	}
 	return answer.InFlight, err
-}
-
-// sendHoldCountUnless sends the number if a hook of go-redis has ended the goroutine of a command
-// (runtime.Goexit), so that it never returned.
-func (a *Acquisition) sendHoldCountUnless(returned *bool) {
-	if !*returned {
-		a.sendHoldCount(session.InFlight{})
-	}
 }
 
 // contextUntilLost returns a context that ends when the lock is lost, for a command whose answer

@@ -418,24 +418,13 @@ func (h *Hold) cancelContexts(cause error) {
 // releaseHold sends Redis the number of holds that are left. The hold is released whatever Redis answers,
 // because the count is kept here.
 func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
-	ctx, cancel := a.contextUntilLost(ctx)
-	defer cancel()
-	returned := false
-	defer a.sendHoldCountUnless(&returned)
-	answer, err := a.backend.SetHolds(ctx, a, left)
-	returned = true
-	if errors.Is(err, ErrGone) {
-		if err := a.markGone(); !errors.Is(err, ErrAlreadyReleased) {
-			return err
-		}
-		// Close released the whole lock while the command was in flight.
+	_, err := a.changeHolds(ctx, func(ctx context.Context) (HoldsUpdate, error) {
+		return a.backend.SetHolds(ctx, a, left)
+	})
+	if errors.Is(err, ErrAlreadyReleased) { // Close released the whole lock while the command was in flight
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.releaseOp(), Name: a.Name}
 	}
-	a.repairHoldCount(answer.InFlight, err)
-	if err != nil {
-		return a.lossOr(err)
-	}
-	return nil
+	return err
 }
 
 // releaseLock releases the lock with its last hold. It first ends the renewal, and waits for one in
