@@ -147,9 +147,6 @@ func Start(s *session.Session, k Backend, g Grant, site *CallSite) *Hold {
 	return h
 }
 
-// OnLost implements watchdog.LossHandler.
-func (a *Acquisition) OnLost(r watchdog.Reason) { a.expire(r) }
-
 // lossOf returns why the watchdog ended the lease. The caller holds a.mu.
 func (a *Acquisition) lossOf(r watchdog.Reason) event.Result {
 	switch {
@@ -345,10 +342,8 @@ func (a *Acquisition) contextUntilLost(ctx context.Context) (context.Context, co
 // lossOr returns the error of the loss if the lock was lost, and else err. If err is a refusal,
 // lossOr returns err, because a refusal says what to do.
 func (a *Acquisition) lossOr(err error) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.state == lost && !errors.Is(err, lockerr.ErrRefused) {
-		return a.lostErr
+	if loss := a.Loss(); loss != nil && !errors.Is(err, lockerr.ErrRefused) {
+		return loss
 	}
 	return err
 }
@@ -432,9 +427,9 @@ func (a *Acquisition) usableLocked() error {
 	}
 }
 
-// expire is called by the watchdog when the lease has ended. An unlock in flight finds that out by
-// itself, and its result counts.
-func (a *Acquisition) expire(r watchdog.Reason) {
+// OnLost implements watchdog.LossHandler. The watchdog calls it when the lease has ended. An unlock in
+// flight finds that out by itself, and its result counts.
+func (a *Acquisition) OnLost(r watchdog.Reason) {
 	defer a.observeEnd(context.Background(), nil)
 	a.mu.Lock()
 	if a.state != live {
@@ -453,7 +448,7 @@ func (a *Acquisition) expire(r watchdog.Reason) {
 func (a *Acquisition) LoseNow() {
 	if a.IsLive() {
 		a.lease.MarkGone()
-		a.expire(watchdog.GoneOnServer)
+		a.OnLost(watchdog.GoneOnServer)
 	}
 }
 
@@ -525,6 +520,16 @@ func (a *Acquisition) notifyBackend() {
 	if first {
 		a.backend.OnEnded(a)
 	}
+}
+
+// Loss returns the error of the loss of an acquisition that was lost, and otherwise nil.
+func (a *Acquisition) Loss() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.state != lost {
+		return nil
+	}
+	return a.lostErr
 }
 
 // IsLive reports whether the acquisition has the lock, as far as the client knows: it was not

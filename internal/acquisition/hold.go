@@ -209,7 +209,12 @@ func (h *Hold) release(ctx context.Context, how unlocking) error {
 func (h *Hold) releaseWithin(bounded *session.Bounded, how unlocking) (err error) {
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }()
-	return h.unlockWithin(bounded, how)
+	if err := h.A.lockCommands(bounded, h.A.releaseOp()); err != nil {
+		h.unlockInBackground()
+		return h.A.lossOr(err)
+	}
+	defer h.A.unlockCommands()
+	return h.unlock(bounded, how)
 }
 
 // UnlockAfter is Unlock, but with the last hold of the acquisition, Redis keeps the lock for d.
@@ -260,16 +265,6 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err
 		return "", &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "export", Name: h.A.Name}
 	}
 	return h.A.StoredID(), nil
-}
-
-// unlockWithin does what Unlock does, until ctx ends.
-func (h *Hold) unlockWithin(ctx context.Context, how unlocking) error {
-	if err := h.A.lockCommands(ctx, h.A.releaseOp()); err != nil {
-		h.unlockInBackground()
-		return h.A.lossOr(err)
-	}
-	defer h.A.unlockCommands()
-	return h.unlock(ctx, how)
 }
 
 // unlock does what Unlock does, while the caller has the acquisition's turn.

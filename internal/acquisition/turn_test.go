@@ -78,7 +78,7 @@ func TestTheContextOfACommandAfterTheLossHasEnded(t *testing.T) {
 func TestTheEndOfTheLeaseDuringAReleaseIsNoLoss(t *testing.T) {
 	for _, s := range []state{releasing, released} {
 		a := &Acquisition{state: s, session: new(session.Session)}
-		a.expire(watchdog.TrustEnded)
+		a.OnLost(watchdog.TrustEnded)
 		require.False(t, a.IsLive())
 		require.Equal(t, s, a.state)
 		require.Nil(t, a.lostErr)
