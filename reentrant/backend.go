@@ -46,12 +46,10 @@ func (b *backend) OnEnded(a *acquisition.Acquisition) {
 	if a.InFlight.Any() {
 		b.CleanUp(a.ID, a.InFlight)
 	}
-	b.request.State.RemoveHeld(a)
+	b.request.RemoveAcquisition(a)
 	if b.hasLocalLock.Swap(false) {
 		b.queue.passLocalLock()
 	}
-	b.manager.releaseRef(b.queue)
-	b.request.ReleaseState()
 }
 
 // handOff hands the lock to w, with one command. Whatever the result is, w gets at least the local

@@ -123,7 +123,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 			m.join(w)
 			h, err := ask(w, ctx)
 			require.False(t, ctx.answered.Load(), "the process was stopped")
-			w.finish()
+			w.Close()
 			synctest.Wait()
 			require.NoError(t, err)
 			require.True(t, h.Trusted())

@@ -70,7 +70,7 @@ func polling(t *testing.T, f *manager) *poller {
 	require.NoError(t, m.core.Begin(t.Context(), &w.Request))
 	m.join(w)
 	p := &poller{request: w, warning: w.NewSelfDeadlockWarning()}
-	t.Cleanup(func() { p.stop(); p.warning.Stop(); w.finish() })
+	t.Cleanup(func() { p.stop(); p.warning.Stop(); w.Close() })
 	return p
 }
 
@@ -289,10 +289,9 @@ func (m *manager) inUse(name string) bool {
 }
 
 // use counts the test as a user of a name until stopUsing.
-func (m *manager) use(name string) *localQueue { return m.acquireRef(m.registry.AcquireRef(name)) }
+func (m *manager) use(name string) *localQueue { return m.localQueueOf(m.registry.AcquireRef(name)) }
 
 func (m *manager) stopUsing(name string, l *localQueue) {
-	m.releaseRef(l)
 	m.registry.ReleaseRef(name, l.LockState)
 }
 

@@ -18,8 +18,6 @@ import (
 type localQueue struct {
 	*mutex.LockState
 
-	refs int32 // users, guarded by manager.mu
-
 	localLocked bool // somebody has the local lock; guarded by mu
 	*contention      // set under mu; nil until another goroutine or client may want the lock
 	mu          sync.Mutex
@@ -33,6 +31,13 @@ type contention struct {
 	waiters list.List            // of *waiter, for the local lock, in order of arrival
 	yield   yieldPolicy          // whether other clients go first
 	sub     *pubsub.Subscription // nil until somebody was refused
+}
+
+// Close ends the subscription after the last use of the name.
+func (l *localQueue) Close() {
+	if l.contention != nil && l.sub != nil {
+		l.sub.Close()
+	}
 }
 
 // contended begins to keep what is known of others. The caller holds l.mu.

@@ -57,7 +57,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			}
 			require.True(t, w.queue.tryLock(), "nobody has the turn")
 			w.queue.passLocalLock()
-			w.finish()
+			w.Close()
 		}
 		require.Equal(t, rounds, given+left)
 	})
@@ -90,7 +90,7 @@ func TestAHandoffThatComesAsAWaiterLeavesIsTaken(t *testing.T) {
 			require.Same(t, hold, g.hold)
 			require.Equal(t, event.Handoff, w.Source)
 			w.queue.passLocalLock()
-			w.finish()
+			w.Close()
 		}
 	})
 }

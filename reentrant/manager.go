@@ -19,7 +19,7 @@ type manager struct {
 
 	idleSubscribers atomic.Int64 // so many subscribers receive releases of any lock, and do not want it
 
-	mu sync.Mutex // guards the users of all local queues, LockState.Local, and lingerUntil
+	mu sync.Mutex // guards LockState.Local and lingerUntil
 }
 
 func init() {
@@ -34,9 +34,8 @@ func newManager(b *mutex.Registry) *manager {
 	return &manager{session: b.Session, registry: b}
 }
 
-// acquireRef returns the local queue of a name and counts the caller as a user. The caller must be a user
-// of the lock state until it has called releaseRef.
-func (m *manager) acquireRef(s *mutex.LockState) *localQueue {
+// localQueueOf returns the local queue of a name, whose lock state the caller uses.
+func (m *manager) localQueueOf(s *mutex.LockState) *localQueue {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, _ := s.Local.(*localQueue)
@@ -44,23 +43,7 @@ func (m *manager) acquireRef(s *mutex.LockState) *localQueue {
 		l = &localQueue{LockState: s}
 		s.Local = l
 	}
-	l.refs++
 	return l
-}
-
-// releaseRef ends the use that acquireRef began. The last user ends the subscription, so that
-// nothing is kept for names that are not in use.
-func (m *manager) releaseRef(l *localQueue) {
-	m.mu.Lock()
-	l.refs--
-	last := l.refs == 0
-	if last {
-		l.LockState.Local = nil
-	}
-	m.mu.Unlock()
-	if last && l.contention != nil && l.sub != nil {
-		l.sub.Close()
-	}
 }
 
 // noteRelease notes that a lock was freed, and how many subscribers received the message.
@@ -72,8 +55,7 @@ func (m *manager) noteRelease(name, channel string, receivers int64, roundTrip t
 	h := subscriberCount{own: own, counted: max(receivers, 0), mayBeMore: m.session.Cluster() || receivers < 0, idle: m.idleSubscribers.Load()}
 	state := m.registry.AcquireRef(name) // not that of the acquisition: an Unlock that is called again may come long after it
 	defer m.registry.ReleaseRef(name, state)
-	l := m.acquireRef(state)
-	defer m.releaseRef(l)
+	l := m.localQueueOf(state)
 	idle, tried := l.noteRelease(h, roundTrip)
 	if idle || h.counted < h.idle {
 		m.idleSubscribers.Store(h.counted)
@@ -93,7 +75,6 @@ func (m *manager) linger(name string, l *localQueue) {
 	if isKept {
 		return
 	}
-	l.refs++
 	m.registry.AcquireRef(name)
 	var timer *time.Timer
 	timer = time.AfterFunc(longestYield, func() {
@@ -101,7 +82,6 @@ func (m *manager) linger(name string, l *localQueue) {
 			timer.Reset(left)
 			return
 		}
-		m.releaseRef(l)
 		m.registry.ReleaseRef(name, l.LockState)
 	})
 }

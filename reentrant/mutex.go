@@ -71,7 +71,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 		return nil, err
 	}
 	m.join(w)
-	defer w.finish()
+	defer w.Close()
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
 	if session.LateRefusal(bounded) != nil {
@@ -98,7 +98,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*lock.Hold, error) {
 		return nil, err
 	}
 	m.join(w)
-	defer w.finish()
+	defer w.Close()
 	bounded, cancel := w.WaitContext(ctx)
 	defer cancel()
 	return w.AcquireOrReenter(ctx, bounded, w.try)
@@ -171,7 +171,7 @@ func (m *Mutex) Attach(ctx context.Context, text string) (*lock.Hold, error) {
 		return nil, err
 	}
 	m.join(w)
-	defer w.finish()
+	defer w.Close()
 	h, err := w.attach(ctx, text, w.queue.tryLock())
 	return w.NewHandle(ctx, ctx, h, err)
 }
@@ -213,7 +213,7 @@ func (m *Mutex) ForceRelease(ctx context.Context, expected string) (holder strin
 		})
 }
 
-// join counts the request as a user of the local queue until finish.
+// join gives the request the local queue of its name.
 func (m *Mutex) join(w *request) {
-	w.manager, w.queue = m.manager, m.manager.acquireRef(w.State)
+	w.manager, w.queue = m.manager, m.manager.localQueueOf(w.State)
 }

@@ -23,12 +23,6 @@ func newRequest(try bool) *request {
 	return &request{Request: mutex.Request{Primitive: event.Mutex, Try: try}}
 }
 
-// finish ends what [Mutex.join] began.
-func (r *request) finish() {
-	r.manager.releaseRef(r.queue)
-	r.Close()
-}
-
 // CleanUp releases in the background what may have been, or may yet be, granted under an id, for a
 // caller that has left.
 func (r *request) CleanUp(id string, inFlight session.InFlight) {
@@ -58,7 +52,6 @@ func (r *request) unlockLate(h *acquisition.Hold) {
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at
 // fromRedis.
 func (r *request) startHold(g acquisition.Grant, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
-	r.manager.acquireRef(r.State) // for the acquisition; until OnEnded
 	k := &r.first
 	if k.request != nil {
 		k = new(backend)

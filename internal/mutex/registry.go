@@ -47,13 +47,17 @@ func (r *Registry) AcquireRef(name string) *LockState {
 	return state
 }
 
-// ReleaseRef ends the use that AcquireRef began. A name without users takes no memory.
+// ReleaseRef ends the use that AcquireRef began. A name without users takes no memory, and no subscription.
 func (r *Registry) ReleaseRef(name string, state *LockState) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	state.refs--
-	if state.refs == 0 {
+	last := state.refs == 0
+	if last {
 		delete(r.states, name)
+	}
+	r.mu.Unlock()
+	if last && state.Local != nil {
+		state.Local.Close()
 	}
 }
 
@@ -81,7 +85,7 @@ func (r *Registry) Held() []*acquisition.Acquisition {
 type LockState struct {
 	refs int // users, guarded by Registry.mu
 
-	Local any // the local queue of the plain mutex, guarded by the manager of its client; nil if none is in use
+	Local interface{ Close() } // the local queue of the plain mutex, guarded by the manager of its client; nil until it is used
 
 	mu          sync.Mutex
 	held        []*acquisition.Acquisition  // with open holds: one, and lost ones that nobody asked about

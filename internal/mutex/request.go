@@ -302,7 +302,7 @@ func (r *Request) attempt(send func(ctx context.Context) error) func(ctx context
 // the grant, it also makes the grant known to the other calls of the client, which may re-enter it. After a local
 // handoff, another goroutine than that of the waiter calls it.
 func (r *Request) StartAcquisition(k acquisition.Backend, g acquisition.Grant) *acquisition.Hold {
-	r.Registry.AcquireRef(r.Name) // for the acquisition, until ReleaseState
+	r.Registry.AcquireRef(r.Name) // for the acquisition, until RemoveAcquisition
 	g.Name, g.Owner, g.Settings, g.Primitive, g.Units = r.Name, r.Owner, r.Settings, r.Primitive, 1
 	h := acquisition.Start(r.Session(), k, g, &r.CallSite)
 	if h.A.IsAcknowledged() {
@@ -314,11 +314,8 @@ func (r *Request) StartAcquisition(k acquisition.Backend, g acquisition.Grant) *
 // RemoveAcquisition ends what StartAcquisition began.
 func (r *Request) RemoveAcquisition(a *acquisition.Acquisition) {
 	r.State.RemoveHeld(a)
-	r.ReleaseState()
+	r.Registry.ReleaseRef(r.Name, r.State)
 }
-
-// ReleaseState ends the use of the lock state that StartAcquisition began.
-func (r *Request) ReleaseState() { r.Registry.ReleaseRef(r.Name, r.State) }
 
 // TrustExpired reports whether trust in a grant was over when the grant arrived. The answer took
 // that long, or the process was stopped. The caller then asks again, which extends the grant.
