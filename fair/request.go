@@ -134,10 +134,9 @@ func (r *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.An
 // CleanUp leaves in the background what may have been, or may yet be, granted or queued under an
 // id.
 func (r *request) CleanUp(id string, inFlight session.InFlight) {
-	r.CleanUpPlace(inFlight, func(ctx context.Context) error {
+	r.CleanUpID(id, inFlight, func(ctx context.Context, id string) (lua.Status, error) {
 		answer, err := r.releaseOrLeave(ctx, id)
-		r.NoteCleanUp(id, answer.Value.Status)
-		return err
+		return answer.Value.Status, err
 	})
 }
 

@@ -26,26 +26,23 @@ func newRequest(try bool) *request {
 // CleanUp releases in the background what may have been, or may yet be, granted under an id, for a
 // caller that has left.
 func (r *request) CleanUp(id string, inFlight session.InFlight) {
-	r.CleanUpGrant(inFlight, func(ctx context.Context) error {
-		answer, err := r.Release(ctx, id, 0)
-		r.NoteCleanUp(id, answer.Value.Status)
-		return err
-	})
+	r.CleanUpID(id, inFlight, r.releaseID)
 }
 
 // retryRelease is CleanUp for an id that may have got the lock from a hold of this client. err says why nobody
 // knows that.
 func (r *request) retryRelease(err error, id string, inFlight session.InFlight) {
-	r.RetryRelease(err, inFlight, func(ctx context.Context) error {
-		answer, err := r.Release(ctx, id, 0)
-		r.NoteCleanUp(id, answer.Value.Status)
-		return err
-	})
+	r.RetryRelease(err, id, inFlight, r.releaseID)
+}
+
+func (r *request) releaseID(ctx context.Context, id string) (lua.Status, error) {
+	answer, err := r.Release(ctx, id, 0)
+	return answer.Value.Status, err
 }
 
 // unlockLate unlocks in the background a hold that came when its caller had left.
 func (r *request) unlockLate(h *acquisition.Hold) {
-	r.NoteCleanUp(h.A.ID, lua.Freed)
+	r.NoteLateGrant(h.A.ID)
 	r.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 }
 

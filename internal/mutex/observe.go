@@ -5,7 +5,6 @@ import (
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
-	"github.com/redlatch/redlatch/lua"
 )
 
 // Event returns an event of the request.
@@ -13,13 +12,11 @@ func (r *Request) Event(kind event.Kind) event.Event {
 	return event.Event{Kind: kind, Primitive: r.Primitive, Name: r.Name, Wait: r.wait}
 }
 
-// NoteCleanUp notifies the observers of a late grant, if a cleanup of an id has freed the lock.
-func (r *Request) NoteCleanUp(id string, status lua.Status) {
-	if status == lua.Freed {
-		e := r.Event(event.LateGrant)
-		e.ID = id
-		r.Session().Observe(context.Background(), e)
-	}
+// NoteLateGrant notifies the observers of a late grant, which the client has released.
+func (r *Request) NoteLateGrant(id string) {
+	e := r.Event(event.LateGrant)
+	e.ID = id
+	r.Session().Observe(context.Background(), e)
 }
 
 // NoteWake notifies the observers that a waiter is about to ask Redis again.

@@ -268,33 +268,33 @@ func (r *Request) Release(ctx context.Context, id string, left int) (session.Ans
 	return answer, err
 }
 
-// CleanUpGrant releases, in the background, what Redis has granted or may still grant under an id.
-// release makes one attempt at it.
-func (r *Request) CleanUpGrant(inFlight session.InFlight, release func(ctx context.Context) error) {
-	r.cleanUpFor(inFlight, r.Settings.Lease, release)
+// CleanUpID releases, in the background, what Redis has granted or may still grant under an id. release makes one
+// attempt at it, and returns what became of the id.
+func (r *Request) CleanUpID(id string, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
+	life := r.Settings.Lease
+	if r.Primitive == event.FairMutex {
+		life += r.Settings.Heartbeat // a place lasts a heartbeat without a lease, and may be granted at the end of it
+	}
+	r.Session().CleanUp(inFlight, life, r.attempt(id, release))
 }
 
-// CleanUpPlace is CleanUpGrant for an id that may also have a place in a queue. A place lasts a
-// heartbeat without a lease, and may be granted at the end of it.
-func (r *Request) CleanUpPlace(inFlight session.InFlight, release func(ctx context.Context) error) {
-	r.cleanUpFor(inFlight, r.Settings.Heartbeat+r.Settings.Lease, release)
+// RetryRelease goes on in the background with a release that failed with err. It releases the lock that an id may
+// have got by it. release makes one attempt at that, and returns what became of the id.
+func (r *Request) RetryRelease(err error, id string, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
+	r.Session().RetryRelease(err, inFlight, r.Settings.Lease, r.attempt(id, release))
 }
 
-func (r *Request) cleanUpFor(inFlight session.InFlight, stands time.Duration, release func(ctx context.Context) error) {
-	r.Session().CleanUp(inFlight, stands, r.attempt(release))
-}
-
-// RetryRelease goes on in the background with a release that failed with err. release makes one attempt at it.
-func (r *Request) RetryRelease(err error, inFlight session.InFlight, release func(ctx context.Context) error) {
-	r.Session().RetryRelease(err, inFlight, r.Settings.Lease, r.attempt(release))
-}
-
-// attempt bounds a command by the time of one attempt.
-func (r *Request) attempt(send func(ctx context.Context) error) func(ctx context.Context) error {
+// attempt bounds the release of an id by the time of one attempt. If that has freed the lock, the grant was a late
+// one, of which the observers are notified.
+func (r *Request) attempt(id string, release func(ctx context.Context, id string) (lua.Status, error)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, r.Session().AttemptTime(r.Name, r.Settings.AttemptTimeout()))
 		defer cancel()
-		return send(ctx)
+		status, err := release(ctx, id)
+		if status == lua.Freed {
+			r.NoteLateGrant(id)
+		}
+		return err
 	}
 }
 

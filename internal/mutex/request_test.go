@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
@@ -169,26 +170,27 @@ func TestAReentryThatFailsSaysSo(t *testing.T) {
 func TestACleanUpGoesOnWhileThereMayBeSomething(t *testing.T) {
 	inBubble(t, func(c *client) {
 		w := c.request(settings.Default)
-		for stands, cleanUp := range map[time.Duration]func(session.InFlight, func(context.Context) error){
-			30 * time.Second: w.CleanUpGrant,
-			35 * time.Second: w.CleanUpPlace, // a heartbeat, and a lease after it
+		for primitive, stands := range map[event.Primitive]time.Duration{
+			event.Mutex:     30 * time.Second,
+			event.FairMutex: 35 * time.Second, // a heartbeat, and a lease after it
 		} {
+			w.Primitive = primitive
 			begun := time.Now()
 			var last time.Duration
-			cleanUp(session.InFlight{}, func(ctx context.Context) error {
+			w.CleanUpID("a:1", session.InFlight{}, func(ctx context.Context, _ string) (lua.Status, error) {
 				end, ok := ctx.Deadline()
 				require.True(t, ok)
 				require.WithinDuration(t, time.Now().Add(w.Settings.AttemptTimeout()), end, 0)
 				last = time.Since(begun)
 				time.Sleep(time.Second)
-				return io.ErrNoProgress
+				return 0, io.ErrNoProgress
 			})
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			require.Equal(t, stands, last)
 		}
 		calls := 0
-		w.CleanUpGrant(session.InFlight{}, func(context.Context) error { calls++; return nil })
+		w.CleanUpID("a:1", session.InFlight{}, func(context.Context, string) (lua.Status, error) { calls++; return 0, nil })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, 1, calls)
