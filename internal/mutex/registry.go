@@ -88,23 +88,15 @@ type LockState struct {
 	Local interface{ Close() } // the local queue of the plain mutex, guarded by the manager of its client; nil until it is used
 
 	mu          sync.Mutex
-	held        []*acquisition.Acquisition  // with open holds: one, and lost ones that nobody asked about
-	firstHeld   [1]*acquisition.Acquisition // the memory of held, until there are more
-	subscribers map[*owner.Owner][]*grantSubscriber
-	refusal     *lockerr.NotAcquiredError // what Redis last answered to a waiter of this client; nil if nothing yet
-	refusedAt   Instant                   // when the waiter asked that got refusal
-	failure     error                     // why the last attempt failed; nil if it did not
-	failedAt    Instant                   // when failure was set
-	askedAt     Instant                   // when a request was sent first, since the last answer
-	answeredAt  Instant                   // when Redis last answered a command for this name
-}
-
-// grantSubscriber is a Lock call that waits, while another call of its own chain may get the lock.
-// That is possible only in a chain with one owner (owner.New).
-type grantSubscriber struct {
-	owner   *owner.Owner
-	granted chan struct{} // capacity 1
-	index   int           // index in LockState.subscribers of its owner
+	held        []*acquisition.Acquisition              // with open holds: one, and lost ones that nobody asked about
+	firstHeld   [1]*acquisition.Acquisition             // the memory of held, until there are more
+	subscribers map[*owner.Owner]map[chan struct{}]bool // of NotifyOnGrant; only owners of a whole chain (owner.New) have any
+	refusal     *lockerr.NotAcquiredError               // what Redis last answered to a waiter of this client; nil if nothing yet
+	refusedAt   Instant                                 // when the waiter asked that got refusal
+	failure     error                                   // why the last attempt failed; nil if it did not
+	failedAt    Instant                                 // when failure was set
+	askedAt     Instant                                 // when a request was sent first, since the last answer
+	answeredAt  Instant                                 // when Redis last answered a command for this name
 }
 
 // HeldBy returns the acquisition of o, or of an owner above o on its path, or nil if none of them
@@ -143,30 +135,24 @@ func (s *LockState) NotifyOnGrant(o *owner.Owner) (got <-chan struct{}, stop fun
 	if !o.IsChain() {
 		return nil, func() {}
 	}
-	w := &grantSubscriber{owner: o, granted: make(chan struct{}, 1)}
+	granted := make(chan struct{}, 1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.subscribers == nil {
-		s.subscribers = make(map[*owner.Owner][]*grantSubscriber)
+		s.subscribers = make(map[*owner.Owner]map[chan struct{}]bool)
 	}
-	w.index = len(s.subscribers[o])
-	s.subscribers[o] = append(s.subscribers[o], w)
-	return w.granted, func() { s.unsubscribe(w) }
-}
-
-func (s *LockState) unsubscribe(w *grantSubscriber) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := s.subscribers[w.owner]
-	last := len(all) - 1
-	if last == 0 {
-		delete(s.subscribers, w.owner)
-		return
+	if s.subscribers[o] == nil {
+		s.subscribers[o] = make(map[chan struct{}]bool)
 	}
-	all[w.index] = all[last]
-	all[w.index].index = w.index
-	all[last] = nil
-	s.subscribers[w.owner] = all[:last]
+	s.subscribers[o][granted] = true
+	return granted, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subscribers[o], granted)
+		if len(s.subscribers[o]) == 0 {
+			delete(s.subscribers, o)
+		}
+	}
 }
 
 // AddHeld adds a fresh grant, and notifies the subscribers of its owner.
@@ -178,9 +164,9 @@ func (s *LockState) AddHeld(a *acquisition.Acquisition) {
 		s.held = s.firstHeld[:0]
 	}
 	s.held = append(s.held, a)
-	for _, w := range s.subscribers[a.Owner] { // the owner of a whole chain has no owners below it
+	for granted := range s.subscribers[a.Owner] { // the owner of a whole chain has no owners below it
 		select {
-		case w.granted <- struct{}{}:
+		case granted <- struct{}{}:
 		default:
 		}
 	}
