@@ -167,7 +167,7 @@ func (c *Core) ForceRelease(ctx context.Context, expected string,
 	returned := false
 	defer func() {
 		if !returned { // a hook has ended the goroutine; the command may have freed the lock
-			grantQueuedInBackground(c.Registry.Session, c.Keys, c.operation("force release"), c.Settings.Heartbeat, session.InFlight{})
+			c.grantQueuedInBackground(c.operation("force release"), session.InFlight{})
 		}
 	}()
 	holder, err = c.forceRelease(ctx, expected, force)
@@ -178,7 +178,7 @@ func (c *Core) ForceRelease(ctx context.Context, expected string,
 func (c *Core) forceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
-	call, heartbeat := c.operation("force release"), c.Settings.Heartbeat
+	call := c.operation("force release")
 	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
 		answer, err := RunOperation(ctx, c, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
@@ -186,9 +186,9 @@ func (c *Core) forceRelease(ctx context.Context, expected string,
 		lostReply := answer.InFlight.Any() && answer.Value.Status == lua.NotHeld // it may have said that there are waiters
 		switch {
 		case err != nil && answer.InFlight.Any():
-			grantQueued(ctx, c.Registry.Session, c.Keys, call, heartbeat, answer.InFlight)
+			c.grantQueued(ctx, call, answer.InFlight)
 		case err == nil && (answer.Value.More || answer.Value.HasWaiters || lostReply):
-			grantQueued(ctx, c.Registry.Session, c.Keys, call, heartbeat, session.InFlight{})
+			c.grantQueued(ctx, call, session.InFlight{})
 		}
 		return answer, err
 	}
