@@ -63,13 +63,7 @@ func (c *Core) Check(ctx context.Context) error {
 	return session.CheckContext(ctx)
 }
 
-// RunOperation sends a command of an operation that is not part of a wait.
-func RunOperation[T any](ctx context.Context, n *Core, op string, send func(ctx context.Context, rdb lua.Redis) (T, error)) (session.Answer[T], error) {
-	s := n.Registry.Session
-	return session.Do(ctx, s, n.operation(op),
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (T, error) { return send(ctx, rdb) })
-}
-
+// operation returns how to send a command that is not part of a wait.
 func (c *Core) operation(op string) session.Operation {
 	return session.Operation{Op: op, Name: c.Keys.Lock, AttemptTimeout: settings.DefaultAttemptTimeout, StopOnClose: true}
 }
@@ -81,7 +75,7 @@ func (c *Core) Inspect(ctx context.Context) (lock.Info, error) {
 	}
 	ctx, cancel := session.WithDefaultTimeout(ctx)
 	defer cancel()
-	answer, err := RunOperation(ctx, c, "inspect", func(ctx context.Context, rdb lua.Redis) (lua.InspectReply, error) {
+	answer, err := session.Do(ctx, c.Registry.Session, c.operation("inspect"), func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.InspectReply, error) {
 		return lua.Inspect(ctx, rdb, c.Keys.Lock, c.Keys.Fence)
 	})
 	if err != nil {
@@ -180,7 +174,7 @@ func (c *Core) forceRelease(ctx context.Context, expected string,
 ) (holder string, err error) {
 	call := c.operation("force release")
 	end := func(target string) (session.Answer[lua.ForceReleaseReply], error) {
-		answer, err := RunOperation(ctx, c, "force release", func(ctx context.Context, rdb lua.Redis) (lua.ForceReleaseReply, error) {
+		answer, err := session.Do(ctx, c.Registry.Session, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ForceReleaseReply, error) {
 			return force(ctx, rdb, target)
 		})
 		lostReply := answer.InFlight.Any() && answer.Value.Status == lua.NotHeld // it may have said that there are waiters
