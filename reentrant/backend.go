@@ -84,7 +84,7 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		b.hasLocalLock.Store(false) // it goes with the lock
 		g := acquisition.Grant{ID: id, Fence: answer.Value.Fence, Sent: answer.Sent, InFlight: answer.InFlight}
 		h := w.request.startHold(g, true, b.fromRedis)
-		if !b.queue.deliver(w, handoff{hold: h}) {
+		if !b.queue.deliver(w, h) {
 			b.unlockLate(h)
 		}
 		runtime.Gosched() // the next holder goes on before the rest of this Unlock

@@ -46,7 +46,7 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
 		g := w.request.startHold(acquisition.Grant{ID: w.request.NewAcquisitionID(), Fence: 1, Sent: time.Now().Add(-40 * time.Second)}, false, mutex.Now())
-		synctest.Wait() // the watchdog has notified
+		synctest.Wait() // the watchdog has told
 		l.deliver(w, g)
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
 		err = <-res

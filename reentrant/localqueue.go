@@ -51,17 +51,11 @@ func (l *localQueue) contended() *contention {
 // waiter is a Lock that waits for the local lock.
 type waiter struct {
 	request *request
-	handoff chan handoff // capacity 1
+	handoff chan *acquisition.Hold // capacity 1; gets the lock, or nil for the local lock and the right to ask Redis
 
 	// Guarded by localQueue.mu.
 	element  *list.Element // in localQueue.waiters; nil: not there
 	canceled bool          // it gave up
-}
-
-// handoff is what a waiter gets: the lock, or the local lock and with it the right to ask Redis.
-type handoff struct {
-	hold      *acquisition.Hold
-	localLock bool
 }
 
 // lockOrEnqueue takes the local lock if it is free, and otherwise queues. If the chain got the lock
@@ -76,7 +70,7 @@ func (l *localQueue) lockOrEnqueue(w *request) (wait *waiter, localLock bool) {
 		l.localLocked = true
 		return nil, true
 	}
-	wait = &waiter{request: w, handoff: make(chan handoff, 1)}
+	wait = &waiter{request: w, handoff: make(chan *acquisition.Hold, 1)}
 	wait.element = l.contended().waiters.PushBack(wait)
 	return wait, false
 }
@@ -106,14 +100,14 @@ func (l *localQueue) nextLocked() *waiter {
 	return w
 }
 
-// deliver gives w what it waits for. It reports false if w has given up meanwhile.
-func (l *localQueue) deliver(w *waiter, g handoff) bool {
+// deliver gives w the lock. It reports false if w has given up meanwhile.
+func (l *localQueue) deliver(w *waiter, h *acquisition.Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.canceled {
 		return false
 	}
-	w.handoff <- g
+	w.handoff <- h
 	return true
 }
 
@@ -136,16 +130,16 @@ func (l *localQueue) withdrawLocked(w *waiter) bool {
 
 // cancelWait is called by a waiter that gives up. It returns what the waiter was given in the
 // meantime, for the caller to pass on.
-func (l *localQueue) cancelWait(w *waiter) (handoff, bool) {
+func (l *localQueue) cancelWait(w *waiter) (h *acquisition.Hold, late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.withdrawLocked(w)
 	w.canceled = true
 	select {
-	case g := <-w.handoff:
-		return g, true
+	case h := <-w.handoff:
+		return h, true
 	default:
-		return handoff{}, false
+		return nil, false
 	}
 }
 
@@ -155,7 +149,7 @@ func (l *localQueue) passLocalLock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.nextLocked(); w != nil {
-		w.handoff <- handoff{localLock: true}
+		w.handoff <- nil
 		return
 	}
 	l.localLocked = false

@@ -49,7 +49,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			g, err := w.awaitHandoff(ctx, wait, w.NewSelfDeadlockWarning())
 			if err == nil {
 				given++
-				require.True(t, g.localLock)
+				require.Nil(t, g, "the local lock")
 				w.queue.passLocalLock() // as contend does with a context that is over
 			} else {
 				left++
@@ -83,11 +83,11 @@ func TestAHandoffThatComesAsAWaiterLeavesIsTaken(t *testing.T) {
 			require.False(t, localLock)
 
 			hold := new(acquisition.Hold)
-			require.True(t, w.queue.deliver(w.queue.next(), handoff{hold: hold}))
+			require.True(t, w.queue.deliver(w.queue.next(), hold))
 			cancel()
 			g, err := w.awaitHandoff(ctx, wait, w.NewSelfDeadlockWarning())
 			require.NoError(t, err)
-			require.Same(t, hold, g.hold)
+			require.Same(t, hold, g)
 			require.Equal(t, event.Handoff, w.Source)
 			w.queue.passLocalLock()
 			w.Close()

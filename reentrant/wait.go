@@ -15,25 +15,25 @@ import (
 // a local handoff. bounded ends with the wait, and ctx is that of the caller.
 func (r *request) wait(ctx, bounded context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
 	queued, localLock := r.queue.lockOrEnqueue(r)
-	if queued != nil {
-		g, err := r.awaitHandoff(bounded, queued, warning)
+	switch {
+	case queued != nil:
+		h, err := r.awaitHandoff(bounded, queued, warning)
 		switch {
-		case err == nil && g.hold != nil && !g.hold.Trusted():
-			_ = g.hold.Unlock(ctx) // it took too long to get here
+		case err == nil && h != nil && !h.Trusted():
+			_ = h.Unlock(ctx) // it took too long to get here
 			return nil, mutex.ErrBeginAnew
-		case err != nil || g.hold != nil:
-			return g.hold, err
+		case err != nil || h != nil:
+			return h, err
 		}
-		localLock = g.localLock
-	}
-	if !localLock {
+	case !localLock:
 		return nil, mutex.ErrBeginAnew // the chain has got the lock by another call
 	}
 	return r.contend(bounded, warning)
 }
 
-// awaitHandoff waits in the client's own queue for the local lock, or for a handoff of the lock.
-func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (handoff, error) {
+// awaitHandoff waits in the client's own queue for a handoff of the lock, or for the local lock. With the local
+// lock, the hold is nil.
+func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
 	warning.Start()
 	own, stop := r.State.NotifyOnGrant(r.Owner)
 	defer stop()
@@ -42,18 +42,18 @@ func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 		if !isWaiting {
 			return
 		}
-		if g, late := r.queue.cancelWait(wait); late { // a context or a logger of the user has panicked
-			r.returnHandoff(g)
+		if h, late := r.queue.cancelWait(wait); late { // a context or a logger of the user has panicked
+			r.returnHandoff(h)
 		}
 	}()
 	for {
 		if r.queue.HeldBy(r.Owner) != nil && r.queue.withdraw(wait) {
-			return handoff{}, mutex.ErrBeginAnew
+			return nil, mutex.ErrBeginAnew
 		}
 		select {
-		case g := <-wait.handoff:
+		case h := <-wait.handoff:
 			isWaiting = false
-			return r.takeHandoff(g), nil
+			return r.takeHandoff(h), nil
 		case <-own:
 			continue
 		case <-warning.C:
@@ -63,32 +63,31 @@ func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex
 		case <-r.Session().Closing():
 		}
 		isWaiting = false
-		switch g, late := r.queue.cancelWait(wait); {
-		case late && g.hold != nil && !r.Session().IsClosing(): // it came as the wait ended
-			return r.takeHandoff(g), nil
+		switch h, late := r.queue.cancelWait(wait); {
+		case late && h != nil && !r.Session().IsClosing(): // it came as the wait ended
+			return r.takeHandoff(h), nil
 		case late:
-			r.returnHandoff(g)
+			r.returnHandoff(h)
 		}
-		return handoff{}, r.waitErrorAfter(ctx, ctx.Err(), lua.AcquireReply{})
+		return nil, r.waitErrorAfter(ctx, ctx.Err(), lua.AcquireReply{})
 	}
 }
 
 // takeHandoff notes what a waiter has got.
-func (r *request) takeHandoff(g handoff) handoff {
-	if g.hold != nil {
+func (r *request) takeHandoff(h *acquisition.Hold) *acquisition.Hold {
+	if h != nil {
 		r.Source = event.Handoff
 	}
-	return g
+	return h
 }
 
 // returnHandoff gives to others what a waiter got that had already given up.
-func (r *request) returnHandoff(g handoff) {
-	switch {
-	case g.hold != nil:
-		r.unlockLate(g.hold)
-	case g.localLock:
-		r.queue.passLocalLock()
+func (r *request) returnHandoff(h *acquisition.Hold) {
+	if h != nil {
+		r.unlockLate(h)
+		return
 	}
+	r.queue.passLocalLock()
 }
 
 // try asks Redis once for the lock. If someone waits in the queue of the lock, try hands the lock
