@@ -28,16 +28,11 @@ func (m *manager) Mutex(name string, st *settings.Lock) any { return m.mutex(nam
 
 // newManager makes the manager of one client. The client has one registry for all its mutexes.
 func newManager(b *mutex.Registry) *manager {
-	f := &manager{session: b.Session, registry: b}
-	f.waiters = waitqueue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
-		func(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat) ([]lua.HeartbeatReply, error) {
-			return f.heartbeats(ctx, rdb, batch, false)
+	waiters := waitqueue.NewWaiterSet(b.Session, session.FairWaiters, key.ClientPrefix+b.Session.ID,
+		func(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
+			return lua.Heartbeats(ctx, rdb, b.Session.FenceRetention, key.ClientPrefix, take, batch)
 		})
-	return f
-}
-
-func (m *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.Heartbeat, take bool) ([]lua.HeartbeatReply, error) {
-	return lua.Heartbeats(ctx, rdb, m.session.FenceRetention, key.ClientPrefix, take, batch)
+	return &manager{session: b.Session, registry: b, waiters: waiters}
 }
 
 // Waiting returns how many goroutines of the client wait, or are about to.

@@ -82,21 +82,11 @@ func (r *request) heartbeat(id string) lua.Heartbeat {
 	return lua.Heartbeat{Keys: mutex.FairKeys(r.Keys()), Waiter: r.waiter(id)}
 }
 
-// Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
-// waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
-// leave time for another. Each attempt counts trust for itself, from the instant before it was
-// sent.
+// Claim asks Redis about one waiter, and takes over what it was granted; see [waitqueue.WaiterSet.Claim].
 func (r *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := r.waitOperation()
 	call.Share = r.Settings.QueueWindow()
-	return session.Do(ctx, r.Session(), call,
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
-			replies, err := r.manager.heartbeats(ctx, rdb, []lua.Heartbeat{r.heartbeat(id)}, true)
-			if err != nil {
-				return lua.HeartbeatReply{}, err
-			}
-			return replies[0], nil
-		})
+	return r.manager.waiters.Claim(ctx, call, r.heartbeat(id))
 }
 
 // releaseOrLeave gives up what an id has: the lock, which goes to the next waiter, or the place in

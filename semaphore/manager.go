@@ -45,8 +45,8 @@ func (m *manager) Semaphore(name string, limit int, st *settings.Lock) any {
 func newManager(s *session.Session) *manager {
 	f := &manager{session: s, keys: key.NewCache(key.ForSemaphore), held: make(map[string]heldPermit)}
 	f.waiters = waitqueue.NewWaiterSet(s, session.PermitWaiters, key.ClientPrefix+s.ID,
-		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat) ([]lua.HeartbeatReply, error) {
-			return f.heartbeats(ctx, rdb, batch, false)
+		func(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
+			return lua.PermitHeartbeats(ctx, rdb, s.FenceRetention, key.ClientPrefix, take, batch)
 		})
 	s.SetRenewer(session.Permits, f.renew)
 	return f
@@ -95,10 +95,6 @@ func (m *manager) removePermit(a *acquisition.Acquisition) {
 	delete(m.held, a.ID)
 }
 
-func (m *manager) heartbeats(ctx context.Context, rdb lua.Redis, batch []lua.PermitHeartbeat, take bool) ([]lua.HeartbeatReply, error) {
-	return lua.PermitHeartbeats(ctx, rdb, m.session.FenceRetention, key.ClientPrefix, take, batch)
-}
-
 // renew extends permits for the watchdog. It sends once.
 func (m *manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
 	batch := make([]lua.PermitRenewal, len(requests))
@@ -108,11 +104,6 @@ func (m *manager) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.
 		batch[i] = lua.PermitRenewal{Permits: k.Permits, Holders: k.Holders, Acquisition: r.ID, Units: m.held[r.ID].units, Lease: r.Lease}
 	}
 	m.mu.Unlock()
-	return m.send(ctx, rdb, batch)
-}
-
-// send extends permits once.
-func (m *manager) send(ctx context.Context, rdb lua.Redis, batch []lua.PermitRenewal) ([]watchdog.Result, error) {
 	result, err := lua.RenewPermits(ctx, rdb, m.session.FenceRetention, batch)
 	if err != nil {
 		return nil, err

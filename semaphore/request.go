@@ -104,21 +104,11 @@ func (r *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	return answer, err
 }
 
-// Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
-// waiter was granted. A grant ends soon unless an attempt takes it over, so a lost attempt must
-// leave time for another. Each attempt counts trust for itself, from the instant before it was
-// sent.
+// Claim asks Redis about one waiter, and takes over what it was granted; see [waitqueue.WaiterSet.Claim].
 func (r *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := r.waitOperation()
 	call.Share = r.settings.QueueWindow()
-	return session.Do(ctx, r.session, call,
-		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
-			replies, err := r.manager.heartbeats(ctx, rdb, []lua.PermitHeartbeat{r.heartbeat(id)}, true)
-			if err != nil {
-				return lua.HeartbeatReply{}, err
-			}
-			return replies[0], nil
-		})
+	return r.manager.waiters.Claim(ctx, call, r.heartbeat(id))
 }
 
 // releaseOrLeave gives up what an id has: units, which go to the next waiters, or the place in the

@@ -69,7 +69,7 @@ func contend(t *testing.T, c *fakeRequest) (g acquisition.Grant) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
-		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string, _ bool) ([]lua.HeartbeatReply, error) {
 			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Queued}}, len(batch)), nil
 		})
 		var err error
@@ -206,7 +206,7 @@ func TestALateAnswerToAHeartbeatRevivesNoWaiter(t *testing.T) {
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
 		under, answer := make(chan bool, 1), make(chan bool)
-		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string, _ bool) ([]lua.HeartbeatReply, error) {
 			under <- true
 			<-answer
 			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Queued}}, len(batch)), nil
@@ -242,7 +242,7 @@ func subscribing(t *testing.T, fault redistest.Action) (asked time.Duration) {
 		v.Inject(redistest.Rule{Match: func(cmd []string) bool { return strings.EqualFold(cmd[0], "subscribe") }, Times: 1, Action: fault})
 		rdb := v.Client()
 		s := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}})
-		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) ([]lua.HeartbeatReply, error) {
+		d := NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string, _ bool) ([]lua.HeartbeatReply, error) {
 			return slices.Repeat([]lua.HeartbeatReply{{Status: lua.Granted}}, len(batch)), nil
 		})
 		begun := time.Now()

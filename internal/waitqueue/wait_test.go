@@ -46,7 +46,7 @@ func withScene(t *testing.T, test func(t *testing.T, d *scene)) {
 				d.woken = append(d.woken, e.Result)
 			}
 		})}})
-		d.WaiterSet = NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string) (replies []lua.HeartbeatReply, err error) {
+		d.WaiterSet = NewWaiterSet(s, session.FairWaiters, "channel", func(_ context.Context, _ lua.Redis, batch []string, _ bool) (replies []lua.HeartbeatReply, err error) {
 			for _, id := range batch {
 				d.beats = append(d.beats, id)
 				r := lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}

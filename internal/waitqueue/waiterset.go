@@ -12,9 +12,9 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// SendHeartbeats sends the heartbeats of waiters of one slot in one command. It blocks until
-// go-redis returns, and returns an answer for each waiter, in the order of batch.
-type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B) ([]lua.HeartbeatReply, error)
+// SendHeartbeats sends the heartbeats of waiters of one slot in one command. With take, they extend grants to
+// the whole lease. It blocks until go-redis returns, and returns an answer for each waiter, in the order of batch.
+type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B, take bool) ([]lua.HeartbeatReply, error)
 
 // WaiterSet has all waiters of a client in Redis queues of one kind. B is what a heartbeat sends
 // for one waiter.
@@ -165,6 +165,20 @@ func (s *WaiterSet[B]) isFirst(w *waiter[B]) bool {
 	return s.ranks.first(w.spec.Key) == w
 }
 
+// Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
+// waiter was granted. A grant ends soon unless an attempt takes it over. So with call.Share, a lost attempt
+// leaves time for another. Each attempt counts trust for itself, from the instant before it was sent.
+func (s *WaiterSet[B]) Claim(ctx context.Context, call session.Operation, heartbeat B) (session.Answer[lua.HeartbeatReply], error) {
+	return session.Do(ctx, s.session, call,
+		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {
+			replies, err := s.send(ctx, rdb, []B{heartbeat}, true)
+			if err != nil {
+				return lua.HeartbeatReply{}, err
+			}
+			return replies[0], nil
+		})
+}
+
 // renew sends heartbeats for the watchdog, and blocks until go-redis returns. It sends none for a
 // waiter that has stopped meanwhile, and returns Held for it.
 func (s *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watchdog.Renewal) ([]watchdog.Result, error) {
@@ -182,7 +196,7 @@ func (s *WaiterSet[B]) renew(ctx context.Context, rdb lua.Redis, requests []watc
 		return answers, nil
 	}
 	sent := time.Now()
-	replies, err := s.send(ctx, rdb, batch)
+	replies, err := s.send(ctx, rdb, batch, false)
 	if err != nil {
 		return nil, err
 	}
