@@ -145,8 +145,7 @@ func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
 	case r.State.HeldBy(r.Owner) != nil: // by another call of the chain
 		return nil, mutex.ErrBeginAnew
 	}
-	refused := r.notAcquired()
-	return nil, &refused
+	return nil, r.notAcquired(nil)
 }
 
 // contend joins the queue, and waits in it until the lock comes or ctx ends. The lock may also come
@@ -176,9 +175,9 @@ func (r *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 	case errors.Is(err, waitqueue.ErrInterrupted):
 		return entered, failed
 	case errors.Is(err, waitqueue.ErrRemoved):
-		return nil, r.removedError()
+		return nil, r.notAcquired(lockerr.ErrRemoved)
 	}
-	return nil, r.WaitError(ctx, err, r.notAcquired())
+	return nil, r.WaitError(ctx, err, *r.notAcquired(nil))
 }
 
 // setQueueState notes the place of the waiter.
@@ -190,7 +189,7 @@ func (r *request) setQueueState(p lua.QueueState, now lua.Time) {
 func (r *request) notify(id string, p lua.QueueState, again bool) {
 	r.setQueueState(p, r.Session().Now(r.Name))
 	if notice := r.Settings.Notice; notice != nil {
-		refusal := r.notAcquired()
+		refusal := r.notAcquired(nil)
 		notice(settings.Waiting{
 			Name: refusal.Name, ID: id, Position: refusal.Position, Length: refusal.Length, Holder: refusal.Holder, Description: refusal.Description,
 			Since: refusal.Since, Remaining: refusal.Remaining, Requeued: again,
@@ -199,16 +198,9 @@ func (r *request) notify(id string, p lua.QueueState, again bool) {
 }
 
 // notAcquired says who holds the lock, and which place the waiter has.
-func (r *request) notAcquired() lockerr.NotAcquiredError {
-	return lockerr.NotAcquiredError{
+func (r *request) notAcquired(cause error) *lockerr.NotAcquiredError {
+	return &lockerr.NotAcquiredError{
 		Name: r.Name, Holder: r.queueState.Holder, Description: r.queueState.Description, Remaining: r.queueState.Remaining,
-		Since: mutex.GrantTime(r.queueState.Fence, r.queueStateAt.Add(time.Second)), Position: r.queueState.Position, Length: r.queueState.Length,
+		Since: mutex.GrantTime(r.queueState.Fence, r.queueStateAt.Add(time.Second)), Position: r.queueState.Position, Length: r.queueState.Length, Err: cause,
 	}
-}
-
-// removedError returns the error of a waiter that an operator removed from the queue.
-func (r *request) removedError() error {
-	refusal := r.notAcquired()
-	refusal.Err = lockerr.ErrRemoved
-	return &refusal
 }
