@@ -28,7 +28,7 @@ type Hold struct {
 	parent  context.Context // of Context; ended neither by deadline nor cancel
 	cleanup runtime.Cleanup
 
-	derived atomic.Pointer[derivedContext] // nil before the first call of Context
+	derived atomic.Pointer[context.Context] // the context that the acquisition ends; nil before the first call of Context
 }
 
 func init() {
@@ -109,9 +109,10 @@ func (h *Hold) Context() context.Context {
 		return notHeld
 	}
 	if h.derived.Load() == nil {
-		h.derived.CompareAndSwap(nil, &derivedContext{h.inner.Derive(context.WithoutCancel(h.parent))})
+		derived := h.inner.Derive(context.WithoutCancel(h.parent))
+		h.derived.CompareAndSwap(nil, &derived)
 	}
-	return keepAlive{Context: h.derived.Load().Context, hold: h}
+	return keepAlive{Context: *h.derived.Load(), hold: h}
 }
 
 // Bind returns a child of parent that also ends when the hold does. It is for work that must stop
@@ -141,9 +142,6 @@ func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context
 	k.Context, cancel = h.inner.Bind(parent)
 	return k, cancel
 }
-
-// derivedContext is the context that the acquisition ends.
-type derivedContext struct{ context.Context }
 
 // ReportProgress says that the work under the lock goes on. With redlatch.WithProgressTimeout, the
 // client renews the lock only while the work says so in time. If it was late and the lock is not
