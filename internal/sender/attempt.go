@@ -15,15 +15,21 @@ type Attempt struct {
 	sender *Sender
 	end    time.Time
 	stop   <-chan struct{}
-	direct bool // the caller sends; else a worker does
+
+	// Direct says that the caller sends in its own goroutine, and no worker. Process then obeys the
+	// deadline of a context, but does not notice a cancel or the closing of stop.
+	Direct bool
 
 	// Wait goes with each command; nil: none does. An attempt with a Wait must not be direct.
 	Wait *Wait
+	// Acknowledged is how many replicas acknowledged the last command that was answered.
+	Acknowledged int
 
-	acknowledged int32 // the last answer to Wait
-
-	unsent    bool
-	abandoned *AbandonedCommand
+	// Unsent says that the last command failed, or was left behind, before go-redis wrote it. If so,
+	// it will never be written.
+	Unsent bool
+	// Abandoned is the command that the attempt left behind, or nil if there is none.
+	Abandoned *AbandonedCommand
 
 	first command // most attempts send one command, which then needs no memory of its own
 }
@@ -34,20 +40,16 @@ type Attempt struct {
 func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}, byWorker bool) *Attempt {
 	a := &Attempt{sender: s, stop: stop}
 	now := time.Now()
-	if a.direct = !byWorker && s.beginDirect(); a.direct {
+	if a.Direct = !byWorker && s.beginDirect(); a.Direct {
 		limit = min(limit, DirectFor)
 	}
 	a.end = now.Add(limit)
 	return a
 }
 
-// IsDirect reports whether the caller sends in its own goroutine. Process then obeys the deadline of
-// a context, but does not notice a cancel or the closing of stop.
-func (a *Attempt) IsDirect() bool { return a.direct }
-
 // End ends the attempt.
 func (a *Attempt) End() {
-	if a.direct {
+	if a.Direct {
 		a.sender.endDirect()
 	}
 }
@@ -87,7 +89,7 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	} else {
 		done = ctx.Done()
 	}
-	if a.direct {
+	if a.Direct {
 		return a.sendDirect(c)
 	}
 	a.sender.enqueue(c)
@@ -107,10 +109,10 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	a.sender.signals.Put(c.settled)
 	if c.isAbandoned() {
-		a.abandoned, a.unsent = &c.outcome, !wasWritten(cmd)
+		a.Abandoned, a.Unsent = &c.outcome, !wasWritten(cmd)
 		return ErrUnanswered
 	}
-	a.unsent, a.acknowledged = c.err != nil && !wasWritten(cmd), c.acknowledged
+	a.Unsent, a.Acknowledged = c.err != nil && !wasWritten(cmd), c.acknowledged
 	return c.err
 }
 
@@ -124,12 +126,12 @@ func (a *Attempt) sendDirect(c *command) (err error) {
 	err = a.sender.sendOne(c)
 	a.sender.measureDirect(time.Since(began))
 	if err == nil {
-		a.unsent = false
+		a.Unsent = false
 		return nil
 	}
-	a.unsent = !wasWritten(c.cmd)
+	a.Unsent = !wasWritten(c.cmd)
 	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() && !a.unsent && !isDial(err) {
+	if errors.As(err, &timeout) && timeout.Timeout() && !a.Unsent && !isDial(err) {
 		return ErrUnanswered // and go-redis has closed the connection, so no answer will come
 	}
 	return err
@@ -141,10 +143,3 @@ func isDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
-
-// Unsent reports whether the last command failed, or was left behind, before go-redis wrote it. If
-// so, it will never be written.
-func (a *Attempt) Unsent() bool { return a.unsent }
-
-// AbandonedCommand returns the command that the attempt left behind, or nil if there is none.
-func (a *Attempt) AbandonedCommand() *AbandonedCommand { return a.abandoned }

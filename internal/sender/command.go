@@ -20,7 +20,7 @@ type command struct {
 	leaveAt time.Time // when the sender makes the caller leave
 
 	state        atomic.Int32
-	acknowledged int32         // the answer to wait; as err
+	acknowledged int           // the answer to wait; as err
 	settled      chan struct{} // capacity 1: the sender has answered the command, or made the caller leave; nil: the caller sends
 	err          error         // of go-redis; the caller reads it after settled
 	outcome      AbandonedCommand

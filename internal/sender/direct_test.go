@@ -124,8 +124,8 @@ func TestACallerThatSendsByItselfReturnsSoon(t *testing.T) {
 		a, began := s.Attempt(time.Hour, nil, false), time.Now()
 		require.ErrorIs(t, a.Process(t.Context(), newCommand("x")), ErrUnanswered)
 		require.Equal(t, DirectFor, time.Since(began))
-		require.False(t, a.Unsent())
-		require.Nil(t, a.AbandonedCommand(), "no answer will come")
+		require.False(t, a.Unsent)
+		require.Nil(t, a.Abandoned, "no answer will come")
 		a.End()
 		require.NoError(t, s.send(t.Context(), "by a worker", time.Second))
 		require.Len(t, s.srv.arrived(), 1)
@@ -148,7 +148,7 @@ func TestACallerThatSendsByItselfDoesNotWaitForAConnection(t *testing.T) {
 			require.ErrorIs(t, a.Process(t.Context(), newCommand("x")), context.DeadlineExceeded)
 			a.End()
 			require.Equal(t, after, time.Since(began))
-			require.True(t, a.Unsent())
+			require.True(t, a.Unsent)
 		})
 	}
 }
@@ -165,7 +165,7 @@ func TestADialThatFailsIsNoMissingAnswer(t *testing.T) {
 			return failed
 		})
 		a := s.Attempt(time.Second, nil, false)
-		require.True(t, a.IsDirect())
+		require.True(t, a.Direct)
 		require.Equal(t, failed, a.Process(t.Context(), newCommand("lock")))
 		a.End()
 	})

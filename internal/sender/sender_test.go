@@ -269,7 +269,7 @@ func TestACallerLeaves(t *testing.T) {
 				a, began := s.Attempt(c.limit, stop, false), time.Now()
 				require.ErrorIs(t, a.Process(ctx, newCommand("x")), ErrUnanswered)
 				require.Equal(t, c.after, time.Since(began))
-				require.False(t, a.Unsent())
+				require.False(t, a.Unsent)
 				srv.mu.Lock()
 				sentWith := srv.ctx[0]
 				srv.mu.Unlock()
@@ -280,11 +280,11 @@ func TestACallerLeaves(t *testing.T) {
 				}
 				require.Equal(t, c.why, sentWith.Err())
 				ended := make(chan error, 2)
-				a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
+				a.Abandoned.OnEnd(func(err error) { ended <- err })
 				time.Sleep(3 * time.Hour)
 				require.NoError(t, <-ended, "it was answered late")
 				for range 2 {
-					a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
+					a.Abandoned.OnEnd(func(err error) { ended <- err })
 					require.NoError(t, <-ended)
 				}
 			})
@@ -304,9 +304,9 @@ func TestWhatIsLeftInTheQueueIsNotSent(t *testing.T) {
 		}
 		a := s.Attempt(slowAfter/2, nil, false)
 		require.ErrorIs(t, a.Process(t.Context(), newCommand("left")), ErrUnanswered)
-		require.True(t, a.Unsent())
+		require.True(t, a.Unsent)
 		ended := make(chan error, 1)
-		a.AbandonedCommand().OnEnd(func(err error) { ended <- err })
+		a.Abandoned.OnEnd(func(err error) { ended <- err })
 		all.Wait()
 		require.NoError(t, s.send(t.Context(), "last", time.Second))
 		require.ErrorIs(t, <-ended, ErrNotSent)
@@ -462,14 +462,14 @@ func TestAnAttemptReportsWhetherItsLastCommandWasWritten(t *testing.T) {
 				}
 				a := s.Attempt(time.Minute, nil, false)
 				defer a.End()
-				require.Equal(t, c.direct, a.IsDirect())
+				require.Equal(t, c.direct, a.Direct)
 				for _, now := range []struct{ written, fails, unsent bool }{
 					{false, true, true}, {true, true, false}, {false, true, true}, {true, false, false},
 				} {
 					written, fails = now.written, now.fails
 					err := a.Process(t.Context(), newCommand("x"))
 					require.Equal(t, now.fails, errors.Is(err, failure))
-					require.Equal(t, now.unsent, a.Unsent())
+					require.Equal(t, now.unsent, a.Unsent)
 				}
 			})
 		})

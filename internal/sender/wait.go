@@ -14,9 +14,6 @@ type Wait struct {
 	Timeout  time.Duration // at least a millisecond
 }
 
-// Acknowledged returns how many replicas acknowledged the last command that was answered.
-func (a *Attempt) Acknowledged() int { return int(a.acknowledged) }
-
 // sendAndWait sends a command and its WAIT together. WAIT is about the writes of its own connection, so
 // both take one that is theirs alone, even if a hook sends the commands of a pipeline one by one. A cluster
 // client would send WAIT to any node. The server waits no longer than the caller does.
@@ -32,6 +29,6 @@ func (s *Sender) sendAndWait(c *command) error {
 	pipe := conn.Pipeline()
 	_, _ = pipe.Process(c, c.cmd), pipe.Process(c, wait)
 	_, err = pipe.Exec(c)
-	c.acknowledged = int32(wait.Val())
+	c.acknowledged = int(wait.Val())
 	return err
 }

@@ -112,12 +112,12 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			return out, failed.count(c.opError(ctx, s, lockerr.ErrIndeterminate, failed.cause(ErrWindowExpired)))
 		}
 		a := s.attempt(ctx, to, limit, c)
-		if a.IsDirect() { // so that what it gives up takes effect before another attempt, or never
+		if a.Direct { // so that what it gives up takes effect before another attempt, or never
 			valid = min(valid, sender.DirectFor)
 		}
 		voidAfter := to.clock.now().Add(valid)
-		v, outcome, err := runAttempt(ctx, s, to, a, voidAfter, send)
-		out.Value, out.Acknowledged = v, a.Acknowledged()
+		v, err := runAttempt(ctx, s, to, a, voidAfter, send)
+		out.Value, out.Acknowledged = v, a.Acknowledged
 		if errors.Is(err, errVoid) && attempts < 2 {
 			continue // the reply has set the clock
 		}
@@ -126,8 +126,8 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			c.Observer.SetLastFailure(err)
 		}
 		took := time.Since(out.Sent)
-		if err != nil && failed.add(err, outcome.unsent, out.Sent) {
-			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, outcome.abandoned))
+		if err != nil && failed.add(err, a.Unsent, out.Sent) {
+			out.InFlight = out.InFlight.Merge(newInFlight(&to.clock, voidAfter, a.Abandoned))
 		}
 		if err == nil {
 			c.Adaptive.onAnswer(took)
@@ -303,12 +303,6 @@ type failedEarlier struct{ error }
 
 func (t failedEarlier) Unwrap() error { return t.error }
 
-// attemptOutcome describes how an attempt ended without an answer.
-type attemptOutcome struct {
-	unsent    bool                     // the command was not written, and Redis never runs it
-	abandoned *sender.AbandonedCommand // nil: the command was not left behind
-}
-
 // attempt begins an attempt of an operation. It ends when limit has passed, or if it is direct after
 // sender.DirectFor. A direct attempt is so short that it needs a fresh guess of the server's clock, or it may be void.
 //
@@ -331,23 +325,22 @@ func ByWorker(ctx context.Context) context.Context {
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
 // direct attempt does not notice a cancel. An attempt without an answer is left behind.
-func runAttempt[T any](ctx context.Context, s *Session, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (v T, outcome attemptOutcome, err error) {
+func runAttempt[T any](ctx context.Context, s *Session, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (T, error) {
 	defer a.End()
 	began := time.Now()
-	v, err = send(ctx, to.link.withEval(a), voidAfter)
-	outcome = attemptOutcome{unsent: err != nil && a.Unsent(), abandoned: a.AbandonedCommand()}
-	if outcome.abandoned != nil {
+	v, err := send(ctx, to.link.withEval(a), voidAfter)
+	if a.Abandoned != nil {
 		s.abandonedAttempts.add()
-		outcome.abandoned.OnEnd(func(err error) {
+		a.Abandoned.OnEnd(func(err error) {
 			to.link.onLateAnswer(err, time.Since(began))
 			s.abandonedAttempts.done()
 		})
 	}
 	s.topology.onFailure(ctx, err)
-	if outcome.unsent && !isClosed(err) {
+	if err != nil && a.Unsent && !isClosed(err) {
 		err = oneline.Errors(err, errUnsent)
 	}
-	return v, outcome, err
+	return v, err
 }
 
 // closeSignal returns a channel that is closed when the operation must end because the client

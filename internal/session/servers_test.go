@@ -69,7 +69,7 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 			defer a.End()
 			require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 			synctest.Wait()
-			return a.IsDirect()
+			return a.Direct
 		}
 		direct := func(master string) bool { return send(master, Operation{RetryRefused: true}) }
 		release := func(master string) bool { return send(master, Operation{NeverVoid: true}) }
@@ -104,7 +104,7 @@ func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 			}
 			a := s.attempt(t.Context(), s.serverFor("foo"), time.Second, Operation{})
 			a.End()
-			require.Equal(t, !unknown, a.IsDirect())
+			require.Equal(t, !unknown, a.Direct)
 		}
 	})
 }
