@@ -306,9 +306,7 @@ func (a *Acquisition) sendHoldCountOnce(ctx context.Context) (session.InFlight, 
 	if a.usable() != nil {
 		return session.InFlight{}, nil // the number does not matter any more
 	}
-	ctx, cancel = session.SingleAttempt(ctx)
-	defer cancel()
-	answer, err := a.backend.SetHolds(ctx, a, a.holdCount())
+	answer, err := a.backend.SetHolds(session.SingleAttempt(ctx), a, a.holdCount())
 	if errors.Is(err, ErrGone) || a.usable() != nil {
 		return session.InFlight{}, nil // the next command or renewal notifies the holders
 	}

@@ -77,9 +77,7 @@ func releaseAllOnce(ctx context.Context, all []*closeRelease) (failed []*closeRe
 		g.Go(func() {
 			defer freeSlot()
 			defer late.Stop()
-			once, cancel := session.SingleAttempt(ctx)
-			defer cancel()
-			c.err = c.a.releaseForClose(once)
+			c.err = c.a.releaseForClose(session.SingleAttempt(ctx))
 		})
 	}
 	g.Wait()

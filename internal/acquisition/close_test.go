@@ -34,7 +34,7 @@ func closesMany(s *scene, n int, answer func(ctx context.Context, round int) err
 	for range n {
 		h, b := s.start()
 		b.answer = func(ctx context.Context, _ int) error {
-			if isSingle := (session.Operation{}).ForContext(ctx).Observer != nil; isSingle {
+			if isSingle := (session.Operation{}).ForContext(ctx).Once; isSingle {
 				end, _ := ctx.Deadline()
 				r.mu.Lock()
 				r.first[time.Since(begun)]++

@@ -279,9 +279,7 @@ func (h *Hold) unlock(ctx context.Context, how unlocking) error {
 	case left == 0:
 		return h.A.releaseLock(ctx, h, how.exportFor)
 	case how.brief:
-		once, cancel := session.SingleAttempt(ctx)
-		defer cancel()
-		err := h.A.releaseHold(once, left)
+		err := h.A.releaseHold(session.SingleAttempt(ctx), left)
 		if errors.Is(err, lockerr.ErrLost) || errors.Is(err, lockerr.ErrClosed) {
 			return err
 		}

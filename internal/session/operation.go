@@ -24,6 +24,7 @@ type Operation struct {
 	StopOnClose    bool            // Do gives up when the client begins to close, and else when closing gives up
 	RetryRefused   bool            // retry even if Redis refuses, as releases do
 	NeverVoid      bool            // the script ignores the void-after time
+	Once           bool            // Do gives up when the first attempt has failed; see SingleAttempt
 	Observer       AttemptObserver // gets each attempt's error or nil, while ctx lives; may be nil
 	MaxBackoff     time.Duration   // the longest pause, up to half a second; 0: half a second
 
@@ -47,12 +48,6 @@ type Operation struct {
 
 // AttemptObserver learns how the last attempt of an operation failed, or that it did not: nil.
 type AttemptObserver interface{ SetLastFailure(err error) }
-
-// AttemptFunc is an AttemptObserver.
-type AttemptFunc func(err error)
-
-// SetLastFailure calls f.
-func (f AttemptFunc) SetLastFailure(err error) { f(err) }
 
 // ErrWindowExpired ends an operation whose Window is over. The caller must give up its id. It may
 // ask again under a fresh one.
@@ -255,9 +250,9 @@ func (f *failure) count(err *lockerr.OpError) *lockerr.OpError {
 	return err
 }
 
-// isFinal reports whether another attempt makes no sense.
+// isFinal reports whether there must be no other attempt.
 func (f *failure) isFinal(c Operation) bool {
-	return f.closed || !c.RetryRefused && (f.refused != nil || f.unclear)
+	return f.closed || c.Once || !c.RetryRefused && (f.refused != nil || f.unclear)
 }
 
 // kind returns the kind of the error that the operation ends with.
@@ -321,6 +316,21 @@ type byWorkerKey struct{}
 // attempts, because a hook of go-redis may end the goroutine that sends.
 func ByWorker(ctx context.Context) context.Context {
 	return context.WithValue(ctx, byWorkerKey{}, true)
+}
+
+type singleAttemptKey struct{}
+
+// SingleAttempt returns a context for an operation that is changed with [Operation.ForContext]. The
+// operation ends when its first attempt has failed. It still waits for the answer to an attempt for
+// as long as it may.
+func SingleAttempt(ctx context.Context) context.Context {
+	return context.WithValue(ctx, singleAttemptKey{}, true)
+}
+
+// ForContext returns the operation as it must be done with ctx.
+func (o Operation) ForContext(ctx context.Context) Operation {
+	o.Once = ctx.Value(singleAttemptKey{}) != nil
+	return o
 }
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
