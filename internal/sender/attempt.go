@@ -119,12 +119,11 @@ func (a *Attempt) Process(ctx context.Context, cmd redis.Cmder) error {
 // sendDirect sends in the goroutine of the caller, which saves the switch to a worker and back. It
 // blocks until go-redis returns: after DirectFor at the latest, unless a hook blocks.
 func (a *Attempt) sendDirect(c *command) (err error) {
-	a.sender.setDirect(c)
-	defer a.sender.setDirect(nil)
-	defer c.settle(stateAnswered) // which ends the context that hooks have got
 	began := time.Now()
+	a.sender.setDirect(c)
+	defer func() { a.sender.directSent(time.Since(began)) }()
+	defer c.settle(stateAnswered) // which ends the context that hooks have got
 	err = a.sender.sendOne(c)
-	a.sender.measureDirect(time.Since(began))
 	if err == nil {
 		a.Unsent = false
 		return nil

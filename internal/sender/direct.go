@@ -61,17 +61,18 @@ func (s *Sender) endDirect() {
 	s.direct.taken = false
 }
 
-// setDirect notes the command that a caller sends by itself, or nil if it has been sent.
+// setDirect notes the command that a caller sends by itself.
 func (s *Sender) setDirect(c *command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.direct.command = c; c != nil {
-		s.tickBy(c.leaveAt)
-	}
+	s.direct.command = c
+	s.tickBy(c.leaveAt)
 }
 
-func (s *Sender) measureDirect(took time.Duration) {
+// directSent notes that this command has been sent, and how long that took.
+func (s *Sender) directSent(took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.direct.command = nil
 	s.direct.measure(took)
 }

@@ -284,15 +284,6 @@ func (s *Sender) removeBusy(w *worker) {
 	w.index = notBusy
 }
 
-// workerExited removes a worker whose goroutine ends. A hook of go-redis may have ended it while it
-// was sending.
-func (s *Sender) workerExited(w *worker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removeBusy(w)
-	s.callWorker()
-}
-
 // ErrGoexit is the error of a command that did not return. A hook of go-redis ended the goroutine
 // with runtime.Goexit, as FailNow of a test does.
 var ErrGoexit = errors.New("the command did not return")

@@ -37,13 +37,17 @@ func (w *worker) work() {
 	}
 }
 
-// exited runs when the goroutine of the worker ends. If a hook ended it in the middle of a batch,
-// exited ends those commands with ErrGoexit.
+// exited runs when the goroutine of the worker ends. If a hook of go-redis ended it in the middle of a
+// batch, exited ends those commands with ErrGoexit, and lets another worker take the place.
 func (w *worker) exited() {
 	for _, c := range w.batch {
 		c.answer(ErrGoexit)
 	}
-	w.sender.workerExited(w)
+	s := w.sender
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeBusy(w)
+	s.callWorker()
 }
 
 func (w *worker) send() {
