@@ -25,7 +25,7 @@ type callQueue[T any] struct {
 	taken   int  // so many at the front of the queue were taken out
 	running bool // a goroutine makes the calls
 
-	isFlushed bool
+	isFlushed bool // the goroutine lingers no more
 }
 
 // maxQueuedCalls bounds the queue while a call blocks. callQueue drops further calls.
@@ -114,14 +114,6 @@ func (q *callQueue[T]) next(lingered bool) (first T, found, mayLinger bool) {
 	return first, true, false
 }
 
-// endLinger ends the waiting of the goroutine, for good.
-func (q *callQueue[T]) endLinger() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.isFlushed = true
-	q.wakeUp()
-}
-
 // wakeUp ends the waiting of the goroutine, if it waits.
 func (q *callQueue[T]) wakeUp() {
 	select {
@@ -134,7 +126,10 @@ func (q *callQueue[T]) wakeUp() {
 // Close, or for a reader that has gone, does not return before Close does.
 func (q *callQueue[T]) flush() {
 	const instant = 100 * time.Millisecond
-	q.endLinger()
+	q.mu.Lock()
+	q.isFlushed = true
+	q.wakeUp()
+	q.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), instant)
 	defer cancel()
 	_ = q.pending.wait(ctx)

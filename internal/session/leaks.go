@@ -39,21 +39,15 @@ func (r *leakReporter) count(log *slog.Logger) int {
 	return r.n
 }
 
-// flush logs how many holds got no line of their own, if any.
+// flush ends the second, and logs how many of its holds got no line of their own, if any.
 func (r *leakReporter) flush(log *slog.Logger) {
-	if more := r.reset() - maxLeakLogs; more > 0 {
-		log.Error("redlatch: more holds or permits were dropped without Unlock or Release within a second", slog.Int("holds", more))
-	}
-}
-
-// reset ends the second, and returns the number of its holds.
-func (r *leakReporter) reset() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if more := r.n - maxLeakLogs; more > 0 {
+		log.Error("redlatch: more holds or permits were dropped without Unlock or Release within a second", slog.Int("holds", more))
+	}
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	n := r.n
 	r.n, r.timer = 0, nil
-	return n
 }

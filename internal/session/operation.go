@@ -407,10 +407,8 @@ func (s *Session) backoff(ctx context.Context, c Operation, attempts int) bool {
 		d = min(d, c.MaxBackoff)
 	}
 	d = d/2 + rand.N(d/2)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return ctx.Err() == nil
 	case <-ctx.Done():
 	case <-s.closeSignal(c):

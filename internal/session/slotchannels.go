@@ -49,12 +49,18 @@ func (s *Session) probeSlotChannels(ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	var known, refused bool
-	for pause := first; ; pause = min(2*pause, most) {
+	for pause := first; !known && !s.IsClosing(); pause = min(2*pause, most) {
 		err := s.publish(ctx, key.ClientPrefix+s.ID, "")
-		refused = errors.Is(err, pubsub.ErrEchoRefused) || isOnAnotherNode(err)
+		_, code := lua.Classify(err)
+		// Redis says TRYAGAIN if the slot of the channel is on another node, as if the slot of a key moved away. If
+		// that was the reason, the client listens to more channels than it needs.
+		refused = errors.Is(err, pubsub.ErrEchoRefused) || code == "TRYAGAIN"
 		known = err == nil || refused
-		if known || !s.pauseUnlessClosing(pause) {
-			break
+		if !known {
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
 		}
 	}
 	c := &s.slotChannels
@@ -63,25 +69,4 @@ func (s *Session) probeSlotChannels(ctx context.Context) {
 	c.known, c.needed = known, refused
 	close(c.asking)
 	c.asking = nil
-}
-
-// isOnAnotherNode reports whether Redis refuses a channel because its slot is on another node. It answers as if
-// the slot of a key moved away. If that was the reason, the client listens to more channels than it needs.
-func isOnAnotherNode(err error) bool {
-	if err == nil {
-		return false
-	}
-	_, code := lua.Classify(err)
-	return code == "TRYAGAIN"
-}
-
-func (s *Session) pauseUnlessClosing(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-s.Closing():
-		return false
-	}
 }
