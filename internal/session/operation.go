@@ -192,19 +192,21 @@ func (o Operation) validFor(since, limit time.Duration) time.Duration {
 
 // failure collects how the attempts of an operation failed.
 type failure struct {
-	maybeApplied bool  // an attempt may have taken effect
-	refused      error // the last answer of the server, if it was a refusal
-	unclear      bool  // the last error leaves the outcome open, and a retry would end the same way
-	closed       bool  // the go-redis client was closed
+	maybeApplied bool // an attempt may have taken effect
+	unclear      bool // the last error leaves the outcome open, and a retry would end the same way
+	closed       bool // the go-redis client was closed
 	attempts     int
 	began        time.Time // of the first attempt
 	beforeEnd    bool      // an attempt failed before the context of the operation ended
-	last         error     // the last error
-	specific     error     // the last error that says more than that time ran out
-	// These fields say which of the errors are the same one. The errors of hooks may have types
-	// that Go cannot compare.
-	lastIsSpecific, lastIsRefusal, specificIsRefusal bool
+
+	last     *failedAttempt
+	specific *failedAttempt // the last one whose error says more than that time ran out
+	refused  *failedAttempt // the last one that the server answered, if it refused the command
 }
+
+// failedAttempt is one attempt that failed. Its address tells it from others. The errors of hooks may have
+// types that Go cannot compare.
+type failedAttempt struct{ err error }
 
 // add records how an attempt failed, and reports whether the attempt may still take effect. An
 // attempt that timed out leaves an earlier refusal as it is. A connection error clears it.
@@ -213,12 +215,10 @@ func (f *failure) add(err error, unsent bool, sent time.Time) bool {
 		f.began = sent
 	}
 	fault, code := lua.Classify(err)
-	f.last, f.lastIsSpecific, f.lastIsRefusal = err, !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err), false
-	defer func() {
-		if f.lastIsSpecific {
-			f.specific, f.specificIsRefusal = err, f.lastIsRefusal
-		}
-	}()
+	f.last = &failedAttempt{err}
+	if !errors.Is(err, sender.ErrUnanswered) && !isEndOfContext(err) {
+		f.specific = f.last
+	}
 	f.unclear, f.closed = false, fault == lua.Closed
 	switch {
 	case errors.Is(err, errVoid):
@@ -230,7 +230,7 @@ func (f *failure) add(err error, unsent bool, sent time.Time) bool {
 		fromServer := fault == lua.NotRun && code != ""
 		return !fromServer && !unsent
 	case fault == lua.Refused, fault == lua.Failed && unsent: // unsent: an answer to the login
-		f.refused, f.lastIsRefusal = err, true
+		f.refused = f.last
 	case fault == lua.Failed, errors.Is(err, sender.ErrGoexit):
 		f.refused = nil
 		f.unclear, f.maybeApplied = true, f.maybeApplied || !unsent
@@ -272,21 +272,21 @@ func (f *failure) kind() error {
 // end is nil. If this error only says that time ran out, cause puts the last error that says more
 // before it. cause also adds the refusal, unless the result already shows it.
 func (f *failure) cause(end error) error {
-	cause, isSpecific, refuses := end, false, false
+	cause, shown := end, (*failedAttempt)(nil)
 	if end == nil {
-		cause, isSpecific, refuses = f.last, f.lastIsSpecific, f.lastIsRefusal
+		cause, shown = f.last.err, f.last
 	}
-	if f.specific != nil && !isSpecific {
-		cause, refuses = oneline.Errors(f.specific, cause), f.specificIsRefusal
+	if f.specific != nil && f.specific != shown {
+		cause, shown = oneline.Errors(f.specific.err, cause), f.specific
 	}
 	if f.refused == nil {
 		return cause
 	}
-	refusal := f.refused
+	refusal := f.refused.err
 	if f.maybeApplied {
 		refusal = fmt.Errorf("%w: %w", lockerr.ErrRefused, refusal)
 	}
-	if refuses {
+	if f.refused == shown {
 		return refusal
 	}
 	return oneline.Errors(refusal, cause)
