@@ -14,34 +14,33 @@ var (
 	errIdle       = errors.New("redlatch: nobody waits")
 )
 
-// run is the commander. Until Close, it keeps a connection while anybody waits. A hook or a dialer of
-// the user may end the goroutine (runtime.Goexit). Another one then goes on.
-func (h *Hub) run() { h.runWith(&backoff{least: h.cfg.RetryMin, most: h.cfg.RetryMax}) }
-
-func (h *Hub) runWith(pause *backoff) {
+// keepRunning calls work. A hook or a dialer of the user may end the goroutine (runtime.Goexit). Another
+// one then goes on, after the pause that exited returns.
+func (h *Hub) keepRunning(work func(), exited func() (pause time.Duration)) {
 	finished := false
 	defer func() {
 		if !finished {
-			if h.disconnected(errExited) {
-				pause.reset()
-			}
-			h.done.Go(func() { h.sleep(pause.next()); h.runWith(pause) })
+			pause := exited()
+			h.done.Go(func() { h.sleep(pause); h.keepRunning(work, exited) })
 		}
 	}()
+	work()
+	finished = true
+}
+
+// run is the commander. Until Close, it keeps a connection while anybody waits.
+func (h *Hub) run() {
 	for h.awaitWork() {
 		err := h.runConnection()
 		if errors.Is(err, errIdle) {
 			continue
 		}
-		if h.disconnected(err) {
-			pause.reset()
-		}
+		pause := h.disconnected(err)
 		if errors.Is(err, errDeaf) {
 			h.cfg.OnTopologyDoubt(h.ctx)
 		}
-		h.sleep(pause.next())
+		h.sleep(pause)
 	}
-	finished = true
 }
 
 // awaitWork blocks until somebody waits for a channel. It returns false if the hub is closed.
@@ -113,10 +112,10 @@ func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 	return nil, h.state.untilNext(now), nil
 }
 
-// disconnected records the end of a connection, after its reader has ended. It reports whether the
-// connection had been a good one.
-func (h *Hub) disconnected(err error) (good bool) {
-	closed := false
+// disconnected records the end of a connection, after its reader has ended. It returns the pause before
+// the next connection.
+func (h *Hub) disconnected(err error) (pause time.Duration) {
+	good, closed := false, false
 	h.update(func(r *hubState, now time.Time) bool {
 		good, closed = r.onDisconnect(err, now), r.closed
 		return false
@@ -124,14 +123,15 @@ func (h *Hub) disconnected(err error) (good bool) {
 	if !closed {
 		h.cfg.OnDisconnect(err)
 	}
-	return good
+	if good {
+		h.backoff.reset()
+	}
+	return h.backoff.next()
 }
 
 func (h *Hub) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-h.ctx.Done():
 	}
 }

@@ -20,8 +20,9 @@ type Hub struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup // the goroutines of the hub
 
-	// lastDialFailed says that the last connection could not be made. Only the commander uses it.
-	lastDialFailed bool
+	// Only the commander uses these.
+	lastDialFailed bool // the last connection could not be made
+	backoff        backoff
 
 	mu       sync.Mutex // never held during I/O
 	state    hubState
@@ -35,6 +36,7 @@ func New(cfg Config) *Hub {
 	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), shardsWake: make(chan struct{}, 1)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.state = newHubState(cfg)
+	h.backoff = backoff{least: cfg.RetryMin, most: cfg.RetryMax}
 	return h
 }
 
@@ -66,9 +68,14 @@ func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
 	}
 	if !h.state.started {
 		h.state.started = true
-		h.done.Go(h.run)
+		h.done.Go(func() {
+			h.keepRunning(h.run, func() time.Duration { return h.disconnected(errExited) })
+		})
 		if h.cfg.Shard != nil {
-			h.done.Go(newShards(h).run)
+			shards := newShards(h)
+			h.done.Go(func() {
+				h.keepRunning(shards.run, func() time.Duration { return shardPause })
+			})
 		}
 	}
 	if h.state.add(channel, s) {

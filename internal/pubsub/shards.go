@@ -51,22 +51,9 @@ func newShards(h *Hub) *shards {
 	return &shards{hub: h, nodes: map[node.Node]*nodeHub{}, subs: map[string]shardSub{}}
 }
 
-// run subscribes where the hub has channels, until the hub closes. As with the commander, another goroutine
-// goes on if a hook or a dialer of the user ends this one.
+// run subscribes where the hub has channels, until the hub closes. It subscribes to new channels
+// immediately, and looks at all of them in each update.
 func (s *shards) run() {
-	finished := false
-	defer func() {
-		if !finished {
-			s.hub.done.Go(func() { s.hub.sleep(shardPause); s.run() })
-		}
-	}()
-	s.follow()
-	s.close()
-	finished = true
-}
-
-// follow subscribes to new channels immediately, and looks at all of them in each update.
-func (s *shards) follow() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for idle := false; ; {
@@ -86,6 +73,7 @@ func (s *shards) follow() {
 				timer.Reset(s.hub.cfg.Idle)
 			}
 		case <-s.hub.ctx.Done():
+			s.close()
 			return
 		}
 	}

@@ -40,12 +40,10 @@ func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) er
 	if settled != nil {
 		// No confirmation within Ping means that the connection is in doubt. A waiter for a lock
 		// should then poll.
-		timeout := time.NewTimer(s.hub.cfg.Ping)
-		defer timeout.Stop()
 		select {
 		case <-settled:
 		case <-news:
-		case <-timeout.C:
+		case <-time.After(s.hub.cfg.Ping):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
