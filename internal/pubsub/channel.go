@@ -18,7 +18,7 @@ const (
 type channel struct {
 	name        string
 	state       state
-	subs        []*Subscription
+	subs        map[*Subscription]struct{}
 	unusedSince time.Time // when the last subscription left
 
 	refused      bool // by itself, and not confirmed since
@@ -29,29 +29,15 @@ type channel struct {
 	settled chan struct{}
 }
 
-func (c *channel) addSub(s *Subscription) {
-	s.channel, s.index = c, len(c.subs)
-	c.subs = append(c.subs, s)
-}
-
-func (c *channel) removeSub(s *Subscription) {
-	last := len(c.subs) - 1
-	c.subs[s.index] = c.subs[last]
-	c.subs[s.index].index = s.index
-	c.subs[last] = nil
-	c.subs = c.subs[:last]
-	s.channel = nil
-}
-
 func (c *channel) wake() {
-	for _, s := range c.subs {
+	for s := range c.subs {
 		s.wake()
 	}
 }
 
 // listeners returns the subscriptions that want the text of messages.
 func (c *channel) listeners() (all []*Subscription) {
-	for _, s := range c.subs {
+	for s := range c.subs {
 		if s.onMessage != nil {
 			all = append(all, s)
 		}

@@ -69,13 +69,14 @@ func (s *hubState) add(name string, sub *Subscription) (look bool) {
 	c := s.channels[name]
 	if c == nil {
 		// Nobody waits for the first confirmation of a sharded channel, nor while there is no connection.
-		c = &channel{name: name, gapOnConfirm: s.cfg.sharded || s.down}
+		c = &channel{name: name, subs: map[*Subscription]struct{}{}, gapOnConfirm: s.cfg.sharded || s.down}
 		s.channels[name] = c
 		s.markUnsent(c)
 		look = true
 	}
 	delete(s.unused, c)
-	c.addSub(sub)
+	c.subs[sub] = struct{}{}
+	sub.channel = c
 	return look
 }
 
@@ -86,7 +87,8 @@ func (s *hubState) remove(sub *Subscription, now time.Time) (look bool) {
 	if c == nil {
 		return false
 	}
-	c.removeSub(sub)
+	delete(c.subs, sub)
+	sub.channel = nil
 	switch {
 	case len(c.subs) > 0, c.state == unsubscribing:
 		return false
@@ -136,8 +138,8 @@ func (s *hubState) close() {
 	s.closed = true
 	for _, c := range s.channels {
 		c.wakeAndSettle()
-		for len(c.subs) > 0 {
-			c.removeSub(c.subs[0])
+		for sub := range c.subs {
+			sub.channel = nil
 		}
 	}
 	clear(s.channels)

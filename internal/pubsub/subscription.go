@@ -14,9 +14,7 @@ type Subscription struct {
 	onMessage func(payload string) // gets the text of messages; nil if they have no meaning
 	onGap     func()               // see Hub.Listen; nil if onMessage is nil
 
-	// Guarded by hub.mu.
-	channel *channel // nil once closed
-	index   int      // in channel.subs
+	channel *channel // nil once closed; guarded by hub.mu
 }
 
 // C carries the wake-ups, each of which makes the waiter ask again. Any number of them merge into
