@@ -146,7 +146,7 @@ func (s *hubState) onErrorReply(reply redis.Error, now time.Time) error {
 func (s *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.Time) {
 	if cmd.channels[0] == s.echo.channel { // waiters do not depend on it, so nobody has to know
 		s.echo.channel.state = denied
-		s.echo.putOff(now.Add(s.cfg.Recheck))
+		s.echo.putOff(now.Add(s.cfg.recheck))
 		return
 	}
 	rest := slices.DeleteFunc(cmd.channels, func(c *channel) bool { return c.state != subscribing })
@@ -223,7 +223,7 @@ func (s *hubState) recheckPause(reply redis.Error) time.Duration {
 		return redis.HasErrorPrefix(reply, code)
 	})
 	if s.cfg.sharded && passing {
-		return min(shardPause, s.cfg.Recheck)
+		return min(shardPause, s.cfg.recheck)
 	}
-	return s.cfg.Recheck
+	return s.cfg.recheck
 }

@@ -29,13 +29,6 @@ type Config struct {
 	Echo        func(ctx context.Context, text string) error
 	EchoChannel string
 
-	// EchoInterval is the time between two echoes, at most, while somebody waits. A lower value
-	// notices sooner and costs more messages. Defaults to 1.5 s.
-	EchoInterval time.Duration
-
-	// EchoTimeout is how long an echo may take, if none took longer before. Defaults to 1 s.
-	EchoTimeout time.Duration
-
 	// OnTopologyDoubt is called after a connection that got no messages, and before the next one is made. It is also
 	// called if a sharded channel was lost. It may block for a moment, but not after the end of ctx. nil: nobody
 	// is notified.
@@ -49,33 +42,55 @@ type Config struct {
 
 	sharded bool // the channels of the hub are sharded ones, of one node
 
-	// Ping is how long the connection may be silent before the hub probes it. It is also how long
-	// the silence may then go on before the hub ends the connection. So the hub notices a dead
-	// connection within twice Ping. A lower value notices sooner and costs more PINGs. Defaults to
-	// 3 s.
-	Ping time.Duration
-
-	// Linger is how long, at least, an unused channel stays subscribed. It may stay for twice that
-	// time. A lower value forgets sooner. With a higher one, a lock that is contended now and then
-	// needs fewer SUBSCRIBE and UNSUBSCRIBE commands. Defaults to 1 s.
-	Linger time.Duration
-
-	// Idle is how long the hub keeps the connection after its last channel is gone. Defaults to
-	// 30 s.
-	Idle time.Duration
-
-	// Dial bounds connecting, handshake and first command, as far as the client respects a context.
-	// Defaults to 5 s.
-	Dial time.Duration
-
-	// RetryMin and RetryMax bound the pause before the hub connects again. The pause doubles with
-	// each connection that did not last. Half of it is random, so that clients do not come back all
-	// at once. They default to 50 ms and 5 s.
-	RetryMin, RetryMax time.Duration
-
-	// Recheck is how often the hub tries refused channels again. Defaults to 30 s.
-	Recheck time.Duration
+	timings // zero: usualTimings; only tests have others
 }
+
+// timings are the durations of a hub that depend on how fast the servers are, or how long waits are.
+type timings struct {
+	// ping is how long the connection may be silent before the hub probes it. It is also how long
+	// the silence may then go on before the hub ends the connection. So the hub notices a dead
+	// connection within twice ping. A lower value notices sooner and costs more PINGs.
+	ping time.Duration
+
+	// linger is how long, at least, an unused channel stays subscribed. It may stay for twice that
+	// time. A lower value forgets sooner. With a higher one, a lock that is contended now and then
+	// needs fewer SUBSCRIBE and UNSUBSCRIBE commands.
+	linger time.Duration
+
+	// idle is how long the hub keeps the connection after its last channel is gone.
+	idle time.Duration
+
+	// dial bounds connecting, handshake and first command, as far as the client respects a context.
+	dial time.Duration
+
+	// retryMax bounds the pause before the hub connects again, which begins with retryMin. The pause
+	// doubles with each connection that did not last. Half of it is random, so that clients do not come
+	// back all at once.
+	retryMax time.Duration
+
+	// recheck is how often the hub tries refused channels again.
+	recheck time.Duration
+}
+
+var usualTimings = timings{
+	ping:     3 * time.Second,
+	linger:   time.Second,
+	idle:     30 * time.Second,
+	dial:     5 * time.Second,
+	retryMax: 5 * time.Second,
+	recheck:  30 * time.Second,
+}
+
+const (
+	retryMin = 50 * time.Millisecond
+
+	// echoInterval is the time between two echoes, at most, while somebody waits. A lower value
+	// notices sooner and costs more messages.
+	echoInterval = 1500 * time.Millisecond
+
+	// echoTimeout is how long an echo may take, if none took longer before.
+	echoTimeout = time.Second
+)
 
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
@@ -87,14 +102,6 @@ func (c Config) withDefaults() Config {
 	if c.OnTopologyDoubt == nil {
 		c.OnTopologyDoubt = func(context.Context) {}
 	}
-	c.EchoInterval = cmp.Or(c.EchoInterval, 1500*time.Millisecond)
-	c.EchoTimeout = cmp.Or(c.EchoTimeout, time.Second)
-	c.Ping = cmp.Or(c.Ping, 3*time.Second)
-	c.Linger = cmp.Or(c.Linger, time.Second)
-	c.Idle = cmp.Or(c.Idle, 30*time.Second)
-	c.Dial = cmp.Or(c.Dial, 5*time.Second)
-	c.RetryMin = cmp.Or(c.RetryMin, 50*time.Millisecond)
-	c.RetryMax = cmp.Or(c.RetryMax, 5*time.Second)
-	c.Recheck = cmp.Or(c.Recheck, 30*time.Second)
+	c.timings = cmp.Or(c.timings, usualTimings)
 	return c
 }

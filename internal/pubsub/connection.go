@@ -59,11 +59,11 @@ func withoutDial(parent context.Context) context.Context {
 // has been written, not when it was answered. Only the commander calls it.
 func (c *connection) send(cmd *command) error {
 	if c.reading {
-		ctx, cancel := context.WithTimeout(c.hub.ctx, c.hub.cfg.Ping)
+		ctx, cancel := context.WithTimeout(c.hub.ctx, c.hub.cfg.ping)
 		defer cancel()
 		return c.write(withoutDial(ctx), cmd)
 	}
-	ctx, cancel := context.WithTimeout(c.hub.ctx, c.hub.cfg.Dial)
+	ctx, cancel := context.WithTimeout(c.hub.ctx, c.hub.cfg.dial)
 	defer cancel()
 	if err := c.connect(ctx, cmd); err != nil {
 		c.hub.lastDialFailed = true

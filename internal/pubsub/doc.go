@@ -2,7 +2,7 @@
 // connection per client, whatever the number of channels, and in a cluster one more for each master. A wake-up is only a hint to ask Redis
 // again. It may be lost, late, doubled, merged with others or forged, so a waiter also has to poll.
 // Pub/sub may be down, denied, or unknown to a proxy. The calls of a waiter then still return,
-// after Config.Ping at most, and the waiter polls.
+// after timings.ping at most, and the waiter polls.
 //
 // # The order of calls that misses no message
 //
@@ -17,7 +17,7 @@
 //
 // # States of a channel
 //
-//	         SUBSCRIBE sent        confirmed          nobody waits, Linger over
+//	         SUBSCRIBE sent        confirmed          nobody waits, linger over
 //	unsent ─────────────▶ subscribing ────▶ subscribed ────────▶ unsubscribing ──▶ (forgotten)
 //	  ▲                       │ ▲                                    │
 //	  │      refused in a     │ │ its turn     refused alone         │ wanted again,

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrEchoRefused is the error of Config.Echo if Redis refuses the command. The hub then sends the
-// next echo after Config.Recheck only.
+// next echo after timings.recheck only.
 var ErrEchoRefused = errors.New("redlatch: redis refuses the echo")
 
 // echo finds out whether the connection still gets messages. While somebody waits, the hub sends a
@@ -68,8 +68,7 @@ func (s *hubState) startEchoes(now time.Time) {
 // echoPause returns the time between two echoes. A third of it is random, so that many clients do
 // not send theirs together.
 func (s *hubState) echoPause() time.Duration {
-	d := s.cfg.EchoInterval
-	return d - rand.N(d/3+1)
+	return echoInterval - rand.N(echoInterval/3+1)
 }
 
 // nextEcho returns a command for the channel of the echoes, or nil.
@@ -105,7 +104,7 @@ func (s *hubState) onEchoSent(round int, err error, now time.Time) (look bool) {
 	e.sending = false
 	switch {
 	case errors.Is(err, ErrEchoRefused):
-		e.putOff(now.Add(s.cfg.Recheck))
+		e.putOff(now.Add(s.cfg.recheck))
 	case err != nil: // the servers change perhaps, so it is time to know soon
 		e.at = now.Add(s.echoPause() / 3)
 	case e.early:
@@ -134,7 +133,7 @@ func (s *hubState) onEcho(text string, now time.Time) (look bool) {
 	// Messages that are only slow must not end one connection after the other, even if most are not slow: a server
 	// may be busy now and then.
 	e.slowness = max(e.slowness-e.slowness/128, min(2*took, longestSlowness))
-	e.timeout = max(s.cfg.EchoTimeout, e.slowness, min(max(e.timeout/2, 2*took), longestEchoTimeout))
+	e.timeout = max(echoTimeout, e.slowness, min(max(e.timeout/2, 2*took), longestEchoTimeout))
 	e.known, e.early = true, true
 	s.log.recovered(deaf)
 	if e.sent.IsZero() {
@@ -169,7 +168,7 @@ func (s *hubState) onPinged(cmd *command, now time.Time) error {
 		return nil
 	}
 	if !e.known {
-		e.putOff(now.Add(s.cfg.Recheck))
+		e.putOff(now.Add(s.cfg.recheck))
 		return nil
 	}
 	e.timeout = min(2*e.timeout, longestEchoTimeout)

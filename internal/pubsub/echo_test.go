@@ -272,7 +272,7 @@ func TestAnEchoThatWaitsInTheSocketCounts(t *testing.T) {
 		s.sleep(time.Minute)
 		require.Equal(t, 1, s.dialled())
 		require.False(t, isWoken(a))
-	}, func(c *Config) { c.Ping = 10 * time.Second })
+	}, func(c *Config) { c.ping = 10 * time.Second })
 }
 
 func TestARefusedPingEndsADeafConnectionToo(t *testing.T) {

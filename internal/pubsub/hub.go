@@ -36,7 +36,7 @@ func New(cfg Config) *Hub {
 	h := &Hub{cfg: cfg, commanderWake: make(chan struct{}, 1), shardsWake: make(chan struct{}, 1)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.state = newHubState(cfg)
-	h.backoff = backoff{least: cfg.RetryMin, most: cfg.RetryMax}
+	h.backoff = backoff{least: retryMin, most: cfg.retryMax}
 	return h
 }
 

@@ -49,7 +49,7 @@ func newHubState(cfg Config) hubState {
 		unsent:   map[*channel]struct{}{},
 		denied:   map[*channel]struct{}{},
 		unused:   map[*channel]struct{}{},
-		echo:     echo{start: time.Now(), timeout: cfg.EchoTimeout},
+		echo:     echo{start: time.Now(), timeout: echoTimeout},
 	}
 	if cfg.Echo != nil {
 		r.echo.channel = &channel{name: cfg.EchoChannel}
@@ -109,7 +109,7 @@ func (s *hubState) markUnused(c *channel, now time.Time) (look bool) {
 	if !s.sweepAt.IsZero() {
 		return false // a busy lock does not wake the commander each time
 	}
-	s.sweepAt = now.Add(s.cfg.Linger)
+	s.sweepAt = now.Add(s.cfg.linger)
 	return true
 }
 
@@ -185,5 +185,5 @@ func (s *hubState) onDisconnect(err error, now time.Time) (good bool) {
 	default:
 		s.log.trouble(unreachable, slog.Any("error", err))
 	}
-	return s.lastFrame.Sub(s.firstFrame) >= s.cfg.Ping
+	return s.lastFrame.Sub(s.firstFrame) >= s.cfg.ping
 }

@@ -15,7 +15,7 @@ const (
 	// are still refused, finding that out costs twice as many commands.
 	recheckSize = 64
 
-	// answerPings is how many Pings an answer may take while other frames come. A flood of messages
+	// answerPings is how many pings an answer may take while other frames come. A flood of messages
 	// may delay an answer, but one that does not come in this time was lost.
 	answerPings = 3
 )
@@ -23,17 +23,17 @@ const (
 // connectionError returns an error if the present connection has to end.
 func (s *hubState) connectionError(now time.Time) error {
 	if s.inFlight == nil {
-		if len(s.channels) > 0 || now.Sub(s.emptySince) < s.cfg.Idle {
+		if len(s.channels) > 0 || now.Sub(s.emptySince) < s.cfg.idle {
 			return nil
 		}
 		// Decided and recorded under one lock, so that the next channel gets a new connection.
 		s.connected = false
 		return errIdle
 	}
-	if now.Sub(s.quietSince()) >= s.cfg.Ping {
+	if now.Sub(s.quietSince()) >= s.cfg.ping {
 		return errSilent
 	}
-	if now.Sub(s.inFlight.sent) >= answerPings*s.cfg.Ping {
+	if now.Sub(s.inFlight.sent) >= answerPings*s.cfg.ping {
 		return errUnanswered
 	}
 	return nil
@@ -57,7 +57,7 @@ func (s *hubState) next(now time.Time) *command {
 		s.recheck(recheckSize)
 		s.recheckAt = time.Time{}
 		if len(s.denied) > 0 {
-			s.recheckAt = now.Add(s.cfg.Recheck)
+			s.recheckAt = now.Add(s.cfg.recheck)
 		}
 	}
 	cmd := &command{sent: now}
@@ -67,7 +67,7 @@ func (s *hubState) next(now time.Time) *command {
 		cmd.verb, cmd.channels = subscribe, batch
 	} else if echo := s.nextEcho(now); echo != nil {
 		cmd = echo
-	} else if now.Sub(s.lastFrame) >= s.cfg.Ping || due(s.overdueAt(), now) {
+	} else if now.Sub(s.lastFrame) >= s.cfg.ping || due(s.overdueAt(), now) {
 		s.pings++
 		cmd.verb, cmd.nonce = ping, "redlatch-"+strconv.Itoa(s.pings)
 	} else {
@@ -84,16 +84,16 @@ func (s *hubState) sent(cmd *command, now time.Time) { cmd.sent = now }
 // untilNext returns how long there is nothing to do if no frame comes.
 func (s *hubState) untilNext(now time.Time) time.Duration {
 	if s.inFlight != nil {
-		return min(s.quietSince().Add(s.cfg.Ping).Sub(now), s.inFlight.sent.Add(answerPings*s.cfg.Ping).Sub(now))
+		return min(s.quietSince().Add(s.cfg.ping).Sub(now), s.inFlight.sent.Add(answerPings*s.cfg.ping).Sub(now))
 	}
-	wait := s.lastFrame.Add(s.cfg.Ping).Sub(now)
+	wait := s.lastFrame.Add(s.cfg.ping).Sub(now)
 	for _, at := range []time.Time{s.sweepAt, s.recheckAt, s.echo.at, s.overdueAt()} {
 		if !at.IsZero() {
 			wait = min(wait, at.Sub(now))
 		}
 	}
 	if len(s.channels) == 0 {
-		wait = min(wait, s.emptySince.Add(s.cfg.Idle).Sub(now))
+		wait = min(wait, s.emptySince.Add(s.cfg.idle).Sub(now))
 	}
 	return wait
 }
@@ -107,16 +107,16 @@ func (s *hubState) batchSize() int {
 	return maxBatch
 }
 
-// sweep picks the channels that have been unused for long enough. It runs once per Linger, and not
+// sweep picks the channels that have been unused for long enough. It runs once per linger, and not
 // exactly when each channel is due. So many channels leave in one command, and the sweep does not
 // keep a busy hub busy.
 func (s *hubState) sweep(now time.Time) (old []*channel) {
 	if !due(s.sweepAt, now) {
 		return nil
 	}
-	s.sweepAt = now.Add(s.cfg.Linger)
+	s.sweepAt = now.Add(s.cfg.linger)
 	for c := range s.unused {
-		if now.Sub(c.unusedSince) < s.cfg.Linger {
+		if now.Sub(c.unusedSince) < s.cfg.linger {
 			continue
 		}
 		switch c.state {

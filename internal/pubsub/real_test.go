@@ -22,7 +22,8 @@ import (
 
 func newHub(t *testing.T, rdb redis.UniversalClient, mods ...func(*Config)) (*Hub, *logBook) {
 	book := &logBook{}
-	cfg := Config{Redis: node.SubscriberOf(rdb), Log: slog.New(book), Linger: 20 * time.Millisecond, RetryMax: 50 * time.Millisecond}
+	cfg := Config{Redis: node.SubscriberOf(rdb), Log: slog.New(book), timings: usualTimings}
+	cfg.linger, cfg.retryMax = 20*time.Millisecond, 50*time.Millisecond
 	for _, mod := range mods {
 		mod(&cfg)
 	}
@@ -114,7 +115,7 @@ func TestReal_AnsweredPingsKeepTheConnection(t *testing.T) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", protocol), func(t *testing.T) {
 			h, _ := newHub(t, redistest.Shared(t).Client(t, func(o *redis.Options) { o.Protocol = protocol }),
-				func(c *Config) { c.Ping = 30 * time.Millisecond })
+				func(c *Config) { c.ping = 30 * time.Millisecond })
 			h.Subscribe(redistest.Name(t))
 			eventually(t, func() bool {
 				h.mu.Lock()
@@ -156,7 +157,7 @@ func TestReal_KilledInALoop(t *testing.T) {
 func TestReal_ServerThatIsDownStoppedAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	h, book := newHub(t, srv.Client(t), func(c *Config) { c.Ping = 300 * time.Millisecond })
+	h, book := newHub(t, srv.Client(t), func(c *Config) { c.ping = 300 * time.Millisecond })
 	srv.Kill()
 	a := h.Subscribe("a")
 	require.NoError(t, a.Ready(t.Context()))
@@ -190,7 +191,7 @@ func TestReal_AclDeniesChannelsAndTheCommand(t *testing.T) {
 	}
 	acl("on", ">secret", "~*", "resetchannels", "&allowed-*", "+@all")
 	h, book := newHub(t, srv.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "secret" }),
-		func(c *Config) { c.Recheck = 20 * time.Millisecond })
+		func(c *Config) { c.recheck = 20 * time.Millisecond })
 
 	var allowed, other []*Subscription
 	for i := range 100 {
@@ -255,7 +256,7 @@ func TestReal_Hammer(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	ops := srv.Control()
-	h, _ := newHub(t, srv.Client(t), func(c *Config) { c.Linger = time.Millisecond })
+	h, _ := newHub(t, srv.Client(t), func(c *Config) { c.linger = time.Millisecond })
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 16 {

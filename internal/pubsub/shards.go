@@ -70,7 +70,7 @@ func (s *shards) run() {
 			case !idle:
 				timer.Reset(shardPause)
 			case len(s.nodes) > 0:
-				timer.Reset(s.hub.cfg.Idle)
+				timer.Reset(s.hub.cfg.idle)
 			}
 		case <-s.hub.ctx.Done():
 			s.close()
@@ -106,7 +106,7 @@ func (s *shards) update() int {
 
 // subscribe subscribes to channels on the nodes that have their slots now.
 func (s *shards) subscribe(names []string) {
-	ctx, cancel := context.WithTimeout(s.hub.ctx, s.hub.cfg.Dial)
+	ctx, cancel := context.WithTimeout(s.hub.ctx, s.hub.cfg.dial)
 	defer cancel()
 	for _, name := range names {
 		var on node.Node
@@ -136,7 +136,7 @@ func (s *shards) closeUnused() {
 			h.unusedSince = time.Time{}
 		case h.unusedSince.IsZero():
 			h.unusedSince = now
-		case now.Sub(h.unusedSince) >= s.hub.cfg.Idle:
+		case now.Sub(h.unusedSince) >= s.hub.cfg.idle:
 			delete(s.nodes, on)
 			s.hub.done.Go(h.Close)
 		}
@@ -183,9 +183,8 @@ func (s *shards) lookAtTopology() {
 func (s *shards) nodeHub(on node.Node) *nodeHub {
 	h := s.nodes[on]
 	if h == nil {
-		cfg := s.hub.cfg
 		// Redis before 7 refuses, and so may the ACL. Then the waiters poll as long as only Redisson publishes.
-		h = &nodeHub{Hub: New(Config{Redis: on, sharded: true, Ping: cfg.Ping, Linger: cfg.Linger, Idle: cfg.Idle, Dial: cfg.Dial, RetryMin: cfg.RetryMin, RetryMax: cfg.RetryMax, Recheck: cfg.Recheck})}
+		h = &nodeHub{Hub: New(Config{Redis: on, sharded: true, timings: s.hub.cfg.timings})}
 		s.nodes[on] = h
 	}
 	return h

@@ -109,7 +109,7 @@ func TestReal_HubsOfNodesThatLeftAreClosed(t *testing.T) {
 	rdb := srv.Client(t)
 	var node atomic.Pointer[redis.Client]
 	h := newShardedHub(t, rdb, func(context.Context, string) (*redis.Client, error) { return node.Load(), nil },
-		func(c *Config) { c.Idle = 500 * time.Millisecond })
+		func(c *Config) { c.idle = 500 * time.Millisecond })
 	node.Store(rdb)
 	sub := h.Subscribe("a")
 	requireShardWake(t, srv.Control(), sub, "a", 5*time.Second)
@@ -144,7 +144,7 @@ func TestReal_ShardedChannelThatLingersWakesItsNewWaiter(t *testing.T) {
 		return rdb, nil
 	})
 	h.mu.Lock()
-	h.cfg.Linger = time.Minute // of the hub of the node
+	h.cfg.linger = time.Minute // of the hub of the node
 	h.mu.Unlock()
 	sub := h.Subscribe("a")
 	requireLive(t, sub)
@@ -189,7 +189,7 @@ func TestClosingWaitsForAllHungNodesAtOnce(t *testing.T) {
 	}
 	h := newShardedHub(t, rdb, func(_ context.Context, channel string) (*redis.Client, error) {
 		return nodes[int(channel[0]-'a')], nil
-	}, func(c *Config) { c.Dial = time.Hour })
+	}, func(c *Config) { c.dial = time.Hour })
 	for i := range nodes {
 		h.Subscribe(string(rune('a' + i)))
 	}
@@ -260,14 +260,14 @@ func TestRefusalsOfShardedChannels(t *testing.T) {
 		batch := markSubscribing(r.unsentBatch())
 		require.Len(t, batch, 1)
 		r.markDenied(batch[0], passing, now)
-		want := cfg.Recheck
+		want := cfg.recheck
 		if sharded {
 			want = shardPause
 		}
 		require.Equal(t, now.Add(want), r.recheckAt)
 		r.remove(sub, now)
 		require.Equal(t, sharded, len(r.channels) == 0)
-		require.Equal(t, cfg.Recheck, r.recheckPause(refusal("NOPERM no")))
+		require.Equal(t, cfg.recheck, r.recheckPause(refusal("NOPERM no")))
 	}
 }
 

@@ -58,7 +58,7 @@ func newSim(t *testing.T, mods []func(*Config)) *sim {
 	require.NoError(t, s.ops.Ping(t.Context()).Err())
 	s.mini.Server().SetPreHook(s.preHook)
 	s.rdb = redis.NewClient(options(s.dial))
-	cfg := Config{Redis: s, Log: slog.New(s.log)}
+	cfg := Config{Redis: s, Log: slog.New(s.log), timings: usualTimings}
 	for _, mod := range mods {
 		mod(&cfg)
 	}

@@ -23,7 +23,7 @@ type Subscription struct {
 func (s *Subscription) C() <-chan struct{} { return s.wakes }
 
 // Ready blocks until the server has confirmed the channel, or until that is known not to happen for
-// now: refused, no connection, hub or subscription closed. It blocks no longer than Config.Ping. In
+// now: refused, no connection, hub or subscription closed. It blocks no longer than timings.ping. In
 // all these cases it returns nil, and takes earlier wake-ups, because the caller asks Redis anyway.
 // [Live] says which case it is. If ctx ends first, Ready returns the error of ctx.
 //
@@ -36,12 +36,12 @@ func (s *Subscription) Ready(ctx context.Context) error {
 func (s *Subscription) ReadyUnless(ctx context.Context, news <-chan struct{}) error {
 	settled := s.Settled()
 	if settled != nil {
-		// No confirmation within Ping means that the connection is in doubt. A waiter for a lock
+		// No confirmation within ping means that the connection is in doubt. A waiter for a lock
 		// should then poll.
 		select {
 		case <-settled:
 		case <-news:
-		case <-time.After(s.hub.cfg.Ping):
+		case <-time.After(s.hub.cfg.ping):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -72,7 +72,7 @@ func (s *Subscription) Live() bool {
 }
 
 // Close ends the interest. It never blocks and does no I/O. After the last subscription of a
-// channel, the hub unsubscribes after Config.Linger. Closing again is fine, also after the hub.
+// channel, the hub unsubscribes after timings.linger. Closing again is fine, also after the hub.
 func (s *Subscription) Close() {
 	s.hub.update(func(r *hubState, now time.Time) bool {
 		return r.remove(s, now)
