@@ -235,7 +235,12 @@ func WithWaitCallback(callback func(lock.Waiting)) LockOption {
 	return lockOption(func(s *settings.Lock) {
 		s.Notice = nil
 		if callback != nil {
-			s.Notice = func(w settings.Waiting) { callback(lock.Waiting(w)) }
+			s.Notice = func(id string, refusal lockerr.NotAcquiredError, requeued bool) {
+				callback(lock.Waiting{
+					Name: refusal.Name, ID: id, Position: refusal.Position, Length: refusal.Length, Holder: refusal.Holder,
+					Description: refusal.Description, Since: refusal.Since, Remaining: refusal.Remaining, Requeued: requeued,
+				})
+			}
 		}
 	})
 }

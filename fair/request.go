@@ -10,7 +10,6 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/mutex"
 	"github.com/redlatch/redlatch/internal/session"
-	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lockerr"
 	"github.com/redlatch/redlatch/lua"
@@ -189,11 +188,7 @@ func (r *request) setQueueState(p lua.QueueState, now lua.Time) {
 func (r *request) notify(id string, p lua.QueueState, again bool) {
 	r.setQueueState(p, r.Session().Now(r.Name))
 	if notice := r.Settings.Notice; notice != nil {
-		refusal := r.notAcquired(nil)
-		notice(settings.Waiting{
-			Name: refusal.Name, ID: id, Position: refusal.Position, Length: refusal.Length, Holder: refusal.Holder, Description: refusal.Description,
-			Since: refusal.Since, Remaining: refusal.Remaining, Requeued: again,
-		})
+		notice(id, *r.notAcquired(nil), again)
 	}
 }
 

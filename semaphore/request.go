@@ -10,7 +10,6 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/owner"
 	"github.com/redlatch/redlatch/internal/session"
-	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/waitqueue"
 	"github.com/redlatch/redlatch/lock"
 	"github.com/redlatch/redlatch/lockerr"
@@ -223,7 +222,7 @@ func (r *request) contend(ctx context.Context) (*acquisition.Hold, error) {
 func (r *request) notify(id string, p lua.QueueState, again bool) {
 	r.queueState = p
 	if notice := r.settings.Notice; notice != nil {
-		notice(settings.Waiting{Name: r.keys.Name, ID: id, Position: p.Position, Length: p.Length, Requeued: again})
+		notice(id, lockerr.NotAcquiredError{Name: r.keys.Name, Position: p.Position, Length: p.Length}, again)
 	}
 }
 

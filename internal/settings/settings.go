@@ -40,20 +40,10 @@ type Lock struct {
 
 	// Of queues.
 	Heartbeat time.Duration // how long a waiter counts as alive without another heartbeat
-	Notice    func(Waiting) // the wait callback; nil: none
-}
 
-// Waiting is the state of a wait. lock.Waiting documents the fields.
-type Waiting struct {
-	Name        string
-	ID          string
-	Position    int
-	Length      int
-	Holder      string
-	Description string
-	Since       time.Time
-	Remaining   time.Duration
-	Requeued    bool
+	// Notice calls the wait callback. It gets the id of the waiter, who is in the way, and whether the waiter
+	// queues again. nil: there is no callback.
+	Notice func(id string, refusal lockerr.NotAcquiredError, requeued bool)
 }
 
 // Default contains the settings of a lock without options.
