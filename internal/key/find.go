@@ -57,9 +57,6 @@ func Parse(k string) (name string, kind Kind, ok bool) {
 	return name, kind, ok
 }
 
-// IsOwn reports whether a key is one of our own, such as a queue, and so not the key of a mutex itself.
-func IsOwn(k string) bool { return hasOwnPrefix(k) }
-
 // parseRedisson undoes redissonKey.
 func parseRedisson(rest string) (name string, ok bool) {
 	if bare, found := unbrace(rest); found {

@@ -199,7 +199,7 @@ func nameProblem(name string) string {
 		return textProblem(name)
 	case strings.HasPrefix(name, fencePrefix+":"):
 		return "is the key of another lock's fence"
-	case hasOwnPrefix(name):
+	case IsOwn(name):
 		return "is the key of another lock's queue, or of a semaphore"
 	case !bracesFormTag(name):
 		return "braces must form exactly one non-empty {tag}"
@@ -207,9 +207,9 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// hasOwnPrefix reports whether a name has the form of one of our own keys. Other names may begin
-// with ownPrefix, because a program may use a prefix like it.
-func hasOwnPrefix(name string) bool {
+// IsOwn reports whether a name has the form of one of our own keys, such as a queue. It is then no
+// key of a mutex itself. Other names may begin with ownPrefix, because a program may use a prefix like it.
+func IsOwn(name string) bool {
 	for _, kind := range []string{"queue", "alive", "permits", "holders", "permits-queue", "permits-alive"} {
 		if strings.HasPrefix(name, ownPrefix+kind+":") {
 			return true

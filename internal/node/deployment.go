@@ -45,7 +45,8 @@ func DeploymentOf(rdb redis.UniversalClient) Deployment {
 	} else if found := find(rdb, reflect.TypeFor[*redis.Client]()); found.IsValid() {
 		one := (*redis.Client)(found.UnsafePointer())
 		d.Master = func(context.Context, string) (Node, error) { return Of(one), nil }
-		d.ReadTimeout, d.FindEviction = one.Options().ReadTimeout, evictionOn(one)
+		d.FindEviction = func(ctx context.Context) (addr, policy string) { return evictionOf(ctx, one) }
+		d.ReadTimeout = one.Options().ReadTimeout
 	}
 	d.ClusterSlots = clusterSlots(rdb, ownSlots)
 	switch c := rdb.(type) { // another client may send commands elsewhere, or look at each command

@@ -8,11 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// evictionOn returns a FindEviction that asks one server.
-func evictionOn(server *redis.Client) func(ctx context.Context) (addr, policy string) {
-	return func(ctx context.Context) (addr, policy string) { return evictionOf(ctx, server) }
-}
-
 // evictionInCluster returns a FindEviction that asks all masters at the same time.
 func evictionInCluster(cluster *redis.ClusterClient) func(ctx context.Context) (addr, policy string) {
 	return func(ctx context.Context) (addr, policy string) {
@@ -30,6 +25,7 @@ func evictionInCluster(cluster *redis.ClusterClient) func(ctx context.Context) (
 	}
 }
 
+// evictionOf asks one server.
 func evictionOf(ctx context.Context, server *redis.Client) (addr, policy string) {
 	info := &infoCommand{redis.NewStringCmd(ctx, "info", "memory")}
 	if server.Process(ctx, info) != nil {
