@@ -155,7 +155,7 @@ func TestALeaseThatIsHurriedDuringACallIsAskedAgain(t *testing.T) {
 
 func TestBatchSizeIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		w.size = 3
+		w.cfg.BatchSize = 3
 		for i := range 20 {
 			w.Watch(spec(fmt.Sprint(i), nil))
 		}

@@ -90,7 +90,7 @@ func (w *Watchdog) run(c *call) {
 		}
 		w.report(c, err, w.applyAnswers(c, answers, err))
 	}()
-	answers, err = w.renew(ctx, c.bucket.group, c.batch)
+	answers, err = w.cfg.Renew(ctx, c.bucket.group, c.batch)
 }
 
 // dropStopped checks the leases again at the moment of sending, and leaves out those that were
@@ -248,8 +248,8 @@ func (w *Watchdog) report(c *call, err error, ch change) {
 	}
 	switch ch {
 	case beganToFail:
-		w.log.LogAttrs(context.Background(), slog.LevelWarn, "watchdog: renewals began to fail", append(attrs, slog.Any("error", err))...)
+		w.cfg.Logger.LogAttrs(context.Background(), slog.LevelWarn, "watchdog: renewals began to fail", append(attrs, slog.Any("error", err))...)
 	case recovered:
-		w.log.LogAttrs(context.Background(), slog.LevelInfo, "watchdog: renewals work again", attrs...)
+		w.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "watchdog: renewals work again", attrs...)
 	}
 }

@@ -375,7 +375,7 @@ func TestJumpAsksEveryLease(t *testing.T) {
 // those of one group pass theirs on as they return.
 func TestPlacesArePassedOn(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
-		w.size = 1
+		w.cfg.BatchSize = 1
 		for i := range 3 * callsPrompt {
 			s := spec("hangs", nil)
 			s.Group = Group{Slot: i}
@@ -394,7 +394,7 @@ func TestPlacesArePassedOn(t *testing.T) {
 
 func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
-		w.size = 1
+		w.cfg.BatchSize = 1
 		for range 5 * callsPerBucket {
 			w.Watch(spec("a", nil))
 		}
@@ -417,7 +417,7 @@ func TestPlacesOfOneGroupArePassedOn(t *testing.T) {
 func TestLeasesAskedTogetherSpreadAgain(t *testing.T) {
 	wallBubble(t, func(t *testing.T, w *Watchdog, srv *fake, wall *steps) {
 		const n = 20
-		w.size = 1
+		w.cfg.BatchSize = 1
 		for range n {
 			w.Watch(spec("a", nil))
 		}

@@ -98,7 +98,7 @@ func TestStopWithoutACallDoesNotBlock(t *testing.T) {
 
 func TestStopWhileInLineIsNotAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
-		w.size = 1
+		w.cfg.BatchSize = 1
 		var mu sync.Mutex
 		asked := map[string]bool{}
 		srv.set(func(_ context.Context, _ Group, b []Renewal) ([]Result, error) {

@@ -12,8 +12,8 @@ type server struct {
 // serverOf returns the server that now answers for a bucket.
 func (w *Watchdog) serverOf(b *bucket) *server {
 	name := ""
-	if w.server != nil {
-		name = w.server(b.group.Slot)
+	if w.cfg.Server != nil {
+		name = w.cfg.Server(b.group.Slot)
 	}
 	s := w.servers[name]
 	if s == nil {
@@ -39,7 +39,7 @@ func (w *Watchdog) dispatch(now clockReading) {
 			b := s.dueBuckets[0]
 			s.dueBuckets = s.dueBuckets[1:]
 			b.queued = false
-			if batch := b.nextBatch(now.mono, w.size); len(batch) > 0 {
+			if batch := b.nextBatch(now.mono, w.cfg.BatchSize); len(batch) > 0 {
 				w.start(s, b, batch, now)
 			}
 			w.reorder(b)

@@ -49,12 +49,9 @@ type Config struct {
 // Watchdog keeps leases alive and notifies of their ends. Its methods may be called from any
 // goroutine. Make it with [New].
 type Watchdog struct {
-	renew  Renew
-	server func(slot int) string
-	log    *slog.Logger
-	size   int
-	base   time.Time
-	wall   func(time.Time) int64 // seam for tests; else wallClock
+	cfg  Config
+	base time.Time
+	wall func(time.Time) int64 // seam for tests; else wallClock
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -85,24 +82,21 @@ func New(cfg Config) *Watchdog {
 	if cfg.Renew == nil {
 		panic("watchdog: New without Renew")
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.BatchSize <= 0 {
+		cfg.BatchSize = batchSize
+	}
 	w := &Watchdog{
-		renew:   cfg.Renew,
-		server:  cfg.Server,
+		cfg:     cfg,
 		servers: make(map[string]*server),
-		log:     cfg.Logger,
-		size:    cfg.BatchSize,
 		base:    time.Now(),
 		wall:    wallClock,
 		wake:    make(chan struct{}, 1),
 		wakeAt:  never,
 		buckets: make(map[bucketKey]*bucket),
 		calls:   make(map[*call]struct{}),
-	}
-	if w.log == nil {
-		w.log = slog.New(slog.DiscardHandler)
-	}
-	if w.size <= 0 {
-		w.size = batchSize
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.offset = w.wall(w.base)
