@@ -34,38 +34,39 @@ func (s *hubState) onMessage(m *redis.Message, now time.Time) (listeners []*Subs
 	return c.listeners(), false
 }
 
-func (s *hubState) onPong(nonce string, now time.Time) (look bool, err error) {
+func (s *hubState) onPong(nonce string, now time.Time) error {
 	cmd := s.inFlight
 	if cmd == nil || cmd.verb != ping || cmd.nonce != nonce {
-		return false, nil
+		return nil
 	}
 	s.inFlight = nil
-	return true, s.onPinged(cmd, now)
+	return s.onPinged(cmd, now)
 }
 
 // onConfirmation handles a confirmation. It returns the listeners that may have missed messages
 // before.
-func (s *hubState) onConfirmation(kind, name string, now time.Time) (missed []*Subscription, look bool) {
+func (s *hubState) onConfirmation(kind, name string, now time.Time) (missed []*Subscription) {
 	c := s.find(name)
 	switch {
 	case c == nil:
 	case kind == "subscribe", kind == "ssubscribe":
-		if look = s.onSubscribed(c, now); c.gapOnConfirm {
+		s.onSubscribed(c, now)
+		if c.gapOnConfirm {
 			missed = c.listeners()
 		}
 		c.gapOnConfirm = true
 	case kind == "unsubscribe", kind == "sunsubscribe":
-		look = s.onUnsubscribed(c, now)
+		s.onUnsubscribed(c, now)
 	}
-	return missed, look
+	return missed
 }
 
 // onSubscribed makes c live and wakes its waiters, even if the hub asked for no confirmation. Such
 // a confirmation means that go-redis has changed the connection, and lost the messages in between.
-func (s *hubState) onSubscribed(c *channel, now time.Time) (look bool) {
+func (s *hubState) onSubscribed(c *channel, now time.Time) {
 	was := c.state
 	if was == unsubscribing {
-		return false
+		return
 	}
 	delete(s.unsent, c)
 	delete(s.denied, c)
@@ -78,19 +79,17 @@ func (s *hubState) onSubscribed(c *channel, now time.Time) (look bool) {
 		c.refused = false
 		s.log.recovered(refused, slog.String("channel", c.name))
 		s.recheck(len(s.denied)) // the others may be allowed now too
-		look = true
 	}
 	if was == subscribing {
-		look = s.countDown() || look
+		s.countDown()
 	}
-	return look
 }
 
 // onUnsubscribed handles the end of a subscription, whether the hub asked for it or not.
-func (s *hubState) onUnsubscribed(c *channel, now time.Time) (look bool) {
+func (s *hubState) onUnsubscribed(c *channel, now time.Time) {
 	was := c.state
 	if was != unsubscribing && was != subscribed {
-		return false
+		return
 	}
 	switch {
 	case c == s.echo.channel:
@@ -100,22 +99,18 @@ func (s *hubState) onUnsubscribed(c *channel, now time.Time) (look bool) {
 	default:
 		s.markUnsent(c)
 		c.wake()
-		look = true
 	}
 	if was == unsubscribing {
-		look = s.countDown() || look
+		s.countDown()
 	}
-	return look
 }
 
 // countDown counts one confirmation of the command in flight.
-func (s *hubState) countDown() (over bool) {
+func (s *hubState) countDown() {
 	s.inFlight.left--
-	if s.inFlight.left > 0 {
-		return false
+	if s.inFlight.left == 0 {
+		s.inFlight = nil
 	}
-	s.inFlight = nil
-	return true
 }
 
 // onErrorReply handles an error reply. It belongs to the command in flight, because there is only

@@ -153,15 +153,15 @@ func (h *Hub) handleFrame(frame any) (err error) {
 		switch f := frame.(type) {
 		case *redis.Message:
 			listeners, look = r.onMessage(f, now)
+			return look // only an echo concerns the commander
 		case *redis.Pong:
-			look, err = r.onPong(f.Payload, now)
+			err = r.onPong(f.Payload, now)
 		case *redis.Subscription:
-			missed, look = r.onConfirmation(f.Kind, f.Channel, now)
+			missed = r.onConfirmation(f.Kind, f.Channel, now)
 		case redis.Error:
-			look = true
 			err = r.onErrorReply(f, now)
 		}
-		return look
+		return true
 	})
 	// Not under the mutex: they may use the hub.
 	if m, ok := frame.(*redis.Message); ok {
