@@ -10,6 +10,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/event"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
@@ -203,6 +204,84 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The reply to the command that keeps the lock is lost. When the client sends it again, that time is over.
+func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
+	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
+	for kind, keep := range keepers {
+		for name, c := range map[string]struct {
+			d       time.Duration
+			vanish  bool // before the client sends it again
+			retried bool // the program calls it twice, and the client sends it once each time
+			lost    bool
+		}{
+			"over":                             {d: time.Second},
+			"over, and called again":           {d: time.Second, retried: true},
+			"not over, and Redis has the lock": {d: cooldown},
+			"not over, and Redis lost it":      {d: cooldown, vanish: true, lost: true},
+			"not over, called again":           {d: cooldown, vanish: true, retried: true, lost: true},
+		} {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := stage.InBubble(t)
+					h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+					require.NoError(t, err)
+					lost := s.Proxy.Inject(redistest.Rule{Match: keeps, Times: 1, Action: redistest.LoseReply()})
+					if c.vanish {
+						time.AfterFunc(time.Second, func() { require.NoError(t, s.Direct.FlushAll(t.Context()).Err()) })
+					}
+					if c.retried {
+						bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+						require.ErrorIs(t, keep(h, bounded, c.d), redlatch.ErrIndeterminate)
+						cancel()
+						time.Sleep(2 * time.Second)
+					}
+					err = keep(h, t.Context(), c.d)
+					require.Equal(t, 1, lost.Bites())
+					if c.lost {
+						require.ErrorIs(t, err, redlatch.ErrLost)
+						return
+					}
+					require.NoError(t, err)
+					require.False(t, stage.IsClosed(h.Lost()))
+				})
+			})
+		}
+	}
+}
+
+// Without a lost reply, a lock that Redis no longer has was lost, however short the time.
+func TestAKeepOfALockThatRedisLostIsALoss(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				require.NoError(t, s.Direct.FlushAll(t.Context()).Err())
+				require.ErrorIs(t, keep(h, t.Context(), time.Millisecond), redlatch.ErrLost)
+			})
+		})
+	}
+}
+
+// The fence of a lock lives for as long as Redis keeps the lock, also if a part of its life was over.
+func TestTheFenceOfAKeptLockOutlastsIt(t *testing.T) {
+	stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+		h, _, err := stage.Kinds["mutex"].Take(s.Locks, t.Context())
+		require.NoError(t, err)
+		fence := key.ForMutex("orders").Fence
+		for s.Direct.PTTL(t.Context(), fence).Val() > 57*time.Second { // until a renewal is about to keep it for longer
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, keepers["mutex"](h, t.Context(), time.Minute))
+		for range 59 {
+			time.Sleep(time.Second)
+			require.EqualValues(t, 1, s.Direct.Exists(t.Context(), "orders").Val())
+			require.EqualValues(t, 1, s.Direct.Exists(t.Context(), fence).Val())
+		}
+	}, redlatch.WithFenceRetention(time.Minute))
 }
 
 // Commands of the hold arrive when Redis keeps the lock: a copy of the acquire, a renewal.

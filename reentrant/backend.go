@@ -55,12 +55,12 @@ func (b *backend) OnEnded(a *acquisition.Acquisition) {
 // handOff hands the lock to w, with one command. Whatever the result is, w gets at least the local
 // lock, and asks by itself.
 func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w *waiter) error {
-	id := w.request.NewAcquisitionID()
+	id, lease := w.request.NewAcquisitionID(), w.request.Settings.Lease
 	returned := false
 	defer func() {
 		if !returned { // a hook has ended the goroutine, and the release is repeated
 			b.requeue(w)
-			b.retryRelease(b.undecided(), id, session.InFlight{})
+			b.retryRelease(b.undecided(), id, lease, session.InFlight{})
 		}
 	}()
 	keys := b.request.Keys().Args
@@ -69,7 +69,7 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence,
 				From: from.StoredID(), To: id,
-				Lease: w.request.Settings.Lease, VoidAfter: voidAfter, FenceRetention: b.request.Session().FenceLife(w.request.Settings.Lease),
+				Lease: lease, VoidAfter: voidAfter, FenceRetention: b.request.Session().FenceLife(lease),
 			})
 			switch {
 			case lua.IsSplit(ctx, err):
@@ -103,7 +103,7 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	}
 	// Either may have it, or id may yet get it. Both are released, that of the caller by its acquisition,
 	// and w asks again.
-	b.retryRelease(err, id, answer.InFlight)
+	b.retryRelease(err, id, lease, answer.InFlight)
 	return err
 }
 

@@ -749,3 +749,38 @@ func TestAnUnlockedHoldIsNotLostLater(t *testing.T) {
 		require.ErrorIs(t, outer.Unlock(context.Background()), redlatch.ErrLost)
 	})
 }
+
+// The client knows nothing of a handoff to a mutex with a longer lease, and Redis is away for longer than the lease of
+// the mutex that hands it over. Then the client still releases what the waiter may have got.
+func TestALostHandoffIsReleasedForTheLeaseOfTheWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t, redlatch.WithLocalHandoffTime(time.Minute))
+		h, err := s.Locks.Mutex("door", redlatch.WithLease(time.Second)).Lock(t.Context())
+		require.NoError(t, err)
+		long := s.Locks.Mutex("door", redlatch.WithLease(time.Minute))
+		got := make(chan error, 1)
+		go func() {
+			next, err := long.Lock(t.Context())
+			if err == nil {
+				err = next.Unlock(t.Context())
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		lost := s.Proxy.Inject(redistest.Rule{Match: stage.Runs("mutex/transfer"), Times: 1, Action: redistest.LoseReply()})
+		bounded, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		var outage *redistest.Fault
+		time.AfterFunc(10*time.Millisecond, func() { outage = s.Proxy.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.Swallow()}) })
+		require.ErrorIs(t, h.Unlock(bounded), redlatch.ErrIndeterminate)
+		require.Equal(t, 1, lost.Bites())
+		time.Sleep(7 * time.Second)
+		outage.Disarm()
+		select {
+		case err := <-got:
+			require.NoError(t, err)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "nobody has released the lock")
+		}
+	})
+}

@@ -46,13 +46,62 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 		w := l.next()
 		// granted 40 s ago: the process was stopped in between
 		g := w.request.startHold(acquisition.Grant{ID: w.request.NewAcquisitionID(), Fence: 1, Sent: time.Now().Add(-40 * time.Second)}, false, mutex.Now())
-		synctest.Wait() // the watchdog has told
+		synctest.Wait() // the watchdog has notified
 		l.deliver(w, g)
 		go func() { time.Sleep(time.Second); _ = h.Unlock(context.Background()) }()
 		err = <-res
 		if err != nil {
 			t.Fatal("a waiter that never held was notified:", err)
 		}
+	})
+}
+
+// The hold that a waiter gets has ended before, and Redis does not answer. The waiter returns when its wait ends.
+func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := redistest.Bubble(t)
+		rdb := v.Client()
+		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
+		f := newManager(mutex.NewRegistry(client))
+		defer func() {
+			client.BeginClose()
+			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
+			_ = client.FinishClose(context.Background())
+		}()
+		m := f.mutex("x", new(settings.Default))
+		h, err := m.Lock(context.Background())
+		require.NoError(t, err)
+		waits := map[string]func() (context.Context, context.CancelFunc, *Mutex){
+			"context": func() (context.Context, context.CancelFunc, *Mutex) {
+				ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+				return ctx, cancel, m
+			},
+			"wait timeout": func() (context.Context, context.CancelFunc, *Mutex) {
+				bounded := settings.Default
+				bounded.WaitTimeout = 4 * time.Second
+				return context.Background(), func() {}, f.mutex("x", &bounded)
+			},
+		}
+		for range 20 { // the watchdog may notify first, and then the test shows nothing
+			for name, wait := range waits {
+				ctx, cancel, m := wait()
+				began, res := time.Now(), make(chan error, 1)
+				go func() { _, err := m.Lock(owner.NewContext(ctx, owner.New())); res <- err }()
+				synctest.Wait()
+				l := f.use("x")
+				w := l.next()
+				time.Sleep(3 * time.Second)
+				silent := v.Proxy.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.Swallow()})
+				// The waiter has the hold before the watchdog knows that it has ended.
+				l.deliver(w, w.request.startHold(acquisition.Grant{ID: w.request.NewAcquisitionID(), Fence: 1, Sent: time.Now().Add(-40 * time.Second)}, false, mutex.Now()))
+				require.Error(t, <-res, name)
+				require.Equal(t, 4*time.Second, time.Since(began), name)
+				silent.Disarm()
+				cancel()
+				time.Sleep(10 * time.Second) // the background has unlocked
+			}
+		}
+		require.NoError(t, h.Unlock(context.Background()))
 	})
 }
 

@@ -2,6 +2,7 @@ package reentrant
 
 import (
 	"context"
+	"time"
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -29,10 +30,10 @@ func (r *request) CleanUp(id string, inFlight session.InFlight) {
 	r.CleanUpID(id, inFlight, r.releaseID)
 }
 
-// retryRelease is CleanUp for an id that may have got the lock from a hold of this client. err says why nobody
-// knows that.
-func (r *request) retryRelease(err error, id string, inFlight session.InFlight) {
-	r.RetryRelease(err, id, inFlight, r.releaseID)
+// retryRelease is CleanUp for an id that may have got the lock, for a lease, from a hold of this client. err says why
+// nobody knows that.
+func (r *request) retryRelease(err error, id string, lease time.Duration, inFlight session.InFlight) {
+	r.RetryRelease(err, id, lease, inFlight, r.releaseID)
 }
 
 func (r *request) releaseID(ctx context.Context, id string) (lua.Status, error) {
@@ -44,6 +45,20 @@ func (r *request) releaseID(ctx context.Context, id string) (lua.Status, error) 
 func (r *request) unlockLate(h *acquisition.Hold) {
 	r.NoteLateGrant(h.A.ID)
 	r.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
+}
+
+// unlockExpired unlocks a hold that took too long to get here. It blocks until that is done or ctx ends. The
+// background then goes on.
+func (r *request) unlockExpired(ctx context.Context, h *acquisition.Hold) {
+	done := make(chan struct{})
+	r.Session().Background(func(ctx context.Context) {
+		defer close(done)
+		_ = h.Unlock(ctx)
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at

@@ -20,7 +20,7 @@ func (r *request) wait(ctx, bounded context.Context, warning *mutex.SelfDeadlock
 		h, err := r.awaitHandoff(bounded, queued, warning)
 		switch {
 		case err == nil && h != nil && !h.Trusted():
-			_ = h.Unlock(ctx) // it took too long to get here
+			r.unlockExpired(bounded, h)
 			return nil, mutex.ErrBeginAnew
 		case err != nil || h != nil:
 			return h, err

@@ -25,7 +25,7 @@ func (b *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acqu
 }
 
 // Keep has Redis keep the units.
-func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) error {
+func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) (session.InFlight, error) {
 	call := session.Operation{
 		Op: opRelease, Name: a.Name, Primitive: event.Semaphore, AttemptTimeout: b.settings.AttemptTimeout(), RetryRefused: true,
 	}
@@ -43,7 +43,7 @@ func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 	if err == nil && answer.Value.Status == lua.Gone {
 		err = acquisition.ErrGone
 	}
-	return err
+	return answer.InFlight, err
 }
 
 // Release gives the units to the next waiters that fit, or frees them. The first answer says what

@@ -35,8 +35,9 @@ type Backend interface {
 	// Release releases the lock, which Redis has under a.StoredID. The error is ErrGone if it was not
 	// ours.
 	Release(ctx context.Context, a *Acquisition) error
-	// Keep has Redis keep the lock under another id. The error is ErrGone if the lock was not ours.
-	Keep(ctx context.Context, a *Acquisition, k Keep) error
+	// Keep has Redis keep the lock under another id. The error is ErrGone if the lock was not ours. Attempts in
+	// flight may have kept it all the same.
+	Keep(ctx context.Context, a *Acquisition, k Keep) (session.InFlight, error)
 	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or
 	// unlock, and then gets the loss.
 	OnLost(a *Acquisition)

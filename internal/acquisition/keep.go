@@ -2,6 +2,7 @@ package acquisition
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/keptid"
@@ -21,6 +22,9 @@ type keeping struct {
 	calls int
 	least time.Duration // what UnlockAfter wants; 0: only an Export wanted something
 	done  bool          // a call has succeeded, and nobody here may free the lock any more
+
+	// mayEnd is when the lock may end that a call has kept whose reply was lost; zero: no reply was lost.
+	mayEnd time.Time
 }
 
 // keepingLocked returns a.keeping, and makes it if there is none. The caller holds a.mu.
@@ -70,12 +74,19 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	}
 	call := Keep{ID: k.id, Number: k.calls, For: d}
 	a.mu.Unlock()
-	err := a.backend.Keep(ctx, a, call)
+	began := time.Now()
+	inFlight, err := a.backend.Keep(ctx, a, call)
+	a.mu.Lock()
+	if end := began.Add(d); inFlight.Any() && (k.mayEnd.IsZero() || end.Before(k.mayEnd)) {
+		k.mayEnd = end
+	}
+	if errors.Is(err, ErrGone) && !k.mayEnd.IsZero() && !time.Now().Before(k.mayEnd) {
+		err = nil // an earlier attempt has kept it, and that time is over
+	}
+	k.done = k.done || err == nil && !isFreed
+	a.mu.Unlock()
 	if isFreed && err == nil {
 		return a.backend.Release(ctx, a)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	k.done = k.done || err == nil
 	return err
 }

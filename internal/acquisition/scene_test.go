@@ -148,9 +148,9 @@ func (b *backend) Release(ctx context.Context, _ *acquisition.Acquisition) error
 	return err
 }
 
-func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, k acquisition.Keep) error {
+func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, k acquisition.Keep) (session.InFlight, error) {
 	_, err := b.send(ctx, fmt.Sprint("keep ", k.For))
-	return err
+	return session.InFlight{}, err
 }
 
 func (b *backend) OnLost(*acquisition.Acquisition) {

@@ -279,9 +279,9 @@ func (r *Request) CleanUpID(id string, inFlight session.InFlight, release func(c
 }
 
 // RetryRelease goes on in the background with a release that failed with err. It releases the lock that an id may
-// have got by it. release makes one attempt at that, and returns what became of the id.
-func (r *Request) RetryRelease(err error, id string, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
-	r.Session().RetryRelease(err, inFlight, r.Settings.Lease, r.attempt(id, release))
+// have got by it for a lease. release makes one attempt at that, and returns what became of the id.
+func (r *Request) RetryRelease(err error, id string, lease time.Duration, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
+	r.Session().RetryRelease(err, inFlight, lease, r.attempt(id, release))
 }
 
 // attempt bounds the release of an id by the time of one attempt. If that has freed the lock, the grant was a late
@@ -359,7 +359,7 @@ func (r *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, hold
 }
 
 // Keep has Redis keep the lock.
-func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) error {
+func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) (session.InFlight, error) {
 	answer, err := session.Do(ctx, r.Session(), r.NewOperation("unlock", true),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
 			reply, err := lua.Keep(ctx, rdb, lua.KeepParams{
@@ -374,7 +374,7 @@ func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquis
 	if err == nil && answer.Value.Status == lua.Kept {
 		r.Session().KeepFenceFor(r.Name, k.For, r.Keys().Args.Fence)
 	}
-	return asErrGone(answer.Value.Status, err)
+	return answer.InFlight, asErrGone(answer.Value.Status, err)
 }
 
 func asErrGone(status lua.Status, err error) error {

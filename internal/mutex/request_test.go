@@ -31,10 +31,12 @@ func (q quiet) Reenter(context.Context, *acquisition.Acquisition, int, func() ti
 func (quiet) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.HoldsUpdate, error) {
 	return acquisition.HoldsUpdate{Sent: time.Now()}, nil
 }
-func (quiet) Release(context.Context, *acquisition.Acquisition) error                { return nil }
-func (quiet) Keep(context.Context, *acquisition.Acquisition, acquisition.Keep) error { return nil }
-func (quiet) OnLost(*acquisition.Acquisition)                                        {}
-func (quiet) OnEnded(*acquisition.Acquisition)                                       {}
+func (quiet) Release(context.Context, *acquisition.Acquisition) error { return nil }
+func (quiet) Keep(context.Context, *acquisition.Acquisition, acquisition.Keep) (session.InFlight, error) {
+	return session.InFlight{}, nil
+}
+func (quiet) OnLost(*acquisition.Acquisition)  {}
+func (quiet) OnEnded(*acquisition.Acquisition) {}
 
 // client is a client without Redis, in a bubble.
 type client struct {

@@ -37,9 +37,9 @@ func (s *Session) keepFences(batch []watchdog.Renewal, answers []watchdog.Result
 }
 
 // KeepFenceFor has Redis keep the fence of a lock for as long as Redis keeps the lock, with nobody who renews it.
-// It does not block, and tries once.
+// A quarter of its life is left, as keepFences has seen to. KeepFenceFor does not block, and tries once.
 func (s *Session) KeepFenceFor(lockKey string, d time.Duration, fence any) {
-	if s.FenceRetention > 0 && d > s.FenceRetention {
+	if s.FenceRetention > 0 && d > s.FenceRetention/4 {
 		s.sendKeepFences(lockKey, d, []any{fence})
 	}
 }

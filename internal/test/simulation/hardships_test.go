@@ -219,7 +219,7 @@ var locksAreKept = hardship{
 	lease: ms(1000), every: ms(0, 50), expires: true,
 	heartbeats:   ms(400, 1000),
 	pauses:       ms(1, 100, 400, 1200),
-	keeping:      ms(300, 2500, 4000),
+	keeping:      ms(1, 300, 2500, 4000),
 	unlockLimits: ms(0, 60, 400),
 	jitter:       true,
 	fewest:       1,

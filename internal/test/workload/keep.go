@@ -17,12 +17,16 @@ func (a *Actor) keep(ctx context.Context, d time.Duration) {
 		return
 	}
 	h := a.holds[0]
+	trusted := h.hold.TrustedUntil()
 	op := a.unlockBy(ctx, 0, func() error {
 		bounded, cancel := a.bound(ctx, Step{For: a.UnlockLimit})
 		defer cancel()
 		defer a.expectReturn(bounded, Keep)()
 		return a.survive(func() error { return h.hold.(Keeping).UnlockAfter(bounded, d) })
 	})
+	if op.Outcome == history.Lost && time.Now().Before(trusted) && a.broken == nil {
+		a.broken = fmt.Errorf("actor %d: a hold was lost %v before the end of its trust, when Redis was to keep it", a.Client, time.Until(trusted))
+	}
 	if op.Outcome == history.Done {
 		a.trustUntil(h, op, op.Call+(d-hair).Nanoseconds())
 	}
