@@ -23,7 +23,7 @@ type priced struct {
 
 func (p priced) join(who string, try bool) lua.Status {
 	r, err := lua.Join(p.t.Context(), p.rdb, lua.JoinParams{
-		Keys: fairKeys, Waiter: waiter(who), Try: try, VoidAfter: never, FenceRetention: hour, ClientChannels: key.ClientPrefix,
+		Keys: fairKeys, Waiter: waiter(who), Try: try, VoidAfter: never, FenceRetention: 8 * hour, ClientChannels: key.ClientPrefix,
 	})
 	require.NoError(p.t, err)
 	return r.Status

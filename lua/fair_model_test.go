@@ -306,7 +306,7 @@ func (m *fairMachine) grantNext(o op, q *storedQueue, now lua.Time, nowMS, durin
 		m.bite.hit("a grant for a lease shorter than the heartbeat")
 	}
 	q.unqueue(id)
-	m.grant(o, now, during)
+	m.grant(o.living(leaseOf(id)), now, during)
 	m.held[o.lock] = &storedLock{
 		holder: id, about: "host-1", holds: 1, end: span{lo: during.lo + left.lo, hi: during.hi + left.hi},
 	}
@@ -344,6 +344,7 @@ func (m *fairMachine) extend(o op, now lua.Time, during span) int64 {
 	l := m.held[o.lock]
 	if !o.untaken {
 		l.end = l.end.renewed(during, leaseOf(o.who))
+		o = o.living(leaseOf(o.who))
 	}
 	if m.fences[o.lock] == nil {
 		m.grant(o, now, during)

@@ -554,6 +554,47 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 	})
 }
 
+// Lists find locks by their fences. The command that grants the lock often comes from a client that knows
+// nothing of the waiter's lease.
+func TestTheFenceOfAWaiterLivesForTwoOfItsLeases(t *testing.T) {
+	each(t, func(t *testing.T, b *backend) {
+		ctx := t.Context()
+		short := "SET @F 5000000000000000 PX 3600000"
+		held := []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", short}
+		beat := func(who string) func() error {
+			return func() error {
+				_, err := lua.Heartbeats(ctx, b.rdb, hour, key.ClientPrefix, true, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter(who)}})
+				return err
+			}
+		}
+		for name, c := range map[string]struct {
+			given []string
+			grant func() error
+		}{
+			"release": {with(held, bcQueued), func() error {
+				_, err := lua.ReleaseFair(ctx, b.rdb, lua.ReleaseFairParams{
+					Keys: fairKeys, Waiter: waiter("a:1"), Channel: names.Channel, ClientChannels: key.ClientPrefix, FenceRetention: hour,
+				})
+				return err
+			}},
+			"forced release": {with(held, bcQueued), func() error {
+				_, err := lua.ForceReleaseFair(ctx, b.rdb, lua.ForceReleaseFairParams{
+					Keys: fairKeys, Channel: names.Channel, ClientChannels: key.ClientPrefix, FenceRetention: hour,
+				})
+				return err
+			}},
+			"heartbeat of another":               {with([]string{short}, bcQueued), beat("c:1")},
+			"heartbeat, when the fence was lost": {[]string{"HSET @L b:1 1", "PEXPIRE @L 3600000"}, beat("b:1")},
+		} {
+			prepare(t, b.rdb, "FLUSHALL")
+			prepare(t, b.rdb, c.given...)
+			require.NoError(t, c.grant(), name)
+			require.True(t, b.rdb.HExists(ctx, names.Lock, "b:1").Val(), name)
+			require.GreaterOrEqual(t, b.rdb.PTTL(ctx, names.Fence).Val(), 2*waiter("b:1").Lease-time.Minute, name)
+		}
+	})
+}
+
 // Beats alone keep no grant: one whose waiter does not take it ends with the heartbeat.
 func TestAHeartbeatThatTakesOverNothingExtendsNoGrant(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {

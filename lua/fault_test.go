@@ -494,6 +494,25 @@ func TestDeniedCommandsKeysAndChannelsAreNamedAndChangeNothing(t *testing.T) {
 			require.Equal(t, "freed, received by 0", got, command)
 		}
 	})
+	t.Run("a refused attach or keep leaves the lease as it was", func(t *testing.T) {
+		exported := func(p *lua.TransferParams) { p.Exported = true }
+		for _, command := range []string{"pexpire", "set", "hset", "hdel"} {
+			for what, call := range map[string]func(context.Context, lua.Redis) (string, error){
+				"attach": transfer("a:1", "a:2", exported), "keep": keepLock("a:1", 1, 3*hour), "keep for less": keepLock("a:1", 1, time.Minute),
+			} {
+				if strings.HasPrefix(what, "keep") && command == "set" {
+					continue // which it does not use
+				}
+				require.NoError(t, admin.FlushAll(t.Context()).Err())
+				given(t, admin)
+				before := admin.PTTL(t.Context(), names.Lock).Val()
+				_, err := call(t.Context(), as(append(all, "-"+command)...))
+				_, code := lua.Classify(err)
+				require.Equal(t, "NOPERM", code, "%s, %s: %v", what, command, err)
+				require.InDelta(t, before, admin.PTTL(t.Context(), names.Lock).Val(), float64(30*time.Second), "%s, %s", what, command)
+			}
+		}
+	})
 	t.Run("a channel that is denied still lets go", func(t *testing.T) {
 		for _, rules := range [][]string{{"+@all", "allkeys", "resetchannels"}, append(all, "-publish")} {
 			require.NoError(t, admin.FlushAll(t.Context()).Err())

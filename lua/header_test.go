@@ -406,7 +406,7 @@ func TestTheCommonCaseStandsBeforeTheFunctionsOfTheOthers(t *testing.T) {
 	for name, common := range map[string]string{
 		"mutex/acquire": "\nif free and holds == 1 then\n", "mutex/release": "\nif holds_left == 0 then\n",
 		"fair/join": "\nif present == 0 then\n", "fair/leave": "\nif receivers then\n",
-		"mutex/transfer":    "\nif extended == 1 then\n",
+		"mutex/transfer":    "\nif extended == 1 and exported == '0' then\n",
 		"semaphore/acquire": "\nif kept then\n",
 		"semaphore/release": "\nif length == 0 then\n",
 	} {
@@ -507,7 +507,7 @@ func TestUnitsOfArguments(t *testing.T) {
 	})
 	require.Equal(t, []any{"l", "f", "q", "a", int64(30000), 2, int64(1_700_000_000_124_456), int64(60000), "me"}, got.args[3:])
 	_, _ = Transfer(t.Context(), &got, TransferParams{LockKey: "l", FenceKey: "f", From: "a", To: "b", Lease: time.Second, VoidAfter: 5})
-	require.Equal(t, []any{"l", "f", "a", "b", int64(1000), int64(5), int64(0)}, got.args[3:])
+	require.Equal(t, []any{"l", "f", "a", "b", int64(1000), int64(5), int64(0), 0, ""}, got.args[3:])
 	_, _ = Renew(t.Context(), &got, []Renewal{{"l", "a", time.Second}, {"m", "b", 0}})
 	require.Equal(t, []any{"l", "m", "a", int64(1000), "b", int64(0)}, got.args[3:])
 	_, _ = Release(t.Context(), &got, ReleaseParams{LockKey: "l", QueueKey: "q", Channel: "c", Acquisition: "a", HoldsLeft: 3, VoidAfter: 5})

@@ -506,7 +506,7 @@ func (m *machine) acquire(o op, now lua.Time, during span) lua.AcquireReply {
 		l.holds = o.holds
 		l.end = l.end.renewed(during, o.lease)
 		if m.fences[o.lock] == nil {
-			m.grant(o, now, during)
+			m.grant(o.living(o.lease), now, during)
 		}
 		m.bite.hit("acquire re-entered")
 		return lua.AcquireReply{Status: lua.Granted, Fence: m.fences[o.lock].value, Now: now}
@@ -519,6 +519,14 @@ func (m *machine) acquire(o op, now lua.Time, during span) lua.AcquireReply {
 	}
 	m.held[o.lock] = &storedLock{holder: o.who, about: o.about, holds: 1, end: during.plus(o.lease)}
 	return lua.AcquireReply{Status: lua.Granted, Fence: m.grant(o, now, during), Now: now}
+}
+
+// living is the operation with the life of a fence of a lock with this lease.
+func (o op) living(lease time.Duration) op {
+	if o.keep > 0 {
+		o.keep = max(o.keep, 2*lease)
+	}
+	return o
 }
 
 // grant makes a new fence: above the stored one and not below the clock; and so
@@ -577,7 +585,7 @@ func (m *machine) transfer(o op, now lua.Time, during span) lua.TransferReply {
 	case l != nil && l.holder == o.to:
 		l.end = l.end.renewed(during, o.lease)
 		if m.fences[o.lock] == nil {
-			m.grant(o, now, during)
+			m.grant(o.living(o.lease), now, during)
 		}
 		return lua.TransferReply{Status: lua.Granted, Fence: m.fences[o.lock].value, Now: now}
 	case l == nil || l.holder != o.who:

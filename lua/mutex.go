@@ -152,6 +152,11 @@ type TransferParams struct {
 	Lease             time.Duration // whole milliseconds
 	VoidAfter         Time
 	FenceRetention    time.Duration // 0: for ever
+
+	// Exported says that From is an exported hold, perhaps of another client. Its description changes, and a refusal
+	// leaves its lease as it was.
+	Exported    bool
+	Description string // of the client that gets an exported hold
 }
 
 // TransferReply is what [Transfer] did: Granted with a fence, Gone, or Void.
@@ -161,11 +166,11 @@ type TransferReply struct {
 	Now    Time
 }
 
-// Transfer hands the lock from one acquisition to the next of the same client.
+// Transfer hands the lock from one acquisition to the next, which is of the same client unless From is exported.
 // One round trip.
 func Transfer(ctx context.Context, rdb Redis, p TransferParams) (TransferReply, error) {
-	v, err := transferScript.run(ctx, rdb, []any{p.LockKey, p.FenceKey},
-		p.From, p.To, p.Lease.Milliseconds(), int64(p.VoidAfter), p.FenceRetention.Milliseconds())
+	v, err := transferScript.run(ctx, rdb, []any{p.LockKey, p.FenceKey}, p.From, p.To, p.Lease.Milliseconds(),
+		int64(p.VoidAfter), p.FenceRetention.Milliseconds(), boolArg(p.Exported), p.Description)
 	r := readReply(transferScript, v, err)
 	var out TransferReply
 	switch r.int(0) {

@@ -247,6 +247,9 @@ func transfer(from, to string, options ...func(*lua.TransferParams)) func(contex
 
 func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
 	keep5h := func(p *lua.TransferParams) { p.FenceRetention = 5 * hour }
+	exported := func(description string) func(*lua.TransferParams) {
+		return func(p *lua.TransferParams) { p.Exported, p.Description = true, description }
+	}
 	heldByA := []string{"HSET @L a:1 3 redlatch:about host-1", "PEXPIRE @L 3600000", "SET @F 5000000000000000"}
 	const stillA = "lock 1h a:1:3 redlatch:about:host-1; fence forever 5000000000000000"
 	runRows(t, []row{
@@ -266,6 +269,10 @@ func TestTransferHandsOnOnlyItsOwn(t *testing.T) {
 			"granted 5000000000000000", "lock 2h a:1:1; fence forever 5000000000000000"},
 		{"a copy after the fence was lost", []string{"HSET @L a:1 2", "PEXPIRE @L 3600000"}, transfer("a:0", "a:1"),
 			"granted clock", "lock 2h a:1:2; fence forever clock"},
+		{"exported, by a client with a description", heldByA, transfer("a:1", "b:1", exported("host-2")), "granted 5000000000000001",
+			"lock 2h b:1:1 redlatch:about:host-2; fence forever 5000000000000001"},
+		{"exported, by a client without a description", heldByA, transfer("a:1", "b:1", exported("")), "granted 5000000000000001",
+			"lock 2h b:1:1; fence forever 5000000000000001"},
 		{"another's", heldByA, transfer("b:1", "b:2"), "gone", stillA},
 		{"nobody's", nil, transfer("a:1", "a:2"), "gone", ""},
 		{"an id that begins with the holder's", heldByA, transfer("a:12", "a:2"), "gone", stillA},

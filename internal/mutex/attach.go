@@ -68,6 +68,7 @@ func (r *Request) transfer(ctx context.Context, from, to string) (session.Answer
 			reply, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, From: from, To: to,
 				Lease: r.Settings.Lease, VoidAfter: voidAfter, FenceRetention: r.Session().FenceLife(r.Settings.Lease),
+				Exported: true, Description: r.Session().Description,
 			})
 			if err == nil {
 				err = r.Session().CheckReply(r.Name, reply.Status, reply.Now)

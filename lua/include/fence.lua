@@ -54,6 +54,12 @@ local function grow_fence(at, now_us, keep_ms, stored)
   return not refused and fence or nil, refused
 end
 
+-- For how long Redis keeps the fence of a lock with this lease: for two leases at least, because lists find
+-- locks by their fences; for ever if keep_ms is 0.
+local function fence_life(keep_ms, lease_ms)
+  return keep_ms > 0 and math.max(keep_ms, 2 * lease_ms) or 0
+end
+
 -- The first SET, and grow_fence after it.
 local function take_fence(at, now_us, keep_ms)
   return grow_fence(at, now_us, keep_ms, redis.pcall('SET', KEYS[at + 2], now_us, 'KEEPTTL', 'GET'))

@@ -43,7 +43,7 @@ local function keep_grant(at, lease_ms, fence, now_us, keep_ms)
     refused = refusal(redis.pcall('HDEL', KEYS[at + 1], ''))
   end
   if not refused and fence == 0 then
-    fence, refused = take_fence(at, now_us, keep_ms)
+    fence, refused = take_fence(at, now_us, fence_life(keep_ms, lease_ms))
   end
   return fence, refused
 end

@@ -22,6 +22,15 @@ local function not_mutex()
   return redis.error_reply('WRONGTYPE the hash at this key is not a mutex')
 end
 
+-- Gives a lock the rest of its lease again, because Redis refused what came after a new lease. left_ms is a reply
+-- of PTTL. Returns the refusal.
+local function restore_lease(at, left_ms, refused)
+  if type(left_ms) == 'number' and left_ms > 0 then
+    redis.pcall('PEXPIRE', KEYS[at + 1], left_ms)
+  end
+  return refused
+end
+
 -- Takes a lock from the second of two holders, because Redis refused to remove the first. Otherwise both
 -- would have it, and nobody could release it. Redis refuses HDEL, so this writes the hash anew, for a lease.
 local function remove_second(at, second, lease_ms)

@@ -33,11 +33,11 @@ local function grant_first(at, now_us, grace_ms, keep_ms, prefix, holders)
   if not first then
     return nil, nil, more
   end
-  local fence, refused = take_fence(at, now_us, keep_ms)
+  local acquisition, _, _, lease_ms, description = parse_waiter(first)
+  local fence, refused = take_fence(at, now_us, fence_life(keep_ms, lease_ms))
   if not fence then
     return nil, refused
   end
-  local acquisition, _, _, lease_ms, description = parse_waiter(first)
   lease_ms = math.min(lease_ms, left_ms)
   refused = grant_waiter(at, first, acquisition, description, lease_ms, holders)
   if refused then

@@ -15,7 +15,7 @@
 --
 -- Guarantees  no command for the acquisition changes the lock after that: Redis keeps it under another
 --             id; a later call wins; works when Redis is out of memory; the description stays; a
---             refusal leaves the lock with the one that had it, for that time at most; only a server
+--             refusal leaves the lock with the one that had it, for as long as before; only a server
 --             that takes writes says that neither has it.
 -- Twice       a copy finds the lock kept, and changes nothing. A copy of an earlier call changes nothing.
 -- Cost        one round trip, O(1).
@@ -50,14 +50,15 @@ end
 -- PEXPIRE first: the write that Redis accepts when it is out of memory, and then the writes behind it
 -- too. HDEL last: until then a refusal leaves the lock with the one that has it, and the key never
 -- vanishes in between.
-local to = string.format('%s:%d', kept, number)
+local to, left_ms = string.format('%s:%d', kept, number), redis.pcall('PTTL', KEYS[1])
 refused = refusal(redis.pcall('PEXPIRE', KEYS[1], keep_ms))
   or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
 if refused then
-  return refused
+  return restore_lease(0, left_ms, refused)
 end
 refused = refusal(redis.pcall('HDEL', KEYS[1], holder))
 if refused then
   remove_second(0, to, keep_ms)
+  restore_lease(0, left_ms)
 end
 return refused or {1, now_us}

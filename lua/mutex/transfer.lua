@@ -1,4 +1,4 @@
--- transfer: hand the lock from one acquisition to the next of the same client.
+-- transfer: hand the lock from one acquisition to the next: of the same client, or from an exported hold.
 --
 -- KEYS[1]  hash    <name>                        acquisition, holds
 -- KEYS[2]  string  redisson_lock_token:{name}    the last fence given out
@@ -8,18 +8,20 @@
 -- ARGV[3]  int     ms  lease
 -- ARGV[4]  int     us  void after, server time
 -- ARGV[5]  int     ms  how long the fence is kept after its last use; 0 for ever
+-- ARGV[6]  string  -   "1" if "from" is an exported hold; else "0"
+-- ARGV[7]  string  -   description of the client of "to", which may be empty; used for an exported hold
 --
 -- Returns
 --   {1, fence, now_us}    held by "to" now
 --   now_us                the same, with now_us as the fence: see alone.lua
 --   {-1, now_us}          held by neither: nothing changed
 --   {-2, now_us}          arrived after its end: nothing changed
---   error BADFENCE        the stored fence cannot be counted up: "from" has the lock for the lease
+--   error BADFENCE        the stored fence cannot be counted up: "from" has the lock
 --
 -- Guarantees  the lock is never free in between; the new fence is larger; works
---             when Redis is out of memory; the description stays;
---             a refusal leaves the lock with "from", which may have the lease then; only a server
---             that takes writes says that neither has it.
+--             when Redis is out of memory; the description is that of the client of "to"; a refusal
+--             leaves the lock with "from", and an exported one with its lease; only a server that takes
+--             writes says that neither has it.
 -- Twice       a copy finds "to" and sets its lease again, because a client that sends again
 --             counts trust from then. It reports the same fence, or a larger one when the
 --             stored one was lost. Once "to" is gone too, it changes nothing.
@@ -28,6 +30,7 @@
 
 local from, to, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 local void_after_us, keep_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
+local exported, description = ARGV[6], ARGV[7]
 
 local now_us, now_text = server_time_us()
 if now_us > void_after_us then
@@ -38,9 +41,10 @@ end
 -- Redis accepts when it is out of memory, and then the writes behind it too. HDEL last: until then a
 -- refusal leaves the lock with "from", and the key never vanishes in between.
 local mine = redis.pcall('HEXISTS', KEYS[1], from)
+local left_ms = exported == '1' and redis.pcall('PTTL', KEYS[1])
 local extended = mine == 1 and redis.pcall('PEXPIRE', KEYS[1], lease_ms)
 local grown, stored, removed
-if extended == 1 then
+if extended == 1 and exported == '0' then
   grown, stored = fence_alone(now_us, now_text, keep_ms)
   if grown and type(redis.pcall('HSET', KEYS[1], to, '1')) == 'number' then
     removed = redis.pcall('HDEL', KEYS[1], from)
@@ -77,17 +81,24 @@ end
 
 local fence, refused = now_us, refusal(extended)
 if not removed then
-  if not refused then
+  if not refused and exported == '1' then
+    fence, refused = take_fence(0, now_us, keep_ms)
+  elseif not refused then
     fence, refused = grow_fence(0, now_us, keep_ms, stored)
   end
   refused = refused or refusal(redis.pcall('HSET', KEYS[1], to, '1'))
   if refused then
-    return refused
+    return restore_lease(0, left_ms, refused)
   end
   removed = redis.pcall('HDEL', KEYS[1], from)
 end
 refused = refusal(removed)
 if refused then
   remove_second(0, to, lease_ms)
+  restore_lease(0, left_ms)
+elseif exported == '1' and description ~= '' then
+  redis.pcall('HSET', KEYS[1], 'redlatch:about', description)
+elseif exported == '1' then
+  redis.pcall('HDEL', KEYS[1], 'redlatch:about')
 end
 return refused or {1, fence, now_us}
