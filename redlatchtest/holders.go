@@ -3,12 +3,14 @@ package redlatchtest
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/acquisition"
+	"github.com/redlatch/redlatch/internal/key"
 	"github.com/redlatch/redlatch/internal/testhook"
+	"github.com/redlatch/redlatch/lua"
 	"github.com/redlatch/redlatch/watchdog"
 )
 
@@ -100,16 +102,27 @@ func (s *Server) Lose(name string) {
 func (s *Server) losePermits(ctx context.Context, name string) (lost int) {
 	s.t.Helper()
 	permits := s.operator.Semaphore(s.Client.Semaphore(name, 1).Name(), 1)
-	info, err := permits.Inspect(ctx)
-	if err != nil {
-		s.t.Fatalf("redlatchtest: Lose: %v", err)
-	}
-	for _, holder := range info.Holders {
-		if _, err := permits.ForceRelease(ctx, holder.ID); err != nil {
+	ids := s.permits(ctx, permits.Name())
+	for id := range ids {
+		if _, err := permits.ForceRelease(ctx, id); err != nil {
 			s.t.Fatalf("redlatchtest: Lose: %v", err)
 		}
 	}
-	return len(info.Holders)
+	return len(ids)
+}
+
+// permits returns the ids of all permits of a semaphore, of which Inspect shows only some.
+func (s *Server) permits(ctx context.Context, name string) map[string]bool {
+	s.t.Helper()
+	reply, err := lua.InspectPermits(ctx, s.direct, lua.SemaphoreKeys(key.ForSemaphore(name).Args), math.MaxInt32)
+	if err != nil {
+		s.t.Fatalf("redlatchtest: %v", err)
+	}
+	ids := map[string]bool{}
+	for _, held := range reply.Held {
+		ids[held.Acquisition] = true
+	}
+	return ids
 }
 
 // Advance moves the clock of the server ahead by d, and not the clock of the program. It is as if
@@ -151,34 +164,26 @@ func (s *Server) notifyLost(ctx context.Context) {
 		return
 	}
 	for _, c := range s.allClients() {
-		for _, a := range testhook.Of(c).Held() {
-			if !s.isHeld(ctx, a) {
+		held, permits := testhook.Of(c).Held(), map[string]map[string]bool{} // first held: it has nothing that permits lacks
+		for _, a := range held {
+			if a.IsPermit() && permits[a.Name] == nil {
+				permits[a.Name] = s.permits(ctx, a.Name)
+			}
+			if a.IsPermit() && !permits[a.Name][a.ID] || !a.IsPermit() && s.holderOf(ctx, a.Name) != a.ID {
 				a.LoseNow()
 			}
 		}
 	}
 }
 
-// isHeld reports whether the server still has what a client acquired.
-func (s *Server) isHeld(ctx context.Context, a *acquisition.Acquisition) bool {
+// holderOf returns the acquisition that has a mutex.
+func (s *Server) holderOf(ctx context.Context, name string) string {
 	s.t.Helper()
-	if !a.IsPermit() {
-		info, err := s.operator.Mutex(a.Name).Inspect(ctx)
-		if err != nil {
-			s.t.Fatalf("redlatchtest: %v", err)
-		}
-		return info.Holder == a.ID
-	}
-	info, err := s.operator.Semaphore(a.Name, 1).Inspect(ctx)
+	info, err := s.operator.Mutex(name).Inspect(ctx)
 	if err != nil {
 		s.t.Fatalf("redlatchtest: %v", err)
 	}
-	for _, holder := range info.Holders {
-		if holder.ID == a.ID {
-			return true
-		}
-	}
-	return false
+	return info.Holder
 }
 
 func operatorContext() (context.Context, context.CancelFunc) {

@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/redlatchtest"
+	"github.com/redlatch/redlatch/semaphore"
 )
 
 func TestALockThatIsHeldElsewhere(t *testing.T) {
@@ -361,4 +362,28 @@ func TestATestDoesNotEndWhileLoseRuns(t *testing.T) {
 		})
 		require.Empty(t, failures)
 	}
+}
+
+// Inspect shows 500 permits.
+func TestLoseTakesAllOfVeryManyPermits(t *testing.T) {
+	s := redlatchtest.New(t)
+	sem := s.Client.Semaphore("render", 1000)
+	var all []*semaphore.Permit
+	for range 505 {
+		p, err := sem.TryAcquire(t.Context(), 1)
+		require.NoError(t, err)
+		all = append(all, p)
+	}
+	s.HoldElsewhere("orders:42")
+	s.Lose("orders:42")
+	for _, p := range all {
+		require.True(t, p.Trusted(), "another lock was lost")
+	}
+	s.Lose("render")
+	for _, p := range all {
+		require.ErrorIs(t, p.Release(t.Context()), redlatch.ErrLost)
+	}
+	info, err := sem.Inspect(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.InUse)
 }

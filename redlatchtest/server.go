@@ -42,6 +42,7 @@ type Server struct {
 
 	elsewhere *redlatch.Client // another process, with a link of its own
 	operator  *redlatch.Client // looks at locks and ends them, by the same link; it has no prefix
+	direct    *redis.Client    // that link
 
 	losing sync.RWMutex // read-locked by Lose and Advance, because a test may end as soon as its program notices the loss
 
@@ -81,7 +82,7 @@ func New(t testing.TB, options ...redlatch.Option) *Server {
 	s.elsewhere = s.newClient(other, append(slices.Clone(s.options),
 		redlatch.WithDescription("another process"), testhook.WithoutObservers.(redlatch.Option),
 		redlatch.WithMaxHold(0), redlatch.WithProgressTimeout(0))...) // nobody reports, and the test says when it ends
-	s.operator = s.newClient(other)
+	s.operator, s.direct = s.newClient(other), other
 	return s
 }
 
