@@ -209,7 +209,7 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 }
 
 // WithHeartbeat sets how long a waiter in a queue counts as alive after its last
-// heartbeat. Crashed waiters delay the others by at most this time in total. A waiter
+// heartbeat. The delay by crashed waiters ends this time after the last crash at the latest. A waiter
 // sends a heartbeat every third of this time, or of its lease if that is shorter. With a longer
 // time, waiters keep their places through longer outages. With a shorter one,
 // crashed waiters are dropped sooner, at the cost of more commands.
