@@ -45,8 +45,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 // nothing else.
 //
 // The order is that of arrival at the server. A waiter sends heartbeats to show that it is alive. A
-// waiter whose heartbeat ends is dropped. The delay by crashed waiters ends one heartbeat
-// after the last crash at the latest. While the server stands still, for a minute or less, nobody is dropped. A
+// waiter whose heartbeat ends is dropped. Crashed waiters delay the others until one
+// heartbeat after the last crash, at most. While the server stands still, for a minute or less, nobody is dropped. A
 // waiter that lost its place queues again, with its old ticket, and is notified
 // (redlatch.WithWaitCallback).
 //

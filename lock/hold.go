@@ -209,8 +209,8 @@ func (h *Hold) unlocked(err error) error {
 // If Redis did not confirm the release, the lock ends after d or with its lease. The client does not
 // retry in the background, unless an Unlock had failed before: then it goes on, and Redis keeps the lock for d. The
 // program may call Unlock or UnlockAfter again. If that call succeeds,
-// Redis keeps the lock for the longest of the requested times, also after Unlock. If the lock has ended
-// meanwhile, the call returns lockerr.ErrLost.
+// Redis keeps the lock for the longest of the requested times, also after Unlock. If Redis has kept the lock
+// for that time, and it is over, the call succeeds too. If the lock ended earlier, the call returns lockerr.ErrLost.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock after"}

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -212,12 +213,15 @@ func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 	for kind, keep := range keepers {
 		for name, c := range map[string]struct {
 			d       time.Duration
-			vanish  bool // before the client sends it again
-			retried bool // the program calls it twice, and the client sends it once each time
+			then    time.Duration // of the second call, if it wants another time
+			vanish  bool          // before the client sends it again
+			retried bool          // the program calls it twice, and the client sends it once each time
 			lost    bool
 		}{
 			"over":                             {d: time.Second},
 			"over, and called again":           {d: time.Second, retried: true},
+			"over, and then for longer":        {d: time.Second, then: cooldown, retried: true, lost: true},
+			"over, and then for less":          {d: time.Second, then: time.Millisecond, retried: true},
 			"not over, and Redis has the lock": {d: cooldown},
 			"not over, and Redis lost it":      {d: cooldown, vanish: true, lost: true},
 			"not over, called again":           {d: cooldown, vanish: true, retried: true, lost: true},
@@ -237,7 +241,7 @@ func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 						cancel()
 						time.Sleep(2 * time.Second)
 					}
-					err = keep(h, t.Context(), c.d)
+					err = keep(h, t.Context(), cmp.Or(c.then, c.d))
 					require.Equal(t, 1, lost.Bites())
 					if c.lost {
 						require.ErrorIs(t, err, redlatch.ErrLost)

@@ -164,7 +164,7 @@ func (s *Server) notifyLost(ctx context.Context) {
 		return
 	}
 	for _, c := range s.allClients() {
-		held, permits := testhook.Of(c).Held(), map[string]map[string]bool{} // first held: it has nothing that permits lacks
+		held, permits := testhook.Of(c).Held(), map[string]map[string]bool{} // Redis granted what Held lists before permits is read
 		for _, a := range held {
 			if a.IsPermit() && permits[a.Name] == nil {
 				permits[a.Name] = s.permits(ctx, a.Name)

@@ -2,6 +2,7 @@ package reentrant
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,8 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 	"github.com/redlatch/redlatch/internal/settings"
 	"github.com/redlatch/redlatch/internal/test/redistest"
+	"github.com/redlatch/redlatch/lock"
+	"github.com/redlatch/redlatch/lockerr"
 )
 
 // The process was stopped between the hand-over and the waking of the waiter, for
@@ -81,6 +84,9 @@ func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 				bounded.WaitTimeout = 4 * time.Second
 				return context.Background(), func() {}, f.mutex("x", &bounded)
 			},
+			"wait deadline": func() (context.Context, context.CancelFunc, *Mutex) {
+				return lock.WithWaitDeadline(context.Background(), time.Now().Add(4*time.Second)), func() {}, m
+			},
 		}
 		for range 20 { // the watchdog may notify first, and then the test shows nothing
 			for name, wait := range waits {
@@ -94,7 +100,11 @@ func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 				silent := v.Proxy.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.Swallow()})
 				// The waiter has the hold before the watchdog knows that it has ended.
 				l.deliver(w, w.request.startHold(acquisition.Grant{ID: w.request.NewAcquisitionID(), Fence: 1, Sent: time.Now().Add(-40 * time.Second)}, false, mutex.Now()))
-				require.Error(t, <-res, name)
+				err := <-res
+				require.Error(t, err, name)
+				require.NotErrorIs(t, err, lockerr.ErrLost, name)
+				var op *lockerr.OpError
+				require.False(t, errors.As(err, &op) && op.Reentry, "%s: %v", name, err)
 				require.Equal(t, 4*time.Second, time.Since(began), name)
 				silent.Disarm()
 				cancel()

@@ -80,7 +80,7 @@ func (m *Mutex) Lock(ctx context.Context) (*lock.Hold, error) {
 	warning := w.NewSelfDeadlockWarning()
 	defer warning.Stop()
 	return w.AcquireOrReenter(ctx, bounded, func(bounded context.Context) (*acquisition.Hold, error) {
-		return w.wait(ctx, bounded, warning)
+		return w.wait(bounded, warning)
 	})
 }
 

@@ -47,18 +47,18 @@ func (r *request) unlockLate(h *acquisition.Hold) {
 	r.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 }
 
-// unlockExpired unlocks a hold that took too long to get here. It blocks until that is done or ctx ends. The
-// background then goes on.
-func (r *request) unlockExpired(ctx context.Context, h *acquisition.Hold) {
-	done := make(chan struct{})
-	r.Session().Background(func(ctx context.Context) {
-		defer close(done)
+// unlockUntrusted unlocks a hold that took too long to get here, until ctx ends. The background then goes on. The
+// error is that of the wait if ctx has ended, and otherwise ErrBeginAnew.
+func (r *request) unlockUntrusted(ctx context.Context, h *acquisition.Hold) error {
+	if ctx.Err() == nil {
 		_ = h.Unlock(ctx)
-	})
-	select {
-	case <-done:
-	case <-ctx.Done():
+	} else {
+		r.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 	}
+	if err := ctx.Err(); err != nil {
+		return r.waitErrorAfter(ctx, err, lua.AcquireReply{})
+	}
+	return mutex.ErrBeginAnew
 }
 
 // startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at

@@ -12,23 +12,22 @@ import (
 )
 
 // wait waits for the local lock, and then asks Redis for the lock until it has it. The lock may also come by
-// a local handoff. bounded ends with the wait, and ctx is that of the caller.
-func (r *request) wait(ctx, bounded context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
+// a local handoff. ctx ends with the wait.
+func (r *request) wait(ctx context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
 	queued, localLock := r.queue.lockOrEnqueue(r)
 	switch {
 	case queued != nil:
-		h, err := r.awaitHandoff(bounded, queued, warning)
+		h, err := r.awaitHandoff(ctx, queued, warning)
 		switch {
 		case err == nil && h != nil && !h.Trusted():
-			r.unlockExpired(bounded, h)
-			return nil, mutex.ErrBeginAnew
+			return nil, r.unlockUntrusted(ctx, h)
 		case err != nil || h != nil:
 			return h, err
 		}
 	case !localLock:
 		return nil, mutex.ErrBeginAnew // the chain has got the lock by another call
 	}
-	return r.contend(bounded, warning)
+	return r.contend(ctx, warning)
 }
 
 // awaitHandoff waits in the client's own queue for a handoff of the lock, or for the local lock. With the local

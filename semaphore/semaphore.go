@@ -56,8 +56,8 @@ func (s *Semaphore) Name() string {
 // re-entry: each Acquire takes units of its own. An Acquire that waits for units of its own caller waits for
 // itself.
 //
-// A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. The
-// delay by crashed waiters ends one heartbeat after the last crash at the latest. If a worker crashes, its units
+// A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. Crashed
+// waiters delay the others until one heartbeat after the last crash, at most. If a worker crashes, its units
 // become free when their lease ends. A waiter that lost its place queues again, with its old
 // ticket.
 //

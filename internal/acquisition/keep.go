@@ -23,8 +23,10 @@ type keeping struct {
 	least time.Duration // what UnlockAfter wants; 0: only an Export wanted something
 	done  bool          // a call has succeeded, and nobody here may free the lock any more
 
-	// mayEnd is when the lock may end that a call has kept whose reply was lost; zero: no reply was lost.
-	mayEnd time.Time
+	// Of the calls whose reply was lost, the one that wanted the most: for how long Redis may have kept the lock, and
+	// when that ended.
+	mayKeepFor time.Duration
+	mayEnd     time.Time
 }
 
 // keepingLocked returns a.keeping, and makes it if there is none. The caller holds a.mu.
@@ -77,11 +79,12 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	began := time.Now()
 	inFlight, err := a.backend.Keep(ctx, a, call)
 	a.mu.Lock()
-	if end := began.Add(d); inFlight.Any() && (k.mayEnd.IsZero() || end.Before(k.mayEnd)) {
-		k.mayEnd = end
+	if end := began.Add(d); inFlight.Any() && (d > k.mayKeepFor || d == k.mayKeepFor && end.Before(k.mayEnd)) {
+		k.mayKeepFor, k.mayEnd = d, end
 	}
-	if errors.Is(err, ErrGone) && !k.mayEnd.IsZero() && !time.Now().Before(k.mayEnd) {
-		err = nil // an earlier attempt has kept it, and that time is over
+	hasEnded := d <= k.mayKeepFor && !time.Now().Before(k.mayEnd)
+	if errors.Is(err, ErrGone) && hasEnded && exportFor == 0 { // an export that has ended is of no use to its caller
+		err = nil
 	}
 	k.done = k.done || err == nil && !isFreed
 	a.mu.Unlock()

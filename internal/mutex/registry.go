@@ -85,7 +85,7 @@ func (r *Registry) Held() []*acquisition.Acquisition {
 type LockState struct {
 	refs int // users, guarded by Registry.mu
 
-	Local interface{ Close() } // the local queue of the plain mutex, guarded by the manager of its client; nil until it is used
+	Local interface{ Close() } // the local queue of the plain mutex, guarded by the manager of its client, and read without it by the last user; nil until it is used
 
 	mu          sync.Mutex
 	held        []*acquisition.Acquisition              // with open holds: one, and lost ones that nobody asked about

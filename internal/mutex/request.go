@@ -278,8 +278,8 @@ func (r *Request) CleanUpID(id string, inFlight session.InFlight, release func(c
 	r.Session().CleanUp(inFlight, life, r.attempt(id, release))
 }
 
-// RetryRelease goes on in the background with a release that failed with err. It releases the lock that an id may
-// have got by it for a lease. release makes one attempt at that, and returns what became of the id.
+// RetryRelease goes on in the background with a release that failed with err. The release may have given the lock to
+// id, for lease. RetryRelease releases it then. release makes one attempt at that, and returns what became of the id.
 func (r *Request) RetryRelease(err error, id string, lease time.Duration, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
 	r.Session().RetryRelease(err, inFlight, lease, r.attempt(id, release))
 }

@@ -37,7 +37,8 @@ func (s *Session) keepFences(batch []watchdog.Renewal, answers []watchdog.Result
 }
 
 // KeepFenceFor has Redis keep the fence of a lock for as long as Redis keeps the lock, with nobody who renews it.
-// A quarter of its life is left, as keepFences has seen to. KeepFenceFor does not block, and tries once.
+// Of the life of the fence, a quarter is left, unless keepFences failed more than once. So a shorter time needs no
+// command. KeepFenceFor does not block, and tries once.
 func (s *Session) KeepFenceFor(lockKey string, d time.Duration, fence any) {
 	if s.FenceRetention > 0 && d > s.FenceRetention/4 {
 		s.sendKeepFences(lockKey, d, []any{fence})

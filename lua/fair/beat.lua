@@ -57,7 +57,7 @@ local function note(at, member)
   end
   local acquisition, _, heartbeat_ms, lease_ms = parse_waiter(member)
   if lock.holder == acquisition then
-    lock.fence, lock.refused = keep_grant(at, take and lease_ms or 0, lock.fence, now_us, keep_ms)
+    lock.fence, lock.refused = keep_grant(at, take and lease_ms or 0, lock.fence, now_us, fence_life(keep_ms, lease_ms))
     return lock.refused and {-1} or {1, lock.fence}
   end
   return renew_heartbeat(at, member, heartbeat_ms, now_ms, lock)

@@ -29,7 +29,7 @@ func Removed(ops []history.Op, most int) error {
 			continue
 		}
 		if most--; most < 0 {
-			return fmt.Errorf("answered that it was removed:\n%v", op)
+			return fmt.Errorf("notified of a removal that no operator made:\n%v", op)
 		}
 	}
 	return nil
