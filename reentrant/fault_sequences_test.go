@@ -770,12 +770,14 @@ func TestALostHandoffIsReleasedForTheLeaseOfTheWaiter(t *testing.T) {
 		lost := s.Proxy.Inject(redistest.Rule{Match: stage.Runs("mutex/transfer"), Times: 1, Action: redistest.LoseReply()})
 		bounded, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
-		var outage *redistest.Fault
-		time.AfterFunc(10*time.Millisecond, func() { outage = s.Proxy.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.Swallow()}) })
+		outage := make(chan *redistest.Fault, 1)
+		time.AfterFunc(10*time.Millisecond, func() {
+			outage <- s.Proxy.Inject(redistest.Rule{Match: redistest.Any(), Action: redistest.Swallow()})
+		})
 		require.ErrorIs(t, h.Unlock(bounded), redlatch.ErrIndeterminate)
 		require.Equal(t, 1, lost.Bites())
 		time.Sleep(7 * time.Second)
-		outage.Disarm()
+		(<-outage).Disarm()
 		select {
 		case err := <-got:
 			require.NoError(t, err)
