@@ -575,3 +575,18 @@ func TestAnUnlockBesideAnExportFreesTheLock(t *testing.T) {
 		require.NoError(t, free.Unlock(t.Context()))
 	})
 }
+
+func TestAnAttachedLockHasTheDescriptionOfItsNewClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t, redlatch.WithDescription("process A"))
+		text, err := s.Lock(t.Context()).Export(t.Context(), time.Minute)
+		require.NoError(t, err)
+		m := stage.LocksOn(t, s.Direct, redlatch.WithDescription("process B")).Mutex(s.Name)
+		h, err := m.Attach(t.Context(), text)
+		require.NoError(t, err)
+		info, err := m.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "process B", info.Description)
+		s.Unlock(h)
+	})
+}

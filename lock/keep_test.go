@@ -255,6 +255,29 @@ func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 	}
 }
 
+// A second call, whose reply is lost too, found that the time of the first one was over. A third call knows that.
+func TestATimeThatEndedStaysOver(t *testing.T) {
+	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				lost := s.Proxy.Inject(redistest.Rule{Match: keeps, Times: 2, Action: redistest.LoseReply()})
+				for _, pause := range []time.Duration{2 * time.Second, 0} {
+					bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					require.ErrorIs(t, keep(h, bounded, time.Second), redlatch.ErrIndeterminate)
+					cancel()
+					time.Sleep(pause)
+				}
+				require.Equal(t, 2, lost.Bites())
+				require.NoError(t, keep(h, t.Context(), time.Second))
+			})
+		})
+	}
+}
+
 // Without a lost reply, a lock that Redis no longer has was lost, however short the time.
 func TestAKeepOfALockThatRedisLostIsALoss(t *testing.T) {
 	for kind, keep := range keepers {

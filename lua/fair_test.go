@@ -561,9 +561,9 @@ func TestTheFenceOfAWaiterLivesForTwoOfItsLeases(t *testing.T) {
 		ctx := t.Context()
 		short := "SET @F 5000000000000000 PX 3600000"
 		held := []string{"HSET @L a:1 1", "PEXPIRE @L 3600000", short}
-		beat := func(who string) func() error {
+		beat := func(who string, take bool) func() error {
 			return func() error {
-				_, err := lua.Heartbeats(ctx, b.rdb, hour, key.ClientPrefix, true, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter(who)}})
+				_, err := lua.Heartbeats(ctx, b.rdb, hour, key.ClientPrefix, take, []lua.Heartbeat{{Keys: fairKeys, Waiter: waiter(who)}})
 				return err
 			}
 		}
@@ -583,8 +583,9 @@ func TestTheFenceOfAWaiterLivesForTwoOfItsLeases(t *testing.T) {
 				})
 				return err
 			}},
-			"heartbeat of another":               {with([]string{short}, bcQueued), beat("c:1")},
-			"heartbeat, when the fence was lost": {[]string{"HSET @L b:1 1", "PEXPIRE @L 3600000"}, beat("b:1")},
+			"heartbeat of another":               {with([]string{short}, bcQueued), beat("c:1", true)},
+			"heartbeat, when the fence was lost": {[]string{"HSET @L b:1 1", "PEXPIRE @L 3600000"}, beat("b:1", true)},
+			"the same, and it takes nothing":     {[]string{"HSET @L b:1 1", "PEXPIRE @L 3600000"}, beat("b:1", false)},
 		} {
 			prepare(t, b.rdb, "FLUSHALL")
 			prepare(t, b.rdb, c.given...)

@@ -23,19 +23,25 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
+// bubbleManager is a manager in a bubble, which closes with the test.
+func bubbleManager(t *testing.T) (*redistest.Virtual, *manager) {
+	v := redistest.Bubble(t)
+	rdb := v.Client()
+	client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
+	f := newManager(mutex.NewRegistry(client))
+	t.Cleanup(func() {
+		client.BeginClose()
+		_ = acquisition.CloseAll(context.Background(), f.registry.Held())
+		_ = client.FinishClose(context.Background())
+	})
+	return v, f
+}
+
 // The process was stopped between the hand-over and the waking of the waiter, for
 // longer than the lease. The waiter never had the lock, and lost none.
 func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := redistest.Bubble(t)
-		rdb := v.Client()
-		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
-		f := newManager(mutex.NewRegistry(client))
-		defer func() {
-			client.BeginClose()
-			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
-			_ = client.FinishClose(context.Background())
-		}()
+		_, f := bubbleManager(t)
 		m := f.mutex("x", new(settings.Default))
 		h, err := m.Lock(context.Background())
 		if err != nil {
@@ -62,15 +68,7 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 // The hold that a waiter gets has ended before, and Redis does not answer. The waiter returns when its wait ends.
 func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := redistest.Bubble(t)
-		rdb := v.Client()
-		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
-		f := newManager(mutex.NewRegistry(client))
-		defer func() {
-			client.BeginClose()
-			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
-			_ = client.FinishClose(context.Background())
-		}()
+		v, f := bubbleManager(t)
 		m := f.mutex("x", new(settings.Default))
 		h, err := m.Lock(context.Background())
 		require.NoError(t, err)
@@ -112,6 +110,28 @@ func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 			}
 		}
 		require.NoError(t, h.Unlock(context.Background()))
+	})
+}
+
+// The wait has ended before the waiter looks at the hold. The background unlocks it.
+func TestAnUntrustedHoldIsUnlockedAfterTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, f := bubbleManager(t)
+		m := f.mutex("x", new(settings.Default))
+		holder, err := m.Lock(context.Background())
+		require.NoError(t, err)
+		waits, cancel := context.WithCancel(context.Background())
+		res := make(chan error, 1)
+		go func() { _, err := m.Lock(waits); res <- err }()
+		synctest.Wait()
+		r := f.use("x").next().request
+		h := r.startHold(acquisition.Grant{ID: r.NewAcquisitionID(), Fence: 1, Sent: time.Now()}, false, mutex.Now())
+		cancel()
+		require.Error(t, r.unlockUntrusted(waits, h))
+		time.Sleep(time.Second)
+		require.False(t, h.Trusted(), "nobody unlocked it")
+		require.Error(t, <-res)
+		require.NoError(t, holder.Unlock(context.Background()))
 	})
 }
 

@@ -60,7 +60,7 @@ type Grant struct {
 	Sent     time.Time        // the instant before the granted command was sent
 	InFlight session.InFlight // its attempts in flight, which may still be granted
 
-	// What was requested. The primitive sets it before Start.
+	// The primitive sets these before Start, from the request.
 	Name      string       // under which the watchdog renews it
 	Owner     *owner.Owner // of a permit, which has no owner: that of the locks around it
 	Settings  *settings.Lock
