@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,13 +67,32 @@ func Redis(nodes int) (_ *Server, err error) {
 }
 
 func (s *Server) start(path string, args ...string) error {
+	log, err := os.OpenFile(s.log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
 	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
 	s.started = append(s.started, cmd)
 	return nil
+}
+
+func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
+// Log returns the last lines that the server has written.
+func (s *Server) Log() string {
+	const lines = 20
+	text, err := os.ReadFile(s.log())
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 func (s *Server) awaitRedis() error {
@@ -140,11 +160,20 @@ func Etcd(dir string) (_ *Server, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return s, until(ctx, func() error {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = conn.Close()
+		// etcd accepts connections before it has elected itself. To say that it is healthy, it reads a key.
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
+		if err != nil {
+			return err
 		}
-		return err
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("etcd is not healthy: %s", answer.Status)
+		}
+		return nil
 	})
 }
 
