@@ -143,8 +143,9 @@ var troubles = []fault{
 		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},
 	{name: "READONLY", bites: "READONLY", gap: 300 * time.Millisecond, blow: demoting},
 	{name: "NOREPLICAS", bites: "NOREPLICAS", gap: 300 * time.Millisecond, blow: unreplicated},
-	// After failed dials, go-redis tries again only once a second.
-	{name: "maxclients", bites: "connections rejected", gap: 50 * time.Millisecond, blow: crowding, heartbeat: 10 * time.Second},
+	// After failed dials, go-redis tries again only once a second. Between two blows a waiter must have time for a
+	// heartbeat command, also on a busy machine.
+	{name: "maxclients", bites: "connections rejected", gap: 200 * time.Millisecond, blow: crowding, heartbeat: 10 * time.Second},
 }
 
 // killing makes the server close all connections of a kind, except the operator's.
