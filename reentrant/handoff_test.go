@@ -352,8 +352,6 @@ func TestGivingUpAtTheMomentOfTheHandOver(t *testing.T) {
 	}
 }
 
-// Withdrawn asserts that a call ended because its context was cancelled.
-
 // A process pays two commands for a lock that nobody else wants: an acquire and a release. Each
 // hand-over between its goroutines costs one more command.
 func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
@@ -397,6 +395,35 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 			require.Less(s, fences[i], fences[i+1])
 		}
 	})
+}
+
+// The lease of a lock that is handed over is that of the waiter. Redis would end a shorter one while the waiter
+// trusts its hold, and keep a longer one after a crash.
+func TestAHandoffHasTheLeaseOfTheWaiter(t *testing.T) {
+	t.Parallel()
+	for name, leases := range map[string][2]time.Duration{
+		"longer": {2 * time.Second, time.Minute}, "shorter": {time.Minute, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t, redlatch.WithLocalHandoffTime(time.Hour))
+				first := stage.MustLock(t, t.Context(), s.Locks.Mutex("door", redlatch.WithLease(leases[0])))
+				waiter := s.Locks.Mutex("door", redlatch.WithLease(leases[1]))
+				handed := make(chan *lock.Hold)
+				go func() { handed <- stage.MustLock(t, t.Context(), waiter) }()
+				synctest.Wait()
+				transfer := s.Proxy.Inject(redistest.Rule{Match: stage.ATransfer, Action: redistest.DelayReply(0)})
+				s.Unlock(first)
+				hold := <-handed
+				require.Equal(t, 1, transfer.Bites(), "transfers")
+				info, err := waiter.Inspect(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, leases[1], info.Remaining)
+				s.Unlock(hold)
+			})
+		})
+	}
 }
 
 // After the time of its local handoffs, the process releases the lock and asks again. Then it has as

@@ -10,8 +10,9 @@ import (
 type hardship struct {
 	crowds       [][]int // goroutines of clients
 	lease, every []time.Duration
-	unrenewed    bool // the lease is so long that nobody has to renew it
-	expires      bool // as in schedule
+	ownLeases    []time.Duration // of locks, instead of that of their client; 0: none
+	unrenewed    bool            // the lease is so long that nobody has to renew it
+	expires      bool            // as in schedule
 	heartbeats   []time.Duration
 	keeps        []time.Duration // retentions
 	differ       bool            // clients have different settings
@@ -56,6 +57,7 @@ var (
 // nothingExpires has a lease so long that nothing can end it. Every answer has to be right.
 var nothingExpires = hardship{
 	lease: ms(120_000), every: ms(40_000, 400),
+	ownLeases:    ms(0, 90_000, 200_000),
 	heartbeats:   ms(30_000), // a lost message costs a third of it
 	pauses:       ms(1, 20, 300, 1000, 3000),
 	unlockLimits: ms(0, 20, 400),
@@ -71,6 +73,7 @@ var nothingExpires = hardship{
 // Unlock that failed is called again.
 var linksFlap = hardship{
 	lease: ms(120_000), every: ms(0), unrenewed: true,
+	ownLeases:    ms(0, 200_000),
 	heartbeats:   ms(30_000),
 	pauses:       ms(1, 20, 100),
 	turns:        ms(20, 50),
@@ -89,6 +92,7 @@ var linksFlap = hardship{
 // come too late.
 var leasesExpire = hardship{
 	lease: ms(1000), every: ms(0), expires: true,
+	ownLeases:  ms(0, 300, 2500),
 	heartbeats: ms(400, 1000),
 	pauses:     ms(1, 100, 400, 1200),
 	fewest:     1,
@@ -101,6 +105,7 @@ var leasesExpire = hardship{
 // keysVanish removes keys and sets the server's clock. No lock survives that, but fences do.
 var keysVanish = hardship{
 	lease: ms(1000), every: ms(0), expires: true,
+	ownLeases:  ms(0, 300, 2500),
 	heartbeats: ms(400, 1000),
 	pauses:     ms(1, 100, 400, 1200),
 	fewest:     1,
@@ -118,6 +123,7 @@ var heartbeatsEnd = hardship{
 	crowds: [][]int{{2, 1}, {2, 2}, {3, 1}, {3, 2}, {2, 1, 1}},
 	busy:   true,
 	lease:  ms(2000, 3000), every: ms(0), expires: true,
+	ownLeases:  ms(0, 5000),
 	heartbeats: ms(400),
 	pauses:     ms(1, 100, 400, 1200),
 	turns:      ms(50, 300, 700),
@@ -190,6 +196,7 @@ var muchIsHeld = hardship{
 var kindsMeet = hardship{
 	crowds: [][]int{{1, 1}, {2, 1}, {1, 3}, {2, 3}, {1, 2, 1}, {2, 1, 2}, {1, 3, 2}, {1, 2, 1, 2}},
 	lease:  ms(1000), every: ms(0), expires: true,
+	ownLeases:  ms(0, 300, 2500),
 	heartbeats: ms(400, 1000),
 	pauses:     ms(1, 100, 400, 1200),
 	turns:      ms(0, 1, 20, 300),
@@ -217,6 +224,7 @@ var serverStands = hardship{
 // lease. Late commands of those holds must not change it.
 var locksAreKept = hardship{
 	lease: ms(1000), every: ms(0, 50), expires: true,
+	ownLeases:    ms(0, 300, 2500),
 	heartbeats:   ms(400, 1000),
 	pauses:       ms(1, 100, 400, 1200),
 	keeping:      ms(1, 300, 2500, 4000),
@@ -235,6 +243,7 @@ var locksAreKept = hardship{
 var slotsMove = hardship{
 	masters: 3,
 	lease:   ms(120_000), every: ms(40_000, 400),
+	ownLeases:    ms(0, 90_000, 200_000),
 	heartbeats:   ms(30_000),
 	pauses:       ms(1, 20, 300, 1000, 3000),
 	turns:        ms(20, 300),
@@ -264,6 +273,7 @@ var failoversForget = hardship{
 // filled returns the hardship with values for the fields that are not set.
 func (h hardship) filled() hardship {
 	h.crowds = append(h.crowds, unlessSet(h.crowds, []int{1, 1}, []int{1, 1}, []int{2, 1}, []int{2, 1}, []int{2, 2}, []int{1, 1, 1}, []int{3, 1}, []int{1, 1, 1, 1})...)
+	h.ownLeases = append(h.ownLeases, unlessSet(h.ownLeases, 0)...)
 	h.keeps = append(h.keeps, unlessSet(h.keeps, 0)...)
 	h.unlockLimits = append(h.unlockLimits, unlessSet(h.unlockLimits, 0)...)
 	h.names = append(h.names, unlessSet(h.names, name)...)

@@ -64,6 +64,7 @@ type settings struct {
 // lock, as far as its steps allow that.
 type goroutine struct {
 	name        string
+	lease       time.Duration // of its lock; 0: that of the client
 	steps       []workload.Step
 	siblings    []goroutine
 	unlockLimit time.Duration // of an Unlock, before it is called again; 0: without end
@@ -107,8 +108,20 @@ func (s schedule) longestOf(of func(settings) time.Duration) (longest time.Durat
 	return longest
 }
 
-func (s schedule) lease() time.Duration {
-	return s.longestOf(func(s settings) time.Duration { return s.lease })
+func (s schedule) lease() (longest time.Duration) {
+	for _, c := range s.clients {
+		longest = max(longest, c.longestLease())
+	}
+	return longest
+}
+
+// longestLease is the longest lease that a lock of the client may have.
+func (c client) longestLease() time.Duration {
+	longest := c.lease
+	for _, g := range c.goroutines {
+		longest = max(longest, g.lease)
+	}
+	return longest
 }
 
 func (s schedule) heartbeat() time.Duration {
@@ -248,7 +261,10 @@ func (s settings) delayed() redistest.Rule {
 }
 
 func drawGoroutine(t *rapid.T, p primitive, h hardship, label string) goroutine {
-	g := goroutine{name: rapid.SampledFrom(h.names).Draw(t, "name"), unlockLimit: rapid.SampledFrom(h.unlockLimits).Draw(t, "unlock limit")}
+	g := goroutine{
+		name: rapid.SampledFrom(h.names).Draw(t, "name"), lease: rapid.SampledFrom(h.ownLeases).Draw(t, "own lease"),
+		unlockLimit: rapid.SampledFrom(h.unlockLimits).Draw(t, "unlock limit"),
+	}
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) workload.Step { return drawStep(t, p, h) }), 1, 2)
 	g.steps = steps.Draw(t, label)
 	if hold := rapid.SampledFrom(ms(0, 0, 0, 100, 500, 1500)).Draw(t, "hold first"); hold > 0 {

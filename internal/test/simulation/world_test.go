@@ -216,9 +216,15 @@ func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	if p.fenced {
 		a.Resources = []check.Resource{w.checked[name], w.unchecked[name]}
 	}
-	a.Lock = p.of(m, given, a)
+	var options []redlatch.LockOption
+	if g.lease != 0 {
+		options = append(options, redlatch.WithLease(g.lease))
+	}
+	a.Lock = p.of(m, given, a, options...)
 	if _, foreign := a.Lock.(*redissonLock); !foreign {
-		a.Within = func(d time.Duration) workload.Lock { return p.of(m, given, a, redlatch.WithWaitTimeout(d)) }
+		a.Within = func(d time.Duration) workload.Lock {
+			return p.of(m, given, a, append(slices.Clone(options), redlatch.WithWaitTimeout(d))...)
+		}
 	}
 	if p.counted {
 		a.Counted = func(ctx context.Context) (string, int, error) {
@@ -540,7 +546,7 @@ func (w *world) died(m *machine) {
 		w.stuck += w.back
 	}
 	for _, a := range m.actors {
-		w.deaths = append(w.deaths, check.Death{Client: a.Client, At: w.recorder.Now(), Lease: m.plan.lease})
+		w.deaths = append(w.deaths, check.Death{Client: a.Client, At: w.recorder.Now(), Lease: m.plan.longestLease()})
 	}
 }
 
