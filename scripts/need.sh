@@ -16,9 +16,12 @@ have "$command" && exit
 if have apt-get && [ "$(id -u)" = 0 ]; then
 	echo "installing ${packages[*]}, for $command" >&2
 	export DEBIAN_FRONTEND=noninteractive
-	install=(apt-get install -qq -y --no-install-recommends "${packages[@]}")
+	# Targets that run at the same time install one after the other. A server that a package starts must not
+	# inherit the lock (--close).
+	apt=(flock --close /tmp/redlatch-need.lock apt-get -qq)
+	install=("${apt[@]}" -y --no-install-recommends install "${packages[@]}")
 	# A fresh machine has no package lists, and an old one may have outdated lists.
-	"${install[@]}" >/dev/null 2>&1 || { apt-get update -qq && "${install[@]}" >/dev/null; } >&2
+	"${install[@]}" >/dev/null 2>&1 || { "${apt[@]}" update && "${install[@]}" >/dev/null; } >&2
 elif have brew; then
 	echo "installing $formula, for $command" >&2
 	brew install --quiet "$formula" >&2
