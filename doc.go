@@ -1,7 +1,7 @@
 // Package redlatch provides locks for Go on Redis that stay correct when things go wrong.
 //
-// Redlatch promises the following as long as Redis keeps the data that it was sent. At most one
-// owner at a time is inside its trusted window. A hold is notified of its loss before that window
+// Redlatch promises the following as long as Redis keeps what the clients wrote. At most one owner
+// at a time is inside its trusted window. The client notifies a holder of a loss before that window
 // ends. Every fresh grant of a name has a larger fence than all grants of that name before it.
 //
 // No lock service can prevent the following, and this one does not. A process that is paused beyond
@@ -20,11 +20,12 @@
 //
 // # Owners
 //
-// A lock belongs to an owner, which travels in the context, and never to a goroutine. Normally each hold is an
-// owner. The context of a hold re-enters the lock. It is the context that Do gives its function, or that Hold.Context returns.
-// Every context derived from it re-enters the lock too. Each acquire needs its own release; after
-// one of several the lock is still held. With any other context, Lock waits for the holder. That
-// includes the context with which the holder itself called Lock.
+// A lock belongs to an owner, which travels in the context, and never to a goroutine. Normally each
+// hold is an owner. The context of a hold is the one that Do gives its function, or that
+// Hold.Context returns. It re-enters the lock, and so does every context derived from it. Each
+// acquire needs its own release; after one of several releases, the lock is still held. With any
+// other context, Lock waits for the holder. That includes the context with which the holder itself
+// called Lock.
 //
 // So goroutines that are started under a lock exclude each other from all other locks, although
 // they share a context. They do not exclude each other from the lock that they were started under:
@@ -41,9 +42,10 @@
 //
 //	the instant before the last successful acquire or renewal was sent + lease − margin
 //
-// So a slow reply cannot stretch trust, and the holder stops trusting before Redis stops keeping. A
-// hold is lost if Redis does not confirm it by then, or says that it is gone. Then its Lost channel
-// is closed and its context ends with a cause. Redlatch does not stop the work itself.
+// So a slow reply cannot stretch trust, and the holder stops trusting the lock before Redis stops
+// keeping it. A hold is lost if Redis does not confirm it by then, or says that it is gone. Then
+// its Lost channel is closed and its context ends with a cause. Redlatch does not stop the work
+// itself.
 //
 // # Waiting
 //
@@ -56,6 +58,6 @@
 // # Commands that were sent and not answered
 //
 // Every change is one Lua script that can run twice. A lost reply never makes a count drift or
-// leaves a lock behind. The client sends the script again, and in the background releases what a
-// caller that has left may have been granted.
+// leaves a lock behind. The client sends the script again. In the background, it releases what
+// Redis may have granted to a caller that has left.
 package redlatch

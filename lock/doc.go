@@ -1,9 +1,9 @@
 // Package lock has the types that all locks of redlatch give to their users: a [Hold], and [Info]
 // about a lock.
 //
-// A hold promises the following as long as Redis keeps the data that it was sent. While the hold is
-// trusted, no other trusted hold of the lock exists. The holder is notified of a loss before trust
-// ends.
+// A hold promises the following as long as Redis keeps what the clients wrote. While the hold is
+// trusted, no other trusted hold of the lock exists. The client notifies the holder of a loss
+// before trust ends.
 //
 // A hold does not guarantee that nobody else works under the same lock. A process that is paused
 // beyond its lease goes on where it stopped. Redis may forget a lock at a failover, or someone may

@@ -2,8 +2,8 @@
 // errors that carry the facts. The root package exports the same values.
 //
 // The errors never confuse three things. Someone else holds the lock ([ErrNotAcquired]). Redis did
-// not do its part ([ErrUnavailable], [ErrRefused], [ErrIndeterminate]). The caller's context ended,
-// which errors.Is always finds, beside the other two.
+// not do its part ([ErrUnavailable], [ErrRefused], [ErrIndeterminate]). The caller's context ended;
+// errors.Is always finds that, also beside the other two.
 //
 // Errors name a lock as Redis does, with the prefix of redlatch.WithPrefix.
 //
@@ -12,8 +12,8 @@
 //
 // A context may end because of an error of redlatch: its cause is the error of another call, or
 // says that another lock was lost. Errors show the text of such a cause. errors.Is and errors.As
-// find what the program has put into the cause, but none of the errors of this package. Those say
-// what happened to the lock of the call itself.
+// find what the program has put into the cause, but none of the errors of this package. The errors
+// of this package say what happened to the lock of the call itself.
 package lockerr
 
 import (
@@ -30,8 +30,7 @@ import (
 
 var (
 	// ErrNotAcquired says that someone else holds the lock: a try was refused, or the wait ended
-	// first.
-	// Nothing was changed in Redis.
+	// first. Nothing was changed in Redis.
 	ErrNotAcquired = errors.New("redlatch: not acquired")
 
 	// ErrRemoved says that an operator removed the waiter from the queue. It comes together with
@@ -50,8 +49,7 @@ var (
 
 	// ErrIndeterminate says that the client sent a command and does not know its outcome: no answer
 	// came in time, or the answer left it open. The client cleans up in the background what the
-	// command
-	// may have left.
+	// command may have left.
 	ErrIndeterminate = errors.New("redlatch: outcome unknown")
 
 	// ErrUnavailable says that the client could not ask Redis in time: Redis was unreachable,
@@ -220,9 +218,9 @@ type OpError struct {
 	Name string // the lock
 	Err  error  // what Redis, the network or the context said; may be nil
 
-	// Reentry says that the call was to re-enter the lock. Its call chain has the lock already, so work under
-	// the lock has begun. Without it, a "lock" or "acquire" that failed has begun nothing, unless Kind is
-	// [ErrClosed].
+	// Reentry says that the call was to re-enter the lock. Its call chain has the lock already, so
+	// work under the lock has begun. If Reentry is false, the work of a failed "lock" or "acquire" has
+	// not begun, unless Kind is [ErrClosed].
 	Reentry bool
 
 	Attempts int           // how often the client sent the command, or tried to

@@ -2,16 +2,17 @@
 // function for each: the only code that knows their KEYS and ARGV, and the only
 // code that sends scripts.
 //
-// A function sends its script once and says what came of it. It never decides
-// whether to try again: every script may run twice, but only the caller knows
-// whether it still wants to. [Classify] says what an error leaves open.
+// A function sends its script once and returns the result. It never decides whether to send it
+// again: every script may run twice, but only the caller knows whether it still needs the result.
+// [Classify] says what an error leaves open.
 //
 // A script never uses a key that it may have removed before. While a slot of a cluster migrates, the node
 // that gives the slot away refuses that, in the middle of the script.
 //
-// The scripts trust no client clock. Grants carry an end in server time, learned
-// from earlier replies; past it they change nothing, so a command that was
-// delayed on its way cannot take a lock that nobody waits for any more.
+// The scripts trust no client clock. A command that asks for a grant carries a void-after time in
+// server time, which the client computes from earlier replies. After that time, the command changes
+// nothing. So a command that was delayed on its way cannot take a lock that nobody waits for any
+// more.
 package lua
 
 import (

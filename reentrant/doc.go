@@ -8,12 +8,13 @@
 //
 // The mutex does not promise an order among waiters of different processes. Like every lock
 // service, it cannot stop a paused process from acting after its lease; see package lock for what a
-// hold is worth.
+// hold promises.
 //
-// The fair mutex may use the same name. Its waiters go first: a Lock that finds the lock free gives
-// it to the first waiter of that queue, as an Unlock does, and waits behind the queue. Behind a
-// queue that is never empty it may wait for ever. If all waiters in the queue have crashed, they
-// delay it by two heartbeats at most after it next asks Redis. It asks once each poll bound.
+// The fair mutex may use the same name. Its waiters go first: a Lock of the plain mutex that finds
+// the lock free gives it to the first waiter of that queue, as an Unlock does, and waits behind the
+// queue. Behind a queue that is never empty, it may wait for ever. If all waiters in the queue have
+// crashed, they delay a plain waiter by two heartbeat timeouts at most after it next asks Redis. It
+// asks once each poll bound.
 //
 // Redis is the authority for who holds the lock and until when. It stores a hash under the name of
 // the lock, with the lease as its TTL. One field of the hash is the acquisition, another is the
@@ -21,8 +22,8 @@
 // and which owner it belongs to. Local time is used for one thing only: to stop trusting a lease
 // before it can have ended.
 //
-// In one client, the goroutine that has the local lock may ask Redis for the lock. One lock, step
-// by step:
+// Of the goroutines of one client that wait for a lock, only the one that has the local lock may
+// ask Redis. One lock, step by step:
 //
 //	Lock ── the context descends from a hold of it ────▶ re-enter: one command
 //	  │

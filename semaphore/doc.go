@@ -1,22 +1,22 @@
 // Package semaphore limits how much work runs at once across hosts: at most limit units of permits
-// live at any time. Every permit has an id, and a lease that the watchdog renews. If a worker crashes, its
-// permits become free when their lease ends.
+// are live at any time. Every permit has an id, and a lease that the watchdog renews. If a worker
+// crashes, its permits become free when their lease ends.
 //
-// While permits are trusted, they are within the limit, and a holder is notified of a loss before
-// trust ends. A permit does not guarantee that at most limit units of work are running. A worker
-// that is paused beyond its lease goes on where it stopped, and Redis may forget permits at a
-// failover. There is no fence: holders have no order among them, so no number could name the
+// While permits are trusted, they are within the limit. The client notifies a holder of a loss
+// before trust ends. A permit does not guarantee that at most limit units of work are running. A
+// worker that is paused beyond its lease goes on where it stopped, and Redis may forget permits at
+// a failover. There is no fence: holders have no order among them, so no number could name the
 // newest.
 //
 // Requests are served in the order of their arrival at the server, across processes. A request for
-// many units waits until so many are free, and those behind it wait with it. So small requests do
-// not starve it. If sizes differ much, this costs throughput: units stay free while the first
-// request needs more. TryAcquire does not overtake waiters either.
+// many units waits until so many are free, and the requests behind it wait too. So small requests
+// do not starve it. If requests differ much in size, this costs throughput: units stay free while
+// the first request needs more. TryAcquire does not overtake waiters either.
 //
 // The limit is in Redis. The first program that uses the semaphore sets it, and Resize changes it.
-// After a Resize, Redis accepts the new limit and the declared one. Any other limit gets a
-// *lockerr.LimitError that names both limits. Redis
-// forgets the limit some time after the last grant, renewal or Resize
+// After a Resize, programs may pass the new limit, or the declared one, which the caller of Resize
+// had passed. With any other limit, a request returns a *lockerr.LimitError that names both limits.
+// Redis forgets the limit some time after the last grant, renewal or Resize
 // (redlatch.WithFenceRetention). It does not forget the limit before the last permit has ended,
 // unless the server loses its data. A Release does not count as a use.
 //

@@ -2,11 +2,11 @@
 // guarantee that the owner of a lease acts only while the lease lasts. A process that is paused
 // between its look at [Lease.Trusted] and the act that follows acts too late. Only a fence that the
 // resource checks stops it. The package does not promise that a lease is extended either. It
-// promises that the owner can know.
+// promises that the owner can know whether to trust the lease.
 //
 // A lease is named by what is leased (Key) and by who holds it (ID), and it belongs to one
 // acquisition. The server is the authority for whether it is still valid. Local time is used for
-// one thing: to stop trusting it early enough. The package knows leases, time and a [Renew]
+// one thing: to stop trusting the lease early enough. The package knows leases, time and a [Renew]
 // function, and nothing of Redis.
 //
 //	          due            a call may start
@@ -39,16 +39,16 @@
 // # What is scoped to one acquisition
 //
 // Everything is scoped to one acquisition. If a lease is watched again under the same key, it is
-// another lease. An answer to a renewal of the first never touches the second. Nothing here is
-// found by key or by id.
+// another lease. An answer to a renewal of the first never touches the second. The package looks up
+// no lease by key or by id.
 //
 // # Under failure
 //
 //   - A renewal fails, panics, answers too little or not in time: that is no answer. Trust neither
 //     grows nor ends by it. The watchdog asks again soon, with jitter, until trust ends.
 //   - A renewal ignores its context: the watchdog asks again. The goroutine stays until the renewal
-//     returns. If the renewal then says that a lease was extended, trust grows by that, counted
-//     from its sending. The watchdog ignores any other late result.
+//     returns. If the renewal then says that a lease was extended, trust grows, counted from the
+//     instant when the renewal was sent. The watchdog ignores any other late result.
 //   - The server answers renewals slowly: each attempt gets twice the time of the one before, up to
 //     half of the trust that is left.
 //   - One group hangs: at most a few calls of a group are in flight. A call that is slow does not
@@ -57,8 +57,8 @@
 //   - The server says the lease is not ours: it is lost immediately, unless [Lease.Stop] came
 //     first; then it is the expected end.
 //   - The machine was suspended: the watchdog notices within a second of waking. The suspend may
-//     end a lease earlier that is only looked at. The watchdog looks at it when the wall clock says
-//     that it ends, and again a second later, two, four, and so on.
+//     end a lease earlier that the watchdog only checks and does not renew. The watchdog checks it
+//     when the wall clock says that it ends, and again a second later, two, four, and so on.
 //
 // # Cost
 //
