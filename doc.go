@@ -7,9 +7,9 @@
 // No lock service can prevent the following, and this one does not. A process that is paused beyond
 // its lease still acts when it resumes. A failover of Redis to a replica that lacks the last writes
 // forgets locks. In both cases two processes can believe that they hold the same lock. Only a
-// resource that checks the fence of each write stops the late one. Two processes can also believe it
-// after somebody deletes or force-releases the lock, or Redis evicts it. The old holder finds out at its
-// next renewal.
+// resource that checks the fence of each write stops the late one. Two processes can also believe
+// it after somebody deletes or force-releases the lock, or Redis evicts it. The old holder finds
+// out at its next renewal.
 //
 //	locks, err := redlatch.New(rdb)        // rdb: any redis.UniversalClient
 //	defer locks.Close(ctx)
@@ -31,9 +31,9 @@
 // they share a context. They do not exclude each other from the lock that they were started under:
 // its context re-enters it in all of them.
 //
-// WithOwner instead makes one owner of a whole call chain. The contexts of the chain re-enter all its locks.
-// Goroutines of such a chain do not exclude each other at all. The page docs/usage.md has the whole
-// rule, with errgroup.
+// WithOwner instead makes one owner of a whole call chain. The contexts of the chain re-enter all
+// its locks. Goroutines of such a chain do not exclude each other at all. The page docs/usage.md
+// has the whole rule, with errgroup.
 //
 // # Leases and trust
 //
@@ -49,11 +49,11 @@
 //
 // # Waiting
 //
-// Pub/sub notifies waiters of a release. A client has one connection for that, and in a cluster one more for
-// each master with locks that it waits for. A message is a hint
-// that may be lost, so waiters also ask Redis by themselves, rarely. The context given to Lock
-// bounds only the wait. The context given to Do bounds the wait and the work. To bound only the wait, use
-// [WithWaitTimeout], or [WithWaitDeadline] for all waits of a request together.
+// Pub/sub notifies waiters of a release. A client has one connection for that, and in a cluster one
+// more for each master with locks that it waits for. A message is a hint that may be lost, so
+// waiters also ask Redis by themselves, rarely. The context given to Lock bounds only the wait. The
+// context given to Do bounds the wait and the work. To bound only the wait, use [WithWaitTimeout],
+// or [WithWaitDeadline] for all waits of a request together.
 //
 // # Commands that were sent and not answered
 //

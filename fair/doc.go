@@ -12,10 +12,10 @@
 // Redisson's clients do not know the queue and may get ahead of it. Their release makes the
 // first waiter of each client ask.
 //
-// Use the fair mutex for jobs that are long enough to wait for in order. If somebody waits, a release runs
-// a few more commands inside Redis than that of a plain mutex. Each waiter sends a heartbeat every third of its
-// heartbeat timeout or of its lease, whichever is shorter; the heartbeats of one client
-// share a command.
+// Use the fair mutex for jobs that are long enough to wait for in order. If somebody waits, a
+// release runs a few more commands inside Redis than that of a plain mutex. Each waiter sends a
+// heartbeat every third of its heartbeat timeout or of its lease, whichever is shorter; the
+// heartbeats of one client share a command.
 //
 // The queue is in Redis. One sorted set orders the waiters by ticket; another stores when
 // each heartbeat ends. A release grants the lock to the first live waiter and notifies

@@ -37,9 +37,9 @@ var (
 	// ErrNotAcquired.
 	ErrRemoved = errors.New("redlatch: removed from the queue by an operator")
 
-	// ErrLost says that a hold ended although its holder did not release it. It expired, was
-	// removed, or could not be confirmed in time. Someone else may now use what it guarded. The context
-	// of a lost hold is cancelled, so an error may match both ErrLost and context.Canceled. Compare with
+	// ErrLost says that a hold ended although its holder did not release it. It expired, was removed,
+	// or could not be confirmed in time. Someone else may now use what it guarded. The context of a
+	// lost hold is cancelled, so an error may match both ErrLost and context.Canceled. Compare with
 	// ErrLost first.
 	ErrLost = errors.New("redlatch: lost")
 
@@ -58,8 +58,9 @@ var (
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
 	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. Do
-	// also returns it if Redis refused the release after the work. In that case [OpError].Op is "unlock" or "release". With
-	// redlatch.WithReplicas, somebody may have seen the lock held until the client released it again.
+	// also returns it if Redis refused the release after the work. In that case [OpError].Op is
+	// "unlock" or "release". With redlatch.WithReplicas, somebody may have seen the lock held until
+	// the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
 	// ErrNotReplicated says that too few replicas acknowledged a grant in time, so the client released
@@ -94,12 +95,13 @@ type NotAcquiredError struct {
 	Limit int
 }
 
-// IsKept reports whether nobody holds the lock, and Redis keeps it after an UnlockAfter or an Export. Holder
-// is then the id under which Redis keeps it, and Description is that of the last holder.
+// IsKept reports whether nobody holds the lock, and Redis keeps it after an UnlockAfter or an
+// Export. Holder is then the id under which Redis keeps it, and Description is that of the last
+// holder.
 func (e *NotAcquiredError) IsKept() bool { return keptid.Is(e.Holder) }
 
-// Error says who holds the lock and for how long, the place in the queue, and why the wait ended, as far as
-// these are known.
+// Error says who holds the lock and for how long, the place in the queue, and why the wait ended,
+// as far as these are known.
 func (e *NotAcquiredError) Error() string {
 	msg := fmt.Sprintf("redlatch: lock %q not acquired", e.Name)
 	if e.Limit > 0 {
@@ -180,17 +182,18 @@ type LossReason string
 const (
 	// LossGone: Redis answered that it no longer has the lock for this hold.
 	LossGone LossReason = "redis no longer has it: it expired, was removed or was taken over"
-	// LossUnconfirmed: Redis did not confirm the lease in time. Redis may still have the lock until its lease ends.
+	// LossUnconfirmed: Redis did not confirm the lease in time. Redis may still have the lock until
+	// its lease ends.
 	LossUnconfirmed LossReason = "its lease could not be confirmed in time"
-	// LossNotRenewed: the lease ended and the client did not renew it, because of redlatch.WithoutRenewal, or
-	// because all handles of the lock were garbage collected.
+	// LossNotRenewed: the lease ended and the client did not renew it, because of
+	// redlatch.WithoutRenewal, or because all handles of the lock were garbage collected.
 	LossNotRenewed LossReason = "its lease is over, and was not to be renewed"
 	// LossMaxHold: the time of redlatch.WithMaxHold is over.
 	LossMaxHold LossReason = "its maximum hold time is over"
 	// LossNoProgress: the work did not report progress in the time of redlatch.WithProgressTimeout.
 	LossNoProgress LossReason = "its work reported no progress in time"
-	// LossExported: Redis no longer has the exported lock. Most often Attach came too late, or the text was
-	// attached before.
+	// LossExported: Redis no longer has the exported lock. Most often Attach came too late, or the
+	// text was attached before.
 	LossExported LossReason = "redis no longer has it: it ended, was taken over, or was attached before"
 )
 
@@ -210,8 +213,9 @@ func (e *LostError) Unwrap() error { return ErrLost }
 // [ErrNotHeld], [ErrIndeterminate], [ErrUnavailable], [ErrRefused] and [ErrClosed]. It is nil if
 // the context of the caller had ended before the client asked anything.
 //
-// If Do could not acquire the lock, Op is "lock", "acquire" or "attach". If Do could not release it after its
-// function, Op is "unlock" or "release". The function may also return the OpError of a lock that it used itself.
+// If Do could not acquire the lock, Op is "lock", "acquire" or "attach". If Do could not release it
+// after its function, Op is "unlock" or "release". The function may also return the OpError of a
+// lock that it used itself.
 type OpError struct {
 	Kind error  // one of the values above, or nil
 	Op   string // the operation: "lock", "unlock", ...
@@ -227,8 +231,8 @@ type OpError struct {
 	Elapsed  time.Duration // how long these attempts took, with the pauses between them
 }
 
-// Error begins with the operation and the lock, and goes on with the reason. After several attempts it ends
-// with their number.
+// Error begins with the operation and the lock, and goes on with the reason. After several attempts
+// it ends with their number.
 func (e *OpError) Error() string {
 	msg := fmt.Sprintf("redlatch: %s %q", e.Op, e.Name)
 	if e.Reentry {

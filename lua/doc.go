@@ -6,8 +6,8 @@
 // again: every script may run twice, but only the caller knows whether it still needs the result.
 // [Classify] says what an error leaves open.
 //
-// A script never uses a key that it may have removed before. While a slot of a cluster migrates, the node
-// that gives the slot away refuses that, in the middle of the script.
+// A script never uses a key that it may have removed before. While a slot of a cluster migrates,
+// the node that gives the slot away refuses that, in the middle of the script.
 //
 // The scripts trust no client clock. A command that asks for a grant carries a void-after time in
 // server time, which the client computes from earlier replies. After that time, the command changes

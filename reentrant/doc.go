@@ -3,8 +3,8 @@
 //
 // The context decides whether Lock re-enters: it does if the context descends from a hold of the
 // lock. Goroutines that were started under a lock, with the context of its hold, may all re-enter
-// that lock at the same time. They exclude each other from every other lock. The page docs/usage.md has
-// the whole rule.
+// that lock at the same time. They exclude each other from every other lock. The page docs/usage.md
+// has the whole rule.
 //
 // The mutex does not promise an order among waiters of different processes. Like every lock
 // service, it cannot stop a paused process from acting after its lease; see package lock for what a
