@@ -2,7 +2,7 @@
 // about a lock.
 //
 // A hold promises the following as long as Redis keeps what the clients wrote. While the hold is
-// trusted, no other trusted hold of the lock exists. The client notifies the holder of a loss
+// trusted, no other owner has a trusted hold of the lock. The client notifies the holder of a loss
 // before trust ends.
 //
 // A hold does not guarantee that nobody else works under the same lock. A process that is paused
