@@ -108,8 +108,9 @@ func (s *Server) newClient(rdb *redis.Client, options ...redlatch.Option) *redla
 
 func (s *Server) connect(link *redistest.Virtual, mods ...func(*redis.Options)) *redis.Client {
 	mods = append(mods, func(o *redis.Options) {
-		o.ContextTimeoutEnabled = true // as redlatch.New recommends
-		o.DialerRetries = 1            // the next would be refused too, 100 ms later
+		// Without ContextTimeoutEnabled, the client waits for an answer for up to two seconds, and not for 20 ms.
+		// On a busy machine it would otherwise miss the error of FailNext, and try again.
+		o.DialerRetries = 1 // the next would be refused too, 100 ms later
 	})
 	rdb := link.Client(mods...)
 	rdb.AddHook(hook{s})
