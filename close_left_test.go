@@ -124,9 +124,9 @@ func TestCloseReleasesAHandoffWithoutGoroutine(t *testing.T) {
 	})
 }
 
-// A second Unlock has released the lock, while the release of the first still hangs. Close cannot wait for that
-// command, and says so, but does not say that the lock is left.
-func TestCloseReportsNoReleaseBesideOneThatSucceeded(t *testing.T) {
+// The release of a first Unlock hangs in the background. A second Unlock waits for its turn, and releases the lock.
+// Close does not say that the lock is left.
+func TestCloseReportsNoReleaseBeforeOneThatSucceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t)
 		h := s.Lock(t.Context())
@@ -135,9 +135,7 @@ func TestCloseReportsNoReleaseBesideOneThatSucceeded(t *testing.T) {
 		time.Sleep(100 * time.Millisecond) // the background has sent its release
 		s.Proxy.Heal()
 		require.NoError(t, h.Unlock(t.Context()))
-		err := callFor(300*time.Millisecond, s.Locks.Close)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotContains(t, err.Error(), "unlock")
+		require.NoError(t, callFor(300*time.Millisecond, s.Locks.Close))
 	})
 }
 

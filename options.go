@@ -209,7 +209,8 @@ func WithReplicas(n int, timeout time.Duration) LockOption {
 }
 
 // WithHeartbeat sets how long a waiter in a queue counts as alive after its last
-// heartbeat. Crashed waiters delay the others until this long after the last crash, at most. A waiter
+// heartbeat. Crashed waiters delay the others until this long after the last crash, at most, or if
+// all had crashed before, until this long after the next one came. A waiter
 // sends a heartbeat every third of this time, or of its lease if that is shorter. With a longer
 // time, waiters keep their places through longer outages. With a shorter one,
 // crashed waiters are dropped sooner, at the cost of more commands.

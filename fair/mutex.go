@@ -46,7 +46,8 @@ func (m *Mutex) coreOrEmpty() *mutex.Core {
 //
 // The order is that of arrival at the server. A waiter sends heartbeats to show that it is alive. A
 // waiter whose heartbeat ends is dropped. Crashed waiters delay the others until one
-// heartbeat after the last crash, at most. While the server stands still, for a minute or less, nobody is dropped. A
+// heartbeat after the last crash, at most, or if all had crashed before, until one heartbeat after the next one
+// came. While the server stands still, for a minute or less, nobody is dropped. A
 // waiter that lost its place queues again, with its old ticket, and is notified
 // (redlatch.WithWaitCallback).
 //

@@ -203,6 +203,34 @@ func TestTheNextAfterACrashedHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
+// The first waiter of a client gives up shortly before the lease of a crashed holder ends. Now the second one asks
+// at that moment, and does not wait for a heartbeat.
+func TestTheSecondWaiterOfAClientAsksAtTheEndOfTheLeaseIfTheFirstGivesUp(t *testing.T) {
+	t.Parallel()
+	for _, before := range []time.Duration{time.Second, 10 * time.Second} {
+		stage.InVirtualTime(t, func(s *stage.Stage) {
+			holder, a := s.Actor(redlatch.WithLease(30*time.Second)), s.Actor(redlatch.WithHeartbeat(time.Minute))
+			h := holder.LockFair("door")
+			ctx, cancel := context.WithCancel(a.Ctx)
+			defer cancel()
+			first := a.BeginFair(ctx, "door")
+			s.Queued("door", 1)
+			second := a.BeginFair(a.Ctx, "door")
+			s.Queued("door", 2)
+			time.Sleep(time.Minute)
+			holder.Die()
+			end := time.Now().Add(s.Admin.PTTL(s.Context(), "door").Val())
+			time.Sleep(time.Until(end) - before)
+			cancel()
+			require.ErrorIs(s, first.Failed(), context.Canceled)
+			s.Unlock(second.Got())
+			require.WithinDuration(s, end, second.At, 50*time.Millisecond)
+			require.ErrorIs(s, h.Unlock(s.Context()), redlatch.ErrLost)
+			s.NothingRemains()
+		})
+	}
+}
+
 // The server answers nobody for a minute, which is twelve heartbeats. Redis drops no waiter because
 // of that, and the order stays.
 func TestAServerThatStandsStillLosesNobody(t *testing.T) {

@@ -207,6 +207,86 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 	}
 }
 
+// An Unlock has failed, so the background tries to release the lock while the program calls UnlockAfter or Export.
+// Their commands do not mix: the server begins to answer at another instant in each round.
+func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
+	whileLoading := func(t *testing.T, kind string, round int, call func(t *testing.T, s *stage.Scene, h stage.Held)) {
+		synctest.Test(t, func(t *testing.T) {
+			s := stage.InBubble(t)
+			h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+			require.NoError(t, err)
+			loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
+			bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
+			time.Sleep(500 * time.Millisecond)
+			time.AfterFunc(3*time.Second+time.Duration(round)*17*time.Millisecond, loading.Disarm)
+			call(t, s, h)
+		})
+	}
+	const rounds = 20
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			for round := range rounds {
+				whileLoading(t, kind, round, func(t *testing.T, s *stage.Scene, h stage.Held) {
+					require.NoError(t, keep(h, t.Context(), cooldown))
+					short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
+					defer cancel()
+					_, _, err := stage.Kinds[kind].Take(s.Locks, short)
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				})
+			}
+		})
+	}
+	t.Run("export", func(t *testing.T) {
+		for round := range rounds {
+			whileLoading(t, "mutex", round, func(t *testing.T, s *stage.Scene, h stage.Held) {
+				text, err := h.(*lock.Hold).Export(t.Context(), time.Minute)
+				require.NoError(t, err)
+				time.Sleep(5 * time.Second)
+				attached, err := s.Locks.Mutex("orders").Attach(t.Context(), text)
+				require.NoError(t, err)
+				require.NoError(t, attached.Unlock(t.Context()))
+			})
+		}
+	})
+}
+
+// While another command hangs, an Unlock gives up, and the background frees the lock. An UnlockAfter after that, or
+// while the background does it, does not claim that Redis keeps the lock.
+func TestALockThatTheBackgroundHasFreedIsNotKept(t *testing.T) {
+	for kind, keep := range keepers {
+		for name, after := range map[string]time.Duration{"later": 8 * time.Second, "meanwhile": 100 * time.Millisecond} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := stage.InBubble(t)
+					h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+					require.NoError(t, err)
+					within := func(d time.Duration) error {
+						ctx, cancel := context.WithTimeout(t.Context(), d)
+						defer cancel()
+						return release(ctx)
+					}
+					hangs := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Times: 1, Action: redistest.Swallow()})
+					slow := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Times: 1, Action: redistest.DelayReply(500 * time.Millisecond)})
+					first := make(chan error)
+					go func() { first <- within(time.Second) }()
+					synctest.Wait()
+					require.ErrorIs(t, within(100*time.Millisecond), redlatch.ErrIndeterminate)
+					require.Error(t, <-first)
+					time.Sleep(after)
+					require.Equal(t, []int{1, 1}, []int{hangs.Bites(), slow.Bites()})
+					err = keep(h, t.Context(), cooldown)
+					require.ErrorIs(t, err, redlatch.ErrNotHeld)
+					requireKeepOp(t, kind, err)
+					_, _, err = stage.Kinds[kind].Take(s.Locks, t.Context())
+					require.NoError(t, err)
+				})
+			})
+		}
+	}
+}
+
 // The reply to the command that keeps the lock is lost. When the client sends it again, that time is over.
 func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }

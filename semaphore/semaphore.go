@@ -57,7 +57,8 @@ func (s *Semaphore) Name() string {
 // itself.
 //
 // A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. Crashed
-// waiters delay the others until one heartbeat after the last crash, at most. If a worker crashes, its units
+// waiters delay the others until one heartbeat after the last crash, at most, or if all had crashed before, until
+// one heartbeat after the next one came. If a worker crashes, its units
 // become free when their lease ends. A waiter that lost its place queues again, with its old
 // ticket.
 //

@@ -231,7 +231,14 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 		k.least = max(k.least, d)
 	}
 	h.A.mu.Unlock()
-	return withOp(h.release(ctx, unlocking{}), h.A.releaseOp()+" after")
+	op := h.A.releaseOp() + " after"
+	if err := h.release(ctx, unlocking{}); err != nil {
+		return withOp(err, op)
+	}
+	if !h.A.keepsFor(d) { // the background has finished an Unlock that had failed
+		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: op, Name: h.A.Name}
+	}
+	return nil
 }
 
 // withOp names the operation that the caller called, in the error of a release.
@@ -463,7 +470,7 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 }
 
 // retryRelease goes on in the background with a release that failed with err, until it or a later Unlock
-// succeeds.
+// succeeds. A later call of the program may be in progress, so each attempt waits for its turn.
 func (a *Acquisition) retryRelease(err error) {
 	a.session.RetryRelease(err, session.InFlight{}, a.Settings.Lease, func(ctx context.Context) error {
 		if a.isReleased() {
@@ -471,6 +478,13 @@ func (a *Acquisition) retryRelease(err error) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
 		defer cancel()
+		if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
+			return err
+		}
+		defer a.unlockCommands()
+		if a.isReleased() {
+			return nil
+		}
 		err := a.freeOrKeep(ctx, 0)
 		if errors.Is(err, ErrGone) || a.isReleased() {
 			return nil

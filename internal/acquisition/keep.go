@@ -21,7 +21,9 @@ type keeping struct {
 	id    string
 	calls int
 	least time.Duration // what UnlockAfter wants; 0: only an Export wanted something
-	done  bool          // a call has succeeded, and nobody here may free the lock any more
+
+	// For how long Redis keeps the lock, since a call has succeeded: nobody here may free it any more. 0: none has.
+	keptFor time.Duration
 
 	// Of the calls whose reply was lost, the one that wanted the most: for how long Redis may have kept the lock, and
 	// when that ended.
@@ -50,7 +52,20 @@ func (a *Acquisition) StoredID() string {
 func (a *Acquisition) isKept() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.keeping != nil && a.keeping.done
+	return a.keeping != nil && a.keeping.keptFor != 0
+}
+
+// keepsFor reports whether Redis keeps the lock for at least d, or will do so when the last hold is released.
+func (a *Acquisition) keepsFor(d time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.keeping == nil:
+		return false
+	case a.state == released:
+		return a.keeping.keptFor >= d
+	}
+	return a.keeping.least >= d
 }
 
 // freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for as long
@@ -86,7 +101,9 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	if errors.Is(err, ErrGone) && hasEnded && exportFor == 0 { // an export that has ended is of no use to its caller
 		err = nil
 	}
-	k.done = k.done || err == nil && !isFreed
+	if err == nil && !isFreed {
+		k.keptFor = max(k.keptFor, d)
+	}
 	a.mu.Unlock()
 	if isFreed && err == nil {
 		return a.backend.Release(ctx, a)

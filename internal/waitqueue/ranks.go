@@ -36,18 +36,21 @@ func (r ranks[B]) add(w *waiter[B]) {
 	heap.Push(&all.byTicket, w)
 }
 
-// remove removes a waiter, if it is there.
+// remove removes a waiter, if it is there. If it was the first, the next one watches the end of the lease.
 func (r ranks[B]) remove(w *waiter[B]) {
 	if w.rank == 0 {
 		return
 	}
-	all := r[w.spec.Key]
+	all, wasFirst := r[w.spec.Key], w.rank == 1
 	heap.Remove(&all.byTicket, w.rank-1)
-	if all.byTicket.Len() == 0 {
+	switch {
+	case all.byTicket.Len() == 0:
 		if all.freed != nil {
 			all.freed.Close()
 		}
 		delete(r, w.spec.Key)
+	case wasFirst && all.byTicket[0].isLeaseEndNear(all.byTicket[0].queueState):
+		all.byTicket[0].signalLocked()
 	}
 }
 
