@@ -124,21 +124,6 @@ func TestCloseReleasesAHandoffWithoutGoroutine(t *testing.T) {
 	})
 }
 
-// The release of a first Unlock hangs in the background. A second Unlock waits for its turn, and releases the lock.
-// Close does not say that the lock is left.
-func TestCloseReportsNoReleaseBeforeOneThatSucceeded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := stage.InBubble(t)
-		h := s.Lock(t.Context())
-		s.Proxy.BlackHole(redistest.AllTraffic)
-		require.Error(t, callFor(500*time.Millisecond, h.Unlock))
-		time.Sleep(100 * time.Millisecond) // the background has sent its release
-		s.Proxy.Heal()
-		require.NoError(t, h.Unlock(t.Context()))
-		require.NoError(t, callFor(300*time.Millisecond, s.Locks.Close))
-	})
-}
-
 // exitsAfter ends the goroutine of the first call of a script, after Redis has run it.
 type exitsAfter struct {
 	script string

@@ -30,11 +30,7 @@ func (b *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 // OnLost has nothing to do: the queue of waiters is in Redis.
 func (b *backend) OnLost(*acquisition.Acquisition) {}
 
-// OnEnded forgets the acquisition. Copies of its join that are still in flight may yet be granted
-// or queued. OnEnded releases what they get.
+// OnEnded forgets the acquisition.
 func (b *backend) OnEnded(a *acquisition.Acquisition) {
-	if a.InFlight.Any() {
-		b.CleanUp(a.ID, a.InFlight)
-	}
 	b.request.RemoveAcquisition(a)
 }

@@ -211,7 +211,7 @@ func (h *Hold) unlocked(err error) error {
 // program may call Unlock or UnlockAfter again. If that call succeeds,
 // Redis keeps the lock for the longest of the requested times, also after Unlock. If Redis has kept the lock
 // for that time, and it is over, the call succeeds too. If the lock ended earlier, the call returns lockerr.ErrLost.
-// If the background has freed the lock for an Unlock that had failed, the call returns lockerr.ErrNotHeld.
+// If an Unlock that had failed has freed the lock after all, the call returns lockerr.ErrNotHeld.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock after"}

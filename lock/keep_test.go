@@ -3,6 +3,7 @@ package lock_test
 import (
 	"cmp"
 	"context"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,6 +251,87 @@ func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
 			})
 		}
 	})
+}
+
+// An Unlock fails, then an UnlockAfter. The background has Redis keep the lock, and that time ends. Another
+// UnlockAfter is no loss.
+func TestATimeThatTheBackgroundBeganIsNoLoss(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+				h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
+				bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
+				bounded, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				require.Error(t, keep(h, bounded, time.Second))
+				loading.Disarm()
+				time.Sleep(10 * time.Second)
+				require.NoError(t, keep(h, t.Context(), time.Second))
+				require.Empty(t, s.Of(event.Lost))
+			})
+		})
+	}
+}
+
+// An attempt of the acquire is still in flight when an UnlockAfter fails. The client does not release what that attempt
+// may get before the next UnlockAfter, because it is the same lock.
+func TestAFailedUnlockAfterDoesNotFreeTheLock(t *testing.T) {
+	for kind, keep := range keepers {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				lost := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Times: 1, Action: redistest.LoseReply()})
+				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				require.Equal(t, 1, lost.Bites())
+				loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
+				bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				require.ErrorIs(t, keep(h, bounded, cooldown), redlatch.ErrUnavailable)
+				loading.Disarm()
+				time.Sleep(5 * time.Second)
+				require.NoError(t, keep(h, t.Context(), cooldown))
+			})
+		})
+	}
+}
+
+// An Unlock fails, and the background frees the lock soon after. A later UnlockAfter or Export does not claim that
+// Redis keeps the lock, nor that it was lost.
+func TestALockThatAFailedUnlockHasFreedIsNotKept(t *testing.T) {
+	export := func(h stage.Held, ctx context.Context, d time.Duration) error {
+		_, err := h.(*lock.Hold).Export(ctx, d)
+		return err
+	}
+	calls := maps.Clone(keepers)
+	calls["export"] = export
+	for kind, keep := range calls {
+		t.Run(kind, func(t *testing.T) {
+			stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
+				take := stage.Kinds[kind]
+				if kind == "export" {
+					take = stage.Kinds["mutex"]
+				}
+				h, release, err := take.Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				away := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
+				bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
+				away.Disarm()
+				time.Sleep(8 * time.Second)
+				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrNotHeld)
+				require.ErrorIs(t, release(t.Context()), redlatch.ErrNotHeld)
+				require.Empty(t, s.Of(event.Lost))
+				_, _, err = take.Take(s.Locks, t.Context())
+				require.NoError(t, err)
+			})
+		})
+	}
 }
 
 // While another command hangs, an Unlock gives up, and the background frees the lock. An UnlockAfter after that, or

@@ -40,12 +40,8 @@ func (b *backend) OnLost(*acquisition.Acquisition) {
 }
 
 // OnEnded forgets the acquisition and passes the local lock on, unless the local lock went on with
-// the lock. Copies of its acquire that are still in flight may yet be granted. OnEnded releases
-// what they get.
+// the lock.
 func (b *backend) OnEnded(a *acquisition.Acquisition) {
-	if a.InFlight.Any() {
-		b.CleanUp(a.ID, a.InFlight)
-	}
 	b.request.RemoveAcquisition(a)
 	if b.hasLocalLock.Swap(false) {
 		b.queue.passLocalLock()

@@ -66,11 +66,7 @@ func (b *backend) Release(ctx context.Context, a *acquisition.Acquisition) error
 // OnLost has nothing to do: the queue of waiters is in Redis.
 func (b *backend) OnLost(*acquisition.Acquisition) {}
 
-// OnEnded forgets the permit. Copies of its command that are still in flight may yet be granted or
-// queued. OnEnded releases what they get.
+// OnEnded forgets the permit.
 func (b *backend) OnEnded(a *acquisition.Acquisition) {
-	if a.InFlight.Any() {
-		b.CleanUp(a.ID, a.InFlight)
-	}
 	b.manager.removePermit(a)
 }

@@ -123,8 +123,8 @@ func (p *Permit) Release(ctx context.Context) error {
 // also returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole
 // milliseconds. If Redis did not confirm it, the units become free after d, or with the lease, unless a
 // later Release or ReleaseAfter succeeds. That keeps the units too, for the longest time asked for. If the
-// permit has ended meanwhile, that call returns lockerr.ErrLost, unless Redis had kept it for the requested time. If the background has freed the
-// units for a Release that had failed, the call returns lockerr.ErrNotHeld.
+// permit has ended meanwhile, that call returns lockerr.ErrLost, unless Redis had kept it for the requested time. If a Release that had
+// failed has freed the units after all, the call returns lockerr.ErrNotHeld.
 func (p *Permit) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	if p.holdOrNil() == nil {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease + " after"}

@@ -44,6 +44,9 @@ type Backend interface {
 	// OnEnded is called once, when no open hold is left, or when the release failed. No mutex is
 	// held during a call of OnLost or OnEnded.
 	OnEnded(a *Acquisition)
+	// CleanUp releases, in the background, what the attempts in flight may yet get for an acquisition that is over.
+	// It is called once if there are any.
+	CleanUp(id string, inFlight session.InFlight)
 }
 
 // HoldsUpdate describes a command that sent Redis a number of holds.
@@ -110,7 +113,9 @@ type Acquisition struct {
 	state           state
 	inCommand       bool // a command is in flight; used until somebody first has to wait for one
 	backendNotified bool // Backend.OnEnded was called
+	isCleanedUp     bool // Backend.CleanUp was called, if there was anything to clean up
 	releaseRetried  bool // a release failed and is retried; it may have taken effect
+	mayBeFreed      bool // a command that frees the lock has taken effect, or may have
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
 	countIsSent     bool // the background sends the number of holds until Redis has it
@@ -511,13 +516,31 @@ func (a *Acquisition) endIfUnused() {
 	}
 }
 
+// notifyBackend is for an acquisition that is over.
 func (a *Acquisition) notifyBackend() {
+	a.cleanUp()
+	a.notifyEnded()
+}
+
+func (a *Acquisition) notifyEnded() {
 	a.mu.Lock()
 	first := !a.backendNotified
 	a.backendNotified = true
 	a.mu.Unlock()
 	if first {
 		a.backend.OnEnded(a)
+	}
+}
+
+// cleanUp releases what the attempts in flight may yet get. It must not run before the acquisition is over: Redis may
+// still have the lock under the same id, and an UnlockAfter may yet succeed.
+func (a *Acquisition) cleanUp() {
+	a.mu.Lock()
+	first := !a.isCleanedUp
+	a.isCleanedUp = true
+	a.mu.Unlock()
+	if first && a.InFlight.Any() {
+		a.backend.CleanUp(a.ID, a.InFlight)
 	}
 }
 

@@ -454,6 +454,11 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 		a.state = released
 		a.markReleased(h)
 		a.notifyHolds(nil) // holds that were dropped: they end without an Unlock of theirs
+	case errors.Is(err, ErrGone) && a.mayBeFreed: // and so it was not kept for this caller
+		a.state = released
+		a.markReleased(h)
+		a.notifyHolds(nil)
+		err = &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: a.releaseOp(), Name: a.Name}
 	case errors.Is(err, ErrGone):
 		a.markLost(event.Gone)
 		a.markReleased(h)
@@ -461,9 +466,13 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 	default:
 		a.releaseRetried = true
 	}
+	isOver := a.state == released || a.state == lost
 	a.mu.Unlock()
-	a.notifyBackend()
-	if err != nil && !isKept && !errors.Is(err, lockerr.ErrLost) {
+	if isOver {
+		a.cleanUp()
+	}
+	a.notifyEnded()
+	if err != nil && !isKept && !errors.Is(err, lockerr.ErrLost) && !errors.Is(err, lockerr.ErrNotHeld) {
 		a.retryRelease(err)
 	}
 	return err
@@ -486,7 +495,11 @@ func (a *Acquisition) retryRelease(err error) {
 			return nil
 		}
 		err := a.freeOrKeep(ctx, 0)
-		if errors.Is(err, ErrGone) || a.isReleased() {
+		switch {
+		case err == nil, errors.Is(err, ErrGone):
+			a.cleanUp()
+			return nil
+		case a.isReleased():
 			return nil
 		}
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/keptid"
+	"github.com/redlatch/redlatch/lockerr"
 )
 
 // Keep is a call that has Redis keep a lock after its last hold. Redis then has the lock under another
@@ -25,8 +26,8 @@ type keeping struct {
 	// For how long Redis keeps the lock, since a call has succeeded: nobody here may free it any more. 0: none has.
 	keptFor time.Duration
 
-	// Of the calls whose reply was lost, the one that wanted the most: for how long Redis may have kept the lock, and
-	// when that ended.
+	// Of the calls that succeeded, or whose reply was lost, the one that wanted the most: for how long Redis may have
+	// kept the lock, and when that ended.
 	mayKeepFor time.Duration
 	mayEnd     time.Time
 }
@@ -78,7 +79,7 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	a.mu.Lock()
 	if exportFor == 0 && a.keeping == nil {
 		a.mu.Unlock()
-		return a.backend.Release(ctx, a)
+		return a.free(ctx)
 	}
 	k := a.keepingLocked()
 	k.calls++
@@ -94,7 +95,7 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	began := time.Now()
 	inFlight, err := a.backend.Keep(ctx, a, call)
 	a.mu.Lock()
-	if end := began.Add(d); inFlight.Any() && (d > k.mayKeepFor || d == k.mayKeepFor && end.Before(k.mayEnd)) {
+	if end := began.Add(d); (inFlight.Any() || err == nil) && (d > k.mayKeepFor || d == k.mayKeepFor && end.Before(k.mayEnd)) {
 		k.mayKeepFor, k.mayEnd = d, end
 	}
 	hasEnded := d <= k.mayKeepFor && !time.Now().Before(k.mayEnd)
@@ -106,7 +107,20 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	}
 	a.mu.Unlock()
 	if isFreed && err == nil {
-		return a.backend.Release(ctx, a)
+		return a.free(ctx)
 	}
+	return err
+}
+
+// free frees the lock, and notes whether Redis may have done it.
+func (a *Acquisition) free(ctx context.Context) error {
+	mayBeFreed := true // a hook may end the goroutine
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.mayBeFreed = a.mayBeFreed || mayBeFreed
+	}()
+	err := a.backend.Release(ctx, a)
+	mayBeFreed = err == nil || errors.Is(err, lockerr.ErrIndeterminate)
 	return err
 }

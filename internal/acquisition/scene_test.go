@@ -165,6 +165,8 @@ func (b *backend) OnEnded(*acquisition.Acquisition) {
 	b.ended++
 }
 
+func (b *backend) CleanUp(string, session.InFlight) { b.t.Error("nothing is in flight") }
+
 // sent asserts which commands were sent.
 func (b *backend) sent(commands ...string) {
 	b.t.Helper()

@@ -37,6 +37,7 @@ func (quiet) Keep(context.Context, *acquisition.Acquisition, acquisition.Keep) (
 }
 func (quiet) OnLost(*acquisition.Acquisition)  {}
 func (quiet) OnEnded(*acquisition.Acquisition) {}
+func (quiet) CleanUp(string, session.InFlight) {}
 
 // client is a client without Redis, in a bubble.
 type client struct {

@@ -163,8 +163,17 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 			}
 			with.goroutines = append(with.goroutines, does)
 		}
-		if goroutines > 1 && with.kind != redissonKind && rapid.SampledFrom([]bool{false, false, true}).Draw(t, "give up together") {
-			p.giveUpTogether(t, h, with.goroutines)
+		if goroutines > 1 && with.kind != redissonKind {
+			switch rapid.SampledFrom([]string{"", "", "all", "first"}).Draw(t, "give up") {
+			case "all":
+				p.giveUp(t, h, with.goroutines)
+			case "first":
+				p.giveUp(t, h, with.goroutines[:1])
+				for i := range with.goroutines[1:] {
+					all := []workload.Step{{Verb: workload.Sleep, For: 2 * time.Millisecond}, {Verb: workload.Acquire, Units: p.one()}, {Verb: workload.Unlock}}
+					with.goroutines[i+1].steps = p.patient(append(all, with.goroutines[i+1].steps...), slices.Max(h.pauses))
+				}
+			}
 		}
 		s.clients = append(s.clients, with)
 	}
@@ -198,9 +207,9 @@ func (s schedule) recounts() bool {
 	})
 }
 
-// giveUpTogether has the goroutines of a client begin with waits that are over at the same instant. Each of
+// giveUp has the goroutines of a client begin with waits that are over at the same instant. Each of
 // them may get its turn to ask then.
-func (p primitive) giveUpTogether(t *rapid.T, h hardship, all []goroutine) {
+func (p primitive) giveUp(t *rapid.T, h hardship, all []goroutine) {
 	d := rapid.SampledFrom(h.pauses).Draw(t, "together for")
 	for i := range all {
 		wait := []workload.Step{{Verb: workload.Sleep, For: time.Millisecond}, {Verb: workload.Hurry, For: d, Units: p.one()}, {Verb: workload.Unlock}}
@@ -303,7 +312,10 @@ func (p primitive) haveKept(t *rapid.T, h hardship) []workload.Step {
 		steps = append(steps,
 			workload.Step{Verb: workload.Acquire, Units: p.drawUnits(t)},
 			workload.Step{Verb: workload.Sleep, For: rapid.SampledFrom(h.pauses).Draw(t, "holds for")},
-			workload.Step{Verb: rapid.SampledFrom(verbs).Draw(t, "keeps by"), For: rapid.SampledFrom(h.keeping).Draw(t, "keeps for")},
+			workload.Step{
+				Verb: rapid.SampledFrom(verbs).Draw(t, "keeps by"), For: rapid.SampledFrom(h.keeping).Draw(t, "keeps for"),
+				First: rapid.SampledFrom(ms(0, 0, 1, 20)).Draw(t, "unlocks before within"),
+			},
 			workload.Step{Verb: workload.Unlock},
 		)
 	}

@@ -230,7 +230,7 @@ func (o outcome) inherited(p primitive) error {
 	if !p.queued {
 		return nil
 	}
-	return check.Inherited(o.history.Ops, o.deaths, soon+o.heartbeat/3, func(op history.Op) bool { return o.disturbed[op.Client] })
+	return check.Inherited(o.history.Ops, o.deaths, soon, func(op history.Op) bool { return o.disturbed[op.Client] })
 }
 
 func simulate(t *testing.T, all map[string]primitive, h hardship, judge func(primitive, outcome) error) {

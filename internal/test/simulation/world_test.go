@@ -161,7 +161,7 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 	}
 	options := plan.options(w.s.handoffs, about)
 	if plan.replicas != notAsked {
-		options = append(options, redlatch.WithReplicas(1, min(plan.lease/2, 500*time.Millisecond)))
+		options = append(options, withReplicas(plan.lease))
 	}
 	made, err := redlatch.New(rdb, options...)
 	if err != nil {
@@ -173,6 +173,11 @@ func (w *world) machine(p primitive, link *redistest.Virtual, plan client) *mach
 		m.runs = append(m.runs, w.actor(p, m, g))
 	}
 	return m
+}
+
+// withReplicas asks a replica to acknowledge the grants of a lock with this lease.
+func withReplicas(lease time.Duration) redlatch.LockOption {
+	return redlatch.WithReplicas(1, min(lease/2, 500*time.Millisecond))
 }
 
 // options returns the options of a client. about is its description.
@@ -219,6 +224,9 @@ func (w *world) actor(p primitive, m *machine, g goroutine) *workload.Actor {
 	var options []redlatch.LockOption
 	if g.lease != 0 {
 		options = append(options, redlatch.WithLease(g.lease))
+	}
+	if g.lease != 0 && m.plan.replicas != notAsked {
+		options = append(options, withReplicas(g.lease))
 	}
 	a.Lock = p.of(m, given, a, options...)
 	if _, foreign := a.Lock.(*redissonLock); !foreign {

@@ -158,9 +158,9 @@ func (a *Actor) do(ctx context.Context, s Step) {
 	case Count:
 		a.count(ctx, s.For)
 	case Keep:
-		a.keep(ctx, s.For)
+		a.keep(ctx, s.For, s.First)
 	case Pass:
-		a.pass(ctx, s.For)
+		a.pass(ctx, s.For, s.First)
 	}
 }
 

@@ -11,45 +11,77 @@ import (
 )
 
 // keep ends the only hold, and Redis keeps the lock for d. Until then, the actor trusts that nobody
-// else gets it.
-func (a *Actor) keep(ctx context.Context, d time.Duration) {
+// else gets it. If an Unlock within first succeeds, keep does no more.
+func (a *Actor) keep(ctx context.Context, d, first time.Duration) {
 	if len(a.holds) != 1 {
 		return
 	}
 	h := a.holds[0]
 	trusted := h.hold.TrustedUntil()
+	unlocked := false
 	op := a.unlockBy(ctx, 0, func() error {
+		earlier := a.unlockFirst(ctx, h.hold, &first, &unlocked)
+		if unlocked {
+			return earlier
+		}
 		bounded, cancel := a.bound(ctx, Step{For: a.UnlockLimit})
 		defer cancel()
 		defer a.expectReturn(bounded, Keep)()
-		return a.survive(func() error { return h.hold.(Keeping).UnlockAfter(bounded, d) })
+		return unlessReleased(a.survive(func() error { return h.hold.(Keeping).UnlockAfter(bounded, d) }), earlier)
 	})
 	if op.Outcome == history.Lost && time.Now().Before(trusted) && a.broken == nil {
 		a.broken = fmt.Errorf("actor %d: a hold was lost %v before the end of its trust, when Redis was to keep it", a.Client, time.Until(trusted))
 	}
-	if op.Outcome == history.Done {
+	if op.Outcome == history.Done && !unlocked {
 		a.trustUntil(h, op, op.Call+(d-hair).Nanoseconds())
 	}
 }
 
+// unlockFirst calls Unlock with a time limit, once. It sets unlocked if the call had a result, so that nothing is left
+// to do.
+func (a *Actor) unlockFirst(ctx context.Context, h Hold, limit *time.Duration, unlocked *bool) error {
+	if *limit == 0 {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+	*limit = 0
+	err := a.survive(func() error { return h.Unlock(bounded) })
+	*unlocked = !failed(err)
+	return err
+}
+
+// unlessReleased returns err, or the earlier error if the hold counts as released since that call.
+func unlessReleased(err, earlier error) error {
+	if earlier != nil && errors.Is(err, lockerr.ErrNotHeld) {
+		return earlier
+	}
+	return err
+}
+
 // pass exports the only hold, and attaches it again in half of the time. Until then, the actor trusts
-// that nobody else gets the lock.
-func (a *Actor) pass(ctx context.Context, within time.Duration) {
+// that nobody else gets the lock. If an Unlock within first succeeds, pass does no more.
+func (a *Actor) pass(ctx context.Context, within, first time.Duration) {
 	if len(a.holds) != 1 {
 		return
 	}
 	h := a.holds[0]
 	var text string
+	unlocked := false
 	op := a.unlockBy(ctx, 0, func() error {
+		earlier := a.unlockFirst(ctx, h.hold, &first, &unlocked)
+		if unlocked {
+			return earlier
+		}
 		bounded, cancel := a.bound(ctx, Step{For: a.UnlockLimit})
 		defer cancel()
 		defer a.expectReturn(bounded, Pass)()
-		return a.survive(func() (err error) {
+		return unlessReleased(a.survive(func() (err error) {
 			text, err = h.hold.(Exporting).Export(bounded, within)
 			return err
-		})
+		}), earlier)
 	})
-	if op.Outcome != history.Done {
+	if op.Outcome != history.Done || unlocked {
 		return
 	}
 	wait(ctx, within/2)

@@ -31,7 +31,8 @@ const (
 type Step struct {
 	Verb  Verb
 	For   time.Duration
-	Units int // to take, for a lock that has them
+	Units int           // to take, for a lock that has them
+	First time.Duration // of Keep and Pass: the time limit of an Unlock before; 0: none
 }
 
 func (s Step) String() string {
