@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/test/redistest"
 	"github.com/redlatch/redlatch/internal/test/stage"
 	"github.com/redlatch/redlatch/lock"
@@ -277,4 +278,39 @@ func TestLateTransferGrantsNobody(t *testing.T) {
 		s.Free()
 		s.NothingLeft()
 	})
+}
+
+// An Unlock fails, and the background releases the lock. A late original of the acquire then takes it again, for
+// nobody. The background releases that too, long before the lease ends.
+func TestALateAcquireIsReleasedAfterAFailedUnlock(t *testing.T) {
+	for kind, primitive := range stage.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage.InBubble(t)
+				_, release, err := primitive.Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				require.NoError(t, release(t.Context())) // now the client knows the clock of the server
+				late := s.HoldBack(stage.AnyScript)
+				go func() {
+					late.Await(1)
+					s.Proxy.Kill(redistest.CommandTraffic) // so that the client asks again immediately
+				}()
+				_, release, err = primitive.Take(s.Locks, t.Context())
+				require.NoError(t, err)
+				loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
+				bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
+				loading.Disarm()
+				time.Sleep(time.Second)
+				const void = -2
+				require.NotContains(t, s.LetGo(late), int64(void))
+				time.Sleep(5 * time.Second)
+				try, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, _, err = primitive.Take(s.Locks, try)
+				require.NoError(t, err)
+			})
+		})
+	}
 }
