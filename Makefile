@@ -49,7 +49,7 @@ NO_RACE := /(lua|lockerr|examples|benchmarks|verify/(mutants|interop|rivals|tele
 race: PACKAGES = 2
 race: PARALLEL = 3
 race: export REDLATCH_REQUIRE_SERVER = 1
-race: ## run the tests of all packages with goroutines again, with the race detector; takes 21 minutes on two processors
+race: ## run the tests of all packages with goroutines again, with the race detector; takes 16 minutes on two processors, beside other work
 	scripts/servers.sh >/dev/null
 	scripts/need.sh gcc 'gcc libc6-dev'
 	@# This module keeps both processors busy. Those of the others wait.
