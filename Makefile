@@ -18,7 +18,8 @@ FILES := find . -name '.?*' -prune -o -name
 MODULES = $(shell $(FILES) go.mod -print | xargs -n1 dirname | sort)
 
 # Most tests wait for a lease or a poll, and compute little. So at least three packages are compiled or tested at
-# the same time. make lint runs go vet, so the tests do not. With GOGC=400, go test -run '^$' ./... costs a seventh less of a processor, and more memory. gotestsum prints the
+# the same time. make lint runs go vet, so the tests do not. With GOGC=400, go test -run '^$' ./...
+# costs a seventh less of a processor, and more memory. gotestsum prints the
 # failures of a module last. In the order of the packages they would stand above everything that passed.
 GOTESTSUM := gotest.tools/gotestsum@v1.13.0
 PACKAGES = $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 3 ? n : 3)))

@@ -253,6 +253,26 @@ func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
 	})
 }
 
+// An Export fails, then an Unlock, and the background frees the lock. An UnlockAfter does not claim that Redis kept it,
+// not even after a lease.
+func TestALockThatWasFreedAfterAFailedExportIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t)
+		h := s.Lock(t.Context())
+		loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
+		bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := h.Export(bounded, time.Minute)
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		bounded, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, h.Unlock(bounded), redlatch.ErrUnavailable)
+		loading.Disarm()
+		time.Sleep(2 * stage.LeaseByDefault)
+		require.ErrorIs(t, h.UnlockAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
+	})
+}
+
 // An Unlock fails, then an UnlockAfter. The background has Redis keep the lock, and that time ends. Another
 // UnlockAfter is no loss.
 func TestATimeThatTheBackgroundBeganIsNoLoss(t *testing.T) {

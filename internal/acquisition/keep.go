@@ -95,7 +95,7 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	began := time.Now()
 	inFlight, err := a.backend.Keep(ctx, a, call)
 	a.mu.Lock()
-	if end := began.Add(d); (inFlight.Any() || err == nil) && (d > k.mayKeepFor || d == k.mayKeepFor && end.Before(k.mayEnd)) {
+	if end := began.Add(d); (inFlight.Any() || err == nil && !isFreed) && (d > k.mayKeepFor || d == k.mayKeepFor && end.Before(k.mayEnd)) {
 		k.mayKeepFor, k.mayEnd = d, end
 	}
 	hasEnded := d <= k.mayKeepFor && !time.Now().Before(k.mayEnd)
