@@ -33,7 +33,8 @@ func TestFairScriptsBehaveLikeTheModel(t *testing.T) {
 		"a plain lock beside a queue", "a transfer beside a queue", "a release beside a queue", "copy",
 		"leave of one that waits itself", "force fair of one that waits itself",
 		"a note buried", "one without a heartbeat dropped", "a queue expired", "the clock was set back",
-		"the clock was set back in a grace", "a grant for a lease shorter than the heartbeat", "more dead than one call drops",
+		"the clock was set back in a grace", "a grant for a lease shorter than the heartbeat",
+		"a fence made again by a beat that takes nothing", "more dead than one call drops",
 	)
 	each(t, func(t *testing.T, b *backend) {
 		b.check(t, c, func(t *rapid.T, bite *bites) { newFairMachine(t, b, bite).run(t) })
@@ -112,6 +113,7 @@ func (m *fairMachine) run(t *rapid.T) {
 	actions["remove waiter 2"] = actions["remove waiter"]
 	actions["crowd"] = m.crowd
 	actions["to a waiter"] = m.toAWaiter
+	actions["without a fence"] = m.withoutFence
 	actions[""] = m.compare
 	t.Repeat(actions)
 }
@@ -344,10 +346,12 @@ func (m *fairMachine) extend(o op, now lua.Time, during span) int64 {
 	l := m.held[o.lock]
 	if !o.untaken {
 		l.end = l.end.renewed(during, leaseOf(o.who))
-		o = o.living(leaseOf(o.who))
 	}
 	if m.fences[o.lock] == nil {
-		m.grant(o, now, during)
+		if o.untaken && o.keep > 0 {
+			m.bite.hit("a fence made again by a beat that takes nothing")
+		}
+		m.grant(o.living(leaseOf(o.who)), now, during)
 	}
 	return m.fences[o.lock].value
 }
@@ -563,6 +567,20 @@ func (m *fairMachine) toAWaiter(t *rapid.T) {
 	if again := m.held[lock]; waits && again != nil && again.holder == first {
 		m.bite.hit(o.verb + " of one that waits itself")
 	}
+}
+
+// withoutFence has an operator delete the fence of a lock, then its holder beats.
+func (m *fairMachine) withoutFence(t *rapid.T) {
+	lock := m.drawBusy(t)
+	if m.held[lock] == nil || m.fences[lock] == nil {
+		t.Skip("nobody has it, or it has no fence")
+	}
+	require.NoError(t, m.b.rdb.Del(context.Background(), m.locks[lock].Fence).Err())
+	m.bite.hit("fence key lost")
+	delete(m.fences, lock)
+	o := op{verb: "beat", lock: lock, who: m.held[lock].holder, keep: m.drawKeep(t), take: rapid.Bool().Draw(t, "take")}
+	o.batch = []op{o}
+	m.do(t, o)
 }
 
 // crowd has very many waiters die: more than one call drops. Somebody lives, so that
