@@ -55,6 +55,7 @@ type world struct {
 
 	stretched time.Duration // by how much in all
 
+	instants           instants
 	recorder           *history.Recorder
 	checked, unchecked map[string]*check.Memory // by name
 }
@@ -87,9 +88,9 @@ type machine struct {
 func build(t *rapid.T, p primitive, s schedule) *world {
 	w := &world{
 		t: t, p: p, s: s, server: redistest.Bubble(t), bites: map[string]int{},
-		recorder: history.InMemory(history.Since(time.Now())),
-		checked:  map[string]*check.Memory{}, unchecked: map[string]*check.Memory{},
+		checked: map[string]*check.Memory{}, unchecked: map[string]*check.Memory{},
 	}
+	w.recorder = history.InMemory(w.instants.clock(time.Now()))
 	if slices.ContainsFunc(s.events, func(e event) bool { return e.what == "stale replica" }) {
 		w.replica = w.server.Replica()
 	}
@@ -785,7 +786,9 @@ func (w *world) names() []string { return slices.Sorted(maps.Keys(w.checked)) }
 // outcomes returns what happened to each lock.
 func (w *world) outcomes() (outcomes []outcome) {
 	ctx := context.Background()
-	parts := w.recorder.History().ByName()
+	all := w.recorder.History()
+	w.instants.widen(all)
+	parts := all.ByName()
 	kinds, machines := map[int]string{}, map[int]int{}
 	for i, m := range w.machines {
 		for _, a := range m.actors {
