@@ -60,14 +60,10 @@ func (r *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	}
 	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
-			reply, err := lua.Join(ctx, rdb, lua.JoinParams{
+			return lua.Join(ctx, rdb, lua.JoinParams{
 				Keys: mutex.FairKeys(r.Keys()), Waiter: r.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, FenceRetention: s.FenceLife(r.Settings.Lease), ClientChannels: key.ClientPrefix,
 			})
-			if err == nil {
-				err = s.CheckReply(r.Name, reply.Status, reply.Now)
-			}
-			return reply, err
 		})
 	if reply := answer.Value; err == nil && reply.Status != lua.Granted {
 		r.ticket = reply.Ticket

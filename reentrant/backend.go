@@ -67,11 +67,8 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 				From: from.StoredID(), To: id,
 				Lease: lease, VoidAfter: voidAfter, FenceRetention: b.request.Session().FenceLife(lease),
 			})
-			switch {
-			case lua.IsSplit(ctx, err):
+			if lua.IsSplit(ctx, err) {
 				return lua.TransferReply{}, nil
-			case err == nil:
-				err = b.request.Session().CheckReply(b.request.Name, r.Status, r.Now)
 			}
 			return r, err
 		})

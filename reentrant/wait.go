@@ -107,7 +107,7 @@ func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
 		}
 		if granted { // immediately: it would be in the way of the next attempt
 			_, err = r.Release(ctx, id, 0)
-			err = ofLock(err)
+			err = acquisition.WithOp(err, "lock")
 		}
 		if !granted || err != nil || answer.InFlight.Any() {
 			r.discardAnswer(id, answer)
@@ -126,17 +126,6 @@ func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
 			return nil, &refused
 		}
 	}
-}
-
-// ofLock names the lock as the operation, in the error of a release that the program did not ask for.
-func ofLock(err error) error {
-	failed, ok := err.(*lockerr.OpError) //nolint:errorlint // not one that it wraps, which may be of another call
-	if !ok {
-		return err
-	}
-	named := *failed
-	named.Op = "lock"
-	return &named
 }
 
 // attach goes on with an exported lock.

@@ -120,11 +120,8 @@ func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit in
 			Keys: s.scriptKeys(), Limit: limit, Declared: s.limit, VoidAfter: voidAfter, Stamp: begun.forCommand(),
 			Retention: ss.FenceRetention, ClientChannels: key.ClientPrefix,
 		})
-		if err == nil {
-			if r.Status == lua.Void {
-				begun.wasVoid()
-			}
-			err = ss.CheckReply(s.keys.Name, r.Status, r.Now)
+		if err == nil && r.Status == lua.Void {
+			begun.wasVoid()
 		}
 		return r, err
 	})

@@ -31,14 +31,10 @@ func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 	}
 	answer, err := session.Do(ctx, b.session, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
-			r, err := lua.KeepPermit(ctx, rdb, lua.KeepPermitParams{
+			return lua.KeepPermit(ctx, rdb, lua.KeepPermitParams{
 				Keys: b.scriptKeys(), Acquisition: a.ID, Units: b.units,
 				Kept: keep.ID, Number: keep.Number, For: keep.For, VoidAfter: voidAfter, Retention: b.session.FenceRetention,
 			})
-			if err == nil {
-				err = b.session.CheckReply(a.Name, r.Status, r.Now)
-			}
-			return r, err
 		})
 	if err == nil && answer.Value.Status == lua.Gone {
 		err = acquisition.ErrGone

@@ -81,14 +81,10 @@ func (r *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	}
 	answer, err := session.Do(ctx, r.session, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.JoinReply, error) {
-			reply, err := lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
+			return lua.AcquirePermits(ctx, rdb, lua.AcquirePermitsParams{
 				Keys: r.scriptKeys(), Waiter: r.waiter(id), Ticket: ticket, Try: try,
 				VoidAfter: voidAfter, Limit: r.limit, Retention: r.session.FenceRetention, ClientChannels: key.ClientPrefix,
 			})
-			if err == nil {
-				err = r.session.CheckReply(r.keys.Name, reply.Status, reply.Now)
-			}
-			return reply, err
 		})
 	r.maybeApplied = r.maybeApplied || errors.Is(err, session.ErrWindowExpired)
 	switch reply := answer.Value; {

@@ -233,7 +233,7 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	h.A.mu.Unlock()
 	op := h.A.releaseOp() + " after"
 	if err := h.release(ctx, unlocking{}); err != nil {
-		return withOp(err, op)
+		return WithOp(err, op)
 	}
 	if !h.A.keepsFor(d) { // the background has finished an Unlock that had failed
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: op, Name: h.A.Name}
@@ -241,8 +241,8 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// withOp names the operation that the caller called, in the error of a release.
-func withOp(err error, op string) error {
+// WithOp names the operation that the caller called, in the error of a release.
+func WithOp(err error, op string) error {
 	e, ok := err.(*lockerr.OpError) //nolint:errorlint // not one that it wraps, which may be of another call
 	if !ok {
 		return err
@@ -263,7 +263,7 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err
 		return "", err
 	}
 	if err := h.release(ctx, unlocking{exportFor: within}); err != nil {
-		return "", withOp(err, "export")
+		return "", WithOp(err, "export")
 	}
 	h.A.mu.Lock()
 	exported := h.exported

@@ -65,14 +65,10 @@ func (r *Request) transfer(ctx context.Context, from, to string) (session.Answer
 	keys := r.Keys().Args
 	return session.Do(ctx, r.Session(), call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
-			reply, err := lua.Transfer(ctx, rdb, lua.TransferParams{
+			return lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, From: from, To: to,
 				Lease: r.Settings.Lease, VoidAfter: voidAfter, FenceRetention: r.Session().FenceLife(r.Settings.Lease),
 				Exported: true, Description: r.Session().Description,
 			})
-			if err == nil {
-				err = r.Session().CheckReply(r.Name, reply.Status, reply.Now)
-			}
-			return reply, err
 		})
 }

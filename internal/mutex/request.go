@@ -213,15 +213,11 @@ func (r *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 	keys := r.Keys().Args
 	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.AcquireReply, error) {
-			reply, err := lua.Acquire(ctx, rdb, lua.AcquireParams{
+			return lua.Acquire(ctx, rdb, lua.AcquireParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence, QueueKey: keys.Queue,
 				Acquisition: id, Lease: lease(), Holds: holds,
 				VoidAfter: voidAfter, FenceRetention: s.FenceLife(r.Settings.Lease), Description: s.Description,
 			})
-			if err == nil {
-				err = s.CheckReply(r.Name, reply.Status, reply.Now)
-			}
-			return reply, err
 		})
 	if err == nil && holds == 1 && !strings.HasPrefix(answer.Value.Holder, s.ID) {
 		r.maybeApplied = false // no acquisition of this client has what an earlier request may have got
@@ -250,11 +246,7 @@ func (r *Request) Release(ctx context.Context, id string, left int) (session.Ans
 			if left > 0 {
 				p.VoidAfter = voidAfter
 			}
-			reply, err := lua.Release(ctx, rdb, p)
-			if err == nil && (reply.Status == lua.StillHeld || reply.Status == lua.Void) {
-				err = s.CheckReply(r.Name, reply.Status, reply.Now)
-			}
-			return reply, err
+			return lua.Release(ctx, rdb, p)
 		})
 	if left > 0 {
 		return answer, err
@@ -362,14 +354,10 @@ func (r *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, hold
 func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) (session.InFlight, error) {
 	answer, err := session.Do(ctx, r.Session(), r.NewOperation("unlock", true),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
-			reply, err := lua.Keep(ctx, rdb, lua.KeepParams{
+			return lua.Keep(ctx, rdb, lua.KeepParams{
 				LockKey: r.Keys().Args.Lock, Acquisition: a.ID,
 				Kept: k.ID, Number: k.Number, For: k.For, VoidAfter: voidAfter,
 			})
-			if err == nil {
-				err = r.Session().CheckReply(r.Name, reply.Status, reply.Now)
-			}
-			return reply, err
 		})
 	if err == nil && answer.Value.Status == lua.Kept {
 		r.Session().KeepFenceFor(r.Name, k.For, r.Keys().Args.Fence)

@@ -20,7 +20,7 @@ import (
 func inBubble(t *testing.T, test func(t *testing.T, s *Session)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fresh(t, Config{})
-		require.NoError(t, s.CheckReply("x", lua.Granted, 1_000_000_000_000))
+		require.NoError(t, s.checkReply("x", lua.Granted, 1_000_000_000_000))
 		test(t, s)
 	})
 }
@@ -176,11 +176,11 @@ func (answer) RedisError()     {}
 func TestTheGuessOfTheClockCountsFromTheLastAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		time.Sleep(time.Hour)
-		require.NoError(t, s.CheckReply("x", lua.Granted, 5_000_000))
+		require.NoError(t, s.checkReply("x", lua.Granted, 5_000_000))
 		require.Equal(t, lua.Time(5_000_000), s.Now("x"))
 		time.Sleep(time.Second)
 		require.Equal(t, lua.Time(5_999_000), s.Now("x"))
-		require.ErrorIs(t, s.CheckReply("x", lua.Void, 7_000_000), errVoid)
+		require.ErrorIs(t, s.checkReply("x", lua.Void, 7_000_000), errVoid)
 		require.Equal(t, lua.Time(7_000_000), s.Now("x"))
 	})
 }

@@ -23,7 +23,7 @@ func (s *Session) publish(ctx context.Context, channel any, text string) error {
 	const limit = 2 * time.Second
 	ctx = ByWorker(ctx)
 	to := s.serverFor(s.echo.Lock)
-	_, err := runAttempt(ctx, s, to, s.attempt(ctx, to, limit, Operation{}), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int64, error) {
+	_, err := runAttempt(ctx, s, s.echo.Lock, to, s.attempt(ctx, to, limit, Operation{}), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int64, error) {
 		return lua.Echo(ctx, rdb, s.echo.Args.Lock, channel, text)
 	})
 	if err == nil {

@@ -50,7 +50,7 @@ func (s *Session) sendKeepFences(lockKey string, life time.Duration, fences []an
 	s.tasks.start(func(ctx context.Context) {
 		const limit = time.Second
 		to := s.serverFor(lockKey)
-		_, _ = runAttempt(ctx, s, to, s.attempt(ctx, to, limit, Operation{}), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
+		_, _ = runAttempt(ctx, s, lockKey, to, s.attempt(ctx, to, limit, Operation{}), 0, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (int, error) {
 			return lua.KeepFences(ctx, rdb, fences, life)
 		})
 	})

@@ -111,7 +111,7 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 			valid = min(valid, sender.DirectFor)
 		}
 		voidAfter := to.clock.now().Add(valid)
-		v, err := runAttempt(ctx, s, to, a, voidAfter, send)
+		v, err := runAttempt(ctx, s, c.Name, to, a, voidAfter, send)
 		out.Value, out.Acknowledged = v, a.Acknowledged
 		if errors.Is(err, errVoid) && attempts < 2 {
 			continue // the reply has set the clock
@@ -335,10 +335,13 @@ func (o Operation) ForContext(ctx context.Context) Operation {
 
 // runAttempt makes one attempt. It blocks until Redis answers, ctx ends, or the attempt ends. A
 // direct attempt does not notice a cancel. An attempt without an answer is left behind.
-func runAttempt[T any](ctx context.Context, s *Session, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (T, error) {
+func runAttempt[T any](ctx context.Context, s *Session, name string, to *server, a *sender.Attempt, voidAfter lua.Time, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (T, error) {
 	defer a.End()
 	began := time.Now()
 	v, err := send(ctx, to.link.withEval(a), voidAfter)
+	if status, now := serverTimeOf(v); err == nil && now != 0 {
+		err = s.checkReply(name, status, now)
+	}
 	if a.Abandoned != nil {
 		s.abandonedAttempts.add()
 		a.Abandoned.OnEnd(func(err error) {
@@ -386,9 +389,29 @@ var errUnsent = errors.New("no connection in time")
 // know the server's clock yet, or somebody set that clock.
 var errVoid = errors.New("the server's clock is ahead of the guess")
 
-// CheckReply sets the guess of the server's clock from a reply to a command for the keys of a name. It returns
+// serverTimeOf returns the status of a command and the server's time, if the reply has them. It names the types,
+// because a method call by an interface would put each reply on the heap.
+func serverTimeOf(reply any) (lua.Status, lua.Time) {
+	switch r := reply.(type) {
+	case lua.AcquireReply:
+		return r.Status, r.Now
+	case lua.ReleaseReply:
+		return r.Status, r.Now
+	case lua.TransferReply:
+		return r.Status, r.Now
+	case lua.JoinReply:
+		return r.Status, r.Now
+	case lua.KeepReply:
+		return r.Status, r.Now
+	case lua.ResizeReply:
+		return r.Status, r.Now
+	}
+	return 0, 0
+}
+
+// checkReply sets the guess of the server's clock from a reply to a command for the keys of a name. It returns
 // an error for a void command. With this error, Do sends the command again, with a new void-after time.
-func (s *Session) CheckReply(name string, status lua.Status, now lua.Time) error {
+func (s *Session) checkReply(name string, status lua.Status, now lua.Time) error {
 	s.serverFor(name).clock.set(now)
 	if status == lua.Void {
 		return errVoid

@@ -28,7 +28,7 @@ func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		const serverTime, lag = lua.Time(1_000_000_000_000), 300 * time.Millisecond
-		require.NoError(t, s.CheckReply("x", lua.Granted, serverTime))
+		require.NoError(t, s.checkReply("x", lua.Granted, serverTime))
 
 		ctx, cancel := context.WithCancel(t.Context())
 		var latest lua.Time
@@ -38,7 +38,7 @@ func TestCopiesInFlightLastAsLongAsTheLatestEndThatWasSent(t *testing.T) {
 				latest = max(latest, voidAfter)
 				if attempts++; attempts == 1 {
 					// The reply to another command took long, and brings an old time.
-					require.NoError(t, s.CheckReply("x", lua.Granted, s.Now("x").Add(-lag)))
+					require.NoError(t, s.checkReply("x", lua.Granted, s.Now("x").Add(-lag)))
 					return 0, sender.ErrUnanswered
 				}
 				require.Less(t, voidAfter, latest, "the guess has fallen back")
@@ -59,7 +59,7 @@ func TestSecondReleaseComesAfterTheLastAttempt(t *testing.T) {
 	play := func(t *testing.T, test func(one, other *sender.AbandonedCommand, released *atomic.Int64)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
-			require.NoError(t, s.CheckReply("x", lua.Granted, 1_000_000_000_000))
+			require.NoError(t, s.checkReply("x", lua.Granted, 1_000_000_000_000))
 			one, other := new(sender.AbandonedCommand), new(sender.AbandonedCommand)
 			left := newInFlight(&s.servers.fallback.clock, s.Now("x").Add(valid), one).Merge(newInFlight(&s.servers.fallback.clock, s.Now("x").Add(valid), other))
 			var released atomic.Int64
@@ -108,7 +108,7 @@ func TestNothingRunsPastTheWindow(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
 			const serverTime = lua.Time(1_000_000_000_000)
-			require.NoError(t, s.CheckReply("x", lua.Granted, serverTime))
+			require.NoError(t, s.checkReply("x", lua.Granted, serverTime))
 			start, n := time.Now(), 0
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
@@ -433,7 +433,7 @@ func TestARequestIsValidForAsLongAsItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, known = time.Second, 8 * time.Second
 		s := fresh(t, Config{Redis: processFunc(func(context.Context, redis.Cmder) error { return nil })})
-		require.NoError(t, s.CheckReply("x", lua.Granted, 1_000_000_000_000))
+		require.NoError(t, s.checkReply("x", lua.Granted, 1_000_000_000_000))
 		s.serverFor("x").link.onLateAnswer(nil, known/2)
 		_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "x", AttemptTimeout: limit, Window: time.Minute},
 			func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {

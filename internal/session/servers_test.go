@@ -77,7 +77,7 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 			require.False(t, direct(master), "nobody knows yet how soon %s answers", master)
 			require.False(t, direct(master), "its clock is not known")
 			require.False(t, release(master), "nor whether it is new to the client")
-			replies := func() { require.NoError(t, s.CheckReply(name, lua.Granted, 1_000_000_000_000)) }
+			replies := func() { require.NoError(t, s.checkReply(name, lua.Granted, 1_000_000_000_000)) }
 			replies()
 			require.True(t, direct(master))
 			time.Sleep(freshFor)
@@ -100,7 +100,7 @@ func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 				require.NoError(t, a.Process(t.Context(), redis.NewStatusCmd(t.Context(), "ping")))
 				a.End()
 				synctest.Wait()
-				require.NoError(t, s.CheckReply("foo", lua.Granted, 1_000_000_000_000))
+				require.NoError(t, s.checkReply("foo", lua.Granted, 1_000_000_000_000))
 			}
 			a := s.attempt(t.Context(), s.serverFor("foo"), time.Second, Operation{})
 			a.End()
@@ -116,7 +116,7 @@ func TestEachMasterHasAClock(t *testing.T) {
 		s := onTwoMasters(t, Config{Redis: answers{}})
 		clocks := map[string]lua.Time{"bar": 1_000_000_000_000, "foo": 2_000_000_000_000} // slots 5061 and 12182
 		for name, now := range clocks {
-			require.NoError(t, s.CheckReply(name, lua.Granted, now))
+			require.NoError(t, s.checkReply(name, lua.Granted, now))
 		}
 		const valid = time.Minute
 		for name, now := range clocks {
@@ -140,7 +140,7 @@ func TestACommandToAMasterThatHasNotRepliedIsVoid(t *testing.T) {
 			s.ClusterPipeline = pipeline
 			const now = lua.Time(1_000_000_000_000)
 			for _, ahead := range []time.Duration{0, 3 * time.Second} {
-				require.NoError(t, s.CheckReply("bar", lua.Granted, now.Add(ahead)))
+				require.NoError(t, s.checkReply("bar", lua.Granted, now.Add(ahead)))
 			}
 			_, err := Do(t.Context(), s, Operation{Op: "lock", Name: "foo", AttemptTimeout: time.Second},
 				func(_ context.Context, _ lua.Redis, voidAfter lua.Time) (int, error) {

@@ -546,7 +546,7 @@ func TestAVoidAttemptIsRepeatedAtOnceTwice(t *testing.T) {
 			call := Operation{Op: "lock", Name: "x", AttemptTimeout: time.Second, Adaptive: &pace, Observer: attemptFunc(func(err error) { got = append(got, err) })}
 			_, err := Do(t.Context(), s, call, func(context.Context, lua.Redis, lua.Time) (int, error) {
 				if attempts++; attempts <= voids {
-					return 0, s.CheckReply("x", lua.Void, s.Now("x"))
+					return 0, s.checkReply("x", lua.Void, s.Now("x"))
 				}
 				time.Sleep(100 * time.Millisecond)
 				return 1, nil
