@@ -113,7 +113,7 @@ func TestAQueueThatMovesHidesNobody(t *testing.T) {
 }
 
 // pages matches the commands that read a part of a queue.
-func pages(cmd []string) bool { return stage.Runs("fair/queue")(cmd) || stage.Runs("fair/find")(cmd) }
+func pages(cmd []string) bool { return stage.Runs("queue/list")(cmd) || stage.Runs("queue/find")(cmd) }
 
 // The first waiter leaves before each page is read. Every page continues where the one before
 // ended. So a read and a removal take as many commands as there are pages.
@@ -201,10 +201,10 @@ func TestARemovalSaysWhatBecameOfTheWaiter(t *testing.T) {
 				require.NoError(t, err)
 				_, err = operator.RemoveWaiter(t.Context(), "nobody") // no waiter, so no script
 				require.NoError(t, err)
-				lost := redistest.Rule{Match: stage.Runs("fair/remove"), Skip: 1, Times: 1, Action: redistest.CutReply()}
+				lost := redistest.Rule{Match: stage.Runs("queue/remove"), Skip: 1, Times: 1, Action: redistest.CutReply()}
 				if !removed {
 					time.AfterFunc(20*time.Millisecond, func() { held.release(t) })
-					link.Inject(redistest.Rule{Match: stage.Runs("fair/remove"), Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
+					link.Inject(redistest.Rule{Match: stage.Runs("queue/remove"), Times: 1, Action: redistest.DelayRequest(100 * time.Millisecond)})
 					lost.Skip = 0
 				}
 				fault := link.Inject(lost)
@@ -269,7 +269,7 @@ func TestAQueueThatCannotBeReadShowsNobody(t *testing.T) {
 		require.False(t, did)
 		refused.Disarm()
 
-		link.Inject(redistest.Rule{Match: stage.Runs("fair/remove"), Action: redistest.LoseReply()})
+		link.Inject(redistest.Rule{Match: stage.Runs("queue/remove"), Action: redistest.LoseReply()})
 		did, err = operator.RemoveWaiter(t.Context(), "22222222-2222-2222-2222-222222222222:1")
 		require.ErrorIs(t, err, redlatch.ErrIndeterminate)
 		require.False(t, did)
@@ -450,8 +450,8 @@ func TestAfterARemovalAFreeLockGoesToTheNext(t *testing.T) {
 	})
 }
 
-// An answer that comes late is still the answer: the command is not sent again, because the answer to a copy
-// would not say what the first command did.
+// An answer that comes late is still the answer: the command is not sent again, because the answer
+// to a copy would not say what the first command did.
 func TestOperatorsWaitForAnAnswerThatIsLate(t *testing.T) {
 	const late = 500 * time.Millisecond // longer than a caller that sends by itself waits
 	direct := func(o *redis.Options) { o.ContextTimeoutEnabled = true }

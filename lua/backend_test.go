@@ -163,7 +163,8 @@ var names = key.ForMutex("orders:42")
 // prepare runs commands in which L, F, C, Q and A stand for the lock, the fence,
 // the channel, the queue and its heartbeats; a:1/w for the waiter a:1 as it
 // stands in the queue, with a heartbeat of 1h and a lease of 4h; a:1/s for one with 10h
-// and 2h, a:1/none for one without time, a:1/bare for one without a description; and +2h for the server's clock in two hours.
+// and 2h, a:1/none for one without time, a:1/bare for one without a description; and +2h for the
+// server's clock in two hours.
 func prepare(t testing.TB, rdb *redis.Client, commands ...string) {
 	t.Helper()
 	replace := strings.NewReplacer("@L", names.Lock, "@F", names.Fence, "@C", names.Channel, "@Q", names.Queue, "@A", names.Alive,

@@ -12,7 +12,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// A script is sent once, and the reply says what came of it. This is below all retries and renewals.
+// A script is sent once, and the reply says what came of it. This is below all retries and
+// renewals.
 func Example() {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {

@@ -551,7 +551,8 @@ func (m *fairMachine) removeWaiter(t *rapid.T, o op) {
 
 // What happens to the queue besides.
 
-// toAWaiter transfers a lock to the first that waits for it, which then ends it. Its place gets it the lock again.
+// toAWaiter transfers a lock to the first that waits for it, which then ends it. Its place gets it
+// the lock again.
 func (m *fairMachine) toAWaiter(t *rapid.T) {
 	lock := m.drawBusy(t)
 	l, q := m.held[lock], m.queues[lock]

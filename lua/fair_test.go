@@ -554,8 +554,8 @@ func TestWaitersOfAnyDescriptionAreOnlyData(t *testing.T) {
 	})
 }
 
-// Lists find locks by their fences. The command that grants the lock often comes from a client that knows
-// nothing of the waiter's lease.
+// Lists find locks by their fences. The command that grants the lock often comes from a client that
+// knows nothing of the waiter's lease.
 func TestTheFenceOfAWaiterLivesForTwoOfItsLeases(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		ctx := t.Context()

@@ -94,9 +94,9 @@ func classifyAnswer(text string) (ErrorClass, string) {
 	return Failed, code
 }
 
-// clusterDownInScript is how Redis 7, Redis 6.2 and Valkey begin their refusal of the first write of a script,
-// or of its first command, while the cluster is down. Nothing was changed before, because the state of the
-// cluster does not change during a script.
+// clusterDownInScript is how Redis 7, Redis 6.2 and Valkey begin their refusal of the first write
+// of a script, or of its first command, while the cluster is down. Nothing was changed before,
+// because the state of the cluster does not change during a script.
 var clusterDownInScript = []string{
 	"Script attempted to execute a write command",
 	"Script attempted to execute a command",
@@ -106,10 +106,11 @@ var clusterDownInScript = []string{
 	"Can not execute a command",
 }
 
-// nonLocalInScript is how Redis 7, Redis 6.2 and Valkey refuse a key inside a script that the node does not
-// have, while it gives the slot away. The node had all keys when the script began, or it would have sent the
-// client elsewhere. So the script has removed this one, or it has expired at that moment. The scripts look at
-// such a key only where they have given the caller nothing yet, and have taken nothing from it.
+// nonLocalInScript is how Redis 7, Redis 6.2 and Valkey refuse a key inside a script that the node
+// does not have, while it gives the slot away. The node had all keys when the script began, or it
+// would have sent the client elsewhere. So the script has removed this one, or it has expired at
+// that moment. The scripts look at such a key only where they have given the caller nothing yet,
+// and have taken nothing from it.
 var nonLocalInScript = []string{
 	"Script attempted to access a non local key",
 	"Lua script attempted to access a non local key",

@@ -134,7 +134,7 @@ func denials() (all []denial) {
 		{"mutex/release", "an inner hold", state("HSET @L a:1 2", "PEXPIRE @L 3600000"), release("a:1", 1), "a:1", false},
 		{"mutex/release", "others wait", state(with(heldFair, bcQueued)...), release("a:1", 0), "a:1", true},
 		{"mutex/force_release", "held", state(heldFair...), force(""), "a:1", true},
-		{"fair/remove", "the first", state(with(heldFair, bcQueued)...), removeWaiter("b:1"), "b:1", false},
+		{"queue/remove", "the first", state(with(heldFair, bcQueued)...), removeWaiter("b:1"), "b:1", false},
 	}...)
 	permitsOf := func(given ...string) func(*testing.T, *redis.Client) {
 		return func(t *testing.T, admin *redis.Client) {
@@ -185,8 +185,8 @@ func denials() (all []denial) {
 	}...)
 }
 
-// A command that Redis refuses has done nothing, whichever command, category or pair of commands its script
-// may not run; the fence never goes back; and what was freed is never an error.
+// A command that Redis refuses has done nothing, whichever command, category or pair of commands
+// its script may not run; the fence never goes back; and what was freed is never an error.
 func TestNoScriptIsHalfDone(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -112,7 +112,7 @@ var allScripts = map[string]*script{
 	"mutex/acquire": acquireScript, "mutex/release": releaseScript, "mutex/transfer": transferScript,
 	"mutex/renew": renewScript, "mutex/keep": keepScript, "mutex/keep_fences": keepFencesScript, "mutex/force_release": forceReleaseScript, "mutex/inspect": inspectScript,
 	"fair/join": joinScript, "fair/beat": beatScript, "fair/leave": leaveScript,
-	"fair/force_release": forceFairScript, "fair/remove": removeScript, "fair/queue": queueScript, "fair/find": findScript,
+	"fair/force_release": forceFairScript, "queue/remove": removeScript, "queue/list": listScript, "queue/find": findScript,
 	"semaphore/acquire": acquirePermitsScript, "semaphore/beat": beatPermitsScript, "semaphore/release": releasePermitsScript,
 	"semaphore/renew": renewPermitsScript, "semaphore/keep": keepPermitScript, "semaphore/resize": resizeScript,
 	"semaphore/force_release": forcePermitsScript, "semaphore/inspect": inspectPermitsScript,
@@ -265,7 +265,7 @@ func TestHeadersListTheRepliesOfTheBody(t *testing.T) {
 	short := regexp.MustCompile(`(?m)return (?:.* )?(now_us|'free')(?: or .*)?$`)
 	ours := regexp.MustCompile(`error_reply\('([A-Z]+) `)
 	eachScript(t, func(t *testing.T, name, text string) {
-		if name == "mutex/inspect" || name == "fair/queue" || name == "semaphore/inspect" || slices.Contains(batches, name) {
+		if name == "mutex/inspect" || name == "queue/list" || name == "semaphore/inspect" || slices.Contains(batches, name) {
 			return // one reply, of as many fields as are listed or locks sent
 		}
 		comment, code := split(text)
@@ -462,9 +462,9 @@ func TestFunctionsSendAsManyKeysAndArgumentsAsTheHeaderSays(t *testing.T) {
 		"fair/beat":           func(r Redis) { _, _ = Heartbeats(ctx, r, 0, "c", true, make([]Heartbeat, 3)) },
 		"fair/leave":          func(r Redis) { _, _ = ReleaseFair(ctx, r, ReleaseFairParams{}) },
 		"fair/force_release":  func(r Redis) { _, _ = ForceReleaseFair(ctx, r, ForceReleaseFairParams{}) },
-		"fair/remove":         func(r Redis) { _, _ = Remove(ctx, r, "q", "a", Waiter{}, "c") },
-		"fair/queue":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, "", 1) },
-		"fair/find":           func(r Redis) { _, _ = Find(ctx, r, "q", "a", "b:1", "", 1) },
+		"queue/remove":        func(r Redis) { _, _ = Remove(ctx, r, "q", "a", Waiter{}, "c") },
+		"queue/list":          func(r Redis) { _, _ = Queue(ctx, r, "q", "a", 0, "", 1) },
+		"queue/find":          func(r Redis) { _, _ = Find(ctx, r, "q", "a", "b:1", "", 1) },
 
 		"semaphore/acquire":       func(r Redis) { _, _ = AcquirePermits(ctx, r, AcquirePermitsParams{}) },
 		"semaphore/beat":          func(r Redis) { _, _ = PermitHeartbeats(ctx, r, 0, "c", true, make([]PermitHeartbeat, 3)) },

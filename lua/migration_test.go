@@ -165,8 +165,8 @@ func dump(t *testing.T, rdb *redis.Client) (all []string) {
 	return all
 }
 
-// migrations are the commands of denials, those that only read or extend, and some that remove the last
-// waiter of a queue, or the last permit of a semaphore.
+// migrations are the commands of denials, those that only read or extend, and some that remove the
+// last waiter of a queue, or the last permit of a semaphore.
 func migrations() []denial {
 	all := slices.DeleteFunc(denials(), func(d denial) bool {
 		return strings.HasSuffix(d.name, "fence for ever") || strings.HasSuffix(d.name, "no fence")
@@ -204,10 +204,10 @@ func migrations() []denial {
 		{"fair/force_release", "another", alone("b:1/w"), forceFair("d:1"), "d:1", true},
 		{"fair/join", "the only one that waits has expired: may wait", expired, join("d:1"), "d:1", false},
 		{"fair/join", "the only one that waits has expired, try", expired, join("d:1", tryOnly), "d:1", false},
-		{"fair/remove", "the only one", alone("b:1/w"), removeWaiter("b:1"), "b:1", true},
+		{"queue/remove", "the only one", alone("b:1/w"), removeWaiter("b:1"), "b:1", true},
 		{"fair/beat", "the only one", alone("b:1/w"), beat("b:1"), "b:1", false},
-		{"fair/find", "the only one", alone("b:1/w"), find("b:1", "", 1), "b:1", false},
-		{"fair/queue", "the only one", alone("b:1/w"), queue(0, 1), "b:1", false},
+		{"queue/find", "the only one", alone("b:1/w"), find("b:1", "", 1), "b:1", false},
+		{"queue/list", "the only one", alone("b:1/w"), queue(0, 1), "b:1", false},
 	}...)
 	three := permitCall{units: 3, keep: hour, about: "me"}
 	permitsOf := func(given ...permitCall) func(*testing.T, *redis.Client, ...string) {
@@ -252,10 +252,11 @@ func migrations() []denial {
 	}...)
 }
 
-// While a slot migrates, a script runs where all of its keys are, and nowhere if they are on both nodes or if
-// one is not there. It does what it does at other times, also if it removes a key on the node that gives the
-// slot away: that node then answers no command for the key. If it does not run, it has changed nothing. A
-// release never waits: it needs the one key that says who has the lock or the units.
+// While a slot migrates, a script runs where all of its keys are, and nowhere if they are on both
+// nodes or if one is not there. It does what it does at other times, also if it removes a key on
+// the node that gives the slot away: that node then answers no command for the key. If it does not
+// run, it has changed nothing. A release never waits: it needs the one key that says who has the
+// lock or the units.
 func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	m := startMigrating(t)

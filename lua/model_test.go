@@ -80,8 +80,8 @@ func (c *coverage) missing() (missing []string) {
 // round has nearly all of it.
 const rounds = 10
 
-// check runs a random test of the larger scripts, as often as rapid says. The embedded server, which
-// has the clock that the test sets, repeats that until everything has happened that c wants.
+// check runs a random test of the larger scripts, as often as rapid says. The embedded server,
+// which has the clock that the test sets, repeats that until everything has happened that c wants.
 func (b *backend) check(t *testing.T, c *coverage, run func(t *rapid.T, bite *bites)) {
 	t.Helper()
 	for range rounds {

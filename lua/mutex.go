@@ -38,8 +38,8 @@ const (
 	Kept                            // nobody has the lock, and the server keeps it for a while
 )
 
-// AcquireParams are the arguments of [Acquire]. Keys and channels of frequent commands have the type
-// any, and hold strings. A lock boxes them once, so that its commands need not.
+// AcquireParams are the arguments of [Acquire]. Keys and channels of frequent commands have the
+// type any, and hold strings. A lock boxes them once, so that its commands need not.
 type AcquireParams struct {
 	LockKey, FenceKey, QueueKey any
 
@@ -112,8 +112,8 @@ type ReleaseReply struct {
 
 // Release releases one hold, or the lock with the last one. One round trip.
 //
-// If no node has both keys, because the slot migrates, Release sends again without the queue. Then those who
-// wait there learn by their next heartbeats that the lock is free.
+// If no node has both keys, because the slot migrates, Release sends again without the queue. Then
+// those who wait there learn by their next heartbeats that the lock is free.
 func Release(ctx context.Context, rdb Redis, p ReleaseParams) (ReleaseReply, error) {
 	keys := []any{p.LockKey, p.QueueKey}
 	args := []any{p.Acquisition, p.HoldsLeft, p.Channel, boolArg(p.Cluster), int64(p.VoidAfter)}
@@ -153,8 +153,8 @@ type TransferParams struct {
 	VoidAfter         Time
 	FenceRetention    time.Duration // 0: for ever
 
-	// Exported says that From is an exported hold, perhaps of another client. Its description changes, and a refusal
-	// leaves its lease as it was.
+	// Exported says that From is an exported hold, perhaps of another client. Its description
+	// changes, and a refusal leaves its lease as it was.
 	Exported    bool
 	Description string // of the client that gets an exported hold
 }
@@ -166,8 +166,8 @@ type TransferReply struct {
 	Now    Time
 }
 
-// Transfer hands the lock from one acquisition to the next, which is of the same client unless From is exported.
-// One round trip.
+// Transfer hands the lock from one acquisition to the next, which is of the same client unless From
+// is exported. One round trip.
 func Transfer(ctx context.Context, rdb Redis, p TransferParams) (TransferReply, error) {
 	v, err := transferScript.run(ctx, rdb, []any{p.LockKey, p.FenceKey}, p.From, p.To, p.Lease.Milliseconds(),
 		int64(p.VoidAfter), p.FenceRetention.Milliseconds(), boolArg(p.Exported), p.Description)
@@ -246,8 +246,8 @@ func readRenewals(script *script, v any, err error, n int) ([]RenewAnswer, error
 	return answers, nil
 }
 
-// KeepFences has the server keep the fences of many locks of one slot for that time at least. It returns how
-// many live longer now. One round trip.
+// KeepFences has the server keep the fences of many locks of one slot for that time at least. It
+// returns how many live longer now. One round trip.
 func KeepFences(ctx context.Context, rdb Redis, fenceKeys []any, keep time.Duration) (kept int, err error) {
 	v, err := keepFencesScript.run(ctx, rdb, fenceKeys, keep.Milliseconds())
 	r := readReply(keepFencesScript, v, err)

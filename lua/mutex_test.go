@@ -363,7 +363,8 @@ func keepUntil(voidAfter lua.Time, who string, number int, d time.Duration) func
 	}
 }
 
-// Redis keeps a lock under an id of its own, so nothing that was sent for the acquisition changes it.
+// Redis keeps a lock under an id of its own, so nothing that was sent for the acquisition changes
+// it.
 func TestKeepEndsOnlyItsOwn(t *testing.T) {
 	heldByA := []string{"HSET @L a:1 2 redlatch:about me", "PEXPIRE @L 7200000", "SET @F 7"}
 	keptTwice := []string{"HSET @L kept-x:2 1 redlatch:about me", "PEXPIRE @L 3600000", "SET @F 7"}
@@ -599,7 +600,8 @@ func serverTime(t require.TestingT, rdb *redis.Client) lua.Time {
 	return lua.Time(at.UnixMicro())
 }
 
-// Redisson listens to the sharded channel of a lock in a cluster. Redis before 7 has no such channels.
+// Redisson listens to the sharded channel of a lock in a cluster. Redis before 7 has no such
+// channels.
 func TestAReleaseInAClusterIsPublishedInTheShardToo(t *testing.T) {
 	s := startServer(t)
 	rdb := dial(t, s.addr, 3, nil)

@@ -35,8 +35,8 @@ func newNoRetryCmd(ctx context.Context, verb, script any, keys, args []any) *noR
 	all := append(c.args[:0], verb, script, (*keyCount)(c))
 	all = append(append(all, keys...), args...)
 	c.Cmd = *redis.NewCmd(ctx, all...)
-	// Otherwise a cluster client asks Redis for it without a deadline, and again for each command if
-	// Redis refuses COMMAND.
+	// Otherwise a cluster client asks Redis for it without a deadline, and again for each command
+	// if Redis refuses COMMAND.
 	c.Cmd.SetStepCount(1)
 	c.Cmd.SetFirstKeyPos(3) // so that it need not look at the keyCount
 	return c
@@ -61,9 +61,9 @@ type keyCount noRetryCmd
 
 // MarshalBinary is how go-redis encodes the argument.
 func (c *keyCount) MarshalBinary() ([]byte, error) {
-	// A cluster client sends the commands of a pipeline again after a failed dial and after a redirect.
-	// It then keeps the old error if the reply to the new copy is lost. The old error would say that
-	// the command did not run.
+	// A cluster client sends the commands of a pipeline again after a failed dial and after a
+	// redirect. It then keeps the old error if the reply to the new copy is lost. The old error
+	// would say that the command did not run.
 	c.SetErr(nil)
 	return strconv.AppendInt(c.text[:0], int64(c.write()), 10), nil
 }
@@ -71,7 +71,8 @@ func (c *keyCount) MarshalBinary() ([]byte, error) {
 // String is how a client that is not go-redis may encode the argument.
 func (c *keyCount) String() string { return strconv.Itoa(c.write()) }
 
-// write returns the number of keys. If the command was left before, it returns -1, which Redis refuses.
+// write returns the number of keys. If the command was left before, it returns -1, which Redis
+// refuses.
 func (c *keyCount) write() int {
 	if !c.state.CompareAndSwap(stateUnsent, stateWritten) && c.state.Load() == stateAbandoned {
 		return -1

@@ -63,7 +63,8 @@ func TestNoServerRunsACommandThatWasLeft(t *testing.T) {
 	})
 }
 
-// A cluster client looks at a command for its route. It may then wait for a connection for longer than the caller does.
+// A cluster client looks at a command for its route. It may then wait for a connection for longer
+// than the caller does.
 func TestACommandThatWaitsForAConnectionToAClusterWasNotWritten(t *testing.T) {
 	dialing, dial := make(chan struct{}, 1), make(chan struct{})
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{

@@ -33,10 +33,11 @@ type reply struct {
 }
 
 const (
-	// free is the short reply of a release. Nobody received a message, and nobody waits in the queue.
+	// free is the short reply of a release. Nobody received a message, and nobody waits in the
+	// queue.
 	free = "free"
-	// leastTime is the lowest server time that is a short reply of a grant. No server has started within
-	// the first second of 1970, so a lower number is not from a script.
+	// leastTime is the lowest server time that is a short reply of a grant. No server has started
+	// within the first second of 1970, so a lower number is not from a script.
 	leastTime = 1_000_000
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed mutex/*.lua fair/*.lua semaphore/*.lua pubsub/*.lua include/*.lua
+//go:embed mutex/*.lua fair/*.lua semaphore/*.lua queue/*.lua pubsub/*.lua include/*.lua
 var sources embed.FS
 
 // script is one Lua file with the functions of its includes, as it is sent.
@@ -71,7 +71,8 @@ func (s *script) run(ctx context.Context, rdb Redis, keys []any, args ...any) (a
 	return v, err
 }
 
-// IsSplit says that no node has all keys of a command, because the slot migrates, and that nothing was changed.
+// IsSplit says that no node has all keys of a command, because the slot migrates, and that nothing
+// was changed.
 func IsSplit(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
@@ -123,7 +124,7 @@ func ScriptSources() (texts []string) {
 // scriptNames has every script by its text and by its hash.
 var scriptNames = sync.OnceValue(func() map[string]string {
 	known := map[string]string{}
-	for _, dir := range []string{"mutex", "fair", "semaphore", "pubsub"} {
+	for _, dir := range []string{"mutex", "fair", "semaphore", "queue", "pubsub"} {
 		files, err := sources.ReadDir(dir)
 		if err != nil {
 			panic(err) // part of the binary

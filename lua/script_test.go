@@ -395,7 +395,7 @@ func TestRunsKnowsScriptsOnTheWire(t *testing.T) {
 	server := &noScript{}
 	_, _ = lua.Queue(t.Context(), server, "queue", "alive", 0, "", 1)
 	_, _ = lua.InspectPermits(t.Context(), server, lua.SemaphoreKeys{}, 1)
-	require.Equal(t, []string{"fair/queue", "fair/queue", "semaphore/inspect", "semaphore/inspect"}, server.sent)
+	require.Equal(t, []string{"queue/list", "queue/list", "semaphore/inspect", "semaphore/inspect"}, server.sent)
 	require.Empty(t, lua.ScriptName([]string{"EVAL", "return 1", "0"}))
 	require.Empty(t, lua.ScriptName([]string{"GET", server.sent[0]}))
 }

@@ -138,8 +138,9 @@ type ReleasePermitsReply struct {
 	// More says that there may be waiters for what is free, after dead ones or
 	// more than one call serves: call again.
 	More bool
-	// IsSplit says that no node had all keys, so the call only freed the units. The description stays, and
-	// the waiters learn of the units by their next heartbeats: call again when the slot has moved.
+	// IsSplit says that no node had all keys, so the call only freed the units. The description
+	// stays, and the waiters learn of the units by their next heartbeats: call again when the slot
+	// has moved.
 	IsSplit bool
 }
 

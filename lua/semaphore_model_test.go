@@ -96,7 +96,8 @@ func (m *permitModel) keep(o permitOp, entry int) {
 	m.keyEnd = m.now + withReserve(least)
 }
 
-// withReserve is for how long a key is kept that must be kept for so many halves: up to an hour more.
+// withReserve is for how long a key is kept that must be kept for so many halves: up to an hour
+// more.
 func withReserve(halves int) int { return halves + min(halves, 2) }
 
 // begin is the first use of a semaphore.
@@ -552,7 +553,8 @@ func (m *permitMachine) passTime(t *rapid.T, halves int) {
 	}
 }
 
-// outlastKey lets time pass until the key of the permits expires. By single steps this would hardly happen.
+// outlastKey lets time pass until the key of the permits expires. By single steps this would hardly
+// happen.
 func (m *permitMachine) outlastKey(t *rapid.T) {
 	if m.keyEnd <= m.now || !rapid.Bool().Draw(t, "to the end of the key") {
 		t.Skip("no key has an end, or it stays")

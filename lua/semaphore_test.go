@@ -529,8 +529,8 @@ func TestWithoutMemoryNoPermitIsGrantedAndAllAreReleased(t *testing.T) {
 	require.Equal(t, 3, inspectPermits(t, b).InUse)
 }
 
-// An operator ends an id that has no units any more, and waits, while units are free. It gets them in the
-// same call, with its description.
+// An operator ends an id that has no units any more, and waits, while units are free. It gets them
+// in the same call, with its description.
 func TestAWaiterThatIsEndedKeepsWhatItGets(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		mustTake(t, b, "a:1", permitCall{units: 8})
@@ -732,7 +732,8 @@ func keepPermit(who string, number int, c permitCall) func(context.Context, lua.
 	}
 }
 
-// Redis keeps a permit under an id of its own, so nothing that was sent for the acquisition changes it.
+// Redis keeps a permit under an id of its own, so nothing that was sent for the acquisition changes
+// it.
 func TestKeepPermitEndsOnlyItsOwn(t *testing.T) {
 	each(t, func(t *testing.T, b *backend) {
 		held := func() (all []string) {

@@ -3,7 +3,7 @@
 
 -- Drops waiters whose heartbeat has ended, and notes on removed waiters that are old, as many as
 -- the budget allows. Returns whether there are more. The scores of notes are negative: see
--- fair/remove.lua.
+-- queue/remove.lua.
 local function drop_expired(at, now_ms, grace_ms)
   if grace_ms > now_ms then
     return false

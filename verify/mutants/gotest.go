@@ -22,9 +22,9 @@ type result struct {
 	fault  string   // why there is no result: no build, a time-out, no test
 }
 
-// goTest runs the tests of one package that match. A changed tree comes with args, and with a setting
-// of its build cache. If the tests did not build, did not end, or do not exist, that is no failure of
-// a test.
+// goTest runs the tests of one package that match. A changed tree comes with args, and with a
+// setting of its build cache. If the tests did not build, did not end, or do not exist, that is no
+// failure of a test.
 func goTest(root string, t test, cache string, args ...string) result {
 	const hung, limit = "100s", 5 * time.Minute // building counts too
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

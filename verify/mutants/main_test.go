@@ -113,8 +113,8 @@ func TestBadFilesAreRefused(t *testing.T) {
 	}
 }
 
-// The code that a mutant changes is there, exactly once, and compiles with the change. If this fails,
-// the code has changed. Update the mutant, so that it has its fault again.
+// The code that a mutant changes is there, exactly once, and compiles with the change. If this
+// fails, the code has changed. Update the mutant, so that it has its fault again.
 func TestMutantsFitTheCode(t *testing.T) {
 	all, err := readAll("planted", "")
 	require.NoError(t, err)
@@ -133,8 +133,8 @@ func TestMutantsFitTheCode(t *testing.T) {
 	}
 }
 
-// go test runs a pattern that no test matches, and reports no failure. So a test that was renamed or moved would
-// only show when somebody plants the mutant.
+// go test runs a pattern that no test matches, and reports no failure. So a test that was renamed
+// or moved would only show when somebody plants the mutant.
 func TestMutantsNameTestsThatExist(t *testing.T) {
 	all, err := readAll("planted", "")
 	require.NoError(t, err)

@@ -138,8 +138,8 @@ func (p *product) compiles(c *change) (bool, error) {
 	return len(broken) == 0, err
 }
 
-// compileErrors returns why changed files do not compile. It checks types and builds nothing, which takes
-// some milliseconds. It checks each package against the others as they are in the tree.
+// compileErrors returns why changed files do not compile. It checks types and builds nothing, which
+// takes some milliseconds. It checks each package against the others as they are in the tree.
 func (p *product) compileErrors(changed map[string]string) (broken []error, err error) {
 	dirs := map[string]bool{}
 	for name, text := range changed {

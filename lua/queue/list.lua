@@ -1,4 +1,4 @@
--- queue: who waits, in order; a part of it.
+-- list: who waits, in order; a part of it.
 --
 -- KEYS[1]  zset  redlatch:queue:{name}    waiter -> ticket
 -- KEYS[2]  zset  redlatch:alive:{name}    waiter -> end of its heartbeat, server ms
