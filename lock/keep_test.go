@@ -36,6 +36,17 @@ var keepers = map[string]func(h stage.Held, ctx context.Context, d time.Duration
 	},
 }
 
+// whileLoading has the server refuse all scripts, because it loads its data.
+var whileLoading = redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")}
+
+// failWithin asserts that a call fails within d, because Redis cannot be asked.
+func failWithin(t *testing.T, d time.Duration, call func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	require.ErrorIs(t, call(ctx), redlatch.ErrUnavailable)
+}
+
 // requireKeepOp asserts that the error says what its caller called.
 func requireKeepOp(t *testing.T, kind string, err error) {
 	t.Helper()
@@ -157,7 +168,8 @@ func TestTheFunctionOfDoMayEndItsHold(t *testing.T) {
 	})
 }
 
-// Redis does not confirm it. The error says so, the lock is not renewed, and a later call repeats it.
+// Redis does not confirm it. The error says so, the lock is not renewed, and a later call repeats
+// it.
 func TestALockThatCouldNotBeKeptEndsWithItsLease(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
@@ -183,8 +195,8 @@ func TestALockThatCouldNotBeKeptEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// After an UnlockAfter that failed, a plain Unlock or Release keeps the lock for as long. The work that
-// wanted the pause is done.
+// After an UnlockAfter that failed, a plain Unlock or Release keeps the lock for as long. The work
+// that wanted the pause is done.
 func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
@@ -208,18 +220,17 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 	}
 }
 
-// An Unlock has failed, so the background tries to release the lock while the program calls UnlockAfter or Export.
-// Their commands do not mix: the server begins to answer at another instant in each round.
+// An Unlock has failed, so the background tries to release the lock while the program calls
+// UnlockAfter or Export. Their commands do not mix: the server begins to answer at another instant
+// in each round.
 func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
-	whileLoading := func(t *testing.T, kind string, round int, call func(t *testing.T, s *stage.Scene, h stage.Held)) {
+	duringRelease := func(t *testing.T, kind string, round int, call func(t *testing.T, s *stage.Scene, h stage.Held)) {
 		synctest.Test(t, func(t *testing.T) {
 			s := stage.InBubble(t)
 			h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 			require.NoError(t, err)
-			loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
-			bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
+			loading := s.Proxy.Inject(whileLoading)
+			failWithin(t, 100*time.Millisecond, release)
 			time.Sleep(500 * time.Millisecond)
 			time.AfterFunc(3*time.Second+time.Duration(round)*17*time.Millisecond, loading.Disarm)
 			call(t, s, h)
@@ -229,7 +240,7 @@ func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
 			for round := range rounds {
-				whileLoading(t, kind, round, func(t *testing.T, s *stage.Scene, h stage.Held) {
+				duringRelease(t, kind, round, func(t *testing.T, s *stage.Scene, h stage.Held) {
 					require.NoError(t, keep(h, t.Context(), cooldown))
 					short, cancel := context.WithTimeout(t.Context(), cooldown-time.Second)
 					defer cancel()
@@ -241,7 +252,7 @@ func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
 	}
 	t.Run("export", func(t *testing.T) {
 		for round := range rounds {
-			whileLoading(t, "mutex", round, func(t *testing.T, s *stage.Scene, h stage.Held) {
+			duringRelease(t, "mutex", round, func(t *testing.T, s *stage.Scene, h stage.Held) {
 				text, err := h.(*lock.Hold).Export(t.Context(), time.Minute)
 				require.NoError(t, err)
 				time.Sleep(5 * time.Second)
@@ -253,42 +264,37 @@ func TestACallWaitsForTheReleaseInTheBackground(t *testing.T) {
 	})
 }
 
-// An Export fails, then an Unlock, and the background frees the lock. An UnlockAfter does not claim that Redis kept it,
-// not even after a lease.
+// An Export fails, then an Unlock, and the background frees the lock. An UnlockAfter does not claim
+// that Redis kept it, not even after a lease.
 func TestALockThatWasFreedAfterAFailedExportIsNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t)
 		h := s.Lock(t.Context())
-		loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
-		bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := h.Export(bounded, time.Minute)
-		require.ErrorIs(t, err, redlatch.ErrUnavailable)
-		bounded, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, h.Unlock(bounded), redlatch.ErrUnavailable)
+		loading := s.Proxy.Inject(whileLoading)
+		failWithin(t, 100*time.Millisecond, func(ctx context.Context) error {
+			_, err := h.Export(ctx, time.Minute)
+			return err
+		})
+		failWithin(t, 100*time.Millisecond, h.Unlock)
 		loading.Disarm()
 		time.Sleep(2 * stage.LeaseByDefault)
 		require.ErrorIs(t, h.UnlockAfter(t.Context(), time.Second), redlatch.ErrNotHeld)
 	})
 }
 
-// An Unlock fails, then an UnlockAfter. The background has Redis keep the lock, and that time ends. Another
-// UnlockAfter is no loss.
+// An Unlock fails, then an UnlockAfter. The background has Redis keep the lock, and that time ends.
+// Another UnlockAfter is no loss.
 func TestATimeThatTheBackgroundBeganIsNoLoss(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
 			stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
 				h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 				require.NoError(t, err)
-				loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
-				bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
-				// Longer than an attempt of the background, which has begun to free the lock. The next ones keep it.
-				bounded, cancel = context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				require.ErrorIs(t, keep(h, bounded, time.Second), redlatch.ErrUnavailable)
+				loading := s.Proxy.Inject(whileLoading)
+				failWithin(t, 100*time.Millisecond, release)
+				// Longer than an attempt of the background, which has begun to free the lock. The
+				// next ones keep it.
+				failWithin(t, 5*time.Second, func(ctx context.Context) error { return keep(h, ctx, time.Second) })
 				loading.Disarm()
 				time.Sleep(10 * time.Second)
 				require.NoError(t, keep(h, t.Context(), time.Second))
@@ -298,8 +304,8 @@ func TestATimeThatTheBackgroundBeganIsNoLoss(t *testing.T) {
 	}
 }
 
-// An attempt of the acquire is still in flight when an UnlockAfter fails. The client does not release what that attempt
-// may get before the next UnlockAfter, because it is the same lock.
+// An attempt of the acquire is still in flight when an UnlockAfter fails. The client does not
+// release what that attempt may get before the next UnlockAfter, because it is the same lock.
 func TestAFailedUnlockAfterDoesNotFreeTheLock(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
@@ -309,10 +315,8 @@ func TestAFailedUnlockAfterDoesNotFreeTheLock(t *testing.T) {
 				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 				require.NoError(t, err)
 				require.Equal(t, 1, lost.Bites())
-				loading := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
-				bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				require.ErrorIs(t, keep(h, bounded, cooldown), redlatch.ErrUnavailable)
+				loading := s.Proxy.Inject(whileLoading)
+				failWithin(t, 100*time.Millisecond, func(ctx context.Context) error { return keep(h, ctx, cooldown) })
 				loading.Disarm()
 				time.Sleep(5 * time.Second)
 				require.NoError(t, keep(h, t.Context(), cooldown))
@@ -321,8 +325,8 @@ func TestAFailedUnlockAfterDoesNotFreeTheLock(t *testing.T) {
 	}
 }
 
-// An Unlock fails, and the background frees the lock soon after. A later UnlockAfter or Export does not claim that
-// Redis keeps the lock, nor that it was lost.
+// An Unlock fails, and the background frees the lock soon after. A later UnlockAfter or Export does
+// not claim that Redis keeps the lock, nor that it was lost.
 func TestALockThatAFailedUnlockHasFreedIsNotKept(t *testing.T) {
 	export := func(h stage.Held, ctx context.Context, d time.Duration) error {
 		_, err := h.(*lock.Hold).Export(ctx, d)
@@ -339,10 +343,8 @@ func TestALockThatAFailedUnlockHasFreedIsNotKept(t *testing.T) {
 				}
 				h, release, err := take.Take(s.Locks, t.Context())
 				require.NoError(t, err)
-				away := s.Proxy.Inject(redistest.Rule{Match: stage.AnyScript, Action: redistest.Refuse("LOADING no")})
-				bounded, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				require.ErrorIs(t, release(bounded), redlatch.ErrUnavailable)
+				away := s.Proxy.Inject(whileLoading)
+				failWithin(t, 100*time.Millisecond, release)
 				away.Disarm()
 				time.Sleep(8 * time.Second)
 				require.ErrorIs(t, keep(h, t.Context(), cooldown), redlatch.ErrNotHeld)
@@ -355,8 +357,9 @@ func TestALockThatAFailedUnlockHasFreedIsNotKept(t *testing.T) {
 	}
 }
 
-// While another command hangs, an Unlock gives up, and the background frees the lock. An UnlockAfter after that, or
-// while the background does it, does not claim that Redis keeps the lock.
+// While another command hangs, an Unlock gives up, and the background frees the lock. An
+// UnlockAfter after that, or while the background does it, does not claim that Redis keeps the
+// lock.
 func TestALockThatTheBackgroundHasFreedIsNotKept(t *testing.T) {
 	for kind, keep := range keepers {
 		for name, after := range map[string]time.Duration{"later": 8 * time.Second, "meanwhile": 100 * time.Millisecond} {
@@ -390,7 +393,8 @@ func TestALockThatTheBackgroundHasFreedIsNotKept(t *testing.T) {
 	}
 }
 
-// The reply to the command that keeps the lock is lost. When the client sends it again, that time is over.
+// The reply to the command that keeps the lock is lost. When the client sends it again, that time
+// is over.
 func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
@@ -438,7 +442,8 @@ func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 	}
 }
 
-// A second call, whose reply is lost too, found that the time of the first one was over. A third call knows that.
+// A second call, whose reply is lost too, found that the time of the first one was over. A third
+// call knows that.
 func TestATimeThatEndedStaysOver(t *testing.T) {
 	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
@@ -476,7 +481,8 @@ func TestAKeepOfALockThatRedisLostIsALoss(t *testing.T) {
 	}
 }
 
-// The fence of a lock lives for as long as Redis keeps the lock, also if a part of its life was over.
+// The fence of a lock lives for as long as Redis keeps the lock, also if a part of its life was
+// over.
 func TestTheFenceOfAKeptLockOutlastsIt(t *testing.T) {
 	stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
 		h, _, err := stage.Kinds["mutex"].Take(s.Locks, t.Context())
@@ -522,7 +528,8 @@ var isTake = func(cmd []string) bool {
 	return stage.AnAcquire(cmd) || stage.Runs("fair/join")(cmd) || stage.Runs("semaphore/acquire")(cmd)
 }
 
-// The acquire was answered at the second attempt, and the client releases what the first may have got.
+// The acquire was answered at the second attempt, and the client releases what the first may have
+// got.
 func TestAKeptLockIsNotReleasedWithTheRequestsInFlight(t *testing.T) {
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
@@ -611,7 +618,8 @@ func TestTimesThatAreNotUsableKeepNothing(t *testing.T) {
 	})
 }
 
-// The client closes while the command that keeps the lock is in flight, or while an outer hold is left.
+// The client closes while the command that keeps the lock is in flight, or while an outer hold is
+// left.
 func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
 	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
