@@ -6,9 +6,9 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Call runs fn under a lock like [Mutex.Do], and returns what fn returns. The errors are those of Do. The value
-// is that of fn, even if the error is of the lock. If fn did not run, the value is zero. ctx bounds the wait
-// and fn, as in Do.
+// Call runs fn under a lock like [Mutex.Do], and returns what fn returns. The errors are those of
+// Do. The value is that of fn, even if the error is of the lock. If fn did not run, the value is
+// zero. ctx bounds the wait and fn, as in Do.
 func Call[T any](ctx context.Context, l Locker, fn func(ctx context.Context) (T, error)) (value T, err error) {
 	switch {
 	case l == nil:

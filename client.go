@@ -21,8 +21,9 @@ import (
 )
 
 // Client makes locks on one Redis. A program needs one Client for each Redis that it locks on, for
-// as long as it runs. A Client has an id, one watchdog for all its locks, and one connection for messages about
-// releases. In a cluster it has one more such connection for each master with locks that it waits for.
+// as long as it runs. A Client has an id, one watchdog for all its locks, and one connection for
+// messages about releases. In a cluster it has one more such connection for each master with locks
+// that it waits for.
 //
 // Methods may be called concurrently. If New did not make the Client, for instance if it is nil,
 // every use of its locks returns a *lockerr.ConfigError.
@@ -48,21 +49,22 @@ type Client struct {
 // connection to PoolSize for each of them. The default of ten for each processor is ample for
 // locks. PoolTimeout should be well below the lease.
 //
-// Set ContextTimeoutEnabled in the options of rdb. go-redis then returns in time from a command that
-// it has sent. With a *redis.Client or *redis.ClusterClient on a fast link, a lone call also sends its
-// command in its own goroutine, which is faster.
+// Set ContextTimeoutEnabled in the options of rdb. go-redis then returns in time from a command
+// that it has sent. With a *redis.Client or *redis.ClusterClient on a fast link, a lone call also
+// sends its command in its own goroutine, which is faster.
 //
 // The error is a *lockerr.ConfigError that names the value which is not usable. New refuses a
 // redis.Ring. A Ring decides for each key which server to ask, and changes its mind when a server
 // fails, so two clients can ask different servers.
 //
-// With a redis.ClusterClient, the client makes go-redis reload the nodes of the cluster after a command without
-// an answer, at most twice a second. So the locks of a master that failed are served again soon after its replica
-// has taken over, whatever ClusterStateReloadInterval is. If a wrapper has several cluster clients, New uses the
-// first only.
+// With a redis.ClusterClient, the client makes go-redis reload the nodes of the cluster after a
+// command without an answer, at most twice a second. So the locks of a master that failed are
+// served again soon after its replica has taken over, whatever ClusterStateReloadInterval is. If a
+// wrapper has several cluster clients, New uses the first only.
 //
-// After its first renewal, the client asks each server once whether it may evict locks (INFO memory), and
-// logs a warning if so. It does so in the background, and says nothing if it may not ask.
+// After its first renewal, the client asks each server once whether it may evict locks (INFO
+// memory), and logs a warning if so. It does so in the background, and says nothing if it may not
+// ask.
 //
 // New looks for a redis.ClusterClient and a redis.Ring inside of structs that wrap one. A wrapper
 // that hides a cluster client altogether works too. The client recognises the cluster when it first
@@ -150,8 +152,8 @@ func (c *Client) Semaphore(name string, limit int, options ...LockOption) *semap
 // error, as for a bad name.
 func (c *Client) isValid() bool { return c != nil && c.session != nil }
 
-// lockSettings returns the client's settings, overridden by those of one lock. Locks without options of
-// their own share the settings.
+// lockSettings returns the client's settings, overridden by those of one lock. Locks without
+// options of their own share the settings.
 func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 	if len(options) == 0 {
 		return c.completeDefaults
@@ -168,8 +170,9 @@ func (c *Client) lockSettings(options []LockOption) *settings.Lock {
 	return &set
 }
 
-// checkReplicas sets the error of settings for replicas that these servers cannot do. WAIT is about the writes of
-// its own connection, and a cluster client would send it to any node. So a WAIT needs the client of one server.
+// checkReplicas sets the error of settings for replicas that these servers cannot do. WAIT is about
+// the writes of its own connection, and a cluster client would send it to any node. So a WAIT needs
+// the client of one server.
 func checkReplicas(servers *node.Deployment, l *settings.Lock) {
 	switch {
 	case l.Err != nil, l.Replicas <= 0:
@@ -183,19 +186,20 @@ func checkReplicas(servers *node.Deployment, l *settings.Lock) {
 // Close ends the client. Goroutines that wait for a lock return ErrClosed. Close releases all
 // holds, and their contexts end with ErrClosed. It waits for background work.
 //
-// Close returns when all that is done, or within a moment after ctx ends. If ctx has already ended, the first
-// Close still has two seconds, the time of one command. Locks that Close could not release in this time are
-// left to their leases, and the error says so. That includes a lock whose Unlock, Release or Do has returned
-// before Redis confirmed the release, because the client goes on with that in the background. It does not include
-// an UnlockAfter, ReleaseAfter or Export that failed, nor a Lock or Acquire that got no answer.
+// Close returns when all that is done, or within a moment after ctx ends. If ctx has already ended,
+// the first Close still has two seconds, the time of one command. Locks that Close could not
+// release in this time are left to their leases, and the error says so. That includes a lock whose
+// Unlock, Release or Do has returned before Redis confirmed the release, because the client goes on
+// with that in the background. It does not include an UnlockAfter, ReleaseAfter or Export that
+// failed, nor a Lock or Acquire that got no answer.
 //
-// After Close every method returns ErrClosed. A repeated Close waits for the first one and returns nil, or the
-// error of ctx if that ends first.
+// After Close every method returns ErrClosed. A repeated Close waits for the first one and returns
+// nil, or the error of ctx if that ends first.
 //
 // A wait callback or a log handler may call Close, also with the context of a hold. Close does not
 // wait for wait callbacks that are running, and waits only an instant for the log handler. But a
-// hook, a dialer or a credentials provider of go-redis must not call Close, because it runs inside a
-// command that Close waits for.
+// hook, a dialer or a credentials provider of go-redis must not call Close, because it runs inside
+// a command that Close waits for.
 func (c *Client) Close(ctx context.Context) error {
 	if !c.isValid() {
 		return settings.ErrNoClient

@@ -26,8 +26,8 @@ const (
 	behind = 20 * time.Second // so far that the clock certainly has not caught up when the next fence is due
 )
 
-// startSkewed starts a cluster whose nodes have clocks that are so far ahead: first those of the masters, and then
-// those of their replicas.
+// startSkewed starts a cluster whose nodes have clocks that are so far ahead: first those of the
+// masters, and then those of their replicas.
 func startSkewed(t *testing.T, masters int, ahead ...time.Duration) *redistest.Cluster {
 	t.Helper()
 	var nodes []*redistest.Server
@@ -42,8 +42,8 @@ func startSkewed(t *testing.T, masters int, ahead ...time.Duration) *redistest.C
 	return redistest.NewCluster(t, masters, nodes)
 }
 
-// Two clients use locks on all masters at the same time. Nobody is granted a lock that another has, fences
-// grow, and no lease ends before trust does.
+// Two clients use locks on all masters at the same time. Nobody is granted a lock that another has,
+// fences grow, and no lease ends before trust does.
 func TestClocksOfMastersDiffer(t *testing.T) {
 	t.Parallel()
 	c := startSkewed(t, 3, 0, skew, 0)
@@ -82,8 +82,8 @@ func TestClocksOfMastersDiffer(t *testing.T) {
 	all.Wait()
 }
 
-// A replica takes over whose clock is ahead of its master's, or behind it. Holds go on, nobody else gets their
-// locks, and fences grow.
+// A replica takes over whose clock is ahead of its master's, or behind it. Holds go on, nobody else
+// gets their locks, and fences grow.
 func TestAFailoverBetweenClocksThatDiffer(t *testing.T) {
 	t.Parallel()
 	c := startSkewed(t, 3, 0, behind, 0, skew, 0, 0)

@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: Close reports no error if and only if Redis has no lock of the client any more. Unlock
-// has failed before, in different ways.
+// The goal of this file: Close reports no error if and only if Redis has no lock of the client any
+// more. Unlock has failed before, in different ways.
 
 func callFor(d time.Duration, call func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -25,7 +25,8 @@ func callFor(d time.Duration, call func(ctx context.Context) error) error {
 	return call(ctx)
 }
 
-// The answer to a local handoff is lost, so nobody knows which of the two acquisitions has the lock.
+// The answer to a local handoff is lost, so nobody knows which of the two acquisitions has the
+// lock.
 func TestCloseReleasesALockThatWasHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t)
@@ -105,8 +106,8 @@ func TestCloseForgetsALockWhoseLeaseEnded(t *testing.T) {
 	})
 }
 
-// A hook ends the goroutine of an Unlock that hands the lock on, and then Redis is away for a while. Nobody knows
-// who has the lock, so Close releases both.
+// A hook ends the goroutine of an Unlock that hands the lock on, and then Redis is away for a
+// while. Nobody knows who has the lock, so Close releases both.
 func TestCloseReleasesAHandoffWithoutGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }) // the caller sends by itself

@@ -462,8 +462,8 @@ func TestCloseOfVeryManyOutlastsNoLease(t *testing.T) {
 	})
 }
 
-// Most programs close the client because the context of the program has ended. That is no reason to leave
-// the locks to their leases.
+// Most programs close the client because the context of the program has ended. That is no reason to
+// leave the locks to their leases.
 func TestCloseWithAContextThatHasEndedReleases(t *testing.T) {
 	for _, kind := range stage.Primitives {
 		t.Run(kind, func(t *testing.T) {

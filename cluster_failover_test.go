@@ -16,8 +16,9 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// A master of a cluster dies, and its replica takes over. go-redis would learn that after an hour here.
-// The client has it learn earlier, so locks of that shard are served again, and holds outlast the failure.
+// A master of a cluster dies, and its replica takes over. go-redis would learn that after an hour
+// here. The client has it learn earlier, so locks of that shard are served again, and holds outlast
+// the failure.
 func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(*redistest.Server){
@@ -61,9 +62,9 @@ func TestAClusterIsServedAfterAMasterFailed(t *testing.T) {
 	}
 }
 
-// One of three masters answers no more, for longer than the lease of holds on the others. Thousands of
-// renewals wait for it meanwhile, because its own holds have longer leases. No hold on the others is lost. The
-// log has one line about the master, whatever the number of its holds.
+// One of three masters answers no more, for longer than the lease of holds on the others. Thousands
+// of renewals wait for it meanwhile, because its own holds have longer leases. No hold on the
+// others is lost. The log has one line about the master, whatever the number of its holds.
 func TestAMasterThatHangsCostsNoHoldOfTheOthers(t *testing.T) {
 	t.Parallel()
 	const lease = 6 * time.Second
@@ -93,8 +94,8 @@ func TestAMasterThatHangsCostsNoHoldOfTheOthers(t *testing.T) {
 	require.Contains(t, lines[0], "server="+c.Nodes[0].Addr())
 }
 
-// awaitReplica waits until the replica has all that the master has. WAIT counts from the last write of its
-// own connection.
+// awaitReplica waits until the replica has all that the master has. WAIT counts from the last write
+// of its own connection.
 func awaitReplica(t *testing.T, master *redistest.Server, name string) {
 	t.Helper()
 	conn := master.Control().Conn()
@@ -105,8 +106,8 @@ func awaitReplica(t *testing.T, master *redistest.Server, name string) {
 	require.EqualValues(t, 1, acked)
 }
 
-// A cluster that is down may still answer reads (cluster-allow-reads-when-down). Then it refuses the first
-// write of a script. That is an outage like any other, so Lock waits for its end.
+// A cluster that is down may still answer reads (cluster-allow-reads-when-down). Then it refuses
+// the first write of a script. That is an outage like any other, so Lock waits for its end.
 func TestAClusterThatAnswersOnlyReadsIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-allow-reads-when-down", "yes")

@@ -22,8 +22,9 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// The migration of a slot gets stuck for a while. Locks are released and renewed all the same. They are handed
-// on where one node has all keys. The waiters go on in their order when the slot has moved.
+// The migration of a slot gets stuck for a while. Locks are released and renewed all the same. They
+// are handed on where one node has all keys. The waiters go on in their order when the slot has
+// moved.
 func TestLocksOutlastAStuckMigration(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -145,8 +146,9 @@ func waitForHandOff(t *testing.T, call func() (*lock.Hold, error)) <-chan *lock.
 	return got
 }
 
-// A client would hand its plain mutex to another of its goroutines, but the lock and its fence are on two
-// nodes. Unlock frees the lock instead, at once. The goroutine gets it when the slot has moved.
+// A client would hand its plain mutex to another of its goroutines, but the lock and its fence are
+// on two nodes. Unlock frees the lock instead, at once. The goroutine gets it when the slot has
+// moved.
 func TestAHandOffOfASplitLockFreesIt(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)
@@ -177,8 +179,8 @@ func TestAHandOffOfASplitLockFreesIt(t *testing.T) {
 	require.NoError(t, next.Unlock(ctx))
 }
 
-// Many use the locks of a slot while it migrates, key by key. No call gives a false answer, and all end well
-// when the slot has moved.
+// Many use the locks of a slot while it migrates, key by key. No call gives a false answer, and all
+// end well when the slot has moved.
 func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 	t.Parallel()
 	const limit, each = 2, 5
@@ -273,7 +275,8 @@ func TestManyUseTheLocksOfAMigratingSlot(t *testing.T) {
 	workers.Wait()
 }
 
-// With its defaults, Redisson publishes only to sharded channels of a cluster. Its release wakes a waiter.
+// With its defaults, Redisson publishes only to sharded channels of a cluster. Its release wakes a
+// waiter.
 func TestAWaiterIsNotifiedOnShardedChannels(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1, 0)

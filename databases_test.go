@@ -14,9 +14,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// Clients of database 0 and of database 1 use the same names. Keys belong to a database, so the locks are
-// different ones. Channels belong to the whole server. So a message about one lock makes a waiter of the other
-// ask, which is all.
+// Clients of database 0 and of database 1 use the same names. Keys belong to a database, so the
+// locks are different ones. Channels belong to the whole server. So a message about one lock makes
+// a waiter of the other ask, which is all.
 func TestDatabasesShareMessagesButNoLocks(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

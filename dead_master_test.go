@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// go-redis connects to the master of the first channel. If that master is dead, the client connects to
-// another node, and its waiters get the messages of the other masters.
+// go-redis connects to the master of the first channel. If that master is dead, the client connects
+// to another node, and its waiters get the messages of the other masters.
 func TestAConnectionToADeadMasterIsMadeElsewhere(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "120000") // nobody takes over

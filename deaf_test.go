@@ -20,7 +20,8 @@ import (
 // The goal of this file: a pub/sub connection that answers, and gets no messages, is replaced.
 
 // deafKinds are the locks whose waiters need messages, each with the channel of the messages. Polls
-// and heartbeats come so seldom in these tests that only a message, or a new subscription, wakes a waiter.
+// and heartbeats come so seldom in these tests that only a message, or a new subscription, wakes a
+// waiter.
 var deafKinds = map[string]struct {
 	lock    func(ctx context.Context, c *redlatch.Client, name string) (*lock.Hold, error)
 	channel func(name string) string
@@ -39,8 +40,8 @@ var deafKinds = map[string]struct {
 	},
 }
 
-// firstEcho returns a func that waits until a server has sent an echo to its subscribers. A client that
-// has had none does not judge its connection.
+// firstEcho returns a func that waits until a server has sent an echo to its subscribers. A client
+// that has had none does not judge its connection.
 func firstEcho(t *testing.T, s *redistest.Server) (came func()) {
 	t.Helper()
 	echoes := s.Control().PSubscribe(t.Context(), "*redlatch-echo:*")
@@ -50,8 +51,8 @@ func firstEcho(t *testing.T, s *redistest.Server) (came func()) {
 	return func() { stage.Within(t, echoes.Channel(), "an echo comes back") }
 }
 
-// deafEvents returns a recorder and a func that waits for the first end of a connection, and returns why it
-// ended.
+// deafEvents returns a recorder and a func that waits for the first end of a connection, and
+// returns why it ended.
 func deafEvents(t *testing.T) (r *stage.Recorder, end func() error) {
 	r = &stage.Recorder{}
 	return r, func() error {
@@ -131,8 +132,8 @@ func TestAConnectionToAnOldMasterIsReplaced(t *testing.T) {
 			echoed()
 			p.Replicated()
 
-			// The sentinels get no more answers of the master, and cannot make it a replica. All others
-			// are served as before.
+			// The sentinels get no more answers of the master, and cannot make it a replica. All
+			// others are served as before.
 			require.NoError(t, p.Master.Control().Do(ctx, "ACL", "SETUSER", "default", "-@all").Err())
 			require.Eventually(t, func() bool {
 				// Sentinels close all connections of the server that they promote.

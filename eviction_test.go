@@ -19,8 +19,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/wrapped"
 )
 
-// The goal of this file: a client that holds locks on a server that may evict them says so once, and harms
-// nobody by that.
+// The goal of this file: a client that holds locks on a server that may evict them says so once,
+// and harms nobody by that.
 
 // infos is a hook that counts INFO, and tells when it was answered.
 type infos struct {
@@ -169,8 +169,8 @@ func TestAServerInTroubleIsNotAsked(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the question, locks are renewed, and Close returns soon. go-redis returns at its
-// timeout, and leaves no goroutine then.
+// Whatever becomes of the question, locks are renewed, and Close returns soon. go-redis returns at
+// its timeout, and leaves no goroutine then.
 func TestAQuestionThatHangsHarmsNobody(t *testing.T) {
 	for name, action := range map[string]redistest.Action{
 		"hangs": redistest.Swallow(), "is cut": redistest.CutReply(), "is answered with an error": redistest.Refuse("ERR unknown section"),

@@ -403,9 +403,9 @@ func ExampleClient_Close() {
 	// Output: redlatch: client is closed
 }
 
-// nightly runs the job of one night on one of the replicas, and returns when it is done. Until ctx ends, it
-// tries again once a minute: if Redis does not answer, or if the job fails here or on another replica. A later
-// night has another lock.
+// nightly runs the job of one night on one of the replicas, and returns when it is done. Until ctx
+// ends, it tries again once a minute: if Redis does not answer, or if the job fails here or on
+// another replica. A later night has another lock.
 func nightly(ctx context.Context, locks *redlatch.Client, night time.Time) error {
 	mutex := locks.Mutex("nightly:" + night.UTC().Format(time.DateOnly))
 	for done := false; ; {

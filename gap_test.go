@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// slowJoin delays the answer of the first script about a name, and says when other scripts have run since. It can
-// refuse new connections.
+// slowJoin delays the answer of the first script about a name, and says when other scripts have run
+// since. It can refuse new connections.
 type slowJoin struct {
 	name         string
 	done         atomic.Bool
@@ -71,8 +71,8 @@ func (l *refusesDials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	return next
 }
 
-// A waiter in a queue cannot listen, and polls. Its lock is freed before it can, so the message is lost. It asks when
-// its first subscription is confirmed.
+// A waiter in a queue cannot listen, and polls. Its lock is freed before it can, so the message is
+// lost. It asks when its first subscription is confirmed.
 func TestAWaiterThatCouldNotListenAsksWhenItCan(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"semaphore", "fair mutex"} {
@@ -102,8 +102,9 @@ func TestAWaiterThatCouldNotListenAsksWhenItCan(t *testing.T) {
 	}
 }
 
-// Redis has queued a waiter, and the answer comes late. Meanwhile the connection for messages breaks, the message of
-// the grant is lost, and the connection comes back. The waiter asks when it knows that it waits.
+// Redis has queued a waiter, and the answer comes late. Meanwhile the connection for messages
+// breaks, the message of the grant is lost, and the connection comes back. The waiter asks when it
+// knows that it waits.
 func TestAWaiterWhoseSubscriptionBreaksDuringTheJoinAsks(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"semaphore", "fair mutex"} {

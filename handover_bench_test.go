@@ -80,10 +80,10 @@ var besides = []beside{
 	{"dead", true, 500, 100},
 }
 
-// BenchmarkHandOversBesideADeadMaster kills one of three masters, for whose locks clients wait and which has
-// holds. It compares the 99th percentile of the hand-overs of the other masters before that and after it, until
-// well after the promotion. For comparison, each round also measures both without a kill, and kills a master
-// that nobody uses. It prints the medians of all rounds.
+// BenchmarkHandOversBesideADeadMaster kills one of three masters, for whose locks clients wait and
+// which has holds. It compares the 99th percentile of the hand-overs of the other masters before
+// that and after it, until well after the promotion. For comparison, each round also measures both
+// without a kill, and kills a master that nobody uses. It prints the medians of all rounds.
 func BenchmarkHandOversBesideADeadMaster(b *testing.B) {
 	for _, kind := range []struct {
 		name string

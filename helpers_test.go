@@ -120,8 +120,8 @@ func waitFor[T any](call func() (*T, error)) <-chan *T {
 	return got
 }
 
-// waitsForRedisson makes Redisson hold a lock, and returns when a client waits for it that would not poll
-// and listens to the sharded channel on that node.
+// waitsForRedisson makes Redisson hold a lock, and returns when a client waits for it that would
+// not poll and listens to the sharded channel on that node.
 func waitsForRedisson(t *testing.T, c *redistest.Cluster, name string, node *redistest.Server) (waiter <-chan *lock.Hold) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stage.Guard)
@@ -154,8 +154,8 @@ func listens(t *testing.T, s *redistest.Server, pattern string) bool {
 	return len(names) > 0
 }
 
-// newWatched returns a pair whose replica three sentinels promote if the master fails. The master has another
-// replica.
+// newWatched returns a pair whose replica three sentinels promote if the master fails. The master
+// has another replica.
 func newWatched(t *testing.T) (*stage.Pair, *redistest.Watched) {
 	t.Helper()
 	bed := redistest.StartWatched(t)

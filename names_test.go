@@ -40,7 +40,8 @@ func TestNamesThatDifferByBracesAreDifferentLocks(t *testing.T) {
 				}
 				s.Settle()
 				require.True(s, w.Pending())
-				// In Redisson's layout, both names have one channel, so each of six releases may make it ask.
+				// In Redisson's layout, both names have one channel, so each of six releases may
+				// make it ask.
 				require.LessOrEqual(s, waiter.Scripts.Load(), before+6)
 				require.True(s, h.Trusted())
 				s.Queued(names[0], 1)

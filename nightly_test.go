@@ -17,10 +17,11 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: the nightly job of docs/choosing.md runs until one replica has done it, and once.
+// The goal of this file: the nightly job of docs/choosing.md runs until one replica has done it,
+// and once.
 
-// night runs nightly on so many replicas in virtual time. It returns how often the job ran, and what each
-// replica returned. job gets the number of its run.
+// night runs nightly on so many replicas in virtual time. It returns how often the job ran, and
+// what each replica returned. job gets the number of its run.
 func night(t *testing.T, replicas int, begin func(s *redistest.Virtual), job func(s *redistest.Virtual, run int) error) (runs int, results []error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,8 +116,8 @@ func TestTheNightlyJobEndsWithItsClient(t *testing.T) {
 	})
 }
 
-// The replica that has done the job does not repeat it, and does not return before Redis knows that it is done.
-// So a replica that starts later does not repeat it either.
+// The replica that has done the job does not repeat it, and does not return before Redis knows that
+// it is done. So a replica that starts later does not repeat it either.
 func TestTheNightlyJobIsDoneForReplicasThatComeAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Hour) }) // last of all, as in night

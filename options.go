@@ -91,9 +91,9 @@ func (o lockOption) applyClient(c *config)      { o(&c.lock) }
 
 // WithLease sets how long Redis keeps a lock that is not renewed, and so how long a crashed holder
 // delays others. A longer lease survives longer outages of Redis and longer pauses of the holder. A
-// shorter one frees the locks of a crashed holder sooner, and costs more renewals. The lease does not
-// limit how long a lock may be held, because the watchdog renews it. At least 100 ms and at most 365 days, in whole
-// milliseconds. Defaults to 30 s.
+// shorter one frees the locks of a crashed holder sooner, and costs more renewals. The lease does
+// not limit how long a lock may be held, because the watchdog renews it. At least 100 ms and at
+// most 365 days, in whole milliseconds. Defaults to 30 s.
 func WithLease(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Lease = d })
 }
@@ -118,33 +118,35 @@ func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.MaxHold = d })
 }
 
-// WithProgressTimeout makes the client renew a hold only while its work reports progress. If the work
-// calls ReportProgress of the hold or the permit less often than every d, the watchdog stops renewing it.
-// The hold is then lost at most one lease later, unless the work reports before that. It bounds work that
-// hangs in a live process, without a bound for work that goes on. The time of the grant counts as
-// progress, and a re-entry does not. WithMaxHold applies too. At least 100 ms. Defaults to 0, which
-// means that nothing has to be reported. Inside of Do, get the hold from HoldFrom of the mutex, or the permit from
-// PermitFrom of the semaphore.
+// WithProgressTimeout makes the client renew a hold only while its work reports progress. If the
+// work calls ReportProgress of the hold or the permit less often than every d, the watchdog stops
+// renewing it. The hold is then lost at most one lease later, unless the work reports before that.
+// It bounds work that hangs in a live process, without a bound for work that goes on. The time of
+// the grant counts as progress, and a re-entry does not. WithMaxHold applies too. At least 100 ms.
+// Defaults to 0, which means that nothing has to be reported. Inside of Do, get the hold from
+// HoldFrom of the mutex, or the permit from PermitFrom of the semaphore.
 func WithProgressTimeout(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.ProgressTimeout = d })
 }
 
-// WithWaitTimeout sets how long Lock, Acquire, Do and redlatch.Call wait for the lock, and for Redis if it does
-// not answer. After that they return the error that they return at a deadline: a *lockerr.NotAcquiredError if
-// somebody else has the lock, and lockerr.ErrUnavailable or ErrIndeterminate if Redis did not answer. errors.Is
-// does not find context.DeadlineExceeded in it, because the context of the caller has not ended.
+// WithWaitTimeout sets how long Lock, Acquire, Do and redlatch.Call wait for the lock, and for
+// Redis if it does not answer. After that they return the error that they return at a deadline: a
+// *lockerr.NotAcquiredError if somebody else has the lock, and lockerr.ErrUnavailable or
+// ErrIndeterminate if Redis did not answer. errors.Is does not find context.DeadlineExceeded in it,
+// because the context of the caller has not ended.
 //
-// It bounds only the wait. The context of the hold, and the context that Do gives to its function, do not end
-// when the time is over. If the context of the call ends first, the wait ends with it. The time includes the
-// wait for replicas (WithReplicas). If it ends there, the error is lockerr.ErrIndeterminate, and the client
-// releases the lock in the background. A try (TryLock, TryAcquire, TryDo) does not wait for the lock, and waits
-// for Redis for this time or five seconds, whichever is shorter. The option does not change Attach.
+// It bounds only the wait. The context of the hold, and the context that Do gives to its function,
+// do not end when the time is over. If the context of the call ends first, the wait ends with it.
+// The time includes the wait for replicas (WithReplicas). If it ends there, the error is
+// lockerr.ErrIndeterminate, and the client releases the lock in the background. A try (TryLock,
+// TryAcquire, TryDo) does not wait for the lock, and waits for Redis for this time or five seconds,
+// whichever is shorter. The option does not change Attach.
 //
-// If the time is shorter than that of WithSelfDeadlockWarning, the client logs no such warning. If it holds the lock
-// itself, the error says where it acquired it.
+// If the time is shorter than that of WithSelfDeadlockWarning, the client logs no such warning. If
+// it holds the lock itself, the error says where it acquired it.
 //
-// Each call has this time. To share one time among several calls, use WithWaitDeadline. If both are set, the
-// earlier end counts.
+// Each call has this time. To share one time among several calls, use WithWaitDeadline. If both are
+// set, the earlier end counts.
 //
 // At least 1 ms. Defaults to 0, which means that only the context ends the wait.
 func WithWaitTimeout(d time.Duration) LockOption {
@@ -155,18 +157,18 @@ func WithWaitTimeout(d time.Duration) LockOption {
 // Redis. Normally a message wakes the waiter. Polling is for lost messages, and for
 // servers that do not allow pub/sub. With a shorter poll, a waiter finds a missed release
 // sooner. Each poll costs one command per client and name. While a goroutine of the same
-// client holds the lock, its other goroutines do not ask Redis. They learn of a ForceRelease when the
-// next renewal of that hold fails (WithRenewInterval). At least 10 ms. Defaults to 2 s.
+// client holds the lock, its other goroutines do not ask Redis. They learn of a ForceRelease when
+// the next renewal of that hold fails (WithRenewInterval). At least 10 ms. Defaults to 2 s.
 func WithPollInterval(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.PollInterval = d })
 }
 
-// WithLocalHandoffTime sets for how long the goroutines of one client may hand a plain mutex to each
-// other before the client releases it for other clients. The time starts when the client learns that
-// Redis has granted it the lock. A goroutine that holds the lock when the time ends keeps it until it
-// calls Unlock. A longer time gives more throughput, because a local handoff costs one command and no
-// message. With a shorter time, other clients wait less. With 0, each Unlock releases the lock. It must
-// not be negative. Defaults to 10 ms.
+// WithLocalHandoffTime sets for how long the goroutines of one client may hand a plain mutex to
+// each other before the client releases it for other clients. The time starts when the client
+// learns that Redis has granted it the lock. A goroutine that holds the lock when the time ends
+// keeps it until it calls Unlock. A longer time gives more throughput, because a local handoff
+// costs one command and no message. With a shorter time, other clients wait less. With 0, each
+// Unlock releases the lock. It must not be negative. Defaults to 10 ms.
 func WithLocalHandoffTime(d time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.LocalHandoffTime = d })
 }
@@ -182,28 +184,30 @@ func WithSelfDeadlockWarning(after time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.SelfDeadlockAfter = after })
 }
 
-// WithReplicas makes a lock count only when n replicas of its master have it. After Redis has granted the
-// lock, Redis waits until n replicas have acknowledged that (WAIT), for the timeout at most. Until then no
-// call returns the hold or its fence. The grant may come from Redis, from a queue, or from another goroutine
-// of the client. A re-entry needs no replicas.
+// WithReplicas makes a lock count only when n replicas of its master have it. After Redis has
+// granted the lock, Redis waits until n replicas have acknowledged that (WAIT), for the timeout at
+// most. Until then no call returns the hold or its fence. The grant may come from Redis, from a
+// queue, or from another goroutine of the client. A re-entry needs no replicas.
 //
-// If fewer replicas acknowledge the lock in time, the client releases it as Unlock does, and Lock returns a
-// *lockerr.NotReplicatedError. It does not try again. If Redis does not answer, Lock returns
-// lockerr.ErrIndeterminate after the timeout and the time of one command, and the background releases the
-// lock. lockerr.ErrLost says that Redis lost the lock meanwhile, for instance by a failover. If ctx ends or
-// the wait timeout is over, Lock returns at once. The timeout of the WAIT is never longer than the wait timeout.
+// If fewer replicas acknowledge the lock in time, the client releases it as Unlock does, and Lock
+// returns a *lockerr.NotReplicatedError. It does not try again. If Redis does not answer, Lock
+// returns lockerr.ErrIndeterminate after the timeout and the time of one command, and the
+// background releases the lock. lockerr.ErrLost says that Redis lost the lock meanwhile, for
+// instance by a failover. If ctx ends or the wait timeout is over, Lock returns at once. The
+// timeout of the WAIT is never longer than the wait timeout.
 //
-// A failover is then less likely to forget a lock. It still can, because it may promote a replica that lacks
-// the lock. Renewals and releases reach replicas later, as without the option.
+// A failover is then less likely to forget a lock. It still can, because it may promote a replica
+// that lacks the lock. Renewals and releases reach replicas later, as without the option.
 //
-// A grant costs one more round trip, and the time that replicas need. The call occupies a connection of the
-// go-redis client meanwhile, for the rest of the timeout also if ctx was cancelled. If many goroutines lock at
-// once, PoolSize must leave connections for renewals. WAIT needs a permission (docs/security.md). With a
-// cluster client, hooks see these commands only if they belong to the client of the node.
+// A grant costs one more round trip, and the time that replicas need. The call occupies a
+// connection of the go-redis client meanwhile, for the rest of the timeout also if ctx was
+// cancelled. If many goroutines lock at once, PoolSize must leave connections for renewals. WAIT
+// needs a permission (docs/security.md). With a cluster client, hooks see these commands only if
+// they belong to the client of the node.
 //
-// 0 for n turns it off. The timeout is whole milliseconds, at least one, at most half the lease, and below
-// the ReadTimeout of the go-redis client. That must be a *redis.Client or a *redis.ClusterClient, or a struct
-// in which New finds one. Defaults to 0.
+// 0 for n turns it off. The timeout is whole milliseconds, at least one, at most half the lease,
+// and below the ReadTimeout of the go-redis client. That must be a *redis.Client or a
+// *redis.ClusterClient, or a struct in which New finds one. Defaults to 0.
 func WithReplicas(n int, timeout time.Duration) LockOption {
 	return lockOption(func(s *settings.Lock) { s.Replicas, s.ReplicaTimeout = n, timeout })
 }
@@ -247,10 +251,10 @@ func WithWaitCallback(callback func(lock.Waiting)) LockOption {
 }
 
 // WithPrefix puts a prefix before the names of all locks, for instance to give a service its own
-// part of the keyspace by ACL. Only the key of a mutex begins with it. In the keys of fences, queues and
-// permits it stands behind a brace, as in redisson_lock_token:{shop:orders}. The page docs/security.md has the
-// whole rule. Java clients need the same prefix. The rules are those of a name.
-// Braces in the prefix must form their own {tag}. Defaults to none.
+// part of the keyspace by ACL. Only the key of a mutex begins with it. In the keys of fences,
+// queues and permits it stands behind a brace, as in redisson_lock_token:{shop:orders}. The page
+// docs/security.md has the whole rule. Java clients need the same prefix. The rules are those of a
+// name. Braces in the prefix must form their own {tag}. Defaults to none.
 func WithPrefix(prefix string) Option {
 	return option(func(c *config) { c.prefix = prefix })
 }
@@ -263,10 +267,10 @@ func WithLogger(log *slog.Logger) Option {
 	return option(func(c *config) { c.log = log })
 }
 
-// WithObserver adds an observer, which is notified of waits, holds, renewals and losses, for metrics,
-// traces and logs. Package event has the events. Observers run in a goroutine of their own, so no call
-// waits for them. Given several times, each observer is notified of all events. Without an observer, an
-// event costs one comparison, and no memory. Defaults to none.
+// WithObserver adds an observer, which is notified of waits, holds, renewals and losses, for
+// metrics, traces and logs. Package event has the events. Observers run in a goroutine of their
+// own, so no call waits for them. Given several times, each observer is notified of all events.
+// Without an observer, an event costs one comparison, and no memory. Defaults to none.
 func WithObserver(o event.Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
@@ -283,8 +287,8 @@ func WithDescription(text string) Option {
 // it for ever. New fences grow even without the stored one, because they are never below the
 // server's clock. The stored fence protects against a clock that is set back by up to this time,
 // and against nothing else. Each name that was locked costs Redis the memory of one small key for
-// that long, and for up to an hour more. A lock that is held for longer keeps its fence, and a fence
-// lives for two leases at least.
+// that long, and for up to an hour more. A lock that is held for longer keeps its fence, and a
+// fence lives for two leases at least.
 //
 // Set 0 if Redisson's RFencedLock uses the same names, because Java counts from the stored fence.
 // If Redisson or an earlier setting keeps a fence for ever, it stays so. If clients of one lock

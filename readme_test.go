@@ -59,8 +59,8 @@ func TestTheAlertsNameEvents(t *testing.T) {
 	}
 }
 
-// Every link between files of this repository leads somewhere, also to a heading. Every page in docs has its
-// line in an index.
+// Every link between files of this repository leads somewhere, also to a heading. Every page in
+// docs has its line in an index.
 func TestTheLinksOfTheDocumentation(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	require.NoError(t, err)

@@ -18,7 +18,8 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: a ClusterClient that sends reads to replicas sends everything of locks to masters.
+// The goal of this file: a ClusterClient that sends reads to replicas sends everything of locks to
+// masters.
 
 func TestAClusterClientThatReadsFromReplicasLocksOnMasters(t *testing.T) {
 	t.Parallel()

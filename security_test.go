@@ -148,7 +148,8 @@ func TestTheDocumentedACLOfSemaphoresIsEnoughAndNeeded(t *testing.T) {
 	}
 }
 
-// The server has no replicas, so no lock is acknowledged. Without the permission, the error says so.
+// The server has no replicas, so no lock is acknowledged. Without the permission, the error says
+// so.
 func TestTheDocumentedACLOfReplicasIsEnoughAndNeeded(t *testing.T) {
 	t.Parallel()
 	aclStage(t, func(s *stage.Stage, rule []string) {

@@ -17,8 +17,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: SENTINEL FAILOVER promotes a replica that lacks the last writes, while the master still
-// serves clients. The master follows the new one afterwards, and loses these writes too.
+// The goal of this file: SENTINEL FAILOVER promotes a replica that lacks the last writes, while the
+// master still serves clients. The master follows the new one afterwards, and loses these writes
+// too.
 
 // heldLock is a lock of any kind, with what this test needs of its hold.
 type heldLock struct {
@@ -56,9 +57,9 @@ var sentinelKinds = map[string]struct {
 	}, func(name string) string { return key.ForSemaphore(name).Queue }},
 }
 
-// Each kind of lock has a holder and a waiter that the replica knows, and a holder and a waiter that it lacks.
-// After the failover, the first holder goes on, and the waiter of the second is served. Leases last an hour,
-// so only a renewal can notify the second holder.
+// Each kind of lock has a holder and a waiter that the replica knows, and a holder and a waiter
+// that it lacks. After the failover, the first holder goes on, and the waiter of the second is
+// served. Leases last an hour, so only a renewal can notify the second holder.
 func TestASentinelFailoverThatLosesTheLastWrites(t *testing.T) {
 	t.Parallel()
 	p, bed := newWatched(t)
@@ -96,7 +97,8 @@ func TestASentinelFailoverThatLosesTheLastWrites(t *testing.T) {
 	kept := begin(" that the replica has")
 	p.Replicated()
 
-	// The replica cannot log in to its master any more, so it gets no further writes. Sentinels may still promote it.
+	// The replica cannot log in to its master any more, so it gets no further writes. Sentinels may
+	// still promote it.
 	require.NoError(t, p.Replica.Control().ConfigSet(ctx, "masterauth", "nobody").Err())
 	require.NoError(t, p.Master.Control().Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err())
 	lost := begin(" that the replica lacks")

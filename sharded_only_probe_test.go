@@ -42,8 +42,8 @@ func (l *losesEchoes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
-// The client asks which channels it needs, and gets no answer at first. The waiter that is there already learns
-// it all the same.
+// The client asks which channels it needs, and gets no answer at first. The waiter that is there
+// already learns it all the same.
 func TestAWaiterInAClusterWithShardedChannelsOnlyOutlastsALostProbe(t *testing.T) {
 	t.Parallel()
 	s := startShardedOnly(t, 1)
@@ -80,8 +80,8 @@ func (l *countsBeats) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return redistest.OneByOne(l, next)
 }
 
-// Each waiter needs a channel of its own there. When a channel is confirmed, only its own waiter asks, and not
-// those of all other names.
+// Each waiter needs a channel of its own there. When a channel is confirmed, only its own waiter
+// asks, and not those of all other names.
 func TestAFreshNameInAClusterWithShardedChannelsOnlyDisturbsNoOtherWaiter(t *testing.T) {
 	t.Parallel()
 	const all = 30

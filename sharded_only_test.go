@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: messages wake waiters on managed services that have sharded channels only. Such a
-// service turns PUBLISH and SUBSCRIBE into SPUBLISH and SSUBSCRIBE, also inside scripts.
+// The goal of this file: messages wake waiters on managed services that have sharded channels only.
+// Such a service turns PUBLISH and SUBSCRIBE into SPUBLISH and SSUBSCRIBE, also inside scripts.
 
 // shardedOnly is a cluster that behaves like such a service.
 type shardedOnly struct {
@@ -36,7 +36,8 @@ func startShardedOnly(t *testing.T, masters int) *shardedOnly {
 	return &shardedOnly{t, redistest.NewShardedOnly(c), c.Nodes}
 }
 
-// listened waits until somebody listens to a channel that matches the pattern, and returns the channel.
+// listened waits until somebody listens to a channel that matches the pattern, and returns the
+// channel.
 func (s *shardedOnly) listened(pattern string) (channel string) {
 	s.Helper()
 	require.Eventually(s, func() bool {
@@ -71,8 +72,8 @@ var lockKinds = map[string]func(ctx context.Context, c *redlatch.Client, name st
 	},
 }
 
-// A client waits for ten locks of each kind. It would not poll stage.Within the time of the test, so only messages
-// wake its waiters.
+// A client waits for ten locks of each kind. It would not poll stage.Within the time of the test,
+// so only messages wake its waiters.
 func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 	t.Parallel()
 	for _, masters := range []int{1, 3} {
@@ -80,7 +81,8 @@ func TestMessagesWakeWaitersInAClusterWithShardedChannelsOnly(t *testing.T) {
 			t.Parallel()
 			s := startShardedOnly(t, masters)
 			log := &stage.Logbook{}
-			// With the second prefix, the client asks on one node whether it may publish to a channel on another.
+			// With the second prefix, the client asks on one node whether it may publish to a
+			// channel on another.
 			prefix := map[int]string{1: "", 3: "app:"}[masters]
 			options := append(slices.Clone(onlyMessages), redlatch.WithPrefix(prefix))
 			holder := stage.LocksOn(t, s.Client(t), options...)

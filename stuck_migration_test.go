@@ -27,8 +27,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: while a slot is stuck between two masters, no call of any primitive gives an answer
-// that Redis contradicts.
+// The goal of this file: while a slot is stuck between two masters, no call of any primitive gives
+// an answer that Redis contradicts.
 
 // grip is a hold or a permit.
 type grip struct {
@@ -84,8 +84,8 @@ func (s *stuck) acquire(ctx context.Context, locks *redlatch.Client, kind, name 
 	return &grip{kind, name, h.ID(), h.Fence(), h.Trusted, h.Unlock}, nil
 }
 
-// has reports whether either master has the grant. The target answers for a slot that it imports only behind
-// ASKING, and the source says ASK for a key that has moved.
+// has reports whether either master has the grant. The target answers for a slot that it imports
+// only behind ASKING, and the source says ASK for a key that has moved.
 func (s *stuck) has(g *grip) bool {
 	ctx := context.Background()
 	ask := []any{"HEXISTS", g.name, g.id}
@@ -221,8 +221,9 @@ func (s *stuck) take(locks *redlatch.Client, n int) []*grip {
 	return grips
 }
 
-// A migration is stuck for half a minute, and half of the keys have moved. Each answer of 10,000 calls is
-// checked against both masters. All calls that wait end well when it is over. With -short, it takes four seconds.
+// A migration is stuck for half a minute, and half of the keys have moved. Each answer of 10,000
+// calls is checked against both masters. All calls that wait end well when it is over. With -short,
+// it takes four seconds.
 func TestNoAnswerIsFalseWhileAMigrationIsStuck(t *testing.T) {
 	least, long := 10_000, 30*time.Second
 	if testing.Short() {

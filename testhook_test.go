@@ -11,7 +11,8 @@ import (
 	"github.com/redlatch/redlatch/internal/testhook"
 )
 
-// The module redlatchtest sees every kind of lock that a client has, and the session that renews them.
+// The module redlatchtest sees every kind of lock that a client has, and the session that renews
+// them.
 func TestTheTestHookShowsWhatAClientHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, err := redlatch.New(redistest.Bubble(t).Client())

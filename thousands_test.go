@@ -21,8 +21,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// The goal of this file: the numbers of holds that one process may have while a cluster is in trouble. With
-// -short, these tests are left out. The ordinary suite has the same with fewer holds.
+// The goal of this file: the numbers of holds that one process may have while a cluster is in
+// trouble. With -short, these tests are left out. The ordinary suite has the same with fewer holds.
 
 func notShort(t *testing.T, smaller string) {
 	t.Helper()
@@ -73,7 +73,8 @@ func trusted(holds []*lock.Hold) (n int) {
 	return n
 }
 
-// One of three masters hangs for longer than a lease. Its own holds are lost, and none of the others.
+// One of three masters hangs for longer than a lease. Its own holds are lost, and none of the
+// others.
 func TestAHungMasterCostsNoneOfThousandsOfHoldsOfTheOtherMasters(t *testing.T) {
 	notShort(t, "TestAMasterThatHangsCostsNoHoldOfTheOthers")
 	const lease = 30 * time.Second
@@ -101,8 +102,8 @@ func TestAHungMasterCostsNoneOfThousandsOfHoldsOfTheOtherMasters(t *testing.T) {
 	}
 }
 
-// The client does not see that its server belongs to a cluster: a wrapper hides it, or it is the client that
-// redis.NewUniversalClient returns for one address. The holds of all slots last.
+// The client does not see that its server belongs to a cluster: a wrapper hides it, or it is the
+// client that redis.NewUniversalClient returns for one address. The holds of all slots last.
 func TestHiddenClustersKeepThousandsOfHolds(t *testing.T) {
 	notShort(t, "TestWrappedClientsKeepLocksOfAllSlotsOfACluster")
 	const each, lease = 1000, 10 * time.Second

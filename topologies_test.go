@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: every primitive keeps every promise of the suite on the topologies that people
-// run. make test-topologies runs it. The other tests use a cluster of one node.
+// The goal of this file: every primitive keeps every promise of the suite on the topologies that
+// people run. make test-topologies runs it. The other tests use a cluster of one node.
 
 // subjects are the primitives as the suite sees them.
 var subjects = map[string]func(dial func(t testing.TB) redis.UniversalClient, more ...redlatch.Option) locktest.Subject{
@@ -50,8 +50,8 @@ func TestEveryPrimitiveBehindSentinels(t *testing.T) {
 	}
 }
 
-// The slot of a lock moves to another master while a client waits for Redisson. The client follows it, and the
-// message there wakes it.
+// The slot of a lock moves to another master while a client waits for Redisson. The client follows
+// it, and the message there wakes it.
 func TestAWaiterFollowsAShardedChannel(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 0)

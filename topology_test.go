@@ -150,8 +150,8 @@ func TestAClusterIsLearnedFromItsFirstRefusal(t *testing.T) {
 	})
 }
 
-// A cluster client asks Redis what a command does, unless the command says enough. If the user may not run COMMAND,
-// go-redis asks before each command.
+// A cluster client asks Redis what a command does, unless the command says enough. If the user may
+// not run COMMAND, go-redis asks before each command.
 func TestAClusterIsNotAskedAboutCommands(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -235,9 +235,9 @@ func (a *alone) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 	}
 }
 
-// The nodes of a cluster answer at different speeds. So the client sends each command by itself, as long
-// as it does not know the nodes. It also does so with a go-redis client in a wrapper, which may send
-// commands to more than one server.
+// The nodes of a cluster answer at different speeds. So the client sends each command by itself, as
+// long as it does not know the nodes. It also does so with a go-redis client in a wrapper, which
+// may send commands to more than one server.
 func TestCommandsToUnknownServersAreNotSentTogether(t *testing.T) {
 	t.Parallel()
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
@@ -279,8 +279,8 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Commands that wait go together in a cluster too, but only to one master. One that hangs delays no command
-// to another.
+// Commands that wait go together in a cluster too, but only to one master. One that hangs delays no
+// command to another.
 func TestCommandsToOneMasterAreSentTogether(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0, "--cluster-node-timeout", "60000")

@@ -23,7 +23,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: docs/troubleshooting.md shows the errors that users meet, letter for letter.
+// The goal of this file: docs/troubleshooting.md shows the errors that users meet, letter for
+// letter.
 
 // troubled is a client that meets trouble, and another one that is in its way.
 type troubled struct {

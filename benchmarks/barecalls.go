@@ -13,9 +13,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/barecalls"
 )
 
-// bareCalls send the Redis calls of the redlatch mutex, and do nothing else. Goroutines hand a name to each
-// other in order, with one script, as those of the mutex do. So a lock with these calls cannot be faster.
-// They do not exclude other processes.
+// bareCalls send the Redis calls of the redlatch mutex, and do nothing else. Goroutines hand a name
+// to each other in order, with one script, as those of the mutex do. So a lock with these calls
+// cannot be faster. They do not exclude other processes.
 var bareCalls = library{
 	name:  "bare calls",
 	redis: true,
@@ -26,7 +26,8 @@ var bareCalls = library{
 	},
 }
 
-// barePermits send the calls of the redlatch semaphore, for one unit of a name that nobody else uses.
+// barePermits send the calls of the redlatch semaphore, for one unit of a name that nobody else
+// uses.
 var barePermits = library{
 	name:  "bare permits",
 	redis: true,

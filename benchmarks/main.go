@@ -112,8 +112,8 @@ func startServers(s settings) (all servers, err error) {
 	return all, err
 }
 
-// inMemory returns a directory that is kept in memory, or "" if the system has none. If a disk stands
-// still for seconds, clients of etcd give up, and the run ends.
+// inMemory returns a directory that is kept in memory, or "" if the system has none. If a disk
+// stands still for seconds, clients of etcd give up, and the run ends.
 func inMemory() string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err != nil || !info.IsDir() {

@@ -102,8 +102,8 @@ func (t *table) pageTables() map[string]func() string {
 	}
 }
 
-// limits compares redlatch, and the calls that it makes without any logic, with the floor and with the fastest
-// other library.
+// limits compares redlatch, and the calls that it makes without any logic, with the floor and with
+// the fastest other library.
 func (t *table) limits() string {
 	all := [][]string{{"work", "", "redlatch", "bare calls", "divided by"}}
 	for _, l := range []struct {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// redissons is one of Redisson's locks. A JVM measures it, which verify/interop/driver builds and which
-// reads the same cells; see runner.
+// redissons is one of Redisson's locks. A JVM measures it, which verify/interop/driver builds and
+// which reads the same cells; see runner.
 func redissons(kind string) library {
 	return library{
 		name: kind, module: javaModule, redis: true, sends: []string{"evalsha", "eval"},

@@ -12,9 +12,9 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/server"
 )
 
-// BenchmarkSlices runs libraries in turn for 50 ms each, in one process, again and again. A machine whose speed
-// changes from second to second changes it for all of them. Each metric is the median over these cycles of the
-// ratio of two rates.
+// BenchmarkSlices runs libraries in turn for 50 ms each, in one process, again and again. A machine
+// whose speed changes from second to second changes it for all of them. Each metric is the median
+// over these cycles of the ratio of two rates.
 func BenchmarkSlices(b *testing.B) {
 	for _, row := range []struct {
 		kind      string
@@ -84,7 +84,8 @@ func slicesOf(b *testing.B, r kind, names []string) map[string][]float64 {
 	return rates
 }
 
-// patient waits for a lock beyond the end of a slice. Some libraries leave a lock behind if the context ends.
+// patient waits for a lock beyond the end of a slice. Some libraries leave a lock behind if the
+// context ends.
 type patient struct{ locker }
 
 func (p patient) lock(ctx context.Context, name string) (func(context.Context) error, error) {

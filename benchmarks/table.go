@@ -126,8 +126,9 @@ func (r kind) play(l library, s settings, all servers) (outcome, error) {
 	return play(c, l, on)
 }
 
-// median returns the median of a figure over the rounds, which of an even number is between the middle two. spread is half of the distance between the
-// smallest and the largest, in parts of the median.
+// median returns the median of a figure over the rounds, which of an even number is between the
+// middle two. spread is half of the distance between the smallest and the largest, in parts of the
+// median.
 func (m measured) median(figure func(outcome) float64) (middle, spread float64) {
 	var all []float64
 	for _, o := range m.Rounds {

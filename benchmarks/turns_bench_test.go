@@ -8,7 +8,8 @@ import (
 	"github.com/redlatch/redlatch/benchmarks/server"
 )
 
-// BenchmarkTurns runs a library of go-redis at one kind of work in this process. It is for profiles:
+// BenchmarkTurns runs a library of go-redis at one kind of work in this process. It is for
+// profiles:
 //
 //	go test -run '^$' -bench 'Turns/^alone$/^mutex$' -benchtime 100000x -cpuprofile cpu.prof .
 func BenchmarkTurns(b *testing.B) {

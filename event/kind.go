@@ -5,8 +5,8 @@ type Kind uint8
 
 // Kinds of events. Each comment lists the fields that are set beside Kind, Time and Client.
 const (
-	// WaitBegan says that a call began to acquire a lock. A call that is refused before it begins has no
-	// events: its name is not usable, or its context had ended before the call.
+	// WaitBegan says that a call began to acquire a lock. A call that is refused before it begins
+	// has no events: its name is not usable, or its context had ended before the call.
 	//
 	// Primitive, Name, Wait, Try, Units.
 	WaitBegan Kind = iota + 1
@@ -14,26 +14,27 @@ const (
 	// [Cancelled], [Unavailable], [Refused], [AfterLoss], [Closed], [Aborted] and
 	// [NotReplicated].
 	//
-	// Primitive, Name, Wait, Try, Units, Result, and Duration, the length of the wait. With Acquired also
-	// Source, ID and Fence. Otherwise Err, the error of the call.
+	// Primitive, Name, Wait, Try, Units, Result, and Duration, the length of the wait. With
+	// Acquired also Source, ID and Fence. Otherwise Err, the error of the call.
 	WaitEnded
 	// Queued says that a waiter has a place in a queue in Redis, or that its place has changed.
 	//
 	// Primitive, Name, Wait, Units, Position, Length.
 	Queued
-	// Woken says that a waiter asks Redis again, and why. The Result is one of [Message], [Poll] and
-	// [LeaseEnd].
+	// Woken says that a waiter asks Redis again, and why. The Result is one of [Message], [Poll]
+	// and [LeaseEnd].
 	//
 	// Primitive, Name, Wait, Result.
 	Woken
-	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export, Release, ReleaseAfter,
-	// Do or Close. If Redis did not confirm the release, Err says why. The client then retries in the
-	// background, except after UnlockAfter, ReleaseAfter, Export and Close. In these cases, the lock ends with
-	// its lease, or after the time for which Redis keeps it. An Unlock or a Do may give up while another
-	// command of the hold hangs. Then the event comes when the background has ended the hold, up to a lease
-	// later.
+	// Released says that the last hold of a grant ended, by Unlock, UnlockAfter, Export, Release,
+	// ReleaseAfter, Do or Close. If Redis did not confirm the release, Err says why. The client
+	// then retries in the background, except after UnlockAfter, ReleaseAfter, Export and Close. In
+	// these cases, the lock ends with its lease, or after the time for which Redis keeps it. An
+	// Unlock or a Do may give up while another command of the hold hangs. Then the event comes when
+	// the background has ended the hold, up to a lease later.
 	//
-	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the release.
+	// Primitive, Name, ID, Fence, Units, Err, and Duration, from the grant to the end of the
+	// release.
 	Released
 	// Lost says that a grant ended without its holder asking. The Result is one of [Unconfirmed],
 	// [Gone], [MaxHold], [NoProgress] and [NotRenewed].
@@ -61,18 +62,18 @@ const (
 	//
 	// Primitive, Name, Wait, ID.
 	LateGrant
-	// Disconnected says that the connection for messages ended, or could not be made. That includes a
-	// connection that answered and got no messages, which the client ended. The client makes a new
-	// one, and waiters poll until then. No event says that it is there.
+	// Disconnected says that the connection for messages ended, or could not be made. That includes
+	// a connection that answered and got no messages, which the client ended. The client makes a
+	// new one, and waiters poll until then. No event says that it is there.
 	//
 	// Err.
 	Disconnected
-	// Dropped says that the observers were too slow, and have missed events of a primitive. They have got
-	// all events before this one, and the next events are again complete.
+	// Dropped says that the observers were too slow, and have missed events of a primitive. They
+	// have got all events before this one, and the next events are again complete.
 	//
-	// Primitive, Count, the number of missed events, and Waiting and Held, the counts of this primitive of the
-	// client. An observer that counts sets its counts to them. If it observes several clients, it keeps counts
-	// for each Client and Primitive.
+	// Primitive, Count, the number of missed events, and Waiting and Held, the counts of this
+	// primitive of the client. An observer that counts sets its counts to them. If it observes
+	// several clients, it keeps counts for each Client and Primitive.
 	Dropped
 )
 

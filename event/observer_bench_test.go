@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// BenchmarkObserver locks and unlocks with and without an observer that does nothing. Without one, a lock has
-// no cost of events; see also TestEventsOfNobodyCostNoMemory in internal/session.
+// BenchmarkObserver locks and unlocks with and without an observer that does nothing. Without one,
+// a lock has no cost of events; see also TestEventsOfNobodyCostNoMemory in internal/session.
 func BenchmarkObserver(b *testing.B) {
 	rdb := redistest.Start(b).Client(b)
 	for name, options := range map[string][]redlatch.Option{

@@ -22,15 +22,15 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// The goal of this file: an observer is notified of each fact once, with its numbers, and can count waits
-// and holds up and down. It harms nothing, whether it panics or blocks.
+// The goal of this file: an observer is notified of each fact once, with its numbers, and can count
+// waits and holds up and down. It harms nothing, whether it panics or blocks.
 
 // RecorderKey is the key of a context value that a Recorder notes.
 
 // Forget makes Of start after all events so far.
 
-// InObservedBubble plays a scene with a recorder in virtual time. At the end, every wait and every grant must
-// have ended.
+// InObservedBubble plays a scene with a recorder in virtual time. At the end, every wait and every
+// grant must have ended.
 
 func TestAFreeLockHasThreeEvents(t *testing.T) {
 	for primitive, kind := range stage.Primitives {
@@ -713,8 +713,8 @@ func TestAnObserverThatPanicsHarmsNothing(t *testing.T) {
 	})
 }
 
-// An observer blocks for ever, from its first event of one kind on. No call waits for it, and no loss or
-// renewal does.
+// An observer blocks for ever, from its first event of one kind on. No call waits for it, and no
+// loss or renewal does.
 func TestAnObserverThatBlocksDelaysNothing(t *testing.T) {
 	for kind := event.WaitBegan; kind <= event.Disconnected; kind++ {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -763,8 +763,8 @@ func TestAnObserverThatBlocksDelaysNothing(t *testing.T) {
 	}
 }
 
-// The observers are too slow, so that events are dropped. They are notified of how many, and of what they
-// would have counted. After that they get all events again.
+// The observers are too slow, so that events are dropped. They are notified of how many, and of
+// what they would have counted. After that they get all events again.
 func TestEventsThatNobodyTakesAreDropped(t *testing.T) {
 	var blocked chan struct{}
 	log := &stage.Logbook{}

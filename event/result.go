@@ -9,21 +9,21 @@ const (
 
 	// Acquired says that the call returns a hold or a permit.
 	Acquired Result = iota + 1
-	// Busy says that somebody else had the lock, or that too few units were free. A try found it so, or a wait
-	// ended by WithWaitTimeout or by the deadline of the context. Busy also says that an operator removed the
-	// waiter from the queue.
+	// Busy says that somebody else had the lock, or that too few units were free. A try found it
+	// so, or a wait ended by WithWaitTimeout or by the deadline of the context. Busy also says that
+	// an operator removed the waiter from the queue.
 	Busy
-	// Cancelled says that the program cancelled the context while somebody else had the lock. Or the context
-	// ended after the call began and before it asked Redis. If Redis did not answer, the result is Unavailable
-	// instead.
+	// Cancelled says that the program cancelled the context while somebody else had the lock. Or
+	// the context ended after the call began and before it asked Redis. If Redis did not answer,
+	// the result is Unavailable instead.
 	Cancelled
-	// Unavailable says that Redis could not be asked, or did not answer in time. If the program cancelled the
-	// context during such an outage, the result is Unavailable and not Cancelled.
+	// Unavailable says that Redis could not be asked, or did not answer in time. If the program
+	// cancelled the context during such an outage, the result is Unavailable and not Cancelled.
 	Unavailable
 	// Refused says that Redis refused the command, or that the limit of a semaphore does not fit.
 	Refused
-	// AfterLoss says that the call returned ErrLost: the context was that of a hold of the lock that was
-	// lost, Redis lost the grant before replicas had it, or an exported lock had ended.
+	// AfterLoss says that the call returned ErrLost: the context was that of a hold of the lock
+	// that was lost, Redis lost the grant before replicas had it, or an exported lock had ended.
 	AfterLoss
 	// Closed says that the client was closed.
 	Closed
@@ -58,8 +58,8 @@ const (
 
 	// Of a wake-up, see [Woken].
 
-	// Message says that a message came, or that one may have been missed: Redis has only now confirmed
-	// the subscription, or the connection for messages was lost.
+	// Message says that a message came, or that one may have been missed: Redis has only now
+	// confirmed the subscription, or the connection for messages was lost.
 	Message
 	// Poll says that no message came for a while. For a plain mutex, this is the poll bound.
 	Poll

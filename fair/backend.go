@@ -7,7 +7,7 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// backend is the acquisition.Backend of one grant of the mutex.
+// backend is the acquisition.MutexBackend of one grant of the mutex.
 type backend struct {
 	*request
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// With ContextTimeoutEnabled, go-redis closes a connection whose answer comes after the attempt, and the client learns
-// nothing about the link. A new connection costs four round trips before the command. The link is as slow as
-// guarantees.md allows, and its connections break again and again.
+// With ContextTimeoutEnabled, go-redis closes a connection whose answer comes after the attempt,
+// and the client learns nothing about the link. A new connection costs four round trips before the
+// command. The link is as slow as guarantees.md allows, and its connections break again and again.
 func TestALinkMayBeThatSlowIfGoRedisObeysDeadlines(t *testing.T) {
 	t.Parallel()
 	for kind, by := range map[string]locker{"mutex": byMutex, "fair mutex": byFairMutex, "semaphore": bySemaphore} {

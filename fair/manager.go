@@ -24,7 +24,7 @@ func init() {
 }
 
 // Mutex implements construct.Mutexes.
-func (m *manager) Mutex(name string, st *settings.Lock) any { return m.mutex(name, st) }
+func (m *manager) Mutex(name string, st *settings.Lock) any { return m.newMutex(name, st) }
 
 // newManager makes the manager of one client. The client has one registry for all its mutexes.
 func newManager(b *mutex.Registry) *manager {

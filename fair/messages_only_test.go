@@ -20,7 +20,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// badLink is the connections of a client whose waiters listen for messages. It counts what is wrong with them.
+// badLink is the connections of a client whose waiters listen for messages. It counts what is wrong
+// with them.
 type badLink struct {
 	refuses atomic.Bool
 	slow    atomic.Int64 // delays the next answer by so many ns
@@ -81,9 +82,9 @@ func drawBadStep(t *rapid.T) badStep {
 	}
 }
 
-// Heartbeats come after twenty minutes only. So messages alone bring grants, and all ways to learn of one whose message
-// was lost: the client cannot connect, its connections break, or an answer is late. When that is over, all waiters are
-// served soon.
+// Heartbeats come after twenty minutes only. So messages alone bring grants, and all ways to learn
+// of one whose message was lost: the client cannot connect, its connections break, or an answer is
+// late. When that is over, all waiters are served soon.
 func TestWaitersAreServedWithoutHeartbeats(t *testing.T) {
 	for kind, by := range queueLockers {
 		t.Run(kind, func(t *testing.T) {
@@ -99,8 +100,9 @@ func TestWaitersAreServedWithoutHeartbeats(t *testing.T) {
 	}
 }
 
-// All connections break shortly before the hub sends a PING, and handshakes are slow. The reader of the pub/sub
-// connection must make no new one: go-redis would hold the mutex that the PING needs until the handshake ends.
+// All connections break shortly before the hub sends a PING, and handshakes are slow. The reader of
+// the pub/sub connection must make no new one: go-redis would hold the mutex that the PING needs
+// until the handshake ends.
 func TestTheReaderOfABrokenConnectionMakesNoNewOne(t *testing.T) {
 	t.Parallel()
 	for kind, by := range queueLockers {
@@ -116,7 +118,8 @@ func TestTheReaderOfABrokenConnectionMakesNoNewOne(t *testing.T) {
 	}
 }
 
-// servedWithoutHeartbeats plays the steps, and returns how many waiters are not served a minute later.
+// servedWithoutHeartbeats plays the steps, and returns how many waiters are not served a minute
+// later.
 func servedWithoutHeartbeats(t *testing.T, by locker, steps []badStep) (unserved int64) {
 	v := redistest.Bubble(t)
 	rdb, link := v.Client(), &badLink{}

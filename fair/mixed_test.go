@@ -239,8 +239,8 @@ func TestAQueueThatCannotBeServedIsNotAskedWithoutPause(t *testing.T) {
 	})
 }
 
-// Redisson, and everything else that writes the key by itself, does not know the queue. If the message of its
-// release is lost, the waiters find it by their heartbeats.
+// Redisson, and everything else that writes the key by itself, does not know the queue. If the
+// message of its release is lost, the waiters find it by their heartbeats.
 func TestAFairWaiterFindsTheReleaseOfAClientThatKnowsNoQueue(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {

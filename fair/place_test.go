@@ -286,9 +286,9 @@ func TestASlowLinkKeepsNobodyFromTheLock(t *testing.T) {
 	}
 }
 
-// A round trip takes a little more than a third of the lease, which is the usual time of an attempt.
-// The client knows that, so its release in the background gets its answer, and is not sent again
-// for as long as the place could stand.
+// A round trip takes a little more than a third of the lease, which is the usual time of an
+// attempt. The client knows that, so its release in the background gets its answer, and is not sent
+// again for as long as the place could stand.
 func TestOverASlowLinkTheBackgroundReleasesOnce(t *testing.T) {
 	t.Parallel()
 	for name, by := range queueLockers {
@@ -441,8 +441,8 @@ func takesAGrant(cmd []string) bool {
 	return false
 }
 
-// A program that records the id of a waiter can later find its place among all waiters. A waiter that queues
-// again has another id.
+// A program that records the id of a waiter can later find its place among all waiters. A waiter
+// that queues again has another id.
 func TestAWaitCallbackKnowsTheIDInTheQueue(t *testing.T) {
 	t.Parallel()
 	type scene struct {

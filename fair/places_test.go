@@ -25,8 +25,8 @@ import (
 
 // LockFair waits for a fair mutex.
 
-// A hold lasts ten hours in make verify, and one hour elsewhere. A hundred waiters live, none of them is
-// dropped, and the order is that of their arrival. They cost heartbeats in batches.
+// A hold lasts ten hours in make verify, and one hour elsewhere. A hundred waiters live, none of
+// them is dropped, and the order is that of their arrival. They cost heartbeats in batches.
 func TestFairWaitersOutlastTenHours(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {
@@ -53,8 +53,9 @@ func TestFairWaitersOutlastTenHours(t *testing.T) {
 	})
 }
 
-// Up to a thousand waiters of one client wait for an hour. A hundred of them cost one heartbeat command
-// in each third of the heartbeat, and a few more because batches split by chance, and nothing else.
+// Up to a thousand waiters of one client wait for an hour. A hundred of them cost one heartbeat
+// command in each third of the heartbeat, and a few more because batches split by chance, and
+// nothing else.
 func TestAThousandWaitersCostTheirHeartbeats(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {
@@ -203,8 +204,8 @@ func TestTheNextAfterACrashedHolderGetsTheLockAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
-// The first waiter of a client gives up shortly before the lease of a crashed holder ends. Now the second one asks
-// at that moment, and does not wait for a heartbeat.
+// The first waiter of a client gives up shortly before the lease of a crashed holder ends. Now the
+// second one asks at that moment, and does not wait for a heartbeat.
 func TestTheSecondWaiterOfAClientAsksAtTheEndOfTheLeaseIfTheFirstGivesUp(t *testing.T) {
 	t.Parallel()
 	for _, before := range []time.Duration{time.Second, 10 * time.Second} {
@@ -1053,8 +1054,8 @@ func TestFair_ACallbackThatBlocksKeepsTheLockFromNobody(t *testing.T) {
 	})
 }
 
-// Redisson does not know the queue. When it frees a lock, the message makes one waiter of each client
-// ask, and the first of the queue gets the lock before any heartbeat.
+// Redisson does not know the queue. When it frees a lock, the message makes one waiter of each
+// client ask, and the first of the queue gets the lock before any heartbeat.
 func TestTheQueueIsServedWhenRedissonUnlocks(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {
@@ -1080,8 +1081,8 @@ func TestTheQueueIsServedWhenRedissonUnlocks(t *testing.T) {
 	})
 }
 
-// Redisson may be faster than the queue again and again. The first waiter still asks at each message,
-// so that it has a chance each time. If nobody freed the lock, it soon asks less often.
+// Redisson may be faster than the queue again and again. The first waiter still asks at each
+// message, so that it has a chance each time. If nobody freed the lock, it soon asks less often.
 func TestTheFirstWaiterAsksAtEachReleaseAndNotAtEachMessage(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {

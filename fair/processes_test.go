@@ -28,8 +28,8 @@ import (
 func init() { stage.Workers["queuers"] = queuersWorker }
 
 // queuersWorker makes the requested number of goroutines wait for a fair mutex. All of them start
-// when it reads a line. Some give up, and some re-enter. It writes a line when each has its place or has ended, and
-// another one with the turns.
+// when it reads a line. Some give up, and some re-enter. It writes a line when each has its place
+// or has ended, and another one with the turns.
 func queuersWorker() error {
 	opt, err := redis.ParseURL(os.Getenv("REDLATCH_TEST_URL"))
 	if err != nil {

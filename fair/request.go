@@ -77,7 +77,8 @@ func (r *request) heartbeat(id string) lua.Heartbeat {
 	return lua.Heartbeat{Keys: mutex.FairKeys(r.Keys()), Waiter: r.waiter(id)}
 }
 
-// Claim asks Redis about one waiter, and takes over what it was granted; see [waitqueue.WaiterSet.Claim].
+// Claim asks Redis about one waiter, and takes over what it was granted; see
+// [waitqueue.WaiterSet.Claim].
 func (r *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := r.waitOperation()
 	call.Share = r.Settings.QueueWindow()
@@ -85,10 +86,9 @@ func (r *request) Claim(ctx context.Context, id string) (session.Answer[lua.Hear
 }
 
 // releaseOrLeave gives up what an id has: the lock, which goes to the next waiter, or the place in
-// the queue. It sends the command again while expired waiters are being dropped. It also sends it
-// again after a refusal, because a permission may come back before the lease ends. The answer is
-// that of the first command, which gave up all that the id had. If a later command fails, the
-// client retries it in the background.
+// the queue. It sends the command again while expired waiters are being dropped. The answer is that
+// of the first command, which gave up all that the id had. If a later command fails, the client
+// retries it in the background.
 func (r *request) releaseOrLeave(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
 	answer, err := r.releaseOrLeaveOnce(ctx, id)
 	for more := err == nil && answer.Value.More; more; {
@@ -105,7 +105,7 @@ func (r *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // releaseOrLeaveOnce sends one command of releaseOrLeave.
 func (r *request) releaseOrLeaveOnce(ctx context.Context, id string) (session.Answer[lua.ReleaseFairReply], error) {
 	s := r.Session()
-	call := r.NewOperation("unlock", true).ForContext(ctx)
+	call := r.NewReleaseOperation().ForContext(ctx)
 	call.NeverVoid = true
 	return session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.ReleaseFairReply, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// The goal of this file: a context that Bind makes ends when the hold does, or when its parent does,
-// whichever is first, and says which it was.
+// The goal of this file: a context that Bind makes ends when the hold does, or when its parent
+// does, whichever is first, and says which it was.
 
 // binder is a hold or a permit.
 type binder interface {

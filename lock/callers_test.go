@@ -85,8 +85,8 @@ func TestACallThatSendsByItselfLeavesADeadConnection(t *testing.T) {
 	})
 }
 
-// A command that its caller gave up arrives late. It must do nothing, because a later attempt of the
-// same call may have got the lock and released it.
+// A command that its caller gave up arrives late. It must do nothing, because a later attempt of
+// the same call may have got the lock and released it.
 func TestACommandThatItsCallerGaveUpDoesNothingLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })

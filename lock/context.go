@@ -9,8 +9,9 @@ import (
 // FromContext returns the hold that ctx descends from: the context of a hold, or the one that Do
 // gives its function. So a function inside of Do can read the fence.
 //
-// Of several holds, it is the innermost, of whichever lock. Inside of nested locks, use HoldFrom of the
-// mutex, which returns the hold of that lock. A permit of a semaphore is no hold, and hides none.
+// Of several holds, it is the innermost, of whichever lock. Inside of nested locks, use HoldFrom of
+// the mutex, which returns the hold of that lock. A permit of a semaphore is no hold, and hides
+// none.
 //
 // The hold may have ended meanwhile, see [Hold.Trusted]. The function must not unlock the hold of
 // its caller. If ctx re-enters no lock, for instance after redlatch.WithOwner, the result is nil
@@ -38,7 +39,8 @@ type keepAlive struct {
 	own  context.Context // the parent of the hold, if Bind joined its locks with those of another context; otherwise nil
 }
 
-// Value returns the hold for holdKey, unless it is that of a permit, and for a search that finds it.
+// Value returns the hold for holdKey, unless it is that of a permit, and for a search that finds
+// it.
 func (k keepAlive) Value(key any) any {
 	switch key := key.(type) {
 	case innermostKey:

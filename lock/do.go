@@ -9,13 +9,14 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Do acquires a lock with the function acquire, runs fn under it, and releases it, also if fn panics or ends its
-// goroutine. The locks of this module have their own Do and TryDo methods, whose docs say more. This function is for
-// other ways to acquire a lock, such as Attach of a mutex.
+// Do acquires a lock with the function acquire, runs fn under it, and releases it, also if fn
+// panics or ends its goroutine. The locks of this module have their own Do and TryDo methods, whose
+// docs say more. This function is for other ways to acquire a lock, such as Attach of a mutex.
 //
-// acquire must return a hold or an error. If it returns an error, Do returns that error and does not run fn. Otherwise
-// Do returns the error of fn, joined with an error of the release, as Do of a mutex does. Do returns
-// lockerr.ErrConfig if an argument is nil, or if acquire returns neither a hold nor an error.
+// acquire must return a hold or an error. If it returns an error, Do returns that error and does
+// not run fn. Otherwise Do returns the error of fn, joined with an error of the release, as Do of a
+// mutex does. Do returns lockerr.ErrConfig if an argument is nil, or if acquire returns neither a
+// hold nor an error.
 func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn func(context.Context) error) (err error) {
 	switch {
 	case ctx == nil:
@@ -33,9 +34,9 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 		return &lockerr.ConfigError{Setting: "hold", Value: "nil", Reason: "the function that acquires must return a hold or an error"}
 	}
 	defer func() {
-		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, the release
-		// returns that loss, which fn may have returned too. The error of another lock may contain the
-		// loss, as the cause that ended its wait, without being a loss itself.
+		// Deferred, so that it also runs if fn panics. If the lock was lost while fn ran, the
+		// release returns that loss, which fn may have returned too. The error of another lock may
+		// contain the loss, as the cause that ended its wait, without being a loss itself.
 		lost := h.releaseAfterWork(ctx)
 		isReported := errors.Is(err, lost) && errors.Is(err, lockerr.ErrLost)
 		if lost != nil && !isReported {
@@ -45,8 +46,8 @@ func Do(ctx context.Context, acquire func(context.Context) (*Hold, error), fn fu
 	return fn(keepAlive{Context: h.inner.Derive(ctx), hold: h})
 }
 
-// releaseAfterWork is Unlock for Do. It returns nil if Redis did not confirm the release in time, because the
-// work ran under the lock, or if the function ended the hold itself.
+// releaseAfterWork is Unlock for Do. It returns nil if Redis did not confirm the release in time,
+// because the work ran under the lock, or if the function ended the hold itself.
 func (h *Hold) releaseAfterWork(ctx context.Context) error {
 	defer runtime.KeepAlive(h)
 	err := h.unlocked(h.inner.UnlockBriefly(ctx))

@@ -18,8 +18,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/stage"
 )
 
-// The goal of this file: work that was done under its lock counts as done, although Redis does not confirm
-// the release. Do does not wait for that longer than for one command, and the client goes on with it.
+// The goal of this file: work that was done under its lock counts as done, although Redis does not
+// confirm the release. Do does not wait for that longer than for one command, and the client goes
+// on with it.
 
 // With the default settings.
 
@@ -91,8 +92,8 @@ func TestCloseWaitsForAReleaseOfDo(t *testing.T) {
 	}
 }
 
-// If Redis stays away, Close says which locks it could not release, whoever began that. It gives up when the
-// leases have ended.
+// If Redis stays away, Close says which locks it could not release, whoever began that. It gives up
+// when the leases have ended.
 func TestCloseSaysThatAReleaseOfDoFailed(t *testing.T) {
 	kindOf := map[string]error{"down": redlatch.ErrUnavailable, "silent": redlatch.ErrIndeterminate}
 	for outage, begin := range stage.Outages {
@@ -122,7 +123,8 @@ func TestCloseSaysThatAReleaseOfDoFailed(t *testing.T) {
 	}
 }
 
-// Close retries its own releases until the leases have ended, and does not begin again in the background.
+// Close retries its own releases until the leases have ended, and does not begin again in the
+// background.
 func TestCloseGivesUpWithTheLeases(t *testing.T) {
 	for _, kind := range stage.Primitives {
 		t.Run(kind, func(t *testing.T) {
@@ -189,7 +191,8 @@ func TestDoSaysThatRedisRefusesTheRelease(t *testing.T) {
 	}
 }
 
-// The outer hold frees the lock, so a Do inside of it has nothing to report and nothing to wait for.
+// The outer hold frees the lock, so a Do inside of it has nothing to report and nothing to wait
+// for.
 func TestAnInnerReleaseThatFailsIsLeftToTheOuterOne(t *testing.T) {
 	failures := map[string]redistest.Action{
 		"refused":                     redistest.Refuse("NOPERM this user has no permissions"),
@@ -227,7 +230,8 @@ func TestAnInnerReleaseThatFailsIsLeftToTheOuterOne(t *testing.T) {
 	}
 }
 
-// Close has released the lock under the work, so the work may have run beside that of somebody else.
+// Close has released the lock under the work, so the work may have run beside that of somebody
+// else.
 func TestDoSaysThatTheClientWasClosedUnderItsWork(t *testing.T) {
 	for _, kind := range stage.Primitives {
 		t.Run(kind, func(t *testing.T) {
@@ -259,8 +263,8 @@ func TestAWaiterDoesNotTakeARefusedReleaseForAnOutage(t *testing.T) {
 	}
 }
 
-// The command of an inner release hangs. Another one gave up meanwhile and is left to the background, which
-// Redis refuses. A re-entry does not wait for it until trust ends.
+// The command of an inner release hangs. Another one gave up meanwhile and is left to the
+// background, which Redis refuses. A re-entry does not wait for it until trust ends.
 func TestAReentryDoesNotWaitForAnInnerReleaseInTheBackground(t *testing.T) {
 	for _, kind := range []string{"mutex", "fair"} {
 		t.Run(kind, func(t *testing.T) {
@@ -290,8 +294,8 @@ func TestAReentryDoesNotWaitForAnInnerReleaseInTheBackground(t *testing.T) {
 	}
 }
 
-// A grant comes too late to be trusted, and Redis refuses its release. The work did not run, and the error is not
-// that of an unlock.
+// A grant comes too late to be trusted, and Redis refuses its release. The work did not run, and
+// the error is not that of an unlock.
 func TestARefusedReleaseBeforeTheWorkIsAnErrorOfTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 300 * time.Millisecond

@@ -52,8 +52,9 @@ func TestDoRunsTheBodyUnderTheLockAndReturnsItsError(t *testing.T) {
 	})
 }
 
-// The context of the outer lock ends because that lock is lost, and so the wait for another lock ends. The
-// error of that wait contains the loss, but it does not match it, because it is about the other lock.
+// The context of the outer lock ends because that lock is lost, and so the wait for another lock
+// ends. The error of that wait contains the loss, but it does not match it, because it is about the
+// other lock.
 func TestDoReportsALossThatEndedTheWaitForAnotherLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, v := inBubble(t)

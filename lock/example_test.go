@@ -57,7 +57,8 @@ func ExampleFromContext() {
 	// <nil>
 }
 
-// The inner call re-enters the order, although the time for waits is over. A free lock is acquired too.
+// The inner call re-enters the order, although the time for waits is over. A free lock is acquired
+// too.
 func ExampleWithWaitDeadline() {
 	locks, stop := exampleClient()
 	defer stop()
@@ -149,7 +150,8 @@ func ExampleLocker() {
 	// under a fake
 }
 
-// All replicas want to run a job at about the same time. One does, and the others find the lock kept.
+// All replicas want to run a job at about the same time. One does, and the others find the lock
+// kept.
 func ExampleHold_UnlockAfter() {
 	locks, stop := exampleClient()
 	defer stop()

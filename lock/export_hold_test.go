@@ -239,8 +239,8 @@ func TestAnAttachOfUnknownOutcomeFreesTheLock(t *testing.T) {
 	})
 }
 
-// A hook of go-redis ends the goroutine of an Attach after Redis has attached the lock. The caller sends
-// the command itself, so the call does not return.
+// A hook of go-redis ends the goroutine of an Attach after Redis has attached the lock. The caller
+// sends the command itself, so the call does not return.
 func TestAnAttachWhoseGoroutineEndsFreesTheLock(t *testing.T) {
 	for kind, mutex := range attachers {
 		t.Run(kind, func(t *testing.T) {
@@ -264,7 +264,8 @@ func TestAnAttachWhoseGoroutineEndsFreesTheLock(t *testing.T) {
 	}
 }
 
-// Attach ends by itself, although its context does not. Each attempt is swallowed, or none gets through.
+// Attach ends by itself, although its context does not. Each attempt is swallowed, or none gets
+// through.
 func TestAnAttachWithoutADeadlineEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		lease time.Duration
@@ -313,8 +314,8 @@ func TestCloseEndsAnAttach(t *testing.T) {
 	})
 }
 
-// The process stops between the answer and the return of Attach, for as long as the lease. Somebody else
-// may have the lock by then.
+// The process stops between the answer and the return of Attach, for as long as the lease. Somebody
+// else may have the lock by then.
 func TestAnAttachWhoseLeaseMayHaveEndedFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 2 * time.Second
@@ -364,8 +365,8 @@ func TestAnExportThatFailsKeepsNothing(t *testing.T) {
 	}
 }
 
-// Redis runs the command of an Export, or runs it late, and its caller gives up before the answer. The
-// next call frees the lock, or keeps it for its own time.
+// Redis runs the command of an Export, or runs it late, and its caller gives up before the answer.
+// The next call frees the lock, or keeps it for its own time.
 func TestAnExportWithoutAnAnswerKeepsNothing(t *testing.T) {
 	next := map[string]func(t *testing.T, h *lock.Hold) (kept time.Duration){
 		"unlock": func(t *testing.T, h *lock.Hold) time.Duration {
@@ -423,8 +424,8 @@ func TestAnExportThatIsRepeatedTooLateIsALoss(t *testing.T) {
 	})
 }
 
-// The context of an Export ends while another command of the lock hangs. The background frees the lock,
-// because the caller has no text.
+// The context of an Export ends while another command of the lock hangs. The background frees the
+// lock, because the caller has no text.
 func TestAnExportThatGivesUpFreesTheLock(t *testing.T) {
 	onAttachers(t, func(t *testing.T, s *stage.Observed, mine, theirs attacher) {
 		h, err := mine.Lock(t.Context())
@@ -483,8 +484,8 @@ func TestAnExportedHoldMayBeForgotten(t *testing.T) {
 	require.NoError(t, h.Unlock(t.Context()))
 }
 
-// Lock with the context of a lost hold returns the loss, and so does Attach: the work around it does not
-// know yet that it has lost the lock. The text is good afterwards.
+// Lock with the context of a lost hold returns the loss, and so does Attach: the work around it
+// does not know yet that it has lost the lock. The text is good afterwards.
 func TestAnAttachBelowALostHoldIsRefused(t *testing.T) {
 	onAttachers(t, func(t *testing.T, s *stage.Observed, mine, theirs attacher) {
 		chain := redlatch.WithOwner(t.Context())
@@ -554,7 +555,8 @@ func TestCloseDoesNotFreeWhatWasExported(t *testing.T) {
 	})
 }
 
-// Unlock and Export of one hold wait for the same command. The first of them ends the hold, in its way.
+// Unlock and Export of one hold wait for the same command. The first of them ends the hold, in its
+// way.
 func TestAnUnlockBesideAnExportFreesTheLock(t *testing.T) {
 	onAttachers(t, func(t *testing.T, s *stage.Observed, mine, theirs attacher) {
 		h, err := mine.Lock(t.Context())

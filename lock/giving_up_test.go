@@ -17,8 +17,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// The goal of this file: goroutines whose time is over at the same instant all say that somebody else had the
-// lock. A call that asks Redis at the last moment does not blame Redis.
+// The goal of this file: goroutines whose time is over at the same instant all say that somebody
+// else had the lock. A call that asks Redis at the last moment does not blame Redis.
 
 // waits are the ways to bound a wait by one second.
 var waits = map[string]func(c *redlatch.Client, ctx context.Context, kind string) error{
@@ -69,7 +69,8 @@ func TestWaitersThatGiveUpTogetherWereAllBusy(t *testing.T) {
 	}
 }
 
-// The same on a server, where the attempts of the last moment are cut off. Redis answers all the time.
+// The same on a server, where the attempts of the last moment are cut off. Redis answers all the
+// time.
 func TestWaitersThatGiveUpTogetherWereAllBusyOnAServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
@@ -101,7 +102,8 @@ func TestWaitersThatGiveUpTogetherWereAllBusyOnAServer(t *testing.T) {
 	require.NoError(t, h.Unlock(t.Context()))
 }
 
-// staleContext has a deadline that has passed, and goes on. A program may embed contexts in such a way.
+// staleContext has a deadline that has passed, and goes on. A program may embed contexts in such a
+// way.
 type staleContext struct{ context.Context }
 
 func (staleContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Hour), true }
@@ -151,8 +153,8 @@ func TestAReentryWhoseTimeIsOverBlamesRedis(t *testing.T) {
 	}
 }
 
-// A waiter asks while somebody has the lock. Before the answer comes, the lock becomes free and another call
-// begins. Redis never refused that call, so its error names no holder.
+// A waiter asks while somebody has the lock. Before the answer comes, the lock becomes free and
+// another call begins. Redis never refused that call, so its error names no holder.
 func TestAnOldRefusalIsNotThatOfALaterCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/redlatch/redlatch/lock"
 )
 
-// A caller that sends by itself may lose its goroutine in a hook. Nothing stays behind: not the lock,
-// not the right to ask for it, and not a waiter.
+// A caller that sends by itself may lose its goroutine in a hook. Nothing stays behind: not the
+// lock, not the right to ask for it, and not a waiter.
 func TestAHookThatEndsTheGoroutineOfACallerLeavesNothing(t *testing.T) {
 	t.Parallel()
 	const lease = 10 * time.Second
@@ -101,9 +101,9 @@ func TestAHookThatEndsTheGoroutineOfACallerLeavesNothing(t *testing.T) {
 	}
 }
 
-// A plain lock that is freed goes to the first waiter of the fair mutex, with a command of its own. If a
-// hook ends the goroutine of that command, or of a ForceRelease, the background serves the queue. The
-// waiter asks by itself only after many seconds.
+// A plain lock that is freed goes to the first waiter of the fair mutex, with a command of its own.
+// If a hook ends the goroutine of that command, or of a ForceRelease, the background serves the
+// queue. The waiter asks by itself only after many seconds.
 func TestAHookThatEndsTheGoroutineServesTheQueueAllTheSame(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -151,8 +151,8 @@ func TestAHookThatEndsTheGoroutineServesTheQueueAllTheSame(t *testing.T) {
 	}
 }
 
-// The client dials for its subscriptions in a goroutine of its own. If a dialer ends that goroutine,
-// another one subscribes.
+// The client dials for its subscriptions in a goroutine of its own. If a dialer ends that
+// goroutine, another one subscribes.
 func TestADialerThatEndsTheGoroutineDoesNotEndTheSubscriptions(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {
@@ -178,8 +178,8 @@ func TestADialerThatEndsTheGoroutineDoesNotEndTheSubscriptions(t *testing.T) {
 	})
 }
 
-// A dialer that ends each goroutine is not called more often than one that fails, and the log says once
-// that nothing can be received.
+// A dialer that ends each goroutine is not called more often than one that fails, and the log says
+// once that nothing can be received.
 func TestADialerThatAlwaysEndsTheGoroutineIsCalledRarely(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {
@@ -218,8 +218,8 @@ func (*dialExits) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// Redis has as many holds as the client after a hook has ended the goroutine of a re-entry, or of the
-// Unlock of an inner hold.
+// Redis has as many holds as the client after a hook has ended the goroutine of a re-entry, or of
+// the Unlock of an inner hold.
 func TestAHookThatEndsTheGoroutineOfAReEntryLeavesTheRightCount(t *testing.T) {
 	t.Parallel()
 	for _, script := range []string{"mutex/acquire", "mutex/release"} {
@@ -249,8 +249,8 @@ func TestAHookThatEndsTheGoroutineOfAReEntryLeavesTheRightCount(t *testing.T) {
 	}
 }
 
-// The library sends by itself only in goroutines of its callers. If a hook ends a goroutine while the
-// client closes, or cleans up, the command is sent again.
+// The library sends by itself only in goroutines of its callers. If a hook ends a goroutine while
+// the client closes, or cleans up, the command is sent again.
 func TestAHookThatEndsGoroutinesDoesNotDisturbClose(t *testing.T) {
 	t.Parallel()
 	for _, cleansUp := range []bool{false, true} {

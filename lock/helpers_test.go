@@ -55,7 +55,8 @@ func (g *garbage) collector() {
 	}
 }
 
-// forever is for a hold that must not be lost before it is collected, because a lost hold is not reported.
+// forever is for a hold that must not be lost before it is collected, because a lost hold is not
+// reported.
 var forever = redlatch.WithLease(time.Hour)
 
 type garbage struct {

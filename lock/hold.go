@@ -45,8 +45,8 @@ func newHold(ctx context.Context, inner *acquisition.Hold) *Hold {
 // Name returns the name of the lock.
 func (h *Hold) Name() string { return h.grant().Name }
 
-// ID returns the id under which Redis knows this grant: <client id>:<n>. Holds that re-entered share
-// it.
+// ID returns the id under which Redis knows this grant: <client id>:<n>. Holds that re-entered
+// share it.
 func (h *Hold) ID() string { return h.grant().ID }
 
 // Fence returns the number of this grant. It is larger than that of every earlier grant of the
@@ -119,13 +119,13 @@ func (h *Hold) Context() context.Context {
 // both when its caller gives up and when the lock is lost, such as that of an HTTP handler. Context
 // outlives the caller; Bind does not.
 //
-// The child has the deadline and the values of parent, and re-enters what parent re-enters, and what
-// Context re-enters. Locks that are acquired with it belong to it, even if parent is of
+// The child has the deadline and the values of parent, and re-enters what parent re-enters, and
+// what Context re-enters. Locks that are acquired with it belong to it, even if parent is of
 // redlatch.WithOwner. context.Cause says what ended it: the cause of parent, or that of Context.
 //
-// Call cancel when the work is done, as for context.WithCancel. It ends the child, and not the hold.
-// Until then, or until parent ends, the child keeps the hold from becoming garbage. Bind sends no command.
-// It panics if parent is nil.
+// Call cancel when the work is done, as for context.WithCancel. It ends the child, and not the
+// hold. Until then, or until parent ends, the child keeps the hold from becoming garbage. Bind
+// sends no command. It panics if parent is nil.
 func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
 	if parent == nil {
 		panic("redlatch: Bind: the context must not be nil")
@@ -184,8 +184,8 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	return h.unlocked(h.inner.Unlock(ctx))
 }
 
-// unlocked returns the error of an unlock. If the hold has ended, nobody waits for its handle to become
-// garbage any more.
+// unlocked returns the error of an unlock. If the hold has ended, nobody waits for its handle to
+// become garbage any more.
 func (h *Hold) unlocked(err error) error {
 	if err == nil || errors.Is(err, lockerr.ErrLost) {
 		h.cleanup.Stop()
@@ -193,25 +193,28 @@ func (h *Hold) unlocked(err error) error {
 	return err
 }
 
-// UnlockAfter releases the hold, but Redis keeps the lock for d from now on, as if somebody held it.
-// Nobody renews it. So no process repeats a finished job too soon, even if this process ends. d may
-// be longer than the lease. So the lease can stay short, in case a holder crashes.
+// UnlockAfter releases the hold, but Redis keeps the lock for d from now on, as if somebody held
+// it. Nobody renews it. So no process repeats a finished job too soon, even if this process ends. d
+// may be longer than the lease. So the lease can stay short, in case a holder crashes.
 //
 // If other holds of the owner remain, the lock is kept for d when the last of them is released. Of
-// several times, the longest counts. To skip work that was done a moment ago, others must use TryDo or
-// TryLock: Lock and Do wait for the end of d, and then run. Waiters notice that end at their next poll or
-// heartbeat at the latest. Inspect shows until then that the lock is kept. ForceRelease ends it. Inside of Do, the function calls
-// UnlockAfter on its hold, and Do then does not unlock.
+// several times, the longest counts. To skip work that was done a moment ago, others must use TryDo
+// or TryLock: Lock and Do wait for the end of d, and then run. Waiters notice that end at their
+// next poll or heartbeat at the latest. Inspect shows until then that the lock is kept.
+// ForceRelease ends it. Inside of Do, the function calls UnlockAfter on its hold, and Do then does
+// not unlock.
 //
 // UnlockAfter waits as Unlock does, costs one round trip, and returns the errors of Unlock. It also
-// returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole milliseconds.
+// returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole
+// milliseconds.
 //
-// If Redis did not confirm the release, the lock ends after d or with its lease. The client does not
-// retry in the background, unless an Unlock had failed before: then it goes on, and Redis keeps the lock for d. The
-// program may call Unlock or UnlockAfter again. If that call succeeds,
-// Redis keeps the lock for the longest of the requested times, also after Unlock. If Redis has kept the lock
-// for that time, and it is over, the call succeeds too. If the lock ended earlier, the call returns lockerr.ErrLost.
-// If an Unlock that had failed has freed the lock after all, the call returns lockerr.ErrNotHeld.
+// If Redis did not confirm the release, the lock ends after d or with its lease. The client does
+// not retry in the background, unless an Unlock had failed before: then it goes on, and Redis keeps
+// the lock for d. The program may call Unlock or UnlockAfter again. If that call succeeds, Redis
+// keeps the lock for the longest of the requested times, also after Unlock. If Redis has kept the
+// lock for that time, and it is over, the call succeeds too. If the lock ended earlier, the call
+// returns lockerr.ErrLost. If an Unlock that had failed has freed the lock after all, the call
+// returns lockerr.ErrNotHeld.
 func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if !h.isValid() {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: "unlock after"}

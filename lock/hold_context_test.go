@@ -99,7 +99,8 @@ func TestALockFindsNoHoldThatItsContextDoesNotReenter(t *testing.T) {
 	})
 }
 
-// A semaphore may have the name of a mutex. A permit around a lock of that name, or inside, is no hold of it.
+// A semaphore may have the name of a mutex. A permit around a lock of that name, or inside, is no
+// hold of it.
 func TestALockFindsNoPermitOfItsName(t *testing.T) {
 	stage.OnBothKinds(t, func(r *stage.Reentry) {
 		p, err := r.Locks.Semaphore("a", 1).Acquire(r.Context(), 1)

@@ -13,8 +13,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// A context has the holds that it re-enters, however it was made of the contexts of holds: HoldFrom finds
-// exactly the locks that TryLock re-enters. PermitFrom finds the permits of all those contexts.
+// A context has the holds that it re-enters, however it was made of the contexts of holds: HoldFrom
+// finds exactly the locks that TryLock re-enters. PermitFrom finds the permits of all those
+// contexts.
 func TestHoldFromFindsWhatTheContextReenters(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

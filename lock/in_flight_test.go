@@ -222,8 +222,8 @@ func TestOutageCostsNoGoroutineForEachCall(t *testing.T) {
 				require.ErrorIs(t, err, redlatch.ErrIndeterminate)
 			}
 			time.Sleep(time.Minute)
-			// A request that shares a connection with a swallowed release never arrives. How many do,
-			// the scheduler decides.
+			// A request that shares a connection with a swallowed release never arrives. How many
+			// do, the scheduler decides.
 			grants := len(s.Direct.Keys(ctx, "door*").Val())
 			require.Equal(t, silent.Bites(), grants)
 			require.Greater(t, grants, calls/2)

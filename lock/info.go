@@ -21,8 +21,9 @@ type Info struct {
 	Since time.Time
 }
 
-// IsKept reports whether nobody held the lock, and Redis kept it after an UnlockAfter or an Export. Held is true
-// then too. Holder is the id under which Redis keeps the lock, and Description is that of the last holder.
+// IsKept reports whether nobody held the lock, and Redis kept it after an UnlockAfter or an Export.
+// Held is true then too. Holder is the id under which Redis keeps the lock, and Description is that
+// of the last holder.
 func (i *Info) IsKept() bool { return keptid.Is(i.Holder) }
 
 // Held reports whether someone held the lock.

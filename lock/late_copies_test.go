@@ -115,8 +115,8 @@ func TestLateNumbersDoNotFreeTheLock(t *testing.T) {
 	})
 }
 
-// An inner release is held back, and the client sends the number again. Past its end, the first command
-// sets no number any more. Nobody would correct it before the next command of the lock.
+// An inner release is held back, and the client sends the number again. Past its end, the first
+// command sets no number any more. Nobody would correct it before the next command of the lock.
 func TestALateNumberOfHoldsIsVoid(t *testing.T) {
 	ctx := context.Background()
 	for name, unlock := range map[string]func(s *stage.Scene, outer *lock.Hold){
@@ -146,8 +146,8 @@ func TestALateNumberOfHoldsIsVoid(t *testing.T) {
 	}
 }
 
-// The server's clock has been set forward, so an inner release comes after the end that the client guessed. The
-// answer has the time, and the client asks again.
+// The server's clock has been set forward, so an inner release comes after the end that the client
+// guessed. The answer has the time, and the client asks again.
 func TestAVoidNumberOfHoldsIsSentAgain(t *testing.T) {
 	ctx := context.Background()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,9 +164,9 @@ func TestAVoidNumberOfHoldsIsSentAgain(t *testing.T) {
 	})
 }
 
-// An attempt of the background to send the number is held back, go-redis soon gives it up, and the next one is
-// answered. Before its end, the first one still sets the old number. The background sends the right one after
-// that end.
+// An attempt of the background to send the number is held back, go-redis soon gives it up, and the
+// next one is answered. Before its end, the first one still sets the old number. The background
+// sends the right one after that end.
 func TestTheBackgroundSendsTheNumberAfterItsOwnLateAttempt(t *testing.T) {
 	ctx := context.Background()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,8 +280,8 @@ func TestLateTransferGrantsNobody(t *testing.T) {
 	})
 }
 
-// An Unlock fails, and the background releases the lock. A late original of the acquire then takes it again, for
-// nobody. The background releases that too, long before the lease ends.
+// An Unlock fails, and the background releases the lock. A late original of the acquire then takes
+// it again, for nobody. The background releases that too, long before the lease ends.
 func TestALateAcquireIsReleasedAfterAFailedUnlock(t *testing.T) {
 	for kind, primitive := range stage.Kinds {
 		t.Run(kind, func(t *testing.T) {

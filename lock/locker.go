@@ -2,13 +2,13 @@ package lock
 
 import "context"
 
-// Locker is a lock that has holds: a mutex of either kind. Programs take a Locker to choose the kind
-// in one place, and to replace the lock in tests. The methods of the implementations document how
-// long they block, their errors and their cost.
+// Locker is a lock that has holds: a mutex of either kind. Programs take a Locker to choose the
+// kind in one place, and to replace the lock in tests. The methods of the implementations document
+// how long they block, their errors and their cost.
 //
-// A fake may call the function in Do and TryDo. It cannot make a usable hold, so its HoldFrom returns false.
-// For tests of code that calls Lock or needs a fence, use the module redlatchtest, which has a real client on
-// an embedded server.
+// A fake may call the function in Do and TryDo. It cannot make a usable hold, so its HoldFrom
+// returns false. For tests of code that calls Lock or needs a fence, use the module redlatchtest,
+// which has a real client on an embedded server.
 //
 // Because programs implement Locker, it gets no further methods.
 type Locker interface {

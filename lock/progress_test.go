@@ -15,8 +15,8 @@ import (
 	"github.com/redlatch/redlatch/semaphore"
 )
 
-// The goal of this file: with a progress timeout, a hold stays while its work reports, and is lost when
-// it hangs.
+// The goal of this file: with a progress timeout, a hold stays while its work reports, and is lost
+// when it hangs.
 
 const (
 	progressLease = 6 * time.Second

@@ -14,8 +14,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// The error of Do says whether the lock around the work failed, so that the work did not run, or the same lock
-// again inside of it.
+// The error of Do says whether the lock around the work failed, so that the work did not run, or
+// the same lock again inside of it.
 func TestAFailedReentrySaysThatTheWorkHasBegun(t *testing.T) {
 	failures := map[string]func(s *stage.Scene){
 		"down":   func(s *stage.Scene) { s.Proxy.Down() },

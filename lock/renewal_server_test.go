@@ -17,8 +17,8 @@ import (
 )
 
 // This is TestNoRenewalOutlivesUnlock on a real server with the real clock. Goroutines lock and
-// unlock up to 100,000 locks while renewals run every 5 to 10 ms. After an Unlock, a renewal on the wire
-// or a key could remain.
+// unlock up to 100,000 locks while renewals run every 5 to 10 ms. After an Unlock, a renewal on the
+// wire or a key could remain.
 func TestNoRenewalOutlivesUnlockOnARealServer(t *testing.T) {
 	t.Parallel()
 	const atOnce = 16

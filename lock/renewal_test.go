@@ -455,8 +455,8 @@ func TestStoppedServerIsDetectedAndTrustEndsBeforeItsLease(t *testing.T) {
 }
 
 // Unlock and renewal meet in every order, up to twenty thousand times here, and a hundred thousand
-// times on a real server. After an Unlock, a renewal on the wire or a key could remain. For most of the
-// test the server is a few lines of Go, because scripts on the embedded one would take minutes.
+// times on a real server. After an Unlock, a renewal on the wire or a key could remain. For most of
+// the test the server is a few lines of Go, because scripts on the embedded one would take minutes.
 func TestNoRenewalOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -48,8 +48,9 @@ var namedKinds = map[string]func(c *redlatch.Client, ctx context.Context, name s
 	},
 }
 
-// Two holders after a failover. The master grants a lock, and fails before its replica has the grant. The
-// replica takes over, and grants the lock again. The first holder still trusts its hold then.
+// Two holders after a failover. The master grants a lock, and fails before its replica has the
+// grant. The replica takes over, and grants the lock again. The first holder still trusts its hold
+// then.
 //
 // With WithReplicas, the first Lock gets an error and holds nothing.
 func TestTwoHoldersAfterAFailover(t *testing.T) {
@@ -96,7 +97,8 @@ func TestTwoHoldersAfterAFailover(t *testing.T) {
 	})
 }
 
-// What Lock has returned, the replica has. So a failover to it that comes at once does not free the lock.
+// What Lock has returned, the replica has. So a failover to it that comes at once does not free the
+// lock.
 func TestALockThatAReplicaHasOutlastsAFailover(t *testing.T) {
 	t.Parallel()
 	p := stage.NewPair(t)
@@ -165,8 +167,8 @@ func TestTheReplicasOfTheMasterOfALockAcknowledgeIt(t *testing.T) {
 	}, stage.Guard, time.Millisecond, "the replica answers again")
 }
 
-// onePerConnection is a hook that sends the commands of a pipeline one by one. Before each WAIT it takes
-// the connection that is free, so that WAIT would go out on another one.
+// onePerConnection is a hook that sends the commands of a pipeline one by one. Before each WAIT it
+// takes the connection that is free, so that WAIT would go out on another one.
 type onePerConnection struct{ rdb *redis.Client }
 
 func (onePerConnection) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -188,7 +190,8 @@ func (h onePerConnection) ProcessPipelineHook(next redis.ProcessPipelineHook) re
 	}
 }
 
-// WAIT is about the writes of its own connection. On another one, it counts replicas that lack the lock.
+// WAIT is about the writes of its own connection. On another one, it counts replicas that lack the
+// lock.
 func TestAHookCannotTakeTheConnectionOfAWait(t *testing.T) {
 	t.Parallel()
 	p := stage.NewPair(t)
@@ -218,8 +221,9 @@ func withAReplica(t *testing.T, subject func(dial func(t testing.TB) redis.Unive
 	locktest.Run(t, s)
 }
 
-// replicated is a scene in virtual time with WithReplicas(1, a second). miniredis says of every WAIT that no
-// replica has anything, so tests say what the replicas do. The first rule for a WAIT counts.
+// replicated is a scene in virtual time with WithReplicas(1, a second). miniredis says of every
+// WAIT that no replica has anything, so tests say what the replicas do. The first rule for a WAIT
+// counts.
 func replicated(t *testing.T, options ...redlatch.Option) *stage.Scene {
 	t.Helper()
 	return stage.InBubble(t, append([]redlatch.Option{redlatch.WithReplicas(1, time.Second)}, options...)...)
@@ -299,8 +303,8 @@ func TestAReentryNeedsNoReplicas(t *testing.T) {
 	})
 }
 
-// A local handoff is a grant too. If too few replicas have it, the goroutine that got it has nothing, and
-// the next one gets the lock.
+// A local handoff is a grant too. If too few replicas have it, the goroutine that got it has
+// nothing, and the next one gets the lock.
 func TestALocalHandoffIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := replicated(t, redlatch.WithLocalHandoffTime(time.Hour))
@@ -328,8 +332,9 @@ func TestALocalHandoffIsAcknowledged(t *testing.T) {
 	})
 }
 
-// A client grants the lock to a waiter of another client, which learns of it by a message, or without
-// messages by a heartbeat. If too few replicas have that grant, the lock goes to the next waiter.
+// A client grants the lock to a waiter of another client, which learns of it by a message, or
+// without messages by a heartbeat. If too few replicas have that grant, the lock goes to the next
+// waiter.
 func TestAGrantFromTheQueueIsAcknowledged(t *testing.T) {
 	for kind, k := range stage.Kinds {
 		for way, deaf := range map[string]bool{"message": false, "heartbeat": true} {
@@ -376,8 +381,8 @@ func TestAGrantFromTheQueueIsAcknowledged(t *testing.T) {
 	}
 }
 
-// Another call of the same chain could re-enter a lock that its chain has got. It must not see the fence
-// of a grant before replicas have the grant, nor of one that they do not get.
+// Another call of the same chain could re-enter a lock that its chain has got. It must not see the
+// fence of a grant before replicas have the grant, nor of one that they do not get.
 func TestNobodyReentersAGrantBeforeReplicasHaveIt(t *testing.T) {
 	for kind, ask := range map[string]func(c *redlatch.Client, ctx context.Context) (*lock.Hold, error){
 		"mutex": func(c *redlatch.Client, ctx context.Context) (*lock.Hold, error) { return c.Mutex("orders").Lock(ctx) },
@@ -428,8 +433,8 @@ func TestNobodyReentersAGrantBeforeReplicasHaveIt(t *testing.T) {
 	}
 }
 
-// A reply that is lost says nothing about the replicas. The client asks again. If no answer comes, nobody
-// knows, and the lock is given back.
+// A reply that is lost says nothing about the replicas. The client asks again. If no answer comes,
+// nobody knows, and the lock is given back.
 func TestALostReplyOfAWaitIsNoAcknowledgement(t *testing.T) {
 	for kind, k := range stage.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -543,8 +548,8 @@ func TestARefusedWaitLeavesNothing(t *testing.T) {
 	}
 }
 
-// Redis may lose the lock after it has granted it. Whatever a server says of its replicas then, nobody has
-// the lock.
+// Redis may lose the lock after it has granted it. Whatever a server says of its replicas then,
+// nobody has the lock.
 func TestAGrantThatIsGoneBeforeReplicasHaveItIsLost(t *testing.T) {
 	for kind, k := range stage.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -604,8 +609,8 @@ func (unreachable) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// After the grant, Redis may not be reached any more. The lock is in Redis then, so the error must not say
-// that nothing was changed.
+// After the grant, Redis may not be reached any more. The lock is in Redis then, so the error must
+// not say that nothing was changed.
 func TestAGrantWhoseReplicasCannotBeAskedIsNotNothing(t *testing.T) {
 	for kind, k := range stage.Kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -642,7 +647,8 @@ func TestAGrantThatIsLostBeforeReplicasHaveItStaysLost(t *testing.T) {
 	}
 }
 
-// If go-redis obeys deadlines, a lone call sends by itself, for a moment only. Replicas may need longer.
+// If go-redis obeys deadlines, a lone call sends by itself, for a moment only. Replicas may need
+// longer.
 func TestReplicasMayNeedLongerThanADirectAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubbleOf(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }, redlatch.WithReplicas(1, time.Second))
@@ -657,7 +663,8 @@ func TestReplicasMayNeedLongerThanADirectAttempt(t *testing.T) {
 	})
 }
 
-// WAIT needs the connection of the command before it. New refuses a client that may send it elsewhere.
+// WAIT needs the connection of the command before it. New refuses a client that may send it
+// elsewhere.
 func TestReplicasNeedAClientOfOneServer(t *testing.T) {
 	t.Parallel()
 	rdb := stage.Unused(t)
@@ -677,8 +684,8 @@ func TestReplicasNeedAClientOfOneServer(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// What a program does to its own call leaves nothing either: a context that panics, and a hook that ends
-// the goroutine that sends.
+// What a program does to its own call leaves nothing either: a context that panics, and a hook that
+// ends the goroutine that sends.
 func TestACallThatPanicsBeforeReplicasHaveItsGrantLeavesNothing(t *testing.T) {
 	for kind, k := range stage.Kinds {
 		t.Run(kind, func(t *testing.T) {

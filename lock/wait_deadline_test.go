@@ -16,8 +16,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// The goal of this file: a wait deadline is one limit for all waits of a call chain. It ends nothing else, and
-// neither a free lock nor a re-entry fails because it is over.
+// The goal of this file: a wait deadline is one limit for all waits of a call chain. It ends
+// nothing else, and neither a free lock nor a re-entry fails because it is over.
 
 const (
 	atTheDeadline   = "gave up at the wait deadline (WithWaitDeadline)"
@@ -41,7 +41,8 @@ func inDeadlineBubbles(t *testing.T, play func(t *testing.T, s *stage.Observed, 
 	}
 }
 
-// bounded returns a context with a wait deadline, for calls that a library without one would not end.
+// bounded returns a context with a wait deadline, for calls that a library without one would not
+// end.
 func bounded(t *testing.T, in time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -158,7 +159,8 @@ func panicOf(fn func()) (value any) {
 	return nil
 }
 
-// The rest of the time never becomes "for ever", and never so short that a free lock cannot be acquired.
+// The rest of the time never becomes "for ever", and never so short that a free lock cannot be
+// acquired.
 func TestAfterTheWaitDeadlineACallAsksOnce(t *testing.T) {
 	rests := map[string]time.Duration{"over": -time.Hour, "now": 0, "less than a millisecond ahead": 999 * time.Microsecond}
 	for rest, in := range rests {
@@ -362,8 +364,8 @@ func TestAnUnlockDoesNotLookAtTheWaitDeadline(t *testing.T) {
 	})
 }
 
-// Each level waits for its release until the wait deadline, and 100 ms in any case. Without the wait deadline,
-// each would wait for two seconds.
+// Each level waits for its release until the wait deadline, and 100 ms in any case. Without the
+// wait deadline, each would wait for two seconds.
 func TestNestedDosInAnOutageReturnByTheWaitDeadline(t *testing.T) {
 	const level = 100 * time.Millisecond
 	names := map[string][3]string{"three locks": {"orders", "accounts", "stock"}, "re-entries": {"orders", "orders", "orders"}}
@@ -417,8 +419,8 @@ func TestNestedDosInAnOutageReturnByTheWaitDeadline(t *testing.T) {
 	}
 }
 
-// A call that waits may become a re-entry, because its chain gets the lock meanwhile. It then has as much time as any
-// other re-entry.
+// A call that waits may become a re-entry, because its chain gets the lock meanwhile. It then has
+// as much time as any other re-entry.
 func TestAWaitThatBecomesAReentryHasItsTime(t *testing.T) {
 	for kind, locker := range lockers {
 		t.Run(kind, func(t *testing.T) {
@@ -449,7 +451,8 @@ func TestAWaitThatBecomesAReentryHasItsTime(t *testing.T) {
 	}
 }
 
-// While a call after the wait deadline asks Redis, its chain gets the lock by another call. So the call re-enters.
+// While a call after the wait deadline asks Redis, its chain gets the lock by another call. So the
+// call re-enters.
 func TestALateCallReentersALockThatItsChainGets(t *testing.T) {
 	for kind, locker := range lockers {
 		t.Run(kind, func(t *testing.T) {

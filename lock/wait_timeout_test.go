@@ -166,8 +166,8 @@ func TestATryWaitsForRedisNoLongerThanTheWaitTimeout(t *testing.T) {
 	}
 }
 
-// A program that does not pass on the context of its hold waits for itself. With a wait timeout, only the
-// error can say so.
+// A program that does not pass on the context of its hold waits for itself. With a wait timeout,
+// only the error can say so.
 func TestTheErrorNamesTheLineOfThisProgramThatHasTheLock(t *testing.T) {
 	stage.InObservedBubble(t, func(t *testing.T, s *stage.Observed) {
 		h, err := s.Locks.Mutex("orders").Lock(t.Context())

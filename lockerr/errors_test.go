@@ -252,8 +252,8 @@ func TestTextOfOthersIsOneLine(t *testing.T) {
 	})
 }
 
-// The connection of a call dies silently. The call sends again on another one, and meanwhile another
-// call reports that Redis does not answer, and not that somebody has the lock.
+// The connection of a call dies silently. The call sends again on another one, and meanwhile
+// another call reports that Redis does not answer, and not that somebody has the lock.
 func TestAnUnansweredAttemptIsNoContention(t *testing.T) {
 	for name, ctx := range map[string]func(t *testing.T) context.Context{
 		"nothing ends the first call": func(*testing.T) context.Context { return context.Background() },

@@ -32,8 +32,9 @@ func exampleClient() (locks *redlatch.Client, stop func()) {
 	}
 }
 
-// A handler answers with a status for each class of errors of Do and TryDo. The order matters: work that was
-// cancelled because its lock was lost, or because the client was closed, matches two of them.
+// A handler answers with a status for each class of errors of Do and TryDo. The order matters: work
+// that was cancelled because its lock was lost, or because the client was closed, matches two of
+// them.
 func Example() {
 	const clientClosedRequest = 499
 	// The work sets committed after its write, which had the fence, has succeeded.

@@ -37,10 +37,10 @@ var (
 	// ErrNotAcquired.
 	ErrRemoved = errors.New("redlatch: removed from the queue by an operator")
 
-	// ErrLost says that a hold ended although its holder did not release it. It expired, was removed,
-	// or could not be confirmed in time. Someone else may now use what it guarded. The context of a
-	// lost hold is cancelled, so an error may match both ErrLost and context.Canceled. Compare with
-	// ErrLost first.
+	// ErrLost says that a hold ended although its holder did not release it. It expired, was
+	// removed, or could not be confirmed in time. Someone else may now use what it guarded. The
+	// context of a lost hold is cancelled, so an error may match both ErrLost and context.Canceled.
+	// Compare with ErrLost first.
 	ErrLost = errors.New("redlatch: lost")
 
 	// ErrNotHeld says that there is nothing to release: the hold was released before. Nothing was
@@ -57,14 +57,14 @@ var (
 	ErrUnavailable = errors.New("redlatch: redis is not available")
 
 	// ErrRefused says that Redis answered with an error that a retry does not cure, such as a
-	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis. Do
-	// also returns it if Redis refused the release after the work. In that case [OpError].Op is
+	// permission, a key of another type, or a server out of memory. Nothing was changed in Redis.
+	// Do also returns it if Redis refused the release after the work. In that case [OpError].Op is
 	// "unlock" or "release". With redlatch.WithReplicas, somebody may have seen the lock held until
 	// the client released it again.
 	ErrRefused = errors.New("redlatch: refused by redis")
 
-	// ErrNotReplicated says that too few replicas acknowledged a grant in time, so the client released
-	// it. Only locks with redlatch.WithReplicas return it.
+	// ErrNotReplicated says that too few replicas acknowledged a grant in time, so the client
+	// released it. Only locks with redlatch.WithReplicas return it.
 	ErrNotReplicated = errors.New("redlatch: not replicated")
 
 	// ErrClosed says that the client was closed. With redis.ErrClosed beside it, the go-redis
@@ -223,8 +223,8 @@ type OpError struct {
 	Err  error  // what Redis, the network or the context said; may be nil
 
 	// Reentry says that the call was to re-enter the lock. Its call chain has the lock already, so
-	// work under the lock has begun. If Reentry is false, the work of a failed "lock" or "acquire" has
-	// not begun, unless Kind is [ErrClosed].
+	// work under the lock has begun. If Reentry is false, the work of a failed "lock" or "acquire"
+	// has not begun, unless Kind is [ErrClosed].
 	Reentry bool
 
 	Attempts int           // how often the client sent the command, or tried to

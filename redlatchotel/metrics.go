@@ -38,10 +38,10 @@ func WithMeterProvider(p metric.MeterProvider) MetricOption {
 }
 
 // WithNameLabel adds the attribute "name" to the metrics that docs/metrics.md lists with it. label
-// maps the name of a lock, with the prefix of its client, to its value. It must map all names to a small set,
-// for instance by what comes before the first colon after the prefix. It is called for each event, concurrently for several clients.
-// After the first 100 values, further values become "other". So do names for which label panics.
-// Defaults to nil, which means no such attribute.
+// maps the name of a lock, with the prefix of its client, to its value. It must map all names to a
+// small set, for instance by what comes before the first colon after the prefix. It is called for
+// each event, concurrently for several clients. After the first 100 values, further values become
+// "other". So do names for which label panics. Defaults to nil, which means no such attribute.
 func WithNameLabel(label func(name string) string) MetricOption {
 	return metricOption(func(c *metricConfig) { c.NameLabel = label })
 }

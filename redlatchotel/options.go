@@ -9,8 +9,8 @@ import (
 	"github.com/redlatch/redlatch/internal/telemetry"
 )
 
-// options keeps the attributes of each series, because the SDK sorts and copies them when they are made. There
-// are few: every label has a small set of values.
+// options keeps the attributes of each series, because the SDK sorts and copies them when they are
+// made. There are few: every label has a small set of values.
 type options struct {
 	mu    sync.Mutex
 	known map[telemetry.Update]measurement // by updates without a value

@@ -54,7 +54,8 @@ func inBubble(t *testing.T, play func(t *testing.T, s *scene), options ...redlat
 	})
 }
 
-// awaitEvents waits until the observers have got all events, which come ten milliseconds late at most.
+// awaitEvents waits until the observers have got all events, which come ten milliseconds late at
+// most.
 func awaitEvents() {
 	time.Sleep(10 * time.Millisecond)
 	synctest.Wait()

@@ -14,10 +14,10 @@ type option func(*telemetry.Config)
 func (o option) apply(c *telemetry.Config) { o(c) }
 
 // WithNameLabel adds the label "name" to the metrics that docs/metrics.md lists with it. label maps
-// the name of a lock, with the prefix of its client, to its value. It must map all names to a small set, for
-// instance by what comes before the first colon after the prefix. The collector calls it for each event, concurrently for several
-// clients. After the first 100 values, further values become "other". So do names for which label
-// panics. Defaults to nil, which means no such label.
+// the name of a lock, with the prefix of its client, to its value. It must map all names to a small
+// set, for instance by what comes before the first colon after the prefix. The collector calls it
+// for each event, concurrently for several clients. After the first 100 values, further values
+// become "other". So do names for which label panics. Defaults to nil, which means no such label.
 func WithNameLabel(label func(name string) string) Option {
 	return option(func(c *telemetry.Config) { c.NameLabel = label })
 }

@@ -10,18 +10,19 @@ import (
 )
 
 // conn is a pipe to the server that go-redis can check before it uses it again. go-redis asks the
-// socket of an idle TCP connection whether the other side has closed it. A pipe has no socket. Without
-// conn, the first command after Down would be written, and its call would end with ErrIndeterminate.
+// socket of an idle TCP connection whether the other side has closed it. A pipe has no socket.
+// Without conn, the first command after Down would be written, and its call would end with
+// ErrIndeterminate.
 type conn struct {
 	net.Conn
 	server *Server
 	outage int64 // the number of outages before it was made
 }
 
-// dialer makes the connections of dial checkable. While the server is down, it makes connections that
-// carry nothing. go-redis counts failed dials: after PoolSize of them it dials no more, and starts a
-// goroutine that tries once a second. In a bubble that goroutine outlives the test. So no dial fails, and
-// refuse reports the outage at the next step, the handshake.
+// dialer makes the connections of dial checkable. While the server is down, it makes connections
+// that carry nothing. go-redis counts failed dials: after PoolSize of them it dials no more, and
+// starts a goroutine that tries once a second. In a bubble that goroutine outlives the test. So no
+// dial fails, and refuse reports the outage at the next step, the handshake.
 func (s *Server) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		outage := s.outages.Load()
@@ -51,9 +52,9 @@ func (openConn) Control(func(fd uintptr)) error           { return errors.ErrUns
 func (openConn) Read(func(fd uintptr) (done bool)) error  { return nil }
 func (openConn) Write(func(fd uintptr) (done bool)) error { return errors.ErrUnsupported }
 
-// refuse is the credentials provider of the program's client. go-redis asks for credentials first on a new
-// connection. While the server is down, refuse returns the error of a refused dial. So callers know that
-// nothing was sent.
+// refuse is the credentials provider of the program's client. go-redis asks for credentials first
+// on a new connection. While the server is down, refuse returns the error of a refused dial. So
+// callers know that nothing was sent.
 func (s *Server) refuse(context.Context) (username, password string, err error) {
 	if s.isDown() {
 		return "", "", &net.OpError{Op: "dial", Net: "pipe", Err: syscall.ECONNREFUSED}
@@ -73,7 +74,8 @@ func newRefusedConn(err error) net.Conn {
 	return refusedConn{ours, err}
 }
 
-// Write is called only if the server is up again before the handshake. go-redis returns what the error wraps.
+// Write is called only if the server is up again before the handshake. go-redis returns what the
+// error wraps.
 func (c refusedConn) Write([]byte) (int, error) { return 0, fmt.Errorf("redlatchtest: %w", c.err) }
 
 // A pipe without another end refuses deadlines too, and with another error.

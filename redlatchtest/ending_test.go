@@ -16,7 +16,8 @@ import (
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
-// It leaves no goroutine behind, whatever the test has done. Not parallel, because others have goroutines.
+// It leaves no goroutine behind, whatever the test has done. Not parallel, because others have
+// goroutines.
 func TestNothingRunsAfterATest(t *testing.T) {
 	fails := map[string]bool{"holds": true, "down": true, "ends": true}
 	for name, do := range map[string]func(s *redlatchtest.Server){
@@ -206,8 +207,8 @@ func TestLogsGoToTheOutputOfTheTest(t *testing.T) {
 	})
 }
 
-// Do has returned, but while Redis was away, another command of the lock was in flight, so the background
-// finishes the release. The program has nothing to unlock.
+// Do has returned, but while Redis was away, another command of the lock was in flight, so the
+// background finishes the release. The program has nothing to unlock.
 func TestALockThatTheBackgroundReleasesIsNotHeld(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {

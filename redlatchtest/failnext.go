@@ -20,11 +20,11 @@ type Op string
 
 const (
 	// OpLock is a command that acquires: of Lock, TryLock, Do or TryDo of a mutex, or of Acquire,
-	// TryAcquire, Do or TryDo of a semaphore. Attach sends the command of a handoff, which belongs to
-	// OpUnlock.
+	// TryAcquire, Do or TryDo of a semaphore. Attach sends the command of a handoff, which belongs
+	// to OpUnlock.
 	OpLock Op = "lock"
-	// OpUnlock is a command that releases: of Unlock, UnlockAfter, Export, Release and ReleaseAfter, and of Do,
-	// TryDo and the background.
+	// OpUnlock is a command that releases: of Unlock, UnlockAfter, Export, Release and
+	// ReleaseAfter, and of Do, TryDo and the background.
 	OpUnlock Op = "unlock"
 	// OpRenew is a renewal of locks or permits by the watchdog.
 	OpRenew Op = "renew"
@@ -48,31 +48,32 @@ var instead = map[error]string{
 	context.DeadlineExceeded: "a context that ends",
 }
 
-// FailNext makes Redis answer the next command of an operation with an error, instead of running it.
-// Several calls for one operation fail as many commands, one after the other. Commands of Client, of
-// the clients of NewClient, and of Redis count. If no such command comes before the test ends, the test
-// fails.
+// FailNext makes Redis answer the next command of an operation with an error, instead of running
+// it. Several calls for one operation fail as many commands, one after the other. Commands of
+// Client, of the clients of NewClient, and of Redis count. If no such command comes before the test
+// ends, the test fails.
 //
 // The text of err is the text of the error reply, and the client treats it as any reply of Redis:
 //
-//   - A text that begins with a code for a refusal, such as NOPERM or OOM, or redlatch.ErrRefused: a
-//     Lock returns an error that matches redlatch.ErrRefused.
-//   - A text that begins with a code for a state that passes, such as LOADING or READONLY: the client
-//     tries again, and its next attempt succeeds.
-//   - Any other text: the client does not know whether the command ran. A Lock returns an error that
-//     matches redlatch.ErrIndeterminate.
+//   - A text that begins with a code for a refusal, such as NOPERM or OOM, or redlatch.ErrRefused:
+//     a Lock returns an error that matches redlatch.ErrRefused.
+//   - A text that begins with a code for a state that passes, such as LOADING or READONLY: the
+//     client tries again, and its next attempt succeeds.
+//   - Any other text: the client does not know whether the command ran. A Lock returns an error
+//     that matches redlatch.ErrIndeterminate.
 //
-// The error that a call returns also matches err. An Unlock and a renewal try again after any error.
-// So one failure of them delays them, and shows in the logs only.
+// The error that a call returns also matches err. An Unlock and a renewal try again after any
+// error. So one failure of them delays them, and shows in the logs only.
 func (s *Server) FailNext(op Op, err error) {
 	s.t.Helper()
 	s.inject("FailNext", op, err, 1)
 }
 
-// Fail is FailNext for every command of an operation, until stop is called or the test ends. It is for an
-// error that lasts. An Unlock tries again after an error reply, until the deadline of its context or the end
-// of the lease. The Unlock of Do tries for two seconds, or until the wait deadline of its context. If all attempts
-// fail, Do returns redlatch.ErrRefused for a refusal, and nil otherwise. stop may be called several times.
+// Fail is FailNext for every command of an operation, until stop is called or the test ends. It is
+// for an error that lasts. An Unlock tries again after an error reply, until the deadline of its
+// context or the end of the lease. The Unlock of Do tries for two seconds, or until the wait
+// deadline of its context. If all attempts fail, Do returns redlatch.ErrRefused for a refusal, and
+// nil otherwise. stop may be called several times.
 func (s *Server) Fail(op Op, err error) (stop func()) {
 	s.t.Helper()
 	return s.inject("Fail", op, err, always).Disarm
@@ -81,8 +82,8 @@ func (s *Server) Fail(op Op, err error) (stop func()) {
 // always is the value of Times for a rule without an end.
 const always = 0
 
-// inject makes Redis answer some commands of an operation with an error. caller is the method that the test has
-// called.
+// inject makes Redis answer some commands of an operation with an error. caller is the method that
+// the test has called.
 func (s *Server) inject(caller string, op Op, err error, times int) *redistest.Fault {
 	s.t.Helper()
 	names := scripts[op]
@@ -110,7 +111,8 @@ func (s *Server) inject(caller string, op Op, err error, times int) *redistest.F
 	return fault
 }
 
-// requireInjected fails the test for each error that no command got. The test has shown nothing then.
+// requireInjected fails the test for each error that no command got. The test has shown nothing
+// then.
 func (s *Server) requireInjected() {
 	s.t.Helper()
 	for _, e := range s.injected.all() {

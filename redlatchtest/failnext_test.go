@@ -85,8 +85,8 @@ func TestAnUnlockTriesAgain(t *testing.T) {
 	})
 }
 
-// A release is tried again, so a test of a release that fails needs an error that lasts. The error ends with the
-// test at the latest, and then the release succeeds.
+// A release is tried again, so a test of a release that fails needs an error that lasts. The error
+// ends with the test at the latest, and then the release succeeds.
 func TestAnErrorThatLastsFailsEachAttempt(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("NOPERM this user has no permissions")

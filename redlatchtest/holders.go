@@ -17,13 +17,14 @@ import (
 // operatorTimeout bounds the commands of the server's own clients, which no fault affects.
 const operatorTimeout = 10 * time.Second
 
-// HoldElsewhere acquires a lock as another process would. It holds the lock until release is called, or
-// until the test ends. Mutex and FairMutex of the name are both held. The other process has the
-// options of New except WithObserver, WithMaxHold and WithProgressTimeout, and its watchdog renews the lease,
-// unless one of the options is WithoutRenewal. Its description in errors is "another process".
+// HoldElsewhere acquires a lock as another process would. It holds the lock until release is
+// called, or until the test ends. Mutex and FairMutex of the name are both held. The other process
+// has the options of New except WithObserver, WithMaxHold and WithProgressTimeout, and its watchdog
+// renews the lease, unless one of the options is WithoutRenewal. Its description in errors is
+// "another process".
 //
-// release hands the lock to the next waiter, as Unlock does. Further calls of release do nothing. The
-// lock may also be lost before (Lose, Advance).
+// release hands the lock to the next waiter, as Unlock does. Further calls of release do nothing.
+// The lock may also be lost before (Lose, Advance).
 //
 // If somebody holds the lock already, or waits for it in a queue, HoldElsewhere ends the test.
 func (s *Server) HoldElsewhere(name string) (release func()) {
@@ -69,20 +70,21 @@ func (s *Server) keep(hold any, unlock func(context.Context) error) (release fun
 	}
 }
 
-// Lose takes a lock away from whoever holds it, as an operator does with ForceRelease. A failover or a
-// FLUSHALL has the same result. For a semaphore, Lose takes all of its permits away. If a mutex
-// and a semaphore have the same name, both are lost.
+// Lose takes a lock away from whoever holds it, as an operator does with ForceRelease. A failover
+// or a FLUSHALL has the same result. For a semaphore, Lose takes all of its permits away. If a
+// mutex and a semaphore have the same name, both are lost.
 //
-// When Lose returns, each holder of Client and of the clients of NewClient is notified: Lost is closed,
-// and the context of the hold has ended with an error that matches redlatch.ErrLost. In production
-// the holder finds out at its next renewal. While the server is down, that is so here too. The lock is
-// free then, or the next waiter has it.
+// When Lose returns, each holder of Client and of the clients of NewClient is notified: Lost is
+// closed, and the context of the hold has ended with an error that matches redlatch.ErrLost. In
+// production the holder finds out at its next renewal. While the server is down, that is so here
+// too. The lock is free then, or the next waiter has it.
 //
-// Lose may be called in any goroutine, for instance by time.AfterFunc. The test does not end before Lose has
-// returned. If Lose has to end the test, call it in the goroutine of the test, as for testing.T.FailNow.
+// Lose may be called in any goroutine, for instance by time.AfterFunc. The test does not end before
+// Lose has returned. If Lose has to end the test, call it in the goroutine of the test, as for
+// testing.T.FailNow.
 //
-// If nobody holds a lock or a permit of the name, and Redis keeps no lock of the name (UnlockAfter), Lose ends
-// the test.
+// If nobody holds a lock or a permit of the name, and Redis keeps no lock of the name
+// (UnlockAfter), Lose ends the test.
 func (s *Server) Lose(name string) {
 	s.t.Helper()
 	s.losing.RLock()
@@ -129,13 +131,14 @@ func (s *Server) permits(ctx context.Context, name string) map[string]bool {
 // somebody set the clock of the machine that Redis runs on. All leases end that had less than d
 // left, as if their holders had crashed. The holder of HoldElsewhere is one of them.
 //
-// A holder of Client or of the clients of NewClient whose lease ended is notified when Advance returns,
-// as by Lose. The watchdogs begin to renew all other leases, and all waiters ask again. Before another
-// Advance, let them finish: in a bubble, call synctest.Wait. Otherwise the second Advance may end leases that
-// were about to be renewed. While the server is down, clients find out later, as in production.
+// A holder of Client or of the clients of NewClient whose lease ended is notified when Advance
+// returns, as by Lose. The watchdogs begin to renew all other leases, and all waiters ask again.
+// Before another Advance, let them finish: in a bubble, call synctest.Wait. Otherwise the second
+// Advance may end leases that were about to be renewed. While the server is down, clients find out
+// later, as in production.
 //
-// Inside a bubble of testing/synctest, use time.Sleep if time should pass for everybody. Live holders
-// then keep their locks. d must not be negative.
+// Inside a bubble of testing/synctest, use time.Sleep if time should pass for everybody. Live
+// holders then keep their locks. d must not be negative.
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if d < 0 {

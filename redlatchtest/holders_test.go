@@ -44,8 +44,8 @@ func TestAReleaseElsewhereWakesAWaiter(t *testing.T) {
 	})
 }
 
-// waitFor starts to wait, and returns what the wait and the release of the lock result in. In a bubble,
-// the waiter waits when waitFor returns.
+// waitFor starts to wait, and returns what the wait and the release of the lock result in. In a
+// bubble, the waiter waits when waitFor returns.
 func waitFor(t *testing.T, k kind, c *redlatch.Client) <-chan error {
 	t.Helper()
 	got := make(chan error, 1)
@@ -241,7 +241,8 @@ func TestAdvanceRenewsWhatItDoesNotEnd(t *testing.T) {
 	}
 }
 
-// Virtual time stands still while a program works, and fences are made from the clock of the server.
+// Virtual time stands still while a program works, and fences are made from the clock of the
+// server.
 func TestFencesOfANameGrowAtOneInstant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +344,8 @@ func TestHoldElsewhereLastsUntilItIsReleased(t *testing.T) {
 	}
 }
 
-// The test ends as soon as its program has noticed the loss, and Lose has then yet to look at other locks.
+// The test ends as soon as its program has noticed the loss, and Lose has then yet to look at other
+// locks.
 func TestATestDoesNotEndWhileLoseRuns(t *testing.T) {
 	for range 50 {
 		failures, _ := run(func(t testing.TB) {

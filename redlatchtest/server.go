@@ -20,17 +20,17 @@ import (
 
 // Server is an embedded Redis for one test, and the clients that the program under test uses.
 //
-// Methods of Server that cannot do their work end the test with t.Fatal. So call them in the goroutine of
-// the test, as the package testing demands for t.Fatal. Down, Up, Lose and the release of HoldElsewhere may be
-// called in any goroutine, for instance by time.AfterFunc. Names of locks are those that the program
-// passes to Client, without the prefix of WithPrefix.
+// Methods of Server that cannot do their work end the test with t.Fatal. So call them in the
+// goroutine of the test, as the package testing demands for t.Fatal. Down, Up, Lose and the release
+// of HoldElsewhere may be called in any goroutine, for instance by time.AfterFunc. Names of locks
+// are those that the program passes to Client, without the prefix of WithPrefix.
 type Server struct {
-	// Client is the client for the program under test. It has the options of New, and is closed when
-	// the test ends.
+	// Client is the client for the program under test. It has the options of New, and is closed
+	// when the test ends.
 	Client *redlatch.Client
 	// Redis is the go-redis client of Client. Use it for what the program keeps in Redis beside its
-	// locks. Down cuts it off too. A client that redlatch.New makes of it works, but Lose and Advance do
-	// not know it, so it finds out at its next renewal. Use NewClient instead.
+	// locks. Down cuts it off too. A client that redlatch.New makes of it works, but Lose and
+	// Advance do not know it, so it finds out at its next renewal. Use NewClient instead.
 	Redis *redis.Client
 
 	t        testing.TB
@@ -56,16 +56,17 @@ type Server struct {
 // answers, so this is for a program that blocks in a log handler or in a wait callback.
 const closeTimeout = 10 * time.Second
 
-// New makes a server for a test, with one client. The options are those of redlatch.New. They also hold for
-// NewClient. HoldElsewhere documents which of them its process has: an observer sees what the program does. The
-// logs of the clients go to the output of the test, unless WithLogger says otherwise.
+// New makes a server for a test, with one client. The options are those of redlatch.New. They also
+// hold for NewClient. HoldElsewhere documents which of them its process has: an observer sees what
+// the program does. The logs of the clients go to the output of the test, unless WithLogger says
+// otherwise.
 //
 // In a bubble of testing/synctest, call New inside the bubble, with the *testing.T of the bubble.
 //
-// If the program still has a lock or a permit when the test ends, the test fails: the program forgot an Unlock, or
-// one of its goroutines still runs, a second later. To allow that, close the client in the test. Then the server
-// answers again if it was down, all clients are closed, and the server ends. Goroutines of the program must end
-// by themselves.
+// If the program still has a lock or a permit when the test ends, the test fails: the program
+// forgot an Unlock, or one of its goroutines still runs, a second later. To allow that, close the
+// client in the test. Then the server answers again if it was down, all clients are closed, and the
+// server ends. Goroutines of the program must end by themselves.
 func New(t testing.TB, options ...redlatch.Option) *Server {
 	t.Helper()
 	log := &output{t: t}
@@ -78,11 +79,11 @@ func New(t testing.TB, options ...redlatch.Option) *Server {
 	})
 	other := s.connect(s.program.Another())
 	t.Cleanup(s.close)
-	s.Client = s.newClient(s.Redis, s.options...)
-	s.elsewhere = s.newClient(other, append(slices.Clone(s.options),
+	s.Client = s.makeClient(s.Redis, s.options...)
+	s.elsewhere = s.makeClient(other, append(slices.Clone(s.options),
 		redlatch.WithDescription("another process"), testhook.WithoutObservers.(redlatch.Option),
 		redlatch.WithMaxHold(0), redlatch.WithProgressTimeout(0))...) // nobody reports, and the test says when it ends
-	s.operator, s.direct = s.newClient(other), other
+	s.operator, s.direct = s.makeClient(other), other
 	return s
 }
 
@@ -90,10 +91,10 @@ func New(t testing.TB, options ...redlatch.Option) *Server {
 // program. It has the options of New, and these. It is closed when the test ends.
 func (s *Server) NewClient(options ...redlatch.Option) *redlatch.Client {
 	s.t.Helper()
-	return s.newClient(s.Redis, append(slices.Clone(s.options), options...)...)
+	return s.makeClient(s.Redis, append(slices.Clone(s.options), options...)...)
 }
 
-func (s *Server) newClient(rdb *redis.Client, options ...redlatch.Option) *redlatch.Client {
+func (s *Server) makeClient(rdb *redis.Client, options ...redlatch.Option) *redlatch.Client {
 	s.t.Helper()
 	c, err := redlatch.New(rdb, options...)
 	if err != nil {
@@ -108,8 +109,9 @@ func (s *Server) newClient(rdb *redis.Client, options ...redlatch.Option) *redla
 
 func (s *Server) connect(link *redistest.Virtual, mods ...func(*redis.Options)) *redis.Client {
 	mods = append(mods, func(o *redis.Options) {
-		// Without ContextTimeoutEnabled, the client waits for an answer for up to two seconds, and not for 20 ms.
-		// On a busy machine it would otherwise miss the error of FailNext, and try again.
+		// Without ContextTimeoutEnabled, the client waits for an answer for up to two seconds, and
+		// not for 20 ms. On a busy machine it would otherwise miss the error of FailNext, and try
+		// again.
 		o.DialerRetries = 1 // the next would be refused too, 100 ms later
 	})
 	rdb := link.Client(mods...)
@@ -118,8 +120,8 @@ func (s *Server) connect(link *redistest.Virtual, mods ...func(*redis.Options)) 
 }
 
 // Down makes the server unreachable for the program under test until Up. Connections end, and new
-// ones are refused. Client, the clients of NewClient, and Redis are affected. The server itself goes on:
-// leases end, and the holder of HoldElsewhere renews its lease.
+// ones are refused. Client, the clients of NewClient, and Redis are affected. The server itself
+// goes on: leases end, and the holder of HoldElsewhere renews its lease.
 //
 // A call of the program then behaves as documented: Lock waits until its context ends, and TryLock
 // gives up after five seconds. A holder is notified of the loss before its lease ends.
@@ -160,8 +162,8 @@ func (s *Server) allClients() []*redlatch.Client {
 	return slices.Clone(s.clients)
 }
 
-// requireReleased fails the test for each lock and permit that the program still has. Goroutines that end with
-// the context of the test need a moment.
+// requireReleased fails the test for each lock and permit that the program still has. Goroutines
+// that end with the context of the test need a moment.
 func (s *Server) requireReleased() {
 	s.t.Helper()
 	const step, most = 10 * time.Millisecond, time.Second

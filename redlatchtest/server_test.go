@@ -131,8 +131,8 @@ func TestAnOutageEndsTheLocksOfTheProgramOnly(t *testing.T) {
 	}
 }
 
-// go-redis stops to dial after as many failures as its pool is large, and starts a goroutine that outlives
-// the test.
+// go-redis stops to dial after as many failures as its pool is large, and starts a goroutine that
+// outlives the test.
 func TestAnOutageMayRefuseAnyNumberOfCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

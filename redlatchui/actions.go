@@ -122,8 +122,8 @@ func (p *confirmPage) describe(s *catalog.State, now time.Time) {
 	}
 }
 
-// token returns the secret of this browser, which its forms must repeat. Another site can neither read
-// nor set it, unless it is another port of the same host.
+// token returns the secret of this browser, which its forms must repeat. Another site can neither
+// read nor set it, unless it is another port of the same host.
 func (h *Handler) token(w http.ResponseWriter, r *http.Request) string {
 	if c, err := r.Cookie(tokenCookie); err == nil && len(c.Value) == len(rand.Text()) {
 		return c.Value

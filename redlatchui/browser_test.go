@@ -130,7 +130,8 @@ func (tb *tab) open(link string) {
 	tb.run(chromedp.Navigate(link))
 }
 
-// click clicks the first element that a selector finds, and waits until the next page shows another one.
+// click clicks the first element that a selector finds, and waits until the next page shows another
+// one.
 func (tb *tab) click(selector, next string) {
 	tb.t.Helper()
 	tb.run(chromedp.Click(chromedp.CSS(selector)), chromedp.WaitVisible(chromedp.CSS(next)))

@@ -29,9 +29,9 @@ type Handler struct {
 	streams sync.WaitGroup // live pages
 }
 
-// New makes the page of a client. rdb is the go-redis client that locks was made with. The page shows
-// the names that begin with the prefix of locks, without that prefix. New sends nothing to Redis. Call
-// Close when the server ends.
+// New makes the page of a client. rdb is the go-redis client that locks was made with. The page
+// shows the names that begin with the prefix of locks, without that prefix. New sends nothing to
+// Redis. Call Close when the server ends.
 //
 // The error is a *lockerr.ConfigError that names the argument or the option which is not usable.
 func New(rdb redis.UniversalClient, locks *redlatch.Client, options ...Option) (*Handler, error) {
@@ -124,8 +124,8 @@ func (h *Handler) say(w http.ResponseWriter, r *http.Request, status int, text s
 }
 
 // Close ends all live pages and the goroutine that reads, and returns when they have ended, or when
-// ctx ends. Pages still load afterwards, and do not update themselves. http.Server.Shutdown waits for
-// live pages, so call Close before it, for instance with RegisterOnShutdown.
+// ctx ends. Pages still load afterwards, and do not update themselves. http.Server.Shutdown waits
+// for live pages, so call Close before it, for instance with RegisterOnShutdown.
 func (h *Handler) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if !h.isClosed() {

@@ -80,9 +80,9 @@ type grantView struct {
 	IsNow                  bool
 }
 
-// done are the results of actions that the page of a lock confirms. A link can name only these. They
-// do not say that nothing was changed: after a lost answer the client asks again, and finds nothing to
-// do.
+// done are the results of actions that the page of a lock confirms. A link can name only these.
+// They do not say that nothing was changed: after a lost answer the client asks again, and finds
+// nothing to do.
 var done = map[string]string{
 	"released":    "Released. The old holder works on until its next renewal.",
 	"not-held":    "That holder does not have it any more.",

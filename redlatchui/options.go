@@ -69,8 +69,8 @@ func WithActions(allow func(r *http.Request) (who string, allowed bool)) Option 
 	})
 }
 
-// WithLosses shows how many locks and permits were lost in the last hour. losses must be an observer
-// of the clients that count, see NewLosses.
+// WithLosses shows how many locks and permits were lost in the last hour. losses must be an
+// observer of the clients that count, see NewLosses.
 func WithLosses(losses *Losses) Option {
 	return option(func(c *config) error {
 		if losses == nil {
@@ -81,8 +81,8 @@ func WithLosses(losses *Losses) Option {
 	})
 }
 
-// WithMaxViewers limits how many live pages are open at the same time. A further page loads, and does
-// not update itself. At least 1. Defaults to 100.
+// WithMaxViewers limits how many live pages are open at the same time. A further page loads, and
+// does not update itself. At least 1. Defaults to 100.
 func WithMaxViewers(n int) Option {
 	return option(func(c *config) error {
 		if n < 1 {
@@ -93,8 +93,8 @@ func WithMaxViewers(n int) Option {
 	})
 }
 
-// WithHashes also looks at all hashes of the database. That finds locks of Redisson's RLock, which have
-// no fence. It costs Redis more if there are many keys that are no locks.
+// WithHashes also looks at all hashes of the database. That finds locks of Redisson's RLock, which
+// have no fence. It costs Redis more if there are many keys that are no locks.
 func WithHashes() Option {
 	return option(func(c *config) error { c.hashes = true; return nil })
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/redlatch/redlatch/redlatchui"
 )
 
-// scene is an embedded server with the page of it, and another process that holds locks. It works in
-// a bubble of testing/synctest, and outside of one.
+// scene is an embedded server with the page of it, and another process that holds locks. It works
+// in a bubble of testing/synctest, and outside of one.
 type scene struct {
 	t      *testing.T
 	page   *redlatchui.Handler

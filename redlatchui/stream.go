@@ -45,7 +45,8 @@ func (h *Handler) lockEvents(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// stream sends what render returns at each reading, until the viewer leaves or the handler is closed.
+// stream sends what render returns at each reading, until the viewer leaves or the handler is
+// closed.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, v *viewer, render func() []byte) {
 	if !h.beginStream() {
 		h.say(w, r, http.StatusServiceUnavailable, "The page does not update itself any more, because its server ends.")

@@ -14,15 +14,15 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// backend is the acquisition.Backend of one grant of the mutex.
+// backend is the acquisition.MutexBackend of one grant of the mutex.
 type backend struct {
 	*request
 	hasLocalLock atomic.Bool   // the acquisition has the local lock
 	fromRedis    mutex.Instant // when the lock came from Redis, before the local handoffs
 }
 
-// Release hands the lock to the next waiter of this client. If there is none, or this client has had
-// the lock for long enough, Release frees it.
+// Release hands the lock to the next waiter of this client. If there is none, or this client has
+// had the lock for long enough, Release frees it.
 func (b *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	if b.hasLocalLock.Load() && !b.request.Session().IsClosing() && b.fromRedis.Age() < b.request.Settings.LocalHandoffTime {
 		if w := b.queue.next(); w != nil {
@@ -60,7 +60,7 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 		}
 	}()
 	keys := b.request.Keys().Args
-	answer, err := session.Do(ctx, b.request.Session(), b.request.NewOperation("unlock", false),
+	answer, err := session.Do(ctx, b.request.Session(), b.request.NewOperation("unlock"),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.TransferReply, error) {
 			r, err := lua.Transfer(ctx, rdb, lua.TransferParams{
 				LockKey: keys.Lock, FenceKey: keys.Fence,
@@ -94,8 +94,8 @@ func (b *backend) handOff(ctx context.Context, from *acquisition.Acquisition, w 
 	case errors.Is(err, lockerr.ErrRefused) && !answer.InFlight.Any():
 		return b.free(ctx, from) // the fence may be unusable, or a write denied; a release needs less
 	}
-	// Either may have it, or id may yet get it. Both are released, that of the caller by its acquisition,
-	// and w asks again.
+	// Either may have it, or id may yet get it. Both are released, that of the caller by its
+	// acquisition, and w asks again.
 	b.retryRelease(err, id, lease, answer.InFlight)
 	return err
 }

@@ -750,8 +750,9 @@ func TestAnUnlockedHoldIsNotLostLater(t *testing.T) {
 	})
 }
 
-// The client knows nothing of a handoff to a mutex with a longer lease, and Redis is away for longer than the lease of
-// the mutex that hands it over. Then the client still releases what the waiter may have got.
+// The client knows nothing of a handoff to a mutex with a longer lease, and Redis is away for
+// longer than the lease of the mutex that hands it over. Then the client still releases what the
+// waiter may have got.
 func TestALostHandoffIsReleasedForTheLeaseOfTheWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t, redlatch.WithLocalHandoffTime(time.Minute))

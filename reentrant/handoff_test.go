@@ -397,8 +397,8 @@ func TestHandOverInsideAProcessIsOneCommand(t *testing.T) {
 	})
 }
 
-// The lease of a lock that is handed over is that of the waiter. Redis would end a shorter one while the waiter
-// trusts its hold, and keep a longer one after a crash.
+// The lease of a lock that is handed over is that of the waiter. Redis would end a shorter one
+// while the waiter trusts its hold, and keep a longer one after a crash.
 func TestAHandoffHasTheLeaseOfTheWaiter(t *testing.T) {
 	t.Parallel()
 	for name, leases := range map[string][2]time.Duration{
@@ -426,8 +426,8 @@ func TestAHandoffHasTheLeaseOfTheWaiter(t *testing.T) {
 	}
 }
 
-// After the time of its local handoffs, the process releases the lock and asks again. Then it has as
-// much time again. Each handoff costs one command, however often that happens.
+// After the time of its local handoffs, the process releases the lock and asks again. Then it has
+// as much time again. Each handoff costs one command, however often that happens.
 func TestLocalHandoffTimeBeginsAnewWithEachGrantOfRedis(t *testing.T) {
 	t.Parallel()
 	stage.InVirtualTime(t, func(s *stage.Stage) {
@@ -607,8 +607,9 @@ func TestATryThatFindsItsOwnChainReenters(t *testing.T) {
 	})
 }
 
-// stalled is a context whose Err blocks until its gate opens, for a waiter in the local queue that gives up. So the
-// waiter stands still between its decision and its error, as a goroutine does that does not run.
+// stalled is a context whose Err blocks until its gate opens, for a waiter in the local queue that
+// gives up. So the waiter stands still between its decision and its error, as a goroutine does that
+// does not run.
 type stalled struct {
 	context.Context
 	gate chan struct{}
@@ -623,8 +624,8 @@ func (c stalled) Err() error {
 	return err
 }
 
-// A waiter gives up, and gets a handoff before its error is made. No caller has had the lock by that handoff, so no
-// error names it as the holder.
+// A waiter gives up, and gets a handoff before its error is made. No caller has had the lock by
+// that handoff, so no error names it as the holder.
 func TestAWaiterThatGaveUpIsNotItsOwnHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stage.InBubble(t, redlatch.WithLocalHandoffTime(time.Minute))

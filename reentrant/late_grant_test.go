@@ -42,7 +42,7 @@ func bubbleManager(t *testing.T) (*redistest.Virtual, *manager) {
 func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := bubbleManager(t)
-		m := f.mutex("x", new(settings.Default))
+		m := f.newMutex("x", new(settings.Default))
 		h, err := m.Lock(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -65,11 +65,12 @@ func TestFreshWaiterIsNotNotifiedOfALoss(t *testing.T) {
 	})
 }
 
-// The hold that a waiter gets has ended before, and Redis does not answer. The waiter returns when its wait ends.
+// The hold that a waiter gets has ended before, and Redis does not answer. The waiter returns when
+// its wait ends.
 func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, f := bubbleManager(t)
-		m := f.mutex("x", new(settings.Default))
+		m := f.newMutex("x", new(settings.Default))
 		h, err := m.Lock(context.Background())
 		require.NoError(t, err)
 		waits := map[string]func() (context.Context, context.CancelFunc, *Mutex){
@@ -80,7 +81,7 @@ func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 			"wait timeout": func() (context.Context, context.CancelFunc, *Mutex) {
 				bounded := settings.Default
 				bounded.WaitTimeout = 4 * time.Second
-				return context.Background(), func() {}, f.mutex("x", &bounded)
+				return context.Background(), func() {}, f.newMutex("x", &bounded)
 			},
 			"wait deadline": func() (context.Context, context.CancelFunc, *Mutex) {
 				return lock.WithWaitDeadline(context.Background(), time.Now().Add(4*time.Second)), func() {}, m
@@ -117,7 +118,7 @@ func TestAnExpiredHandoffDoesNotOutlastTheWait(t *testing.T) {
 func TestAnUntrustedHoldIsUnlockedAfterTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := bubbleManager(t)
-		m := f.mutex("x", new(settings.Default))
+		m := f.newMutex("x", new(settings.Default))
 		holder, err := m.Lock(context.Background())
 		require.NoError(t, err)
 		waits, cancel := context.WithCancel(context.Background())
@@ -186,7 +187,7 @@ func TestGrantThatArrivesWithoutTrust(t *testing.T) {
 				_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 				_ = client.FinishClose(context.Background())
 			}()
-			m := f.mutex("x", new(settings.Default))
+			m := f.newMutex("x", new(settings.Default))
 			warm, err := m.Lock(context.Background()) // the server's clock is learned
 			require.NoError(t, err)
 			require.NoError(t, warm.Unlock(context.Background()))

@@ -65,7 +65,7 @@ func TestOnlyWakeUpsUnderTheSameHolderAreAFlood(t *testing.T) {
 // polling makes the poller of a Lock that has the local lock.
 func polling(t *testing.T, f *manager) *poller {
 	t.Helper()
-	m := f.mutex("x", new(settings.Default))
+	m := f.newMutex("x", new(settings.Default))
 	w := new(request)
 	require.NoError(t, m.core.Begin(t.Context(), &w.Request))
 	m.join(w)
@@ -107,8 +107,8 @@ func TestAPollerYieldsUntilTheEndOfTheYield(t *testing.T) {
 	})
 }
 
-// Nobody may have the lock, so a yield leaves time for attempts. A wait that ends before any attempt does
-// not say that somebody has the lock.
+// Nobody may have the lock, so a yield leaves time for attempts. A wait that ends before any
+// attempt does not say that somebody has the lock.
 func TestAYieldLeavesTimeToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := managerOn(t, redistest.Bubble(t).Client(), false)
@@ -140,8 +140,8 @@ func TestAYieldLeavesTimeToAsk(t *testing.T) {
 	})
 }
 
-// Goroutines of a client that lock and unlock without waiting begin a yield each time. They do not put
-// off the first attempt of a caller that yields already.
+// Goroutines of a client that lock and unlock without waiting begin a yield each time. They do not
+// put off the first attempt of a caller that yields already.
 func TestReleasesOfItsOwnClientExtendNoYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -173,8 +173,8 @@ func TestReleasesOfItsOwnClientExtendNoYield(t *testing.T) {
 	})
 }
 
-// A client that has released the lock, and listens, yields until all that have waited longer have had
-// the lock. The message of its own release does not count.
+// A client that has released the lock, and listens, yields until all that have waited longer have
+// had the lock. The message of its own release does not count.
 func TestAYieldEndsWhenAllOthersHaveHadTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
@@ -387,7 +387,7 @@ func TestATryThatCannotHandTheLockOnGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := managerOn(t, v.Client(), false)
-		m := f.mutex("x", new(settings.Default))
+		m := f.newMutex("x", new(settings.Default))
 		h, err := m.Lock(t.Context()) // the client knows the clock
 		require.NoError(t, err)
 		require.NoError(t, h.Unlock(t.Context()))

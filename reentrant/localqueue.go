@@ -184,8 +184,8 @@ func (l *localQueue) yieldFor() time.Duration {
 	return time.Until(l.yield.until)
 }
 
-// noteWake notes a message that says that the lock is free. It returns how long the client leaves the
-// lock to others, and whether the message is that of its own last release.
+// noteWake notes a message that says that the lock is free. It returns how long the client leaves
+// the lock to others, and whether the message is that of its own last release.
 func (l *localQueue) noteWake() (left time.Duration, own bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -33,7 +33,7 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 			_ = acquisition.CloseAll(context.Background(), f.registry.Held())
 			_ = client.FinishClose(context.Background())
 		}()
-		m := f.mutex("x", new(settings.Default))
+		m := f.newMutex("x", new(settings.Default))
 		given, left := 0, 0
 		for range rounds {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -63,8 +63,9 @@ func TestWhatComesAsAWaiterLeavesGoesOn(t *testing.T) {
 	})
 }
 
-// A waiter gives up in the very moment in which it gets the lock itself. It takes the lock, whichever of the two it
-// sees first: its caller waited for it, and to release it would cost a command.
+// A waiter gives up in the very moment in which it gets the lock itself. It takes the lock,
+// whichever of the two it sees first: its caller waited for it, and to release it would cost a
+// command.
 func TestAHandoffThatComesAsAWaiterLeavesIsTaken(t *testing.T) {
 	const rounds = 30 // all of them by the same choice: once in a billion runs
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestAHandoffThatComesAsAWaiterLeavesIsTaken(t *testing.T) {
 		client := session.New(session.Config{Redis: rdb, Deployment: node.Deployment{PubSub: node.SubscriberOf(rdb)}, Log: slog.Default()})
 		f := newManager(mutex.NewRegistry(client))
 		defer func() { client.BeginClose(); _ = client.FinishClose(context.Background()) }()
-		m := f.mutex("x", new(settings.Default))
+		m := f.newMutex("x", new(settings.Default))
 		for range rounds {
 			ctx, cancel := context.WithCancel(context.Background())
 			w := new(request)

@@ -37,10 +37,10 @@ func (p *poller) stop() {
 	}
 }
 
-// begin yields to other clients before the first attempt, if this client has just released the lock.
-// It returns when the yield is over, or when all clients that have waited longer have had the lock. The
-// yield ends within the poll bound, whatever this client releases meanwhile, and leaves half of the
-// caller's time for attempts, because nobody may have the lock.
+// begin yields to other clients before the first attempt, if this client has just released the
+// lock. It returns when the yield is over, or when all clients that have waited longer have had the
+// lock. The yield ends within the poll bound, whatever this client releases meanwhile, and leaves
+// half of the caller's time for attempts, because nobody may have the lock.
 func (p *poller) begin(ctx context.Context) error {
 	yield := min(p.request.queue.yieldFor(), p.request.Settings.PollInterval)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -65,8 +65,8 @@ func (p *poller) begin(ctx context.Context) error {
 	return nil
 }
 
-// unaskedError returns the error of a wait that ended before Redis was asked. If nobody is known to have
-// the lock, and the program ended the wait, the error contains only the reason.
+// unaskedError returns the error of a wait that ended before Redis was asked. If nobody is known to
+// have the lock, and the program ended the wait, the error contains only the reason.
 func (p *poller) unaskedError(ctx context.Context, err error) error {
 	var refused *lockerr.NotAcquiredError
 	if errors.As(err, &refused) && refused.Holder == "" && !session.EndedByOwnLimit(ctx) {

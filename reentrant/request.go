@@ -30,8 +30,8 @@ func (r *request) CleanUp(id string, inFlight session.InFlight) {
 	r.CleanUpID(id, inFlight, r.releaseID)
 }
 
-// retryRelease is CleanUp for an id that may have got the lock, for a lease, from a hold of this client. err says why
-// nobody knows that.
+// retryRelease is CleanUp for an id that may have got the lock, for a lease, from a hold of this
+// client. err says why nobody knows that.
 func (r *request) retryRelease(err error, id string, lease time.Duration, inFlight session.InFlight) {
 	r.RetryRelease(err, id, lease, inFlight, r.releaseID)
 }
@@ -47,8 +47,8 @@ func (r *request) unlockLate(h *acquisition.Hold) {
 	r.Session().Background(func(ctx context.Context) { _ = h.Unlock(ctx) })
 }
 
-// unlockUntrusted unlocks a hold that took too long to get here, until ctx ends. The background then goes on. The
-// error is that of the wait if ctx has ended, and otherwise ErrBeginAnew.
+// unlockUntrusted unlocks a hold that took too long to get here, until ctx ends. The background
+// then goes on. The error is that of the wait if ctx has ended, and otherwise ErrBeginAnew.
 func (r *request) unlockUntrusted(ctx context.Context, h *acquisition.Hold) error {
 	if ctx.Err() == nil {
 		_ = h.Unlock(ctx)
@@ -61,8 +61,8 @@ func (r *request) unlockUntrusted(ctx context.Context, h *acquisition.Hold) erro
 	return mutex.ErrBeginAnew
 }
 
-// startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis at
-// fromRedis.
+// startHold makes a hold of a grant, and the acquisition that it begins. The lock came from Redis
+// at fromRedis.
 func (r *request) startHold(g acquisition.Grant, localLock bool, fromRedis mutex.Instant) *acquisition.Hold {
 	k := &r.first
 	if k.request != nil {

@@ -42,7 +42,9 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 		f := managerOn(t, rdb, false)
 		over := make(chan struct{})
 		if c.tries {
-			g.Go(func() { tryEvery(t, f.mutex("x", new(settings.Default)), time.Duration(5+20*i)*time.Millisecond, over) })
+			g.Go(func() {
+				tryEvery(t, f.newMutex("x", new(settings.Default)), time.Duration(5+20*i)*time.Millisecond, over)
+			})
 		}
 		asks.lease = st.Lease
 		g.Go(func() {
@@ -55,7 +57,7 @@ func (c *contest) run(t *testing.T, v *redistest.Virtual, n, grants int, hold ti
 					return
 				}
 				asks.begin()
-				h, err := f.mutex("x", new(st)).Lock(context.Background())
+				h, err := f.newMutex("x", new(st)).Lock(context.Background())
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -140,8 +142,8 @@ func listen(t *testing.T, v *redistest.Virtual, times int) {
 	}
 }
 
-// Redis counts subscribers. Clients take them for waiters, and find out that some are not. Until then a
-// client may be passed over, but soon nobody is, and all get the lock equally often.
+// Redis counts subscribers. Clients take them for waiters, and find out that some are not. Until
+// then a client may be passed over, but soon nobody is, and all get the lock equally often.
 func TestClientsTakeTurnsWhoeverListens(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		for _, idle := range []int{0, 3, 30} {
@@ -162,20 +164,21 @@ func TestClientsTakeTurnsWhoeverListens(t *testing.T) {
 	}
 }
 
-// Forged messages make the client pause before it listens again. The pause does not put off the next poll.
+// Forged messages make the client pause before it listens again. The pause does not put off the
+// next poll.
 func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		st := settings.Default
 		st.PollInterval = 20 * time.Millisecond
-		holder, err := managerOn(t, v.Client(), false).mutex("x", new(st)).Lock(context.Background())
+		holder, err := managerOn(t, v.Client(), false).newMutex("x", new(st)).Lock(context.Background())
 		require.NoError(t, err)
 		forger, hook, rdb := v.Client(), &asks{lease: st.Lease}, v.Client()
 		rdb.AddHook(hook)
 		waiter, done := managerOn(t, rdb, false), make(chan error, 1)
 		hook.begin()
 		go func() {
-			h, err := waiter.mutex("x", new(st)).Lock(context.Background())
+			h, err := waiter.newMutex("x", new(st)).Lock(context.Background())
 			if err == nil {
 				err = h.Unlock(context.Background())
 			}
@@ -191,8 +194,8 @@ func TestAFloodOfMessagesPutsOffNoPoll(t *testing.T) {
 	})
 }
 
-// However many messages come, and whatever a client takes their subscribers for, it asks once in each
-// poll interval.
+// However many messages come, and whatever a client takes their subscribers for, it asks once in
+// each poll interval.
 func TestAWaiterAsksOncePerPollInterval(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {

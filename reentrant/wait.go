@@ -11,8 +11,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// wait waits for the local lock, and then asks Redis for the lock until it has it. The lock may also come by
-// a local handoff. ctx ends with the wait.
+// wait waits for the local lock, and then asks Redis for the lock until it has it. The lock may
+// also come by a local handoff. ctx ends with the wait.
 func (r *request) wait(ctx context.Context, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
 	queued, localLock := r.queue.lockOrEnqueue(r)
 	switch {
@@ -30,8 +30,8 @@ func (r *request) wait(ctx context.Context, warning *mutex.SelfDeadlockWarning) 
 	return r.contend(ctx, warning)
 }
 
-// awaitHandoff waits in the client's own queue for a handoff of the lock, or for the local lock. With the local
-// lock, the hold is nil.
+// awaitHandoff waits in the client's own queue for a handoff of the lock, or for the local lock.
+// With the local lock, the hold is nil.
 func (r *request) awaitHandoff(ctx context.Context, wait *waiter, warning *mutex.SelfDeadlockWarning) (*acquisition.Hold, error) {
 	warning.Start()
 	own, stop := r.State.NotifyOnGrant(r.Owner)
@@ -118,7 +118,7 @@ func (r *request) try(ctx context.Context) (*acquisition.Hold, error) {
 		case granted:
 		case answer.Value.Status == lua.QueueNotEmpty && !handedOn:
 			handedOn = true
-			r.GrantQueued(ctx, "lock")
+			r.GrantQueued(ctx, r.NewLockOperation())
 		case r.State.HeldBy(r.Owner) != nil:
 			return nil, mutex.ErrBeginAnew
 		default:
@@ -176,7 +176,7 @@ func (r *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 			err = r.waitErrorAfter(ctx, err, busy)
 		case answer.Value.Status == lua.QueueNotEmpty && !handedOn:
 			handedOn = true
-			r.GrantQueued(ctx, "lock")
+			r.GrantQueued(ctx, r.NewLockOperation())
 		default:
 			busy, handedOn = answer.Value, false
 			r.State.NoteRefusal(mutex.At(answer.Sent), r.notAcquired(busy))
@@ -186,8 +186,8 @@ func (r *request) contend(ctx context.Context, warning *mutex.SelfDeadlockWarnin
 	return nil, err
 }
 
-// acquire asks Redis for the lock under an id. If a hook of go-redis ends the goroutine, or a context of
-// the user panics, the background releases what the id has got.
+// acquire asks Redis for the lock under an id. If a hook of go-redis ends the goroutine, or a
+// context of the user panics, the background releases what the id has got.
 func (r *request) acquire(ctx context.Context, id string) (answer session.Answer[lua.AcquireReply], err error) {
 	returned := false
 	defer func() {

@@ -29,9 +29,9 @@ import (
 // client that has had the lock since then. The client that has waited longest has no delay, so it
 // asks first.
 //
-// The client takes all subscribers for waiters. Some may be monitors, or clients that hang or have given
-// up. Then this client waits for turns that nobody takes, and a client that waits less long gets the
-// lock twice. The client finds that out when it is refused, and corrects its count.
+// The client takes all subscribers for waiters. Some may be monitors, or clients that hang or have
+// given up. Then this client waits for turns that nobody takes, and a client that waits less long
+// gets the lock twice. The client finds that out when it is refused, and corrects its count.
 //
 // Callers pass the time to noteRelease. localQueue.mu guards a yieldPolicy.
 type yieldPolicy struct {
@@ -135,10 +135,10 @@ func (y *yieldPolicy) countWaiters(h subscriberCount) {
 }
 
 // noteWake is called after each wake-up, and takes it for the message of a release. It returns how
-// long this client leaves the lock to clients that have waited longer: 1, 3, 7 or 15 shortest yields
-// for 1, 2, 3, or 4 and more of them, but at most longestYield. The client that has waited longest does
-// not wait, or half a shortest yield if there may be a client that has waited longer than it knows. It
-// also returns whether the message is that of its own last release.
+// long this client leaves the lock to clients that have waited longer: 1, 3, 7 or 15 shortest
+// yields for 1, 2, 3, or 4 and more of them, but at most longestYield. The client that has waited
+// longest does not wait, or half a shortest yield if there may be a client that has waited longer
+// than it knows. It also returns whether the message is that of its own last release.
 func (y *yieldPolicy) noteWake() (left time.Duration, own bool) {
 	own, y.awaitsOwn = y.awaitsOwn, false
 	if !own {
@@ -155,8 +155,8 @@ func (y *yieldPolicy) noteWake() (left time.Duration, own bool) {
 }
 
 // noteRefused notes that another client has the lock. If the client has had the lock before in this
-// wait, nobody has taken the turns that this client left to others. So the subscribers that have not
-// taken theirs are idle.
+// wait, nobody has taken the turns that this client left to others. So the subscribers that have
+// not taken theirs are idle.
 func (y *yieldPolicy) noteRefused(client string) {
 	y.otherHeld = true
 	known := slices.Contains(y.holders, client)

@@ -59,7 +59,7 @@ const holdTime = 3007 * time.Microsecond // no question of a waiter comes just w
 func take(t *testing.T, ctx context.Context, f *manager, turns int) (taken int) {
 	t.Helper()
 	for ; taken < turns && ctx.Err() == nil; taken++ {
-		h, err := f.mutex("x", new(settings.Default)).Lock(context.Background())
+		h, err := f.newMutex("x", new(settings.Default)).Lock(context.Background())
 		require.NoError(t, err)
 		time.Sleep(holdTime)
 		require.NoError(t, h.Unlock(context.Background()))
@@ -170,7 +170,7 @@ func TestYielding_AWaiterGetsTheLock(t *testing.T) {
 				}()
 				for range 5 {
 					before := turns.Load()
-					h, err := far.mutex("x", new(settings.Default)).Lock(context.Background())
+					h, err := far.newMutex("x", new(settings.Default)).Lock(context.Background())
 					require.NoError(t, err)
 					assert.LessOrEqual(t, turns.Load()-before, int64(c.turns))
 					require.NoError(t, h.Unlock(context.Background()))
@@ -188,7 +188,7 @@ func TestYielding_NobodyYieldsToItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		one, other := managerOn(t, v.Client(), false), managerOn(t, v.Client(), false)
-		first, err := other.mutex("x", new(settings.Default)).Lock(context.Background())
+		first, err := other.newMutex("x", new(settings.Default)).Lock(context.Background())
 		require.NoError(t, err)
 		st := settings.Default
 		st.LocalHandoffTime = 0
@@ -196,7 +196,7 @@ func TestYielding_NobodyYieldsToItself(t *testing.T) {
 		done := make(chan time.Time, waiters)
 		for range waiters {
 			go func() {
-				h, err := one.mutex("x", new(st)).Lock(context.Background())
+				h, err := one.newMutex("x", new(st)).Lock(context.Background())
 				if assert.NoError(t, err) {
 					assert.NoError(t, h.Unlock(context.Background()))
 				}

@@ -34,8 +34,8 @@ type Holder struct {
 	Remaining   time.Duration // of the lease, which is renewed while its process lives
 }
 
-// IsKept reports whether nobody has the permit, and Redis keeps its units after a ReleaseAfter. ID is then the id
-// under which Redis keeps them, and Description is that of the last holder.
+// IsKept reports whether nobody has the permit, and Redis keeps its units after a ReleaseAfter. ID
+// is then the id under which Redis keeps them, and Description is that of the last holder.
 func (h *Holder) IsKept() bool { return keptid.Is(h.ID) }
 
 // Inspect reads the limit, the units in use, how many requests wait, and who has permits. It shows
@@ -63,11 +63,12 @@ func (s *Semaphore) Inspect(ctx context.Context) (Info, error) {
 }
 
 // Resize sets the limit for all programs. The new limit applies immediately, and until the next
-// Resize. But Redis forgets it when nobody has used the semaphore for the time of redlatch.WithFenceRetention,
-// and then the limit that programs pass counts again. To keep a limit for good, also deploy it. If the limit is raised, waiters that now fit are served. If it is lowered, no permit is
-// taken away, and new requests wait until enough permits have ended. Waiters for more than the new
-// limit get a *lockerr.LimitError, at their next heartbeat at the latest. Until then they keep
-// their places, and those behind them wait.
+// Resize. But Redis forgets it when nobody has used the semaphore for the time of
+// redlatch.WithFenceRetention, and then the limit that programs pass counts again. To keep a limit
+// for good, also deploy it. If the limit is raised, waiters that now fit are served. If it is
+// lowered, no permit is taken away, and new requests wait until enough permits have ended. Waiters
+// for more than the new limit get a *lockerr.LimitError, at their next heartbeat at the latest.
+// Until then they keep their places, and those behind them wait.
 //
 // Programs that pass the limit of this Semaphore value go on, and so do those that pass the new
 // limit. So Resize serves two purposes: to deviate for a while, and to move from one limit to the
@@ -93,14 +94,14 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	}
 	begun := &stamp{manager: s.manager, name: s.keys.Name}
 	for call := (session.Operation{Op: "resize"}); ; {
-		answer, err := s.resize(ctx, call, limit, begun)
+		answer, err := s.sendResize(ctx, call, limit, begun)
 		if err != nil {
 			return 0, err
 		}
 		if answer.Value.Status != lua.Superseded {
 			if answer.Value.More {
 				s.continueInBackground(func(ctx context.Context) (more bool, err error) {
-					answer, err := s.resize(ctx, session.Operation{Op: "resize", RetryRefused: true}, limit, begun)
+					answer, err := s.sendResize(ctx, session.Operation{Op: "resize", RetryRefused: true}, limit, begun)
 					return answer.Value.More, err // or another Resize took over
 				})
 			}
@@ -112,8 +113,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) (before int, err erro
 	}
 }
 
-// resize sends one command of a resize.
-func (s *Semaphore) resize(ctx context.Context, call session.Operation, limit int, begun *stamp) (session.Answer[lua.ResizeReply], error) {
+// sendResize sends one command of a resize.
+func (s *Semaphore) sendResize(ctx context.Context, call session.Operation, limit int, begun *stamp) (session.Answer[lua.ResizeReply], error) {
 	ss := s.manager.session
 	return runOperation(ctx, s, call, func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ResizeReply, error) {
 		r, err := lua.Resize(ctx, rdb, lua.ResizeParams{

@@ -48,7 +48,7 @@ func acquire(t *testing.T, s *Semaphore, n int) *Permit {
 // warm makes the server know the scripts of operators, and the client the clock of the server.
 func warm(t *testing.T, f *manager) {
 	t.Helper()
-	s := f.semaphore("known", 2, new(settings.Default))
+	s := f.newSemaphore("known", 2, new(settings.Default))
 	p, q := acquire(t, s, 1), acquire(t, s, 1)
 	_, err := s.ForceRelease(t.Context(), p.ID())
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func warm(t *testing.T, f *manager) {
 func TestInspectShowsFiveHundredPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
-		s := managerOn(t, v.Client()).semaphore("render", 1000, new(settings.Default))
+		s := managerOn(t, v.Client()).newSemaphore("render", 1000, new(settings.Default))
 		require.NoError(t, acquire(t, s, 1).Release(t.Context()))
 		var entries []redis.Z
 		for i := range 501 {
@@ -84,7 +84,7 @@ func TestAFailedCallOfAnOperatorReturnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := managerOn(t, v.Client())
-		good, bad := f.semaphore("render", 2, new(settings.Default)), f.semaphore("", 2, new(settings.Default))
+		good, bad := f.newSemaphore("render", 2, new(settings.Default)), f.newSemaphore("", 2, new(settings.Default))
 		requireNothing := func(s *Semaphore, limit int, is error) {
 			t.Helper()
 			before, err := s.Resize(t.Context(), limit)
@@ -161,7 +161,7 @@ func TestWaitersBehindTheFirstFiftyAreServedAfterAFault(t *testing.T) {
 				link := v.Another()
 				f := managerOn(t, link.Client())
 				warm(t, f)
-				s := f.semaphore("render", waiters, new(settings.Default))
+				s := f.newSemaphore("render", waiters, new(settings.Default))
 				held := acquire(t, s, waiters)
 				queueUp(t, v.Client(), "render", waiters)
 				fault := link.Inject(redistest.Rule{Match: runs(script), Skip: 1, Action: redistest.Refuse("LOADING Redis is loading")})
@@ -184,7 +184,7 @@ func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 		v := redistest.Bubble(t)
 		f := managerOn(t, v.Client())
 		warm(t, f)
-		s := f.semaphore("render", 8, new(settings.Default))
+		s := f.newSemaphore("render", 8, new(settings.Default))
 		v.Record()
 		for limit := range 5 {
 			before, err := s.Resize(t.Context(), limit+1)
@@ -204,7 +204,7 @@ func TestResizesOfOneInstantCostOneCommandEach(t *testing.T) {
 func TestAManagerCountsPermitsAndWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := managerOn(t, redistest.Bubble(t).Client())
-		s := f.semaphore("render", 2, new(settings.Default))
+		s := f.newSemaphore("render", 2, new(settings.Default))
 		one, two := acquire(t, s, 1), acquire(t, s, 1)
 		require.Equal(t, 2, f.Len())
 		ctx, stop := context.WithCancel(t.Context())
@@ -229,7 +229,7 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 		v := redistest.Bubble(t)
 		rdb := v.Client()
 		f := managerOn(t, rdb)
-		p := acquire(t, f.semaphore("render", 2, new(settings.Default)), 2)
+		p := acquire(t, f.newSemaphore("render", 2, new(settings.Default)), 2)
 		requests := []watchdog.Renewal{{Key: "render", ID: p.ID(), Lease: time.Minute}, {Key: "render", ID: "client:1", Lease: time.Minute}}
 		answers, err := f.renew(t.Context(), rdb, requests)
 		require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestARenewalThatFailsSaysWhy(t *testing.T) {
 
 func TestTrustInAGrantEndsBeforeItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &request{Semaphore: newManager(session.New(session.Config{})).semaphore("render", 2, new(settings.Default))}
+		w := &request{Semaphore: newManager(session.New(session.Config{})).newSemaphore("render", 2, new(settings.Default))}
 		sent := time.Now()
 		time.Sleep(29*time.Second - 1)
 		require.False(t, w.TrustExpired(sent))
@@ -259,6 +259,6 @@ func TestAWaiterPausesForAThirdOfItsHeartbeat(t *testing.T) {
 	f := newManager(session.New(session.Config{}))
 	st := settings.Default
 	st.Heartbeat = 6 * time.Second
-	w := &request{Semaphore: f.semaphore("render", 2, &st), session: f.session}
+	w := &request{Semaphore: f.newSemaphore("render", 2, &st), session: f.session}
 	require.Equal(t, 2*time.Second, w.waitOperation().MaxBackoff)
 }

@@ -2,7 +2,6 @@ package semaphore
 
 import (
 	"context"
-	"time"
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -10,19 +9,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// backend is the acquisition.Backend of one permit. A permit has one hold, because no owner could
-// re-enter it.
+// backend is the acquisition.Backend of one permit.
 type backend struct{ *request }
-
-// Reenter is never called.
-func (b *backend) Reenter(context.Context, *acquisition.Acquisition, int, func() time.Duration) (acquisition.HoldsUpdate, error) {
-	panic("semaphore: a permit has no re-entry")
-}
-
-// SetHolds is never called.
-func (b *backend) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisition.HoldsUpdate, error) {
-	panic("semaphore: a permit has one hold")
-}
 
 // Keep has Redis keep the units.
 func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) (session.InFlight, error) {
@@ -43,15 +31,16 @@ func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 }
 
 // Release gives the units to the next waiters that fit, or frees them. The first answer says what
-// became of the permit. If one command does not serve all waiters, or only frees the units because the slot
-// migrates, the client does the rest in the background. So no error of a later command hides that answer.
+// became of the permit. If one command does not serve all waiters, or only frees the units because
+// the slot migrates, the client does the rest in the background. So no error of a later command
+// hides that answer.
 func (b *backend) Release(ctx context.Context, a *acquisition.Acquisition) error {
 	answer, err := b.releaseOrLeave(ctx, a.StoredID())
 	if err != nil {
 		return err
 	}
 	if answer.Value.More || answer.Value.IsSplit {
-		b.cleanUp(session.InFlight{}, b.releaseAll(a.StoredID(), func(lua.Status) {}))
+		b.cleanUpWith(session.InFlight{}, b.releaseAll(a.StoredID(), func(lua.Status) {}))
 	}
 	if answer.Value.Status == lua.Gone && !answer.InFlight.Any() {
 		return acquisition.ErrGone

@@ -220,8 +220,8 @@ func (m *mill) settled(bites int) {
 	_, err := sem.Resize(context.Background(), millLimit)
 	require.NoError(m.t, err)
 	// If nobody has asked for a while, Redis takes crashed waiters for live once more. It grants
-	// units to them while there are free units; see lua/include/grace.lua. After that heartbeat, and
-	// before the next grace, the next command drops the rest.
+	// units to them while there are free units; see lua/include/grace.lua. After that heartbeat,
+	// and before the next grace, the next command drops the rest.
 	time.Sleep(millLease * 2 / 3)
 	_, err = sem.Resize(context.Background(), millLimit)
 	require.NoError(m.t, err)

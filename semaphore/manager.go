@@ -38,7 +38,7 @@ func init() {
 
 // Semaphore implements construct.Semaphores.
 func (m *manager) Semaphore(name string, limit int, st *settings.Lock) any {
-	return m.semaphore(name, limit, st)
+	return m.newSemaphore(name, limit, st)
 }
 
 // newManager makes the manager of one client.
@@ -80,8 +80,8 @@ func (m *manager) addPermit(id string, p heldPermit) {
 	m.held[id] = p
 }
 
-// nextStamp returns the stamp of a new resize of a semaphore. It is the server's clock, as far as the client knows
-// it, but later than every earlier stamp of this client, and later than after.
+// nextStamp returns the stamp of a new resize of a semaphore. It is the server's clock, as far as
+// the client knows it, but later than every earlier stamp of this client, and later than after.
 func (m *manager) nextStamp(name string, after lua.Time) lua.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -80,10 +80,10 @@ func (p *Permit) Bind(parent context.Context) (ctx context.Context, cancel conte
 	return p.holdOrNil().Bind(parent)
 }
 
-// ReportProgress says that the work under the permit goes on. With redlatch.WithProgressTimeout, the
-// client renews the permit only while the work says so in time. If it was late and the permit is not
-// lost yet, ReportProgress makes the client renew it now. Without WithProgressTimeout, and after the
-// end of the permit, it does nothing. It sends no command unless it was late.
+// ReportProgress says that the work under the permit goes on. With redlatch.WithProgressTimeout,
+// the client renews the permit only while the work says so in time. If it was late and the permit
+// is not lost yet, ReportProgress makes the client renew it now. Without WithProgressTimeout, and
+// after the end of the permit, it does nothing. It sends no command unless it was late.
 func (p *Permit) ReportProgress() { p.holdOrNil().ReportProgress() }
 
 // Release releases all units of the permit. They go to the first waiters that now fit.
@@ -115,16 +115,18 @@ func (p *Permit) Release(ctx context.Context) error {
 }
 
 // ReleaseAfter releases the permit, but Redis keeps its units for d from now on, as if somebody had
-// them. Nobody renews them. So no work of any process begins with them too soon, even if this process
-// ends. The waiters notice the end of d like the end of a lease. ForceRelease ends it. Inside of Do, the function
-// calls it on the permit that [Semaphore.PermitFrom] returns, and Do then leaves the permit alone.
+// them. Nobody renews them. So no work of any process begins with them too soon, even if this
+// process ends. The waiters notice the end of d like the end of a lease. ForceRelease ends it.
+// Inside of Do, the function calls it on the permit that [Semaphore.PermitFrom] returns, and Do
+// then leaves the permit alone.
 //
 // ReleaseAfter waits as Release does, costs one round trip, and returns the errors of Release. It
 // also returns lockerr.ErrConfig if d is below a millisecond, above a year, or not in whole
-// milliseconds. If Redis did not confirm it, the units become free after d, or with the lease, unless a
-// later Release or ReleaseAfter succeeds. That keeps the units too, for the longest time asked for. If the
-// permit has ended meanwhile, that call returns lockerr.ErrLost, unless Redis had kept it for the requested time. If a Release that had
-// failed has freed the units after all, the call returns lockerr.ErrNotHeld.
+// milliseconds. If Redis did not confirm it, the units become free after d, or with the lease,
+// unless a later Release or ReleaseAfter succeeds. That keeps the units too, for the longest time
+// asked for. If the permit has ended meanwhile, that call returns lockerr.ErrLost, unless Redis had
+// kept it for the requested time. If a Release that had failed has freed the units after all, the
+// call returns lockerr.ErrNotHeld.
 func (p *Permit) ReleaseAfter(ctx context.Context, d time.Duration) error {
 	if p.holdOrNil() == nil {
 		return &lockerr.OpError{Kind: lockerr.ErrNotHeld, Op: opRelease + " after"}

@@ -99,7 +99,8 @@ func (r *request) Join(ctx context.Context, id string, try bool) (session.Answer
 	return answer, err
 }
 
-// Claim asks Redis about one waiter, and takes over what it was granted; see [waitqueue.WaiterSet.Claim].
+// Claim asks Redis about one waiter, and takes over what it was granted; see
+// [waitqueue.WaiterSet.Claim].
 func (r *request) Claim(ctx context.Context, id string) (session.Answer[lua.HeartbeatReply], error) {
 	call := r.waitOperation()
 	call.Share = r.settings.QueueWindow()
@@ -124,7 +125,7 @@ func (r *request) releaseOrLeave(ctx context.Context, id string) (session.Answer
 // id, and hands on what is free. A permit stands for a lease. A place stands for a heartbeat after
 // its last heartbeat, and may be granted at the end of that time.
 func (r *request) CleanUp(id string, inFlight session.InFlight) {
-	r.cleanUp(inFlight, r.releaseAll(id, func(status lua.Status) {
+	r.cleanUpWith(inFlight, r.releaseAll(id, func(status lua.Status) {
 		if status == lua.Freed {
 			e := r.Event(event.LateGrant)
 			e.ID = id
@@ -133,15 +134,15 @@ func (r *request) CleanUp(id string, inFlight session.InFlight) {
 	}))
 }
 
-func (r *request) cleanUp(inFlight session.InFlight, release func(ctx context.Context) error) {
+func (r *request) cleanUpWith(inFlight session.InFlight, release func(ctx context.Context) error) {
 	r.session.CleanUp(inFlight, r.settings.Heartbeat+r.settings.Lease, release)
 }
 
 // errSplit says that a release has freed the units, and has to be repeated for the rest.
 var errSplit = errors.New("redlatch: the slot of the semaphore migrates")
 
-// releaseAll returns a function that gives up what an id has, and hands on all that is free. It calls
-// note with each answer.
+// releaseAll returns a function that gives up what an id has, and hands on all that is free. It
+// calls note with each answer.
 func (r *request) releaseAll(id string, note func(lua.Status)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, r.session.AttemptTime(r.keys.Name, r.settings.AttemptTimeout()))
@@ -168,10 +169,9 @@ func (r *request) startHold(g acquisition.Grant) *acquisition.Hold {
 	return h
 }
 
-// newHandle makes the user's handle, after replicas have acknowledged the grant if they must. ctx is that of
-// the caller, and bounded ends with the wait. If the client
-// closes, newHandle releases the permit instead, because closing may have looked for held permits before
-// this one was there.
+// newHandle makes the user's handle, after replicas have acknowledged the grant if they must. ctx
+// is that of the caller, and bounded ends with the wait. If the client closes, newHandle releases
+// the permit instead, because closing may have looked for held permits before this one was there.
 func (r *request) newHandle(ctx, bounded context.Context, h *acquisition.Hold, err error) (*Permit, error) {
 	if err == nil && !h.A.IsAcknowledged() {
 		err = h.Acknowledge(bounded)

@@ -149,7 +149,8 @@ func TestAResizeByAClockThatLagsTakesEffect(t *testing.T) {
 	})
 }
 
-// A Resize gives up. Its command arrives after the first Resize of a client that did not know the server's clock.
+// A Resize gives up. Its command arrives after the first Resize of a client that did not know the
+// server's clock.
 func TestALateResizeUndoesNoneOfANewClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

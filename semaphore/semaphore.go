@@ -25,7 +25,7 @@ type Semaphore struct {
 	err      error // what is wrong with the name, the limit or the settings
 }
 
-func (m *manager) semaphore(name string, limit int, st *settings.Lock) *Semaphore {
+func (m *manager) newSemaphore(name string, limit int, st *settings.Lock) *Semaphore {
 	s := &Semaphore{manager: m, limit: limit, settings: st}
 	if s.keys, s.err = m.keys.Get(name); s.err == nil {
 		s.err = checkUnits("limit", limit)
@@ -51,14 +51,14 @@ func (s *Semaphore) Name() string {
 	return s.keys.Name
 }
 
-// Acquire waits until it has n units, ctx ends, or the wait timeout is over (redlatch.WithWaitTimeout). It
-// waits behind all requests that came before, of any process. ctx bounds the wait and nothing else. There is no
-// re-entry: each Acquire takes units of its own. An Acquire that waits for units of its own caller waits for
-// itself.
+// Acquire waits until it has n units, ctx ends, or the wait timeout is over
+// (redlatch.WithWaitTimeout). It waits behind all requests that came before, of any process. ctx
+// bounds the wait and nothing else. There is no re-entry: each Acquire takes units of its own. An
+// Acquire that waits for units of its own caller waits for itself.
 //
-// A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped. Crashed
-// waiters delay the others until one heartbeat after the last crash, at most, or if all had crashed before, until
-// one heartbeat after the next one came. If a worker crashes, its units
+// A waiter sends heartbeats to show that it is alive. A waiter whose heartbeat ends is dropped.
+// Crashed waiters delay the others until one heartbeat after the last crash, at most, or if all had
+// crashed before, until one heartbeat after the next one came. If a worker crashes, its units
 // become free when their lease ends. A waiter that lost its place queues again, with its old
 // ticket.
 //
@@ -72,8 +72,8 @@ func (s *Semaphore) Name() string {
 //   - a *lockerr.LimitError, which is a lockerr.ErrConfig, immediately, if Redis has another limit,
 //     or n is more than the limit is now.
 //   - a *lockerr.ConfigError if n is below 1 or above the limit.
-//   - lockerr.ErrUnavailable or ErrIndeterminate if the wait ended while Redis did not answer. Without a
-//     wait timeout and without an end of ctx, Acquire waits through an outage.
+//   - lockerr.ErrUnavailable or ErrIndeterminate if the wait ended while Redis did not answer.
+//     Without a wait timeout and without an end of ctx, Acquire waits through an outage.
 //   - only the error of ctx, if it had ended before.
 //   - lockerr.ErrNotReplicated, a *lockerr.NotReplicatedError, immediately if too few replicas
 //     acknowledged the grant in time. Only redlatch.WithReplicas makes them do so.
@@ -81,7 +81,8 @@ func (s *Semaphore) Name() string {
 //
 // If redlatch.WithWaitTimeout ends the wait, Acquire returns ErrNotAcquired, ErrUnavailable or
 // ErrIndeterminate in the same cases. The error then matches no end of ctx. A wait deadline of ctx
-// (redlatch.WithWaitDeadline) ends the wait in the same way. If it is over when the call begins, Acquire does not wait, and asks Redis once.
+// (redlatch.WithWaitDeadline) ends the wait in the same way. If it is over when the call begins,
+// Acquire does not wait, and asks Redis once.
 //
 // If enough units are free, Acquire costs one round trip. A waiter asks once more when its
 // client listens, and the first waiter of a client subscribes before that. After that it sends its
@@ -108,7 +109,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Permit, error) {
 //
 // It costs one round trip, and more if very many expired waiters have to be dropped first, some
 // hundreds in each. If Redis does not answer, TryAcquire keeps trying until ctx ends, but no longer
-// than five seconds or the wait timeout, whichever is shorter, and no longer than a lease after a command that Redis may have run.
+// than five seconds or the wait timeout, whichever is shorter, and no longer than a lease after a
+// command that Redis may have run.
 func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 	w, err := s.newRequest(ctx, n, true)
 	if err != nil {
@@ -125,31 +127,32 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Permit, error) {
 // them, also if fn panics.
 //
 // The context that fn gets is a child of ctx. It ends if the permit is lost, with a
-// *lockerr.LostError as its cause. fn decides what to do then. ctx bounds the wait and fn. To bound only
-// the wait, make the semaphore with redlatch.WithWaitTimeout.
-// [Semaphore.PermitFrom] returns the permit, for instance to report progress.
+// *lockerr.LostError as its cause. fn decides what to do then. ctx bounds the wait and fn. To bound
+// only the wait, make the semaphore with redlatch.WithWaitTimeout. [Semaphore.PermitFrom] returns
+// the permit, for instance to report progress.
 //
-// Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, the error also matches
-// lockerr.ErrLost.
+// Do returns the error of Acquire, or that of fn. If the permit was lost while fn ran, the error
+// also matches lockerr.ErrLost.
 //
-// After fn, Do waits until Redis confirms the release, but no longer than one command may take: normally two
-// seconds at most. If no confirmation comes, Do returns what fn returned, because fn ran with the units. The
-// client keeps trying in the background, and does not renew the permit. It notifies observers with
-// event.Released, whose Err says why. Nested calls of Do wait at each level. A wait deadline
-// (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the release, the error also matches
-// lockerr.ErrRefused. If the client was closed, it also matches ErrClosed.
+// After fn, Do waits until Redis confirms the release, but no longer than one command may take:
+// normally two seconds at most. If no confirmation comes, Do returns what fn returned, because fn
+// ran with the units. The client keeps trying in the background, and does not renew the permit. It
+// notifies observers with event.Released, whose Err says why. Nested calls of Do wait at each
+// level. A wait deadline (redlatch.WithWaitDeadline) shortens that wait. If Redis refuses the
+// release, the error also matches lockerr.ErrRefused. If the client was closed, it also matches
+// ErrClosed.
 //
 // Do costs two round trips if the units are free.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, holdOf(s.Acquire, n), fn)
 }
 
-// TryDo runs fn with n units if so many are free and nobody waits, and otherwise does not run it. It
-// takes the units like [Semaphore.TryAcquire], and is like [Semaphore.Do] in all else.
+// TryDo runs fn with n units if so many are free and nobody waits, and otherwise does not run it.
+// It takes the units like [Semaphore.TryAcquire], and is like [Semaphore.Do] in all else.
 //
 // If fn did not run because too few units were free, the error is a *lockerr.NotAcquiredError for
-// this name. fn may return such an error of another lock. TryDo costs two round trips if it runs fn,
-// and one if it does not; see TryAcquire for more.
+// this name. fn may return such an error of another lock. TryDo costs two round trips if it runs
+// fn, and one if it does not; see TryAcquire for more.
 func (s *Semaphore) TryDo(ctx context.Context, n int, fn func(ctx context.Context) error) error {
 	return lock.Do(ctx, holdOf(s.TryAcquire, n), fn)
 }
@@ -162,13 +165,13 @@ func holdOf(acquire func(context.Context, int) (*Permit, error), n int) func(con
 	}
 }
 
-// PermitFrom returns the permit of this semaphore that ctx descends from: from the context of a permit, or
-// from the one that Do gives its function. If there are several, PermitFrom returns the innermost. So the
-// function of Do can call [Permit.ReportProgress].
+// PermitFrom returns the permit of this semaphore that ctx descends from: from the context of a
+// permit, or from the one that Do gives its function. If there are several, PermitFrom returns the
+// innermost. So the function of Do can call [Permit.ReportProgress].
 //
-// The permit may have ended meanwhile, see [Permit.Trusted]. The function must not release the permit of its
-// caller. If ctx descends from no permit of this semaphore and this client, or the semaphore is not usable,
-// the result is nil and false. PermitFrom sends no command to Redis.
+// The permit may have ended meanwhile, see [Permit.Trusted]. The function must not release the
+// permit of its caller. If ctx descends from no permit of this semaphore and this client, or the
+// semaphore is not usable, the result is nil and false. PermitFrom sends no command to Redis.
 func (s *Semaphore) PermitFrom(ctx context.Context) (*Permit, bool) {
 	if s.check(ctx) != nil {
 		return nil, false

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// A release during a migration only frees the units, because no node has all keys. The client does the rest
-// when the slot has moved, so that no description stays.
+// A release during a migration only frees the units, because no node has all keys. The client does
+// the rest when the slot has moved, so that no description stays.
 func TestAReleaseOfASplitPermitIsFinishedLater(t *testing.T) {
 	for who, isDown := range map[string]bool{"the call frees the units": false, "the background frees the units": true} {
 		t.Run(who, func(t *testing.T) {

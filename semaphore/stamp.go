@@ -6,10 +6,11 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// stamp is the time in Redis at which a resize began. All its commands have the same stamp, so a late one undoes no
-// later resize. But a command that Redis found void has changed nothing, and its reply has the server's clock. So the
-// stamp is read from the clock anew if every command so far was void. Otherwise the first resize of a new client would
-// have a stamp that is older than all others.
+// stamp is the time in Redis at which a resize began. All its commands have the same stamp, so a
+// late one undoes no later resize. But a command that Redis found void has changed nothing, and its
+// reply has the server's clock. So the stamp is read from the clock anew if every command so far
+// was void. Otherwise the first resize of a new client would have a stamp that is older than all
+// others.
 type stamp struct {
 	manager *manager
 	name    string

@@ -133,8 +133,8 @@ func TestHurriedLeasesAreAskedAtOnce(t *testing.T) {
 	})
 }
 
-// A call that was sent before the hurry may have its answer from before the news, so another follows
-// it.
+// A call that was sent before the hurry may have its answer from before the news, so another
+// follows it.
 func TestALeaseThatIsHurriedDuringACallIsAskedAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *Watchdog, srv *fake) {
 		const slow = 100 * time.Millisecond

@@ -114,8 +114,8 @@ func TestHangingGroupsDelayNoOther(t *testing.T) {
 	}
 }
 
-// Thousands of groups hang on one server, far more than give up their places in a round. The leases on
-// another server are asked for in time, and each server is two lines in the log.
+// Thousands of groups hang on one server, far more than give up their places in a round. The leases
+// on another server are asked for in time, and each server is two lines in the log.
 func TestAServerThatHangsDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,8 @@ func TestAServerThatHangsDelaysNoOther(t *testing.T) {
 	})
 }
 
-// The permission for one kind of lease may be missing all the time. That hides no outage from the log.
+// The permission for one kind of lease may be missing all the time. That hides no outage from the
+// log.
 func TestEachKindOfLeaseHasItsOwnLineInTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

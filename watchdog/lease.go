@@ -59,9 +59,9 @@ type Spec struct {
 	// reading: a plain time.Now().
 	Sent time.Time
 
-	// OnLost is notified if the lease is lost. Its method runs in a goroutine of its own and with no lock
-	// held: it may block, and may call Stop and Close. It is called once, unless Stop or Close came
-	// first, and possibly before Watch returns. nil: nobody is notified.
+	// OnLost is notified if the lease is lost. Its method runs in a goroutine of its own and with
+	// no lock held: it may block, and may call Stop and Close. It is called once, unless Stop or
+	// Close came first, and possibly before Watch returns. nil: nobody is notified.
 	//
 	// OnLost must not refer to a handle whose garbage collection is to lead to StopRenewing: the
 	// watchdog keeps OnLost, and OnLost would keep the handle.
@@ -120,8 +120,8 @@ func (l *Lease) due() int64 {
 	return l.trust.mono
 }
 
-// maxHoldOver reports whether the lease runs out because it was held long enough.
-func (l *Lease) maxHoldOver(now int64) bool { return l.extended() && now >= l.maxHold }
+// endsByMaxHold reports whether the lease runs out because it was held long enough.
+func (l *Lease) endsByMaxHold(now int64) bool { return l.extended() && now >= l.maxHold }
 
 // extended reports whether the lease is to be extended until its maximum hold time, or only looked
 // at.
@@ -179,8 +179,8 @@ func (l *Lease) Stop(ctx context.Context) bool {
 	return kept
 }
 
-// BeginStop does what Stop does, but does not block. If calls that name the lease are in flight, quiet
-// is closed when the last of them has ended. If there are none, quiet is nil.
+// BeginStop does what Stop does, but does not block. If calls that name the lease are in flight,
+// quiet is closed when the last of them has ended. If there are none, quiet is nil.
 func (l *Lease) BeginStop() (kept bool, quiet <-chan struct{}) {
 	l.w.mu.Lock()
 	defer l.w.mu.Unlock()

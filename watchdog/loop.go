@@ -65,7 +65,7 @@ func (w *Watchdog) collect(b *bucket, now int64) {
 	for b.leases.first() <= now {
 		l := b.leases[0].of
 		switch {
-		case now >= l.trust.mono && l.maxHoldOver(now):
+		case now >= l.trust.mono && l.endsByMaxHold(now):
 			w.lose(l, MaxHoldReached)
 			continue
 		case now >= l.trust.mono:
@@ -104,8 +104,8 @@ func (w *Watchdog) notify(l *Lease) {
 	}
 }
 
-// sweep drops empty buckets, once in a while. A bucket in which locks come and go would otherwise be
-// made anew for each.
+// sweep drops empty buckets, once in a while. A bucket in which locks come and go would otherwise
+// be made anew for each.
 func (w *Watchdog) sweep(now int64) {
 	if now < w.sweepAt && w.leases > 0 {
 		return

@@ -25,8 +25,9 @@ type Renewal struct {
 	ID    string        // who holds it
 	Lease time.Duration // to extend to; 0: only look
 
-	// Extended and Asked are when it was granted or last extended by a renewal, and when this one is sent: both
-	// since the watchdog was made. Asked is Extended of the next renewal, if this one extends the lease.
+	// Extended and Asked are when it was granted or last extended by a renewal, and when this one
+	// is sent: both since the watchdog was made. Asked is Extended of the next renewal, if this one
+	// extends the lease.
 	Extended, Asked time.Duration
 }
 

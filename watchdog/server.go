@@ -1,7 +1,7 @@
 package watchdog
 
-// server is a server that answers renewals. Each has calls of its own, so that one that hangs delays
-// none of the others.
+// server is a server that answers renewals. Each has calls of its own, so that one that hangs
+// delays none of the others.
 type server struct {
 	name       string
 	dueBuckets []*bucket   // with due leases and calls left, round robin
@@ -58,8 +58,8 @@ const (
 )
 
 // noteResult notes whether a call for b failed as a whole. It says when calls for leases of that
-// kind began to fail on the server, or no longer do. So an outage is one line in the log, and not one
-// for each bucket and attempt.
+// kind began to fail on the server, or no longer do. So an outage is one line in the log, and not
+// one for each bucket and attempt.
 func (s *server) noteResult(b *bucket, failed bool) change {
 	switch {
 	case failed == (b.failingOn != nil):
@@ -75,8 +75,8 @@ func (s *server) noteResult(b *bucket, failed bool) change {
 	return noChange
 }
 
-// endFailing notes that b does not fail any more. It returns how many buckets of its kind still do on
-// the same server.
+// endFailing notes that b does not fail any more. It returns how many buckets of its kind still do
+// on the same server.
 func (b *bucket) endFailing() (left int) {
 	s := b.failingOn
 	if s == nil {

@@ -10,11 +10,11 @@ import (
 const (
 	// batchSize is the default of Config.BatchSize.
 	batchSize = 100
-	// callsPrompt bounds the calls in flight on one server, without those that turned out slow. It is
-	// enough to use a few connections, and too few to exhaust a pool.
+	// callsPrompt bounds the calls in flight on one server, without those that turned out slow. It
+	// is enough to use a few connections, and too few to exhaust a pool.
 	callsPrompt = 8
-	// callsPerBucket bounds the calls in flight for one bucket, so that one that hangs leaves places
-	// to the others.
+	// callsPerBucket bounds the calls in flight for one bucket, so that one that hangs leaves
+	// places to the others.
 	callsPerBucket = 4
 	// slow is when a call no longer counts as prompt and gives its place to another. If a server
 	// hangs, so do the calls of all its groups, and none of them keeps a place for longer.
@@ -35,8 +35,9 @@ const (
 // Config says how to renew.
 type Config struct {
 	Renew Renew
-	// Server returns the name of the server that answers for a slot. Each server has calls of its own,
-	// so one that hangs delays none of the others. Server must not block. nil: there is one server.
+	// Server returns the name of the server that answers for a slot. Each server has calls of its
+	// own, so one that hangs delays none of the others. Server must not block. nil: there is one
+	// server.
 	Server func(slot int) string
 	// Logger reports when renewals begin to fail and when they work again. nil: no log.
 	Logger *slog.Logger
@@ -131,11 +132,12 @@ func (w *Watchdog) Close() {
 	}
 }
 
-// Later calls f within a second, in another goroutine, and reports whether it will. It will not if there are
-// no leases, or after Close. If Close comes first, f may not be called.
+// Later calls f within a second, in another goroutine, and reports whether it will. It will not if
+// there are no leases, or after Close. If Close comes first, f may not be called.
 //
-// Later does not block, and wakes no goroutine. So a clean-up of the garbage collector may call it. The
-// goroutine of a clean-up must not touch the channels and timers of a bubble of testing/synctest.
+// Later does not block, and wakes no goroutine. So a clean-up of the garbage collector may call it.
+// The goroutine of a clean-up must not touch the channels and timers of a bubble of
+// testing/synctest.
 func (w *Watchdog) Later(f func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package page writes the tables of a run into pages of Markdown. A table of a page is between two comments,
-// and the first one names it:
+// Package page writes the tables of a run into pages of Markdown. A table of a page is between two
+// comments, and the first one names it:
 //
 //	<!-- table: name -->
 //

@@ -164,7 +164,8 @@ func (r *results) measure(n sizes) error {
 	return nil
 }
 
-// turns locks and unlocks names for so long, in 64 goroutines for each server. It returns the cost of a turn.
+// turns locks and unlocks names for so long, in 64 goroutines for each server. It returns the cost
+// of a turn.
 func (b *bed) turns(long time.Duration, name func(goroutine int) string) (load, error) {
 	loop := func(long time.Duration) (n float64, err error) {
 		var total atomic.Int64
@@ -321,7 +322,8 @@ func (r *results) measureWaiters(n sizes) error {
 	return nil
 }
 
-// measureWaiters has each waiter wait for a name of its own, which another client holds for an hour.
+// measureWaiters has each waiter wait for a name of its own, which another client holds for an
+// hour.
 func measureWaiters(n sizes, kind string, into *waiter) error {
 	b, err := newBed(1, 2, redlatch.WithLease(time.Hour))
 	if err != nil {

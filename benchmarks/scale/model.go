@@ -30,8 +30,8 @@ func nodes(masters int) int {
 	return masters * (1 + replicas)
 }
 
-// load is the part of a core that each master uses. A turn costs one master its scripts, and each node a share
-// of the broadcast.
+// load is the part of a core that each master uses. A turn costs one master its scripts, and each
+// node a share of the broadcast.
 func (c costs) load(masters int, w work) float64 {
 	renewals := w.held / (lease / 3).Seconds()
 	if masters == 1 {
@@ -56,8 +56,8 @@ func (c costs) broadcastShare(masters int) float64 {
 	return 1 - c.Cluster.Server/float64(masters)/1e6/all
 }
 
-// masters returns how many masters carry the work, 0 if no number does: one server, or a cluster of three or
-// more.
+// masters returns how many masters carry the work, 0 if no number does: one server, or a cluster of
+// three or more.
 func (c costs) masters(w work) int {
 	for _, n := range []int{1, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 100} {
 		if c.load(n, w) <= share {

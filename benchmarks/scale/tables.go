@@ -144,8 +144,8 @@ func (r *results) chooseTable() string {
 	return page.Table(all...)
 }
 
-// memory is what the masters need if each turn is of a fresh name. A fence stays for the retention and up to
-// an hour more.
+// memory is what the masters need if each turn is of a fresh name. A fence stays for the retention
+// and up to an hour more.
 func (c costs) memory(w work) float64 {
 	const fences = 1.5 * 3600 // seconds, on average
 	return w.held*(c.Hold.Server+c.Fence.Server) + w.turns*fences*c.Fence.Server

@@ -134,7 +134,8 @@ func (s *Server) awaitRedis() error {
 	return nil
 }
 
-// Etcd starts one etcd, which keeps its data below dir. If dir is empty, it is that of temporary files.
+// Etcd starts one etcd, which keeps its data below dir. If dir is empty, it is that of temporary
+// files.
 func Etcd(dir string) (_ *Server, err error) {
 	s := &Server{}
 	if s.dir, err = os.MkdirTemp(dir, "benchmarks"); err != nil {
@@ -160,7 +161,8 @@ func Etcd(dir string) (_ *Server, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return s, until(ctx, func() error {
-		// etcd accepts connections before it has elected itself. To say that it is healthy, it reads a key.
+		// etcd accepts connections before it has elected itself. To say that it is healthy, it
+		// reads a key.
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
 		if err != nil {
 			return err
@@ -227,8 +229,8 @@ func (s *Server) Stop() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// nextPort is below the range of outgoing connections, and so is the port of the bus of a cluster, which is
-// 10,000 higher.
+// nextPort is below the range of outgoing connections, and so is the port of the bus of a cluster,
+// which is 10,000 higher.
 var nextPort = 20000 + os.Getpid()%2000
 
 // freePort returns each port once, because the last caller may not have bound its port yet.

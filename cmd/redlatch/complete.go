@@ -76,7 +76,8 @@ func (a *app) completeNames(cmd *cobra.Command, args []string, begin string) (na
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	a.completing(cmd, func(ctx context.Context, c *connection) {
-		// Names that somebody holds come first. If there is no time for all names, some are better than none.
+		// Names that somebody holds come first. If there is no time for all names, some are better
+		// than none.
 		listing, _ := catalog.New(c.rdb, c.locks).List(ctx, catalog.Query{Pattern: key.EscapeGlob(begin) + "*", Limit: mostCompleted})
 		for _, e := range listing.Entries {
 			if typable.MatchString(e.Name) {

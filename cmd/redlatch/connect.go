@@ -256,8 +256,9 @@ func (s *server) newCluster(o *redis.ClusterOptions) redis.UniversalClient {
 // itself.
 func dials(fromURL int) int { return max(fromURL, 1) }
 
-// hasAtInPath reports whether an @ stands behind the first slash of the path, as in redis://:a/b@host. It
-// then ends a password that was not escaped, unless the path is that of a socket.
+// hasAtInPath reports whether an @ stands behind the first slash of the path, as in
+// redis://:a/b@host. It then ends a password that was not escaped, unless the path is that of a
+// socket.
 func hasAtInPath(text string) bool {
 	_, rest, _ := strings.Cut(text, "://")
 	return !strings.HasPrefix(text, "unix:") && strings.LastIndexByte(rest, '@') > strings.IndexByte(rest+"/", '/')

@@ -145,8 +145,8 @@ func TestPlainNumbersAreSeconds(t *testing.T) {
 	}
 }
 
-// A password that was not escaped looks like a part of the path, the query or the fragment. No error may show
-// it.
+// A password that was not escaped looks like a part of the path, the query or the fragment. No
+// error may show it.
 func TestNoErrorShowsAPasswordThatWasNotEscaped(t *testing.T) {
 	for _, text := range []string{
 		"redis://:123/s3cret@127.0.0.1:7791", "redis://:123?s3cret@127.0.0.1:7791", "redis://:123#s3cret@127.0.0.1:7791",

@@ -105,7 +105,8 @@ func TestLsListsWhatIsHeldOrWaitedFor(t *testing.T) {
 	require.Equal(t, "{\n  \"names\": [],\n  \"truncated\": false\n}\n", s.run(t, "ls", "--json", "nothing").out)
 }
 
-// Redis knows names for an hour or two after their last use. They must not hide a lock that is held.
+// Redis knows names for an hour or two after their last use. They must not hide a lock that is
+// held.
 func TestIdleNamesHideNoHeldLock(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

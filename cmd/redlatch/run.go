@@ -212,7 +212,8 @@ func (a *app) acquire(ctx context.Context, f *runFlags, name string, command []s
 	if f.maxHold.isSet {
 		options = append(options, redlatch.WithMaxHold(f.maxHold.value))
 	}
-	// Without --wait, a job of cron learns soon that Redis is down. A longer --wait is also for Redis.
+	// Without --wait, a job of cron learns soon that Redis is down. A longer --wait is also for
+	// Redis.
 	c, err := a.connect(ctx, f.wait.value, options...)
 	if err != nil {
 		return nil, nil, err

@@ -86,8 +86,8 @@ type lifeSign struct {
 	isAlive bool
 }
 
-// leaseWatch compares what readings say of the lease of one holder. Redis does not know how long the
-// lease was at its beginning.
+// leaseWatch compares what readings say of the lease of one holder. Redis does not know how long
+// the lease was at its beginning.
 type leaseWatch struct {
 	holder  string
 	from    time.Duration // what was left in the first reading, or after the last renewal

@@ -26,8 +26,8 @@ func (a *app) say(format string, args ...any) {
 
 func quoted(text string) string { return strconv.Quote(text) }
 
-// table writes aligned columns. A row without its last cells gets empty ones, because a column of tabwriter
-// ends at the first line without it.
+// table writes aligned columns. A row without its last cells gets empty ones, because a column of
+// tabwriter ends at the first line without it.
 func table(w io.Writer, header []string, rows [][]string) error {
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)

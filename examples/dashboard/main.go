@@ -1,5 +1,5 @@
-// Dashboard: workers contend for locks, and a page in the browser shows them. The page allows actions,
-// so you can release a lock and watch what happens.
+// Dashboard: workers contend for locks, and a page in the browser shows them. The page allows
+// actions, so you can release a lock and watch what happens.
 //
 //	go -C examples/dashboard run .
 //	go -C examples/dashboard run . -listen 127.0.0.1:9000

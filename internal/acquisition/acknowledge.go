@@ -10,13 +10,13 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// IsAcknowledged reports whether users may know the acquisition. If replicas must acknowledge the grant,
-// that is so when Acknowledge has returned nil.
+// IsAcknowledged reports whether users may know the acquisition. If replicas must acknowledge the
+// grant, that is so when Acknowledge has returned nil.
 func (a *Acquisition) IsAcknowledged() bool { return !a.unacknowledged }
 
-// Acknowledge has replicas acknowledge the grant of a hold that no user has seen. It blocks until enough
-// of them have done so, or gives up as session.Acknowledge does. On failure, it releases the grant. If
-// Redis does not answer, or ctx has ended, the background does.
+// Acknowledge has replicas acknowledge the grant of a hold that no user has seen. It blocks until
+// enough of them have done so, or gives up as session.Acknowledge does. On failure, it releases the
+// grant. If Redis does not answer, or ctx has ended, the background does.
 //
 // The error is a *lockerr.NotReplicatedError if too few replicas acknowledged the grant, a
 // *lockerr.LostError if the grant was lost meanwhile, and otherwise that of session.Acknowledge.

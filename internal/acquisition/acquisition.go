@@ -22,21 +22,14 @@ var ErrAlreadyReleased = errors.New("acquisition has been released")
 // ErrGone is the answer of a Backend if the server says that the lock is not this acquisition's.
 var ErrGone = errors.New("not this acquisition's")
 
-// Backend is the releaser of an acquisition. A primitive implements it, with its own scripts. For
-// one acquisition, the methods that send commands are called one at a time.
+// Backend releases an acquisition. A primitive implements it, with its own scripts. For one
+// acquisition, the methods that send commands are called one at a time.
 type Backend interface {
-	// Reenter asks Redis for another hold, and extends the lease. It calls lease before each
-	// attempt. A lease of 0 leaves the lease as it is. The result says when the command was sent, and which attempts are in flight. The
-	// error is ErrGone if the lock is not ours.
-	Reenter(ctx context.Context, a *Acquisition, holds int, lease func() time.Duration) (HoldsUpdate, error)
-	// SetHolds sends Redis the number of holds, which is above zero. The error is ErrGone if the
-	// lock is not ours.
-	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
-	// Release releases the lock, which Redis has under a.StoredID. The error is ErrGone if it was not
-	// ours.
+	// Release releases the lock, which Redis has under a.StoredID. The error is ErrGone if it was
+	// not ours.
 	Release(ctx context.Context, a *Acquisition) error
-	// Keep has Redis keep the lock under another id. The error is ErrGone if the lock was not ours. Attempts in
-	// flight may have kept it all the same.
+	// Keep has Redis keep the lock under another id. The error is ErrGone if the lock was not ours.
+	// Attempts in flight may have kept it all the same.
 	Keep(ctx context.Context, a *Acquisition, k Keep) (session.InFlight, error)
 	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or
 	// unlock, and then gets the loss.
@@ -44,9 +37,22 @@ type Backend interface {
 	// OnEnded is called once, when no open hold is left, or when the release failed. No mutex is
 	// held during a call of OnLost or OnEnded.
 	OnEnded(a *Acquisition)
-	// CleanUp releases, in the background, what the attempts in flight may yet get for an acquisition that is over.
-	// It is called once if there are any.
+	// CleanUp releases, in the background, what the attempts in flight may yet get for an
+	// acquisition that is over. It is called once if there are any.
 	CleanUp(id string, inFlight session.InFlight)
+}
+
+// MutexBackend also counts the holds of an acquisition. A permit has one hold, so a semaphore has
+// none.
+type MutexBackend interface {
+	Backend
+	// Reenter asks Redis for another hold, and extends the lease. It calls lease before each
+	// attempt. A lease of 0 leaves the lease as it is. The result says when the command was sent,
+	// and which attempts are in flight. The error is ErrGone if the lock is not ours.
+	Reenter(ctx context.Context, a *Acquisition, holds int, lease func() time.Duration) (HoldsUpdate, error)
+	// SetHolds sends Redis the number of holds, which is above zero. The error is ErrGone if the
+	// lock is not ours.
+	SetHolds(ctx context.Context, a *Acquisition, holds int) (HoldsUpdate, error)
 }
 
 // HoldsUpdate describes a command that sent Redis a number of holds.
@@ -131,14 +137,15 @@ type Acquisition struct {
 	cancelCommand   context.CancelCauseFunc // ends the command in flight; nil if a loss must not end it
 }
 
-// orphan is a list of channels. It is not a slice, because each lock that is held pays for the field.
+// orphan is a list of channels. It is not a slice, because each lock that is held pays for the
+// field.
 type orphan struct {
 	lost chan struct{}
 	next *orphan
 }
 
-// Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may share a
-// call. The acquisition keeps site.
+// Start starts to keep a fresh grant alive and returns its first hold. Renewals of one group may
+// share a call. The acquisition keeps site.
 func Start(s *session.Session, k Backend, g Grant, site *CallSite) *Hold {
 	a := &Acquisition{Grant: g, session: s, backend: k, unacknowledged: g.Settings.Replicas > 0}
 	h := a.newHold(site)
@@ -181,7 +188,7 @@ var lossReasons = map[event.Result]lockerr.LossReason{
 // ErrAlreadyReleased if the acquisition was released meanwhile, and a *LostError if it was lost.
 func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error) {
 	defer a.observeEnd(ctx, nil)
-	if err := a.lockCommands(ctx, "lock"); err != nil {
+	if err := a.lockForReentry(ctx); err != nil {
 		return nil, err
 	}
 	defer a.unlockCommands()
@@ -191,7 +198,7 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 	n := a.holdCount() + 1
 	var lease time.Duration // of the last attempt, which is the answered one
 	answer, err := a.changeHolds(ctx, func(ctx context.Context) (HoldsUpdate, error) {
-		return a.backend.Reenter(ctx, a, n, func() time.Duration {
+		return a.mutexBackend().Reenter(ctx, a, n, func() time.Duration {
 			lease = a.reentryLease()
 			return lease
 		})
@@ -215,6 +222,10 @@ func (a *Acquisition) Reenter(ctx context.Context, site CallSite) (*Hold, error)
 	return h, nil
 }
 
+// mutexBackend is called if the acquisition has several holds, or is about to get one more: it is
+// one of a mutex.
+func (a *Acquisition) mutexBackend() MutexBackend { return a.backend.(MutexBackend) }
+
 // reentryLease returns the lease that a re-entry extends to. It is 0 if the lease must not be
 // extended any more: a re-entry must not be a way around the maximum hold time, and is no progress.
 func (a *Acquisition) reentryLease() time.Duration {
@@ -224,8 +235,8 @@ func (a *Acquisition) reentryLease() time.Duration {
 	return a.Settings.Lease
 }
 
-// reportProgress lets the watchdog extend the lease for another progress timeout, but not beyond the
-// maximum hold time.
+// reportProgress lets the watchdog extend the lease for another progress timeout, but not beyond
+// the maximum hold time.
 func (a *Acquisition) reportProgress() {
 	st := a.Settings
 	until := time.Now().Add(st.ProgressTimeout)
@@ -237,13 +248,13 @@ func (a *Acquisition) reportProgress() {
 	a.lease.RenewUntil(until)
 }
 
-// changeHolds sends a command with a number of holds. The error is that of the loss if the lock was lost, and
-// ErrAlreadyReleased if the acquisition was released meanwhile.
+// changeHolds sends a command with a number of holds. The error is that of the loss if the lock was
+// lost, and ErrAlreadyReleased if the acquisition was released meanwhile.
 //
-// The background corrects the number in Redis after a command that failed, or that has attempts in flight,
-// which may still set another number. It sends the right number immediately, and again when those attempts
-// cannot take effect any more. It also does so if a hook of go-redis has ended the goroutine of the command
-// (runtime.Goexit). Nothing depends on the number: only operators see it.
+// The background corrects the number in Redis after a command that failed, or that has attempts in
+// flight, which may still set another number. It sends the right number immediately, and again when
+// those attempts cannot take effect any more. It also does so if a hook of go-redis has ended the
+// goroutine of the command (runtime.Goexit). Nothing depends on the number: only operators see it.
 func (a *Acquisition) changeHolds(ctx context.Context, send func(ctx context.Context) (HoldsUpdate, error)) (HoldsUpdate, error) {
 	ctx, cancel := a.contextUntilLost(ctx)
 	defer cancel()
@@ -267,8 +278,8 @@ func (a *Acquisition) changeHolds(ctx context.Context, send func(ctx context.Con
 	return answer, err
 }
 
-// sendHoldCount sends Redis the number of holds, in the background, until Redis has it or the acquisition ends.
-// Between two attempts, other commands of the acquisition have their turn.
+// sendHoldCount sends Redis the number of holds, in the background, until Redis has it or the
+// acquisition ends. Between two attempts, other commands of the acquisition have their turn.
 func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 	const asLongAsHeld = 100 * 365 * 24 * time.Hour
 	a.mu.Lock()
@@ -298,12 +309,12 @@ func (a *Acquisition) sendHoldCount(inFlight session.InFlight) {
 	})
 }
 
-// sendHoldCountOnce makes one attempt to send Redis the number of holds. It also returns the attempt if
-// that is in flight.
+// sendHoldCountOnce makes one attempt to send Redis the number of holds. It also returns the
+// attempt if that is in flight.
 func (a *Acquisition) sendHoldCountOnce(ctx context.Context) (session.InFlight, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
 	defer cancel()
-	if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
+	if err := a.lockCommands(ctx); err != nil {
 		return session.InFlight{}, err
 	}
 	defer a.unlockCommands()
@@ -312,7 +323,7 @@ func (a *Acquisition) sendHoldCountOnce(ctx context.Context) (session.InFlight, 
 	if a.usable() != nil {
 		return session.InFlight{}, nil // the number does not matter any more
 	}
-	answer, err := a.backend.SetHolds(session.SingleAttempt(ctx), a, a.holdCount())
+	answer, err := a.mutexBackend().SetHolds(session.SingleAttempt(ctx), a, a.holdCount())
 	if errors.Is(err, ErrGone) || a.usable() != nil {
 		return session.InFlight{}, nil // the next command or renewal notifies the holders
 	}
@@ -353,37 +364,51 @@ func (a *Acquisition) lossOr(err error) error {
 }
 
 // lockCommands waits until the acquisition may send a command. Only one command is sent at a time,
-// so that numbers of holds do not overtake each other.
-func (a *Acquisition) lockCommands(ctx context.Context, op string) error {
-	lock := a.enterCommand()
-	if lock == nil {
+// so that numbers of holds do not overtake each other. The command is one of a release, which goes
+// on while the client closes.
+func (a *Acquisition) lockCommands(ctx context.Context) error {
+	if a.takeCommandLock(ctx, nil) {
 		return nil
 	}
-	select {
-	case lock <- struct{}{}:
-		return nil
-	default:
-	}
-	var closing <-chan struct{}
-	if op == "lock" { // a release goes on while the client closes
-		closing = a.session.Closing()
-	}
-	select {
-	case lock <- struct{}{}:
-		return nil
-	case <-closing:
-		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: op, Name: a.Name}
-	case <-ctx.Done():
-		kind := lockerr.ErrIndeterminate // the release is retried
-		if op == "lock" {
-			kind = lockerr.ErrUnavailable // nothing was sent, nor will be
-		}
-		return &lockerr.OpError{Kind: kind, Op: op, Name: a.Name, Err: session.Cause(ctx)}
-	}
+	// The release is retried, so its outcome is open.
+	return &lockerr.OpError{Kind: lockerr.ErrIndeterminate, Op: a.releaseOp(), Name: a.Name, Err: session.Cause(ctx)}
 }
 
-// enterCommand takes the turn and returns nil if no other caller ever wanted it at the same time. Else it
-// returns the lock to take, which has the turn of the command in flight.
+// lockForReentry is lockCommands for a command that adds a hold. It gives up when the client
+// closes.
+func (a *Acquisition) lockForReentry(ctx context.Context) error {
+	switch {
+	case a.takeCommandLock(ctx, a.session.Closing()):
+		return nil
+	case a.session.IsClosing():
+		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: "lock", Name: a.Name}
+	}
+	// Nothing was sent, nor will be.
+	return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: "lock", Name: a.Name, Err: session.Cause(ctx)}
+}
+
+// takeCommandLock reports whether it has got the turn before ctx or closing ended.
+func (a *Acquisition) takeCommandLock(ctx context.Context, closing <-chan struct{}) bool {
+	lock := a.enterCommand()
+	if lock == nil {
+		return true
+	}
+	select {
+	case lock <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case lock <- struct{}{}:
+		return true
+	case <-closing:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// enterCommand takes the turn and returns nil if no other caller ever wanted it at the same time.
+// Else it returns the lock to take, which has the turn of the command in flight.
 func (a *Acquisition) enterCommand() chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -431,8 +456,8 @@ func (a *Acquisition) usableLocked() error {
 	}
 }
 
-// OnLost implements watchdog.LossHandler. The watchdog calls it when the lease has ended. An unlock in
-// flight finds that out by itself, and its result counts.
+// OnLost implements watchdog.LossHandler. The watchdog calls it when the lease has ended. An unlock
+// in flight finds that out by itself, and its result counts.
 func (a *Acquisition) OnLost(r watchdog.Reason) {
 	defer a.observeEnd(context.Background(), nil)
 	a.mu.Lock()
@@ -447,8 +472,9 @@ func (a *Acquisition) OnLost(r watchdog.Reason) {
 }
 
 // LoseNow ends an acquisition that the server no longer has. It does what the watchdog does after a
-// renewal that was answered so, and returns when the holds are notified. It is for redlatchtest, whose
-// tests do not wait for a renewal. If a release has begun, LoseNow leaves the rest to the release.
+// renewal that was answered so, and returns when the holds are notified. It is for redlatchtest,
+// whose tests do not wait for a renewal. If a release has begun, LoseNow leaves the rest to the
+// release.
 func (a *Acquisition) LoseNow() {
 	if a.IsLive() {
 		a.lease.MarkGone()
@@ -532,8 +558,8 @@ func (a *Acquisition) notifyEnded() {
 	}
 }
 
-// cleanUp releases what the attempts in flight may yet get. It must not run before the acquisition is over: Redis may
-// still have the lock under the same id, and an UnlockAfter may yet succeed.
+// cleanUp releases what the attempts in flight may yet get. It must not run before the acquisition
+// is over: Redis may still have the lock under the same id, and an UnlockAfter may yet succeed.
 func (a *Acquisition) cleanUp() {
 	a.mu.Lock()
 	first := !a.isCleanedUp
@@ -562,8 +588,9 @@ func (a *Acquisition) IsLive() bool {
 	return a.state == live
 }
 
-// NeedsUnlock reports whether the acquisition is live and stays so until the program unlocks a hold, or for
-// ever, if its handles are garbage. It does not need an Unlock while the background finishes that of each hold.
+// NeedsUnlock reports whether the acquisition is live and stays so until the program unlocks a
+// hold, or for ever, if its handles are garbage. It does not need an Unlock while the background
+// finishes that of each hold.
 func (a *Acquisition) NeedsUnlock() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A hold may last for days, and every request of a server may bind a context to it. The hold forgets
-// each when it has ended, in whichever order, and ends the others.
+// A hold may last for days, and every request of a server may bind a context to it. The hold
+// forgets each when it has ended, in whichever order, and ends the others.
 func TestAHoldForgetsContextsThatHaveEnded(t *testing.T) {
 	const most = 4
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2}, {0}, {3}, {}} {

@@ -23,8 +23,9 @@ func CallerSite() CallSite {
 	return s
 }
 
-// String shows the first caller outside of redlatch. A goroutine may begin with a method of redlatch, as in
-// go mu.Do(ctx, fn). Nothing tells then where the program did that, and the result is "unknown".
+// String shows the first caller outside of redlatch. A goroutine may begin with a method of
+// redlatch, as in go mu.Do(ctx, fn). Nothing tells then where the program did that, and the result
+// is "unknown".
 func (s CallSite) String() string {
 	if s.pcs[0] == 0 {
 		return unknownSite

@@ -140,7 +140,7 @@ func (a *Acquisition) releaseForClose(ctx context.Context) error {
 		return &lockerr.OpError{Kind: lockerr.ErrUnavailable, Op: a.releaseOp(), Name: a.Name, Err: session.Cause(ctx)}
 	}
 	a.stopRenewal(ctx)
-	if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
+	if err := a.lockCommands(ctx); err != nil {
 		return err
 	}
 	defer a.unlockCommands()

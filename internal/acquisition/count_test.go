@@ -152,8 +152,8 @@ func TestAFailedCommandCorrectsTheNumberOfHolds(t *testing.T) {
 	})
 }
 
-// While the background corrects the number, further failures need no correction of their own. It sends the number
-// of its time. When it has succeeded, the next failure begins a new one.
+// While the background corrects the number, further failures need no correction of their own. It
+// sends the number of its time. When it has succeeded, the next failure begins a new one.
 func TestFailedCommandsShareOneCorrection(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()
@@ -286,8 +286,8 @@ func TestACorrectionEndsWithTheLock(t *testing.T) {
 	})
 }
 
-// A call that waits for the command in flight returns when its context ends. A re-entry also returns
-// when the client closes.
+// A call that waits for the command in flight returns when its context ends. A re-entry also
+// returns when the client closes.
 func TestACommandWaitsForTheOneInFlight(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()

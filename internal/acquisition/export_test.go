@@ -2,10 +2,10 @@ package acquisition
 
 import "context"
 
-// EndGoroutineInUnlock does what an Unlock does whose goroutine ends during the release. The background
-// is to finish the Unlock, and begins when the test calls begin.
+// EndGoroutineInUnlock does what an Unlock does whose goroutine ends during the release. The
+// background is to finish the Unlock, and begins when the test calls begin.
 func (h *Hold) EndGoroutineInUnlock() (begin func(), err error) {
-	if err := h.A.lockCommands(context.Background(), h.A.releaseOp()); err != nil {
+	if err := h.A.lockCommands(context.Background()); err != nil {
 		return nil, err
 	}
 	if _, err := h.beginUnlock(false); err != nil {
@@ -25,10 +25,10 @@ func (h *Hold) Contexts() (n int) {
 	return n
 }
 
-// LeaveUnlock does what an Unlock does that gives up while another command is in flight. That command ends when
-// the test calls end.
+// LeaveUnlock does what an Unlock does that gives up while another command is in flight. That
+// command ends when the test calls end.
 func (h *Hold) LeaveUnlock() (end func(), err error) {
-	if err := h.A.lockCommands(context.Background(), h.A.releaseOp()); err != nil {
+	if err := h.A.lockCommands(context.Background()); err != nil {
 		return nil, err
 	}
 	h.unlockInBackground()

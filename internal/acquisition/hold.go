@@ -15,8 +15,9 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// NewHandle makes the user's handle of a hold, a *lock.Hold. Package lock sets it and does not export it,
-// so that its page shows only what programs use. ctx is that of the call that acquired the lock.
+// NewHandle makes the user's handle of a hold, a *lock.Hold. Package lock sets it and does not
+// export it, so that its page shows only what programs use. ctx is that of the call that acquired
+// the lock.
 var NewHandle func(ctx context.Context, h *Hold) any
 
 // Hold is one of the holds of an acquisition, behind the handle that the user has. It must not
@@ -35,7 +36,8 @@ type Hold struct {
 	contexts      *heldContext  // the first of those that end with the hold
 }
 
-// heldContext is a context that ends with its hold. It is in a list, so that the hold can forget it.
+// heldContext is a context that ends with its hold. It is in a list, so that the hold can forget
+// it.
 type heldContext struct {
 	cancel     context.CancelCauseFunc
 	prev, next *heldContext // guarded by Acquisition.mu
@@ -69,9 +71,9 @@ func (e *releasedError) Error() string {
 }
 func (*releasedError) Unwrap() error { return errReleased }
 
-// contextCause returns the cause with which contexts of the hold end. If the hold was released, that is
-// a releasedError. It is made only for contexts, because few holds have one. It does not refer to the
-// acquisition, because a program may keep it.
+// contextCause returns the cause with which contexts of the hold end. If the hold was released,
+// that is a releasedError. It is made only for contexts, because few holds have one. It does not
+// refer to the acquisition, because a program may keep it.
 func (h *Hold) contextCause() error {
 	if h.cause != errReleased { //nolint:errorlint // this very value
 		return h.cause
@@ -112,14 +114,14 @@ func (a *Acquisition) newHold(site *CallSite) *Hold {
 // Derive returns a child of parent that re-enters the lock. The child ends when the hold does, with
 // a cause. It needs no goroutine.
 func (h *Hold) Derive(parent context.Context) context.Context {
-	ctx, _ := h.derive(parent)
+	ctx, _ := h.deriveContext(parent)
 	return ctx
 }
 
 // Bind is Derive for a hold that may have very many children. The hold forgets a child when cancel
 // is called or parent ends.
 func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context.CancelFunc) {
-	ctx, c := h.derive(parent)
+	ctx, c := h.deriveContext(parent)
 	stop := context.AfterFunc(ctx, func() { h.forget(c) })
 	return ctx, func() {
 		stop()
@@ -128,7 +130,7 @@ func (h *Hold) Bind(parent context.Context) (ctx context.Context, cancel context
 	}
 }
 
-func (h *Hold) derive(parent context.Context) (context.Context, *heldContext) {
+func (h *Hold) deriveContext(parent context.Context) (context.Context, *heldContext) {
 	ctx, cancel := context.WithCancelCause(owner.ContextFor(parent, h.A.Owner))
 	c := &heldContext{cancel: cancel}
 	h.A.mu.Lock()
@@ -183,9 +185,10 @@ func (h *Hold) Unlock(ctx context.Context) (err error) {
 	return h.release(ctx, unlocking{})
 }
 
-// UnlockBriefly is Unlock, but waits only for the time of one command, and no longer than the wait deadline
-// of ctx allows. After that the background goes on. If other holds are left, the last of them frees the lock,
-// so UnlockBriefly sends their number only once, and does not fail if Redis does not take it.
+// UnlockBriefly is Unlock, but waits only for the time of one command, and no longer than the wait
+// deadline of ctx allows. After that the background goes on. If other holds are left, the last of
+// them frees the lock, so UnlockBriefly sends their number only once, and does not fail if Redis
+// does not take it.
 func (h *Hold) UnlockBriefly(ctx context.Context) error {
 	d := session.ReleaseTime(ctx, h.A.attemptTime())
 	if ctx.Err() != nil {
@@ -209,12 +212,12 @@ func (h *Hold) release(ctx context.Context, how unlocking) error {
 func (h *Hold) releaseWithin(bounded *session.Bounded, how unlocking) (err error) {
 	defer bounded.Release()
 	defer func() { h.A.observeEnd(bounded, err) }()
-	if err := h.A.lockCommands(bounded, h.A.releaseOp()); err != nil {
+	if err := h.A.lockCommands(bounded); err != nil {
 		h.unlockInBackground()
 		return h.A.lossOr(err)
 	}
 	defer h.A.unlockCommands()
-	return h.unlock(bounded, how)
+	return h.unlockInTurn(bounded, how)
 }
 
 // UnlockAfter is Unlock, but with the last hold of the acquisition, Redis keeps the lock for d.
@@ -252,9 +255,9 @@ func WithOp(err error, op string) error {
 	return &named
 }
 
-// Export is UnlockAfter for a lock that goes on elsewhere. It returns the id under which Redis keeps the
-// lock. It is refused if there are other holds. An Export that fails frees the lock if the background
-// finishes it, because its caller has no text.
+// Export is UnlockAfter for a lock that goes on elsewhere. It returns the id under which Redis
+// keeps the lock. It is refused if there are other holds. An Export that fails frees the lock if
+// the background finishes it, because its caller has no text.
 func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err error) {
 	if err := settings.CheckKeep(within); err != nil {
 		return "", err
@@ -274,8 +277,8 @@ func (h *Hold) Export(ctx context.Context, within time.Duration) (id string, err
 	return h.A.StoredID(), nil
 }
 
-// unlock does what Unlock does, while the caller has the acquisition's turn.
-func (h *Hold) unlock(ctx context.Context, how unlocking) error {
+// unlockInTurn does what Unlock does, while the caller has the acquisition's turn.
+func (h *Hold) unlockInTurn(ctx context.Context, how unlocking) error {
 	left, err := h.beginUnlock(how.exportFor != 0)
 	switch {
 	case errors.Is(err, errUnlockedInBackground):
@@ -309,7 +312,7 @@ func (h *Hold) unlockInBackground() {
 		return
 	}
 	h.A.session.Background(func(ctx context.Context) {
-		if h.A.lockCommands(ctx, h.A.releaseOp()) != nil {
+		if h.A.lockCommands(ctx) != nil {
 			return // the client has closed, and the acquisition with it
 		}
 		var err error
@@ -317,7 +320,7 @@ func (h *Hold) unlockInBackground() {
 		defer h.A.unlockCommands()
 		bounded := h.A.unlockContext(ctx)
 		defer bounded.Release()
-		err = h.unlock(bounded, unlocking{brief: true})
+		err = h.unlockInTurn(bounded, unlocking{brief: true})
 	})
 }
 
@@ -415,11 +418,11 @@ func (h *Hold) cancelContexts(cause error) {
 	h.contexts = nil
 }
 
-// releaseHold sends Redis the number of holds that are left. The hold is released whatever Redis answers,
-// because the count is kept here.
+// releaseHold sends Redis the number of holds that are left. The hold is released whatever Redis
+// answers, because the count is kept here.
 func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 	_, err := a.changeHolds(ctx, func(ctx context.Context) (HoldsUpdate, error) {
-		return a.backend.SetHolds(ctx, a, left)
+		return a.mutexBackend().SetHolds(ctx, a, left)
 	})
 	if errors.Is(err, ErrAlreadyReleased) { // Close released the whole lock while the command was in flight
 		return &lockerr.OpError{Kind: lockerr.ErrClosed, Op: a.releaseOp(), Name: a.Name}
@@ -428,7 +431,8 @@ func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 }
 
 // releaseLock releases the lock with its last hold. It first ends the renewal, and waits for one in
-// flight, so that nothing is renewed after Unlock. If ctx ends while it waits, the background does the release.
+// flight, so that nothing is renewed after Unlock. If ctx ends while it waits, the background does
+// the release.
 //
 // If a hook of go-redis ends the goroutine (runtime.Goexit), the background finishes the release.
 func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.Duration) error {
@@ -478,8 +482,9 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 	return err
 }
 
-// retryRelease goes on in the background with a release that failed with err, until it or a later Unlock
-// succeeds. A later call of the program may be in progress, so each attempt waits for its turn.
+// retryRelease goes on in the background with a release that failed with err, until it or a later
+// Unlock succeeds. A later call of the program may be in progress, so each attempt waits for its
+// turn.
 func (a *Acquisition) retryRelease(err error) {
 	a.session.RetryRelease(err, session.InFlight{}, a.Settings.Lease, func(ctx context.Context) error {
 		if a.isReleased() {
@@ -487,7 +492,7 @@ func (a *Acquisition) retryRelease(err error) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, a.attemptTime())
 		defer cancel()
-		if err := a.lockCommands(ctx, a.releaseOp()); err != nil {
+		if err := a.lockCommands(ctx); err != nil {
 			return err
 		}
 		defer a.unlockCommands()
@@ -527,22 +532,22 @@ func (a *Acquisition) stopRenewal(ctx context.Context) {
 	}
 }
 
-// HandleCollected is called when the user's handle has become garbage, by a goroutine of the runtime. That
-// goroutine may end no context, start no timer and send on no channel of a program that runs in a bubble of
-// testing/synctest. So the watchdog drops the hold, within a second. It is idle if the client has no lease. The
-// goroutine of the runtime then drops the hold, which has been lost, and that may still end a process in a
-// bubble.
+// HandleCollected is called when the user's handle has become garbage, by a goroutine of the
+// runtime. That goroutine may end no context, start no timer and send on no channel of a program
+// that runs in a bubble of testing/synctest. So the watchdog drops the hold, within a second. It is
+// idle if the client has no lease. The goroutine of the runtime then drops the hold, which has been
+// lost, and that may still end a process in a bubble.
 func (h *Hold) HandleCollected() {
 	if !h.A.session.Watchdog.Later(h.drop) {
 		h.drop()
 	}
 }
 
-// drop handles a hold whose handle has become garbage. If the background is still to finish an Unlock of
-// the hold, drop does nothing. Otherwise it reports a hold that was not released, and the hold no longer
-// counts. If no other hold is left, the client does not extend the lease any more, unless the owner
-// re-enters. drop does not release the lock, because the work may go on without the handle, and has until the
-// lease ends.
+// drop handles a hold whose handle has become garbage. If the background is still to finish an
+// Unlock of the hold, drop does nothing. Otherwise it reports a hold that was not released, and the
+// hold no longer counts. If no other hold is left, the client does not extend the lease any more,
+// unless the owner re-enters. drop does not release the lock, because the work may go on without
+// the handle, and has until the lease ends.
 func (h *Hold) drop() {
 	a := h.A
 	a.mu.Lock()
@@ -580,7 +585,8 @@ func (h *Hold) drop() {
 		slog.String(kind, a.Name), slog.String("acquisition", a.ID), slog.String("acquired_at", h.callSite.String()))
 }
 
-// ReportProgress says that the work under the hold goes on. Without a progress timeout it does nothing.
+// ReportProgress says that the work under the hold goes on. Without a progress timeout it does
+// nothing.
 func (h *Hold) ReportProgress() {
 	if h.A.Settings.ProgressTimeout > 0 && !h.isReleased() {
 		h.A.reportProgress()

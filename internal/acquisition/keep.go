@@ -9,8 +9,8 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// Keep is a call that has Redis keep a lock after its last hold. Redis then has the lock under another
-// id, so that no late command for the acquisition changes it.
+// Keep is a call that has Redis keep a lock after its last hold. Redis then has the lock under
+// another id, so that no late command for the acquisition changes it.
 type Keep struct {
 	ID     string // of all calls for one acquisition
 	Number int    // of this call; a copy of an earlier call changes nothing
@@ -23,11 +23,12 @@ type keeping struct {
 	calls int
 	least time.Duration // what UnlockAfter wants; 0: only an Export wanted something
 
-	// For how long Redis keeps the lock, since a call has succeeded: nobody here may free it any more. 0: none has.
+	// For how long Redis keeps the lock, since a call has succeeded: nobody here may free it any
+	// more. 0: none has.
 	keptFor time.Duration
 
-	// Of the calls that succeeded, or whose reply was lost, the one that wanted the most: for how long Redis may have
-	// kept the lock, and when that ended.
+	// Of the calls that succeeded, or whose reply was lost, the one that wanted the most: for how
+	// long Redis may have kept the lock, and when that ended.
 	mayKeepFor time.Duration
 	mayEnd     time.Time
 }
@@ -56,7 +57,8 @@ func (a *Acquisition) isKept() bool {
 	return a.keeping != nil && a.keeping.keptFor != 0
 }
 
-// keepsFor reports whether Redis keeps the lock for at least d, or will do so when the last hold is released.
+// keepsFor reports whether Redis keeps the lock for at least d, or will do so when the last hold is
+// released.
 func (a *Acquisition) keepsFor(d time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,12 +71,12 @@ func (a *Acquisition) keepsFor(d time.Duration) bool {
 	return a.keeping.least >= d
 }
 
-// freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for as long
-// as an UnlockAfter wants. If the command that keeps it fails, the client does not send it again by itself:
-// the lock then ends with its lease. The caller has the acquisition's turn.
+// freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for
+// as long as an UnlockAfter wants. If the command that keeps it fails, the client does not send it
+// again by itself: the lock then ends with its lease. The caller has the acquisition's turn.
 //
-// An Export may have failed before, and Redis may have done it, or may yet do it. Then freeOrKeep first
-// has Redis keep the lock under the next id, which is the one that it then frees.
+// An Export may have failed before, and Redis may have done it, or may yet do it. Then freeOrKeep
+// first has Redis keep the lock under the next id, which is the one that it then frees.
 func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) error {
 	a.mu.Lock()
 	if exportFor == 0 && a.keeping == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // ObserveWaitEnd notifies the observers that a request ends, with a hold or an error. e has what is
-// known of the request. From then on, the observers know of the grant, and learn of its end. A grant
-// that no call returned has no events.
+// known of the request. From then on, the observers know of the grant, and learn of its end. A
+// grant that no call returned has no events.
 func ObserveWaitEnd(ctx context.Context, s *session.Session, e event.Event, h *Hold, err error) {
 	e.Kind, e.Err, e.Result = event.WaitEnded, err, waitResult(ctx, err)
 	if err != nil {
@@ -63,8 +63,8 @@ func waitResult(ctx context.Context, err error) event.Result {
 	return event.Cancelled
 }
 
-// observeEnd notifies the observers of the end of the acquisition, once, if it has ended. err is the error
-// of a release.
+// observeEnd notifies the observers of the end of the acquisition, once, if it has ended. err is
+// the error of a release.
 func (a *Acquisition) observeEnd(ctx context.Context, err error) {
 	if !a.session.Observed() {
 		return

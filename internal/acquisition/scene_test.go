@@ -99,7 +99,7 @@ func (s *scene) unlock(h *acquisition.Hold) {
 	require.NoError(s.t, h.Unlock(context.Background()))
 }
 
-// backend is the acquisition.Backend of one acquisition. It notes the commands.
+// backend is the acquisition.MutexBackend of one acquisition. It notes the commands.
 type backend struct {
 	*scene
 	answer func(ctx context.Context, n int) error // to the command with that number; nil: done
@@ -244,8 +244,8 @@ func (l *lines) are(t *testing.T, ends ...string) {
 	}
 }
 
-// collect is what the runtime does when the handle of the hold has become garbage. It returns when the client
-// has handled that.
+// collect is what the runtime does when the handle of the hold has become garbage. It returns when
+// the client has handled that.
 func collect(h *acquisition.Hold) {
 	h.HandleCollected()
 	time.Sleep(time.Second)

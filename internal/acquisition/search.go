@@ -7,8 +7,9 @@ import (
 	"github.com/redlatch/redlatch/internal/session"
 )
 
-// Search is a key of contexts. Its value is the innermost hold of one lock, or the innermost permit of one
-// semaphore, of one client. Clients may use servers of their own, so their locks of one name differ.
+// Search is a key of contexts. Its value is the innermost hold of one lock, or the innermost permit
+// of one semaphore, of one client. Clients may use servers of their own, so their locks of one name
+// differ.
 type Search struct {
 	session  *session.Session
 	name     string
@@ -23,8 +24,8 @@ func NewSearch(ctx context.Context, s *session.Session, name string) *Search {
 	return &Search{session: s, name: name, path: owner.FromContext(ctx)}
 }
 
-// NewPermitSearch returns the key for permits of the semaphore of that name. Nobody re-enters a semaphore, so
-// there is no path.
+// NewPermitSearch returns the key for permits of the semaphore of that name. Nobody re-enters a
+// semaphore, so there is no path.
 func NewPermitSearch(s *session.Session, name string) *Search {
 	return &Search{session: s, name: name, isPermit: true}
 }

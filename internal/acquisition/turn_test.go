@@ -22,7 +22,7 @@ func TestAFreeLocalLockIsTakenThoughTheContextHasEnded(t *testing.T) {
 	cancel()
 	a := &Acquisition{}
 	for range 100 { // a select between two that are ready draws one
-		require.NoError(t, a.lockCommands(ctx, "unlock"))
+		require.NoError(t, a.lockCommands(ctx))
 		a.unlockCommands()
 	}
 }
@@ -33,13 +33,13 @@ func TestOneCommandAtATime(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 3 { // without, and then with, others that wait
-		require.NoError(t, a.lockCommands(context.Background(), "unlock"))
-		require.ErrorIs(t, a.lockCommands(ended, "unlock"), lockerr.ErrIndeterminate)
+		require.NoError(t, a.lockCommands(context.Background()))
+		require.ErrorIs(t, a.lockCommands(ended), lockerr.ErrIndeterminate)
 		var inCommand atomic.Int32
 		var g sync.WaitGroup
 		for range 50 {
 			g.Go(func() {
-				assert.NoError(t, a.lockCommands(context.Background(), "unlock"))
+				assert.NoError(t, a.lockCommands(context.Background()))
 				assert.EqualValues(t, 1, inCommand.Add(1))
 				runtime.Gosched()
 				inCommand.Add(-1)

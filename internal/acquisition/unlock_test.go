@@ -300,8 +300,8 @@ func TestACloseThatSendsNothingSaysUnavailable(t *testing.T) {
 	})
 }
 
-// The handle may become garbage before the background begins to finish an Unlock whose goroutine a hook
-// has ended.
+// The handle may become garbage before the background begins to finish an Unlock whose goroutine a
+// hook has ended.
 func TestAnUnlockWithoutGoroutineIsFinishedThoughItsHandleIsGarbage(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, b := s.start()
@@ -316,8 +316,8 @@ func TestAnUnlockWithoutGoroutineIsFinishedThoughItsHandleIsGarbage(t *testing.T
 	})
 }
 
-// An Unlock that gave up while another command was in flight is finished in the background. The program need
-// not call it again.
+// An Unlock that gave up while another command was in flight is finished in the background. The
+// program need not call it again.
 func TestAnUnlockInTheBackgroundIsNotNeeded(t *testing.T) {
 	inBubble(t, func(s *scene) {
 		h, _ := s.start()

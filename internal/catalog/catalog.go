@@ -4,10 +4,11 @@
 // Redis has no list of all locks. [Catalog.List] looks for keys that only redlatch or Redisson
 // makes: fences, queues and permits. So it does not find:
 //
-//   - a lock of Redisson's RLock, which has no fence. Only RFencedLock has one. [Query.Hashes] finds
-//     it as well. It looks at every hash of the database, so it costs more.
-//   - a name that nobody has used for longer than Redis keeps its fence (redlatch.WithFenceRetention).
-//     Nobody holds it: a client that holds a lock has Redis keep the fence.
+//   - a lock of Redisson's RLock, which has no fence. Only RFencedLock has one. [Query.Hashes]
+//     finds it as well. It looks at every hash of the database, so it costs more.
+//   - a name that nobody has used for longer than Redis keeps its fence
+//     (redlatch.WithFenceRetention). Nobody holds it: a client that holds a lock has Redis keep the
+//     fence.
 package catalog
 
 import (
@@ -78,8 +79,8 @@ type Query struct {
 	// Pattern is a glob as KEYS of Redis has it. The whole name must match, without the prefix of
 	// the client. Empty lists all names.
 	Pattern string
-	// Busy leaves out names that nobody holds or waits for, and of a name the mutex or the semaphore
-	// that nobody holds or waits for.
+	// Busy leaves out names that nobody holds or waits for, and of a name the mutex or the
+	// semaphore that nobody holds or waits for.
 	Busy bool
 	// Limit is the largest number of names. 0 means 10,000. Names that somebody holds or waits for
 	// come before all others, and the search ends when there are more of them than this.
@@ -210,8 +211,8 @@ func kindsOf(kind key.Kind) Kinds {
 // addCandidates asks which names of a page are held, because fences and permits stay for an hour or
 // two after the last release. Queues exist only while somebody waits.
 func (s *search) addCandidates(ctx context.Context, node redis.Cmdable, candidates []candidate) error {
-	// leastEnd is less than the end of each lease, in milliseconds since 1970, and more than a limit. The
-	// entries of a crashed holder count too until somebody drops them.
+	// leastEnd is less than the end of each lease, in milliseconds since 1970, and more than a
+	// limit. The entries of a crashed holder count too until somebody drops them.
 	const leastEnd = "1000000000000"
 	pipe := node.Pipeline()
 	for i := range candidates {

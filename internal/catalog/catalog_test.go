@@ -419,9 +419,9 @@ func TestListEndsWithItsContextAndSaysWhatRedisSaid(t *testing.T) {
 	require.ErrorContains(t, err, "NOPERM")
 }
 
-// withReplicas starts a cluster whose masters have a replica each. The nodes tell each other of the replicas once
-// in half a node timeout, so the timeout is short. A node that answers late, because the machine is busy, is
-// neither replaced, nor a reason for the others to refuse commands.
+// withReplicas starts a cluster whose masters have a replica each. The nodes tell each other of the
+// replicas once in half a node timeout, so the timeout is short. A node that answers late, because
+// the machine is busy, is neither replaced, nor a reason for the others to refuse commands.
 func withReplicas(t *testing.T, masters int) *redistest.Cluster {
 	return redistest.StartCluster(t, masters, 1, "--cluster-node-timeout", "2000",
 		"--cluster-replica-no-failover", "yes", "--cluster-require-full-coverage", "no")

@@ -57,8 +57,8 @@ func (f failing) of(cmd redis.Cmder) error {
 	return nil
 }
 
-// A list finds a lock for as long as somebody holds it, or Redis keeps it, and for a while after that. Two of
-// three commands that keep its fence may fail.
+// A list finds a lock for as long as somebody holds it, or Redis keeps it, and for a while after
+// that. Two of three commands that keep its fence may fail.
 func TestAListFindsALockForAsLongAsRedisHasIt(t *testing.T) {
 	const retention = 20 * time.Minute
 	tests := []struct {

@@ -38,8 +38,8 @@ func (c *Catalog) RemoveWaiter(ctx context.Context, name, id string) (bool, erro
 }
 
 // Resize changes the limit of the semaphore name for all programs, which go on to pass their own
-// limit. It returns the limit before, or 0 if nobody has used the semaphore lately. Then there is no
-// limit to change.
+// limit. It returns the limit before, or 0 if nobody has used the semaphore lately. Then there is
+// no limit to change.
 func (c *Catalog) Resize(ctx context.Context, name string, limit int) (before int, err error) {
 	info, err := c.locks.Semaphore(name, limit).Inspect(ctx)
 	if err != nil || info.Limit == 0 {

@@ -45,7 +45,7 @@ func (c *Catalog) States(ctx context.Context, entries []Entry, show int) []State
 	for range min(atOnce, len(entries)) {
 		workers.Go(func() {
 			for i := range next {
-				states[i] = c.state(ctx, entries[i], show)
+				states[i] = c.stateOf(ctx, entries[i], show)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func (c *Catalog) State(ctx context.Context, name string, show int) State {
 	return s
 }
 
-func (c *Catalog) state(ctx context.Context, e Entry, show int) State {
+func (c *Catalog) stateOf(ctx context.Context, e Entry, show int) State {
 	s := State{Entry: e, Subscribers: -1}
 	if e.Kinds.Has(Mutex) {
 		s.Lock, s.Err = c.locks.Mutex(e.Name).Inspect(ctx)

@@ -1,6 +1,6 @@
-// Package construct has the constructors of the public primitives. They take internal types, so the pages
-// of the public packages would show what no program can call. Each primitive sets its variable here when
-// the program starts, and only redlatch.New calls it.
+// Package construct has the constructors of the public primitives. They take internal types, so the
+// pages of the public packages would show what no program can call. Each primitive sets its
+// variable here when the program starts, and only redlatch.New calls it.
 package construct
 
 import (
@@ -10,8 +10,9 @@ import (
 	"github.com/redlatch/redlatch/internal/settings"
 )
 
-// Mutexes makes the mutexes of one client and one kind. Of two calls with one name, each returns a mutex of
-// its own. If the name or the settings are not usable, every use of the mutex returns an error.
+// Mutexes makes the mutexes of one client and one kind. Of two calls with one name, each returns a
+// mutex of its own. If the name or the settings are not usable, every use of the mutex returns an
+// error.
 type Mutexes interface {
 	Mutex(name string, st *settings.Lock) any // a *reentrant.Mutex, or a *fair.Mutex
 }

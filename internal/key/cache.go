@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// Cache keeps the keys of names that were used lately. Programs make locks where they need them, and
-// building the keys of a name costs several allocations. A Cache may be used concurrently.
+// Cache keeps the keys of names that were used lately. Programs make locks where they need them,
+// and building the keys of a name costs several allocations. A Cache may be used concurrently.
 //
-// A name may be in one of two slots. So some dozens of names hardly ever replace each other, as they do in a
-// table with one slot for each name.
+// A name may be in one of two slots. So some dozens of names hardly ever replace each other, as
+// they do in a table with one slot for each name.
 type Cache[K any] struct {
 	build func(name string) K
 	slots [512]atomic.Pointer[cached[K]]
@@ -27,8 +27,8 @@ type cached[K any] struct {
 // NewCache makes a cache of what build returns for a name.
 func NewCache[K any](build func(name string) K) *Cache[K] { return &Cache[K]{build: build} }
 
-// Get returns the keys of a name, and the error of CheckName. The caller must not change the keys. Names
-// that CheckName refuses are not kept: they may be very long.
+// Get returns the keys of a name, and the error of CheckName. The caller must not change the keys.
+// Names that CheckName refuses are not kept: they may be very long.
 func (c *Cache[K]) Get(name string) (*K, error) {
 	hash := maphash.String(seed, name)
 	first, second := &c.slots[hash%uint64(len(c.slots))], &c.slots[hash>>32%uint64(len(c.slots))]

@@ -16,9 +16,10 @@ const (
 	PermitsQueueKind
 )
 
-// ScanPattern returns a pattern for SCAN that matches the fence, the queue, the permits and the queue for
-// permits of each name that is the prefix and then something that glob matches. It also matches other keys,
-// which Parse and the caller sort out. One pattern for all kinds needs only one pass over the keys.
+// ScanPattern returns a pattern for SCAN that matches the fence, the queue, the permits and the
+// queue for permits of each name that is the prefix and then something that glob matches. It also
+// matches other keys, which Parse and the caller sort out. One pattern for all kinds needs only one
+// pass over the keys.
 func ScanPattern(prefix, glob string) string {
 	if prefix == "" && glob == "" {
 		return "red[il]*"
@@ -31,8 +32,8 @@ func EscapeGlob(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`).Replace(text)
 }
 
-// Parse returns the name that a key belongs to, if it is a key of one of the kinds above. The fence of a name
-// without braces may also be that of the name in braces. Parse returns the one without.
+// Parse returns the name that a key belongs to, if it is a key of one of the kinds above. The fence
+// of a name without braces may also be that of the name in braces. Parse returns the one without.
 func Parse(k string) (name string, kind Kind, ok bool) {
 	if rest, found := strings.CutPrefix(k, fencePrefix+":"); found {
 		name, ok = parseRedisson(rest)

@@ -39,8 +39,8 @@ type Mutex struct {
 	Args MutexArgs
 }
 
-// MutexArgs contains the strings of a Mutex as arguments of commands. A conversion to any allocates,
-// so it is done once for a lock, and not for each of its commands.
+// MutexArgs contains the strings of a Mutex as arguments of commands. A conversion to any
+// allocates, so it is done once for a lock, and not for each of its commands.
 type MutexArgs struct{ Lock, Fence, Channel, Queue, Alive any }
 
 // Semaphore contains the keys of one semaphore. It shares no key with the lock of the same name.
@@ -71,8 +71,8 @@ const (
 	ClientPrefix = "redlatch:client:"
 )
 
-// ClientInSlot returns the channel of a client for waiters of one name, in the slot of the name. Scripts
-// publish there if Redis refuses the other channel of the client.
+// ClientInSlot returns the channel of a client for waiters of one name, in the slot of the name.
+// Scripts publish there if Redis refuses the other channel of the client.
 func ClientInSlot(client, name string) string {
 	tag := "{" + name + "}"
 	if opened := strings.Index(name, "{"); opened >= 0 {
@@ -81,8 +81,8 @@ func ClientInSlot(client, name string) string {
 	return ClientPrefix + client + ":" + tag
 }
 
-// IsSharded reports whether somebody may publish to the sharded channel of that name only: a client of
-// Redisson, or a service that has no others.
+// IsSharded reports whether somebody may publish to the sharded channel of that name only: a client
+// of Redisson, or a service that has no others.
 func IsSharded(channel string) bool {
 	return strings.HasPrefix(channel, ChannelPrefix) || strings.HasPrefix(channel, ClientPrefix) && strings.HasSuffix(channel, "}")
 }
@@ -114,8 +114,8 @@ func ForMutex(name string) Mutex {
 }
 
 // ForEcho builds the names for the echoes of a client, with which it checks that messages reach it.
-// They are those of a mutex that nobody locks, so a user who may lock names with the prefix needs no
-// further permission.
+// They are those of a mutex that nobody locks, so a user who may lock names with the prefix needs
+// no further permission.
 func ForEcho(prefix, client string) Mutex { return ForMutex(prefix + "redlatch-echo:" + client) }
 
 // redissonKey follows Redisson's rule: it adds braces around a name that has none, so that the
@@ -208,7 +208,8 @@ func nameProblem(name string) string {
 }
 
 // IsOwn reports whether a name has the form of one of our own keys, such as a queue. It is then no
-// key of a mutex itself. Other names may begin with ownPrefix, because a program may use a prefix like it.
+// key of a mutex itself. Other names may begin with ownPrefix, because a program may use a prefix
+// like it.
 func IsOwn(name string) bool {
 	for _, kind := range []string{"queue", "alive", "permits", "holders", "permits-queue", "permits-alive"} {
 		if strings.HasPrefix(name, ownPrefix+kind+":") {

@@ -88,8 +88,8 @@ func TestAHolderOfAnotherClientEndsTheDoubt(t *testing.T) {
 	})
 }
 
-// A lock that an unanswered request got stands for a lease. A request for a fresh grant ends before that.
-// A re-entry asks for what the acquisition has already.
+// A lock that an unanswered request got stands for a lease. A request for a fresh grant ends before
+// that. A re-entry asks for what the acquisition has already.
 func TestOnlyAFreshGrantHasAWindow(t *testing.T) {
 	asking(t, func(v *redistest.Virtual, c, _ *client) {
 		v.Inject(redistest.Rule{Match: runs("mutex/acquire"), Action: redistest.Swallow()})
@@ -130,14 +130,14 @@ func TestARefusedGrantToTheQueueIsNotSentAgain(t *testing.T) {
 	asking(t, func(v *redistest.Virtual, c, _ *client) {
 		w := c.request(settings.Default)
 		refused := v.Inject(redistest.Rule{Match: runs("fair/leave"), Action: redistest.Refuse("NOPERM no permission")})
-		w.GrantQueued(context.Background(), "unlock")
+		w.GrantQueued(context.Background(), w.NewOperation("unlock"))
 		require.Equal(t, 1, refused.Bites())
 		w.Close()
 	})
 }
 
-// The answer to a release may arrive when the context of its Unlock ends. The background then serves
-// the queue, and Unlock does not wait for it.
+// The answer to a release may arrive when the context of its Unlock ends. The background then
+// serves the queue, and Unlock does not wait for it.
 func TestTheQueueIsServedAfterTheEndOfAContext(t *testing.T) {
 	asking(t, func(v *redistest.Virtual, c, _ *client) {
 		w := c.request(settings.Default)
@@ -145,7 +145,7 @@ func TestTheQueueIsServedAfterTheEndOfAContext(t *testing.T) {
 		end()
 		lost := v.Inject(redistest.Rule{Match: runs("fair/leave"), Times: 1, Action: redistest.CutReply()})
 		began := time.Now()
-		w.GrantQueued(ended, "unlock")
+		w.GrantQueued(ended, w.NewOperation("unlock"))
 		require.Zero(t, time.Since(began))
 		synctest.Wait()
 		require.Equal(t, 1, lost.Bites())

@@ -16,8 +16,8 @@ import (
 // errAttachedLate says why an attach that Redis has done failed.
 var errAttachedLate = errors.New("the answer came when the lease may have ended")
 
-// Attach turns an exported acquisition into a fresh grant, with the command of a local handoff. It tries
-// for a few seconds at most. If nobody knows whether it succeeded, cleanUp frees the lock.
+// Attach turns an exported acquisition into a fresh grant, with the command of a local handoff. It
+// tries for a few seconds at most. If nobody knows whether it succeeded, cleanUp frees the lock.
 func (r *Request) Attach(ctx context.Context, text string, cleanUp func(id string, inFlight session.InFlight)) (acquisition.Grant, error) {
 	r.Source = event.Attached
 	exported, err := key.ParseExported(text)
@@ -60,7 +60,7 @@ func (r *Request) Attach(ctx context.Context, text string, cleanUp func(id strin
 }
 
 func (r *Request) transfer(ctx context.Context, from, to string) (session.Answer[lua.TransferReply], error) {
-	call := r.NewOperation("attach", false)
+	call := r.NewOperation("attach")
 	call.StopOnClose, call.Window = true, r.Settings.Window()
 	keys := r.Keys().Args
 	return session.Do(ctx, r.Session(), call,

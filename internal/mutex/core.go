@@ -164,12 +164,12 @@ func (c *Core) ForceRelease(ctx context.Context, expected string,
 			c.grantQueuedInBackground(c.operation("force release"), session.InFlight{})
 		}
 	}()
-	holder, err = c.forceRelease(ctx, expected, force)
+	holder, err = c.sendForceRelease(ctx, expected, force)
 	returned = true
 	return holder, err
 }
 
-func (c *Core) forceRelease(ctx context.Context, expected string,
+func (c *Core) sendForceRelease(ctx context.Context, expected string,
 	force func(ctx context.Context, rdb lua.Redis, target string) (lua.ForceReleaseReply, error),
 ) (holder string, err error) {
 	call := c.operation("force release")

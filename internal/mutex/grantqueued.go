@@ -17,16 +17,17 @@ func FairKeys(k *key.Mutex) lua.FairKeys {
 }
 
 // GrantQueued gives a free lock to the first waiter in the queue of the fair mutex of the name, so
-// that a plain mutex does not get ahead of it. It returns when Redis has answered, after the time of
-// one attempt, or when ctx ends. If Redis has not answered by then, the background goes on, because
-// the caller has freed the lock, and the waiter must not wait for its next heartbeat.
-func (r *Request) GrantQueued(ctx context.Context, op string) {
+// that a plain mutex does not get ahead of it. It returns when Redis has answered, after the time
+// of one attempt, or when ctx ends. If Redis has not answered by then, the background goes on,
+// because the caller has freed the lock, and the waiter must not wait for its next heartbeat. call
+// says how to send the command.
+func (r *Request) GrantQueued(ctx context.Context, call session.Operation) {
 	c := Core{Registry: r.Registry, Keys: r.Keys(), Settings: r.Settings}
-	c.grantQueued(ctx, r.NewOperation(op, false), session.InFlight{})
+	c.grantQueued(ctx, call, session.InFlight{})
 }
 
-// ServeQueue gives the lock, if it is free, to the first waiter in the queue of the fair mutex, after
-// an operator removed a waiter.
+// ServeQueue gives the lock, if it is free, to the first waiter in the queue of the fair mutex,
+// after an operator removed a waiter.
 func (c *Core) ServeQueue(ctx context.Context) {
 	c.grantQueued(ctx, c.operation("remove a waiter"), session.InFlight{})
 }
@@ -46,7 +47,8 @@ func (c *Core) grantQueuedInBackground(call session.Operation, inFlight session.
 }
 
 // grantFirstWaiter sends the command with which a fair waiter leaves, for an acquisition that does
-// not exist. It has the time of one attempt. It returns nil if Redis answered, also if Redis refused the command.
+// not exist. It has the time of one attempt. It returns nil if Redis answered, also if Redis
+// refused the command.
 func (c *Core) grantFirstWaiter(ctx context.Context, call session.Operation) error {
 	s := c.Registry.Session
 	ctx, cancel := session.WithDeadlineReason(ctx, time.Now().Add(s.AttemptTime(c.Keys.Lock, call.AttemptTimeout)), "the waiters will ask")

@@ -47,7 +47,8 @@ func (r *Registry) AcquireRef(name string) *LockState {
 	return state
 }
 
-// ReleaseRef ends the use that AcquireRef began. A name without users takes no memory, and no subscription.
+// ReleaseRef ends the use that AcquireRef began. A name without users takes no memory, and no
+// subscription.
 func (r *Registry) ReleaseRef(name string, state *LockState) {
 	r.mu.Lock()
 	state.refs--
@@ -184,8 +185,8 @@ func (s *LockState) RemoveHeld(a *acquisition.Acquisition) {
 	}
 }
 
-// SetLastFailure sets why the last attempt failed, or nil if it did not. A refusal is an answer: it says nothing to
-// the waiters behind the command.
+// SetLastFailure sets why the last attempt failed, or nil if it did not. A refusal is an answer: it
+// says nothing to the waiters behind the command.
 func (s *LockState) SetLastFailure(err error) {
 	if err != nil && isRefusal(err) {
 		err = nil
@@ -203,15 +204,17 @@ func isRefusal(err error) bool {
 	return class == lua.Refused
 }
 
-// NoteRefusal notes what Redis answered to a waiter, so that calls that give up before they ask can name the
-// holder. sent is when the waiter asked: the lock may have become free while the answer was on its way.
+// NoteRefusal notes what Redis answered to a waiter, so that calls that give up before they ask can
+// name the holder. sent is when the waiter asked: the lock may have become free while the answer
+// was on its way.
 func (s *LockState) NoteRefusal(sent Instant, refusal lockerr.NotAcquiredError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refusal, s.refusedAt = &refusal, sent
 }
 
-// RefusalSince returns what Redis last answered to a waiter of this client that asked since that time, or nil.
+// RefusalSince returns what Redis last answered to a waiter of this client that asked since that
+// time, or nil.
 func (s *LockState) RefusalSince(began Instant) *lockerr.NotAcquiredError {
 	s.mu.Lock()
 	defer s.mu.Unlock()

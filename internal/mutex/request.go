@@ -18,12 +18,12 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// ErrBeginAnew says that a request must look again whether its chain has the lock. Most often another call of
-// the chain has got it meanwhile, and the request would otherwise wait for itself.
+// ErrBeginAnew says that a request must look again whether its chain has the lock. Most often
+// another call of the chain has got it meanwhile, and the request would otherwise wait for itself.
 var ErrBeginAnew = errors.New("the request begins anew")
 
-// errOtherUnanswered says why a Lock gave up that never asked Redis, because another call of its client asks for
-// the lock.
+// errOtherUnanswered says why a Lock gave up that never asked Redis, because another call of its
+// client asks for the lock.
 var errOtherUnanswered = errors.New("redis has not answered another call of this client for the lock")
 
 // Request is one request, of a Lock or TryLock, with everything that it takes to ask Redis for the
@@ -48,9 +48,9 @@ type Request struct {
 // Session is that of the client.
 func (r *Request) Session() *session.Session { return r.Registry.Session }
 
-// Begin begins the request w. It checks everything that can be checked before Redis is asked. It counts
-// the request as a user of the lock state until Close. It must be called by the method that the user
-// calls, because it records the caller of that method.
+// Begin begins the request w. It checks everything that can be checked before Redis is asked. It
+// counts the request as a user of the lock state until Close. It must be called by the method that
+// the user calls, because it records the caller of that method.
 func (c *Core) Begin(ctx context.Context, w *Request) error {
 	if err := c.Check(ctx); err != nil {
 		return err
@@ -84,10 +84,10 @@ func (r *Request) Close() {
 	r.Session().EndRequest()
 }
 
-// NewHandle makes the user's handle of a hold, after replicas have acknowledged its grant if they must. ctx
-// is that of the caller, which the context of the hold descends from. bounded ends with the wait.
-// If the client closes, NewHandle releases the hold instead, because closing may have listed the held
-// locks before this hold was there.
+// NewHandle makes the user's handle of a hold, after replicas have acknowledged its grant if they
+// must. ctx is that of the caller, which the context of the hold descends from. bounded ends with
+// the wait. If the client closes, NewHandle releases the hold instead, because closing may have
+// listed the held locks before this hold was there.
 func (r *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, err error) (*lock.Hold, error) {
 	if err == nil && !h.A.IsAcknowledged() {
 		if err = h.Acknowledge(bounded); err == nil {
@@ -106,8 +106,9 @@ func (r *Request) NewHandle(ctx, bounded context.Context, h *acquisition.Hold, e
 	return acquisition.NewHandle(ctx, h).(*lock.Hold), nil
 }
 
-// noteRefusal says in the error of a request where this client acquired the lock, if this client has it.
-// The program may wait for itself. It also says why the request did not wait, if it should have.
+// noteRefusal says in the error of a request where this client acquired the lock, if this client
+// has it. The program may wait for itself. It also says why the request did not wait, if it should
+// have.
 func (r *Request) noteRefusal(bounded context.Context, err error) {
 	refused, ok := err.(*lockerr.NotAcquiredError) //nolint:errorlint // one inside of another error is of another call
 	if !ok {
@@ -125,8 +126,9 @@ func (r *Request) noteRefusal(bounded context.Context, err error) {
 	}
 }
 
-// AcquireOrReenter makes the handle of a hold that re-enters the lock if the chain has it, and otherwise of the hold
-// that acquire returns. If acquire returns ErrBeginAnew, it looks again. ctx and bounded are those of NewHandle.
+// AcquireOrReenter makes the handle of a hold that re-enters the lock if the chain has it, and
+// otherwise of the hold that acquire returns. If acquire returns ErrBeginAnew, it looks again. ctx
+// and bounded are those of NewHandle.
 func (r *Request) AcquireOrReenter(ctx, bounded context.Context, acquire func(bounded context.Context) (*acquisition.Hold, error)) (*lock.Hold, error) {
 	for {
 		h, has, err := r.ReenterHeld(bounded)
@@ -165,8 +167,8 @@ func (r *Request) ReenterHeld(ctx context.Context) (h *acquisition.Hold, has boo
 	return nil, false, nil
 }
 
-// Keys returns the keys of the lock. A request does not keep them, because a held lock keeps its request,
-// and the keys of a name take more memory than all else that the name needs.
+// Keys returns the keys of the lock. A request does not keep them, because a held lock keeps its
+// request, and the keys of a name take more memory than all else that the name needs.
 func (r *Request) Keys() *key.Mutex { return r.Registry.Keys(r.Name) }
 
 // NewAcquisitionID returns an id for a fresh grant.
@@ -174,18 +176,31 @@ func (r *Request) NewAcquisitionID() string { return r.Session().NewAcquisitionI
 
 // NewOperation returns how to send a command; see session.Operation. Other goroutines call it too,
 // beside the Lock that waits: those that release in the background, and one that hands the lock on.
-func (r *Request) NewOperation(op string, insist bool) session.Operation {
-	return session.Operation{
-		Op: op, Name: r.Name, Primitive: r.Primitive, AttemptTimeout: r.Settings.AttemptTimeout(),
-		StopOnClose: op == "lock", RetryRefused: insist, Observer: r.State,
-	}
+func (r *Request) NewOperation(op string) session.Operation {
+	return session.Operation{Op: op, Name: r.Name, Primitive: r.Primitive, AttemptTimeout: r.Settings.AttemptTimeout(), Observer: r.State}
+}
+
+// NewLockOperation returns how to send a command of a Lock, which ends when the client begins to
+// close.
+func (r *Request) NewLockOperation() session.Operation {
+	call := r.NewOperation("lock")
+	call.StopOnClose = true
+	return call
 }
 
 // NewWaitOperation returns how to send a request for a fresh grant. Only the goroutine that waits
 // may call it.
 func (r *Request) NewWaitOperation() session.Operation {
-	call := r.NewOperation("lock", false)
+	call := r.NewLockOperation()
 	call.MaybeApplied = r.maybeApplied
+	return call
+}
+
+// NewReleaseOperation returns how to send a command of an Unlock. The client sends it again even if
+// Redis refuses it, because a permission may come back before the lease ends.
+func (r *Request) NewReleaseOperation() session.Operation {
+	call := r.NewOperation("unlock")
+	call.RetryRefused = true
 	return call
 }
 
@@ -197,14 +212,14 @@ func (r *Request) NoteExpired(err error) bool {
 	return expired
 }
 
-// Acquire asks Redis for the lock under an id, or for another hold of it. It calls lease before each
-// attempt. If lease is nil, it is that of the settings.
+// Acquire asks Redis for the lock under an id, or for another hold of it. It calls lease before
+// each attempt. If lease is nil, it is that of the settings.
 func (r *Request) Acquire(ctx context.Context, id string, holds int, lease func() time.Duration) (session.Answer[lua.AcquireReply], error) {
 	s := r.Session()
 	if lease == nil {
 		lease = func() time.Duration { return r.Settings.Lease }
 	}
-	call := r.NewOperation("lock", false)
+	call := r.NewLockOperation()
 	if holds == 1 { // only the first hold is a fresh grant
 		call = r.NewWaitOperation()
 		r.State.NoteAsk()
@@ -226,8 +241,7 @@ func (r *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 }
 
 // Release sends Redis the number of holds that are left. With none left, it frees the lock. If
-// somebody is in the queue of the fair mutex, the first waiter then gets the lock. The command is
-// retried even if Redis refuses it, because a permission may come back before the lease ends.
+// somebody is in the queue of the fair mutex, the first waiter then gets the lock.
 //
 // The answer that there are waiters may get lost with the reply to the command that freed the lock.
 // Release, or a later Release of this request, then learns only that the lock is gone. It serves
@@ -235,7 +249,7 @@ func (r *Request) Acquire(ctx context.Context, id string, holds int, lease func(
 func (r *Request) Release(ctx context.Context, id string, left int) (session.Answer[lua.ReleaseReply], error) {
 	s := r.Session()
 	keys := r.Keys().Args
-	call := r.NewOperation("unlock", true).ForContext(ctx)
+	call := r.NewReleaseOperation().ForContext(ctx)
 	call.NeverVoid = left == 0
 	answer, err := session.Do(ctx, s, call,
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.ReleaseReply, error) {
@@ -255,13 +269,13 @@ func (r *Request) Release(ctx context.Context, id string, left int) (session.Ans
 		r.maybeFreed.Store(true)
 	}
 	if answer.Value.HasWaiters || err == nil && answer.Value.Status == lua.Gone && r.maybeFreed.Load() {
-		r.GrantQueued(ctx, "unlock")
+		r.GrantQueued(ctx, r.NewOperation("unlock"))
 	}
 	return answer, err
 }
 
-// CleanUpID releases, in the background, what Redis has granted or may still grant under an id. release makes one
-// attempt at it, and returns what became of the id.
+// CleanUpID releases, in the background, what Redis has granted or may still grant under an id.
+// release makes one attempt at it, and returns what became of the id.
 func (r *Request) CleanUpID(id string, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
 	life := r.Settings.Lease
 	if r.Primitive == event.FairMutex {
@@ -270,14 +284,15 @@ func (r *Request) CleanUpID(id string, inFlight session.InFlight, release func(c
 	r.Session().CleanUp(inFlight, life, r.attempt(id, release))
 }
 
-// RetryRelease goes on in the background with a release that failed with err. The release may have given the lock to
-// id, for lease. RetryRelease releases it then. release makes one attempt at that, and returns what became of the id.
+// RetryRelease goes on in the background with a release that failed with err. The release may have
+// given the lock to id, for lease. RetryRelease releases it then. release makes one attempt at
+// that, and returns what became of the id.
 func (r *Request) RetryRelease(err error, id string, lease time.Duration, inFlight session.InFlight, release func(ctx context.Context, id string) (lua.Status, error)) {
 	r.Session().RetryRelease(err, inFlight, lease, r.attempt(id, release))
 }
 
-// attempt bounds the release of an id by the time of one attempt. If that has freed the lock, the grant was a late
-// one, of which the observers are notified.
+// attempt bounds the release of an id by the time of one attempt. If that has freed the lock, the
+// grant was a late one, of which the observers are notified.
 func (r *Request) attempt(id string, release func(ctx context.Context, id string) (lua.Status, error)) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, r.Session().AttemptTime(r.Name, r.Settings.AttemptTimeout()))
@@ -290,10 +305,10 @@ func (r *Request) attempt(id string, release func(ctx context.Context, id string
 	}
 }
 
-// StartAcquisition makes the acquisition of a grant, and returns its first hold. Unless replicas must acknowledge
-// the grant, it also makes the grant known to the other calls of the client, which may re-enter it. After a local
-// handoff, another goroutine than that of the waiter calls it.
-func (r *Request) StartAcquisition(k acquisition.Backend, g acquisition.Grant) *acquisition.Hold {
+// StartAcquisition makes the acquisition of a grant, and returns its first hold. Unless replicas
+// must acknowledge the grant, it also makes the grant known to the other calls of the client, which
+// may re-enter it. After a local handoff, another goroutine than that of the waiter calls it.
+func (r *Request) StartAcquisition(k acquisition.MutexBackend, g acquisition.Grant) *acquisition.Hold {
 	r.Registry.AcquireRef(r.Name) // for the acquisition, until RemoveAcquisition
 	g.Name, g.Owner, g.Settings, g.Primitive, g.Units = r.Name, r.Owner, r.Settings, r.Primitive, 1
 	h := acquisition.Start(r.Session(), k, g, &r.CallSite)
@@ -316,8 +331,9 @@ func (r *Request) TrustExpired(sent time.Time) bool {
 }
 
 // WaitError returns the error of a wait that ended with err; see [session.WaitEnd]. last says what
-// is known of the holder. If last names none, WaitError takes what Redis last answered to another waiter of
-// this client. If there is no such answer, it names an acquisition of this client that has the lock.
+// is known of the holder. If last names none, WaitError takes what Redis last answered to another
+// waiter of this client. If there is no such answer, it names an acquisition of this client that
+// has the lock.
 func (r *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcquiredError) error {
 	if refusal := r.State.RefusalSince(r.began); refusal != nil && last.Holder == "" {
 		last = *refusal
@@ -333,12 +349,12 @@ func (r *Request) WaitError(ctx context.Context, err error, last lockerr.NotAcqu
 	}
 	last.Name, last.Err = r.Name, session.Cause(ctx)
 	return r.Session().WaitError(ctx, session.WaitEnd{
-		Operation: r.NewOperation("lock", false), Err: err, LastFailure: failure, Blocked: blocked, NotAcquired: &last,
+		Operation: r.NewLockOperation(), Err: err, LastFailure: failure, Blocked: blocked, NotAcquired: &last,
 	})
 }
 
-// Reenter asks Redis for another hold. With SetHolds, it is the part of a Backend that is the same for all
-// kinds of mutex, because these guard the same key.
+// Reenter asks Redis for another hold. With SetHolds, it is the part of a MutexBackend that is the
+// same for all kinds of mutex, because these guard the same key.
 func (r *Request) Reenter(ctx context.Context, a *acquisition.Acquisition, holds int, lease func() time.Duration) (acquisition.HoldsUpdate, error) {
 	answer, err := r.Acquire(ctx, a.ID, holds, lease)
 	return acquisition.HoldsUpdate{Sent: answer.Sent, InFlight: answer.InFlight}, asErrGone(answer.Value.Status, err)
@@ -352,7 +368,7 @@ func (r *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, hold
 
 // Keep has Redis keep the lock.
 func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) (session.InFlight, error) {
-	answer, err := session.Do(ctx, r.Session(), r.NewOperation("unlock", true),
+	answer, err := session.Do(ctx, r.Session(), r.NewReleaseOperation(),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
 			return lua.Keep(ctx, rdb, lua.KeepParams{
 				LockKey: r.Keys().Args.Lock, Acquisition: a.ID,

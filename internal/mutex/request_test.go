@@ -21,7 +21,7 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// quiet is an acquisition.Backend whose commands are done at once.
+// quiet is an acquisition.MutexBackend whose commands are done at once.
 type quiet struct{ reentry error }
 
 func (q quiet) Reenter(context.Context, *acquisition.Acquisition, int, func() time.Duration) (acquisition.HoldsUpdate, error) {
@@ -233,11 +233,11 @@ func TestAnEarlierRequestIsTheAffairOfTheLock(t *testing.T) {
 		require.False(t, w.NewWaitOperation().MaybeApplied)
 		require.True(t, w.NoteExpired(&lockerr.OpError{Err: session.ErrWindowExpired}))
 		require.False(t, w.NoteExpired(nil))
-		lock, unlock := w.NewWaitOperation(), w.NewOperation("unlock", true)
+		lock, unlock := w.NewWaitOperation(), w.NewReleaseOperation()
 		require.True(t, lock.MaybeApplied && lock.StopOnClose && !lock.RetryRefused)
 		require.True(t, !unlock.MaybeApplied && !unlock.StopOnClose && unlock.RetryRefused)
 		h := c.grant(w)
-		require.False(t, w.NewOperation("lock", false).MaybeApplied, "a re-entry of the grant that came under another id")
+		require.False(t, w.NewLockOperation().MaybeApplied, "a re-entry of the grant that came under another id")
 		require.NoError(t, h.A.Close(context.Background()))
 		w.RemoveAcquisition(h.A)
 		w.Close()

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Deployment is what redlatch knows of the servers behind a go-redis client, and how it reaches each of them.
-// A wrapper can hide everything but PubSub and ClusterSlots.
+// Deployment is what redlatch knows of the servers behind a go-redis client, and how it reaches
+// each of them. A wrapper can hide everything but PubSub and ClusterSlots.
 type Deployment struct {
 	Pipeline        func() redis.Pipeliner // nil: commands may go to several servers, or a wrapper may look at each command
 	ClusterPipeline func() redis.Pipeliner // of commands to one master of a cluster; nil: each command goes alone
@@ -21,9 +21,10 @@ type Deployment struct {
 	PubSub          Subscriber
 	ReloadTopology  func(ctx context.Context) // has go-redis learn the nodes of a cluster anew; nil: no cluster is known
 	ClusterSlots    func(ctx context.Context) ([]SlotRange, error)
-	// FindEviction looks for a server that drops keys with a TTL, such as locks, when its memory is full. It
-	// returns its address and its maxmemory-policy. They are empty if it finds none. That includes servers that
-	// do not say, or do not let the client ask. In a cluster it asks each master. nil: no server is known.
+	// FindEviction looks for a server that drops keys with a TTL, such as locks, when its memory is
+	// full. It returns its address and its maxmemory-policy. They are empty if it finds none. That
+	// includes servers that do not say, or do not let the client ask. In a cluster it asks each
+	// master. nil: no server is known.
 	FindEviction func(ctx context.Context) (addr, policy string)
 }
 
@@ -33,7 +34,8 @@ type SlotRange struct {
 	Master      string // its address
 }
 
-// DeploymentOf looks for a redis.ClusterClient or a redis.Client: rdb itself, or one that the struct rdb wraps.
+// DeploymentOf looks for a redis.ClusterClient or a redis.Client: rdb itself, or one that the
+// struct rdb wraps.
 func DeploymentOf(rdb redis.UniversalClient) Deployment {
 	d := Deployment{PubSub: SubscriberOf(rdb)}
 	var ownSlots func(context.Context) ([]redis.ClusterSlot, error)
@@ -72,16 +74,17 @@ func HasRing(rdb redis.UniversalClient) bool {
 	return find(rdb, reflect.TypeFor[*redis.Ring]()).IsValid()
 }
 
-// obeysDeadlines reports whether a go-redis client with these options obeys the deadline of a context while it
-// reads and writes. With a negative timeout, it sets no deadlines.
+// obeysDeadlines reports whether a go-redis client with these options obeys the deadline of a
+// context while it reads and writes. With a negative timeout, it sets no deadlines.
 func obeysDeadlines(contextTimeoutEnabled bool, read, write time.Duration) bool {
 	return contextTimeoutEnabled && read >= 0 && write >= 0
 }
 
-// find returns rdb if it has that type, which is a pointer, or else the pointer of that type among the fields of the
-// struct rdb, at any depth. The usual way to add tracing is a struct that embeds the client. find looks only into fields
-// that are clients themselves. It misses a client that is called in another way, such as through a func;
-// session.Session recognises such a cluster otherwise. find returns the zero Value if there is none.
+// find returns rdb if it has that type, which is a pointer, or else the pointer of that type among
+// the fields of the struct rdb, at any depth. The usual way to add tracing is a struct that embeds
+// the client. find looks only into fields that are clients themselves. It misses a client that is
+// called in another way, such as through a func; session.Session recognises such a cluster
+// otherwise. find returns the zero Value if there is none.
 func find(rdb redis.UniversalClient, pointer reflect.Type) reflect.Value {
 	client := reflect.TypeFor[redis.UniversalClient]()
 	var look func(v reflect.Value, deep int) reflect.Value
@@ -106,21 +109,23 @@ func find(rdb redis.UniversalClient, pointer reflect.Type) reflect.Value {
 	return look(reflect.ValueOf(rdb), 0)
 }
 
-// reloadTopology returns a func that has go-redis learn the nodes of a cluster anew. go-redis asks any
-// node that it knows. If that one has left the cluster, it knows no masters, and another one is asked.
+// reloadTopology returns a func that has go-redis learn the nodes of a cluster anew. go-redis asks
+// any node that it knows. If that one has left the cluster, it knows no masters, and another one is
+// asked.
 func reloadTopology(cluster *redis.ClusterClient) func(ctx context.Context) {
 	const asks = 8
 	return func(ctx context.Context) {
 		var masters atomic.Bool
 		for n := 0; n < asks && !masters.Load() && ctx.Err() == nil; n++ {
-			// Unlike ReloadState, this ends with ctx, and another one may run beside one that hangs.
+			// Unlike ReloadState, this ends with ctx, and another one may run beside one that
+			// hangs.
 			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { masters.Store(true); return nil })
 		}
 	}
 }
 
-// clusterSlots returns a func that asks which master serves which slots. If the cluster client has a func of its own
-// that says so, that one is asked, and otherwise a node.
+// clusterSlots returns a func that asks which master serves which slots. If the cluster client has
+// a func of its own that says so, that one is asked, and otherwise a node.
 func clusterSlots(rdb redis.UniversalClient, own func(context.Context) ([]redis.ClusterSlot, error)) func(ctx context.Context) ([]SlotRange, error) {
 	ask := func(ctx context.Context) ([]redis.ClusterSlot, error) {
 		cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots")

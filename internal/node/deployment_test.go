@@ -84,8 +84,8 @@ func TestAClientThatReadsFromReplicasSendsByWorkers(t *testing.T) {
 	}
 }
 
-// The AutoPipeline of a plain client sends pipelines to the one server of that client. That of a cluster
-// client may send parts of a pipeline to nodes that hang.
+// The AutoPipeline of a plain client sends pipelines to the one server of that client. That of a
+// cluster client may send parts of a pipeline to nodes that hang.
 func TestTheAutoPipelineOfAPlainClientGetsPipelines(t *testing.T) {
 	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true})
 	many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
@@ -157,7 +157,8 @@ func TestOtherClientsInAWrapperAreNoCluster(t *testing.T) {
 	}
 }
 
-// Any node may have left the cluster, and knows no masters then. So others are asked, but not for ever.
+// Any node may have left the cluster, and knows no masters then. So others are asked, but not for
+// ever.
 func TestAReloadAsksUntilANodeKnowsMasters(t *testing.T) {
 	server := redistest.Embedded(t)
 	master := []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: server.Addr()}}}}

@@ -46,7 +46,8 @@ func evictionOf(ctx context.Context, server *redis.Client) (addr, policy string)
 	return server.Options().Addr, policy
 }
 
-// infoCommand is an INFO that go-redis does not send again by itself, so that it ends soon after Close.
+// infoCommand is an INFO that go-redis does not send again by itself, so that it ends soon after
+// Close.
 type infoCommand struct{ *redis.StringCmd }
 
 // NoRetry is how go-redis asks.

@@ -1,8 +1,10 @@
-// Package node knows the clients of go-redis: which servers a client talks to, and how redlatch reaches each server.
+// Package node knows the clients of go-redis: which servers a client talks to, and how redlatch
+// reaches each server.
 //
-// The types of go-redis' clients have six hundred methods, and since go-redis 9.22 each package that
-// mentions one makes them all again. It then takes three seconds to compile instead of half of one. So only
-// this package, the root package and package catalog mention them. The others use the interfaces here.
+// The types of go-redis' clients have six hundred methods, and since go-redis 9.22 each package
+// that mentions one makes them all again. It then takes three seconds to compile instead of half of
+// one. So only this package, the root package and package catalog mention them. The others use the
+// interfaces here.
 package node
 
 import (
@@ -19,8 +21,8 @@ type Node interface {
 	Conn() Conn
 }
 
-// Master returns the client of the server that has a key and takes writes. It may have to ask servers
-// which one that is.
+// Master returns the client of the server that has a key and takes writes. It may have to ask
+// servers which one that is.
 type Master = func(ctx context.Context, key string) (Node, error)
 
 // Conn is one connection. The caller must close it.
@@ -29,8 +31,8 @@ type Conn interface {
 	Close() error
 }
 
-// Subscriber makes connections for pub/sub. A Ring cannot be used, because it panics when asked for a
-// PubSub without channels.
+// Subscriber makes connections for pub/sub. A Ring cannot be used, because it panics when asked for
+// a PubSub without channels.
 type Subscriber interface {
 	Subscribe(ctx context.Context, channels ...string) PubSub
 }
@@ -46,7 +48,8 @@ type PubSub interface {
 	Close() error
 }
 
-// MasterOf returns a func that finds clients, as a method of a redis.ClusterClient does, as a Master.
+// MasterOf returns a func that finds clients, as a method of a redis.ClusterClient does, as a
+// Master.
 func MasterOf(find func(ctx context.Context, key string) (*redis.Client, error)) Master {
 	return func(ctx context.Context, key string) (Node, error) {
 		rdb, err := find(ctx, key)

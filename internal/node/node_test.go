@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A hub keeps a connection for each node. If the same client were another node each time, it would subscribe anew
-// with each look at the topology.
+// A hub keeps a connection for each node. If the same client were another node each time, it would
+// subscribe anew with each look at the topology.
 func TestNodesOfOneClientAreEqual(t *testing.T) {
 	one, other := redis.NewClient(new(redis.Options)), redis.NewClient(new(redis.Options))
 	defer one.Close()

@@ -1,5 +1,5 @@
-// Package oneline joins errors to one error whose text is one line. errors.Join puts each error on a
-// line of its own, which breaks logs.
+// Package oneline joins errors to one error whose text is one line. errors.Join puts each error on
+// a line of its own, which breaks logs.
 package oneline
 
 import (

@@ -38,10 +38,10 @@ func NewContext(ctx context.Context, o *Owner) context.Context {
 	return context.WithValue(ctx, contextKey{}, o)
 }
 
-// ContextFor returns a context whose path contains o and the path of ctx. If the path of ctx contains
-// o already, ContextFor returns ctx. Then o may be an outer owner that was re-entered, and the locks
-// between stay on the path. Usually o was made below the path of ctx. If neither contains the other,
-// both paths join in an owner that owns nothing itself.
+// ContextFor returns a context whose path contains o and the path of ctx. If the path of ctx
+// contains o already, ContextFor returns ctx. Then o may be an outer owner that was re-entered, and
+// the locks between stay on the path. Usually o was made below the path of ctx. If neither contains
+// the other, both paths join in an owner that owns nothing itself.
 func ContextFor(ctx context.Context, o *Owner) context.Context {
 	path := FromContext(ctx)
 	switch {

@@ -136,8 +136,8 @@ func (s *hubState) onErrorReply(reply redis.Error, now time.Time) error {
 // onSubscribeRefused finds out which channels a refusal is about. If the user may not use one
 // channel, Redis refuses the whole SUBSCRIBE, and does not name the channel. So the hub tries
 // halves, down to single channels. One denied channel of 1,000 then costs about twenty round trips.
-// One by one, it would cost 1,000. If the channels may not be in one command, the hub sends each in a command of
-// its own from then on. An error of another kind is not about names, and refuses all.
+// One by one, it would cost 1,000. If the channels may not be in one command, the hub sends each in
+// a command of its own from then on. An error of another kind is not about names, and refuses all.
 func (s *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.Time) {
 	if cmd.channels[0] == s.echo.channel { // waiters do not depend on it, so nobody has to know
 		s.echo.channel.state = denied
@@ -166,9 +166,10 @@ func (s *hubState) onSubscribeRefused(cmd *command, reply redis.Error, now time.
 // isCrossSlot reports whether a server refuses channels of several slots in one command.
 func isCrossSlot(reply redis.Error) bool { return redis.HasErrorPrefix(reply, "CROSSSLOT") }
 
-// onUnsubscribeRefused has the hub send the channels one by one if they may not be in one command. Otherwise
-// it forgets channels although the server still sends their messages. Nobody gets these messages, and the
-// end of the connection ends them. A new connection would cost all other waiters their messages meanwhile.
+// onUnsubscribeRefused has the hub send the channels one by one if they may not be in one command.
+// Otherwise it forgets channels although the server still sends their messages. Nobody gets these
+// messages, and the end of the connection ends them. A new connection would cost all other waiters
+// their messages meanwhile.
 func (s *hubState) onUnsubscribeRefused(cmd *command, reply redis.Error, now time.Time) {
 	if isCrossSlot(reply) && len(cmd.channels) > 1 {
 		s.oneByOne = true
@@ -211,8 +212,9 @@ func (s *hubState) markDenied(c *channel, reply redis.Error, now time.Time) {
 	s.log.trouble(refused, slog.String("channel", c.name), slog.Any("error", reply))
 }
 
-// recheckPause returns when the hub tries again after a refusal. A node refuses a sharded channel also while
-// the cluster is in trouble or a slot moves, and for two seconds after its start. That ends soon.
+// recheckPause returns when the hub tries again after a refusal. A node refuses a sharded channel
+// also while the cluster is in trouble or a slot moves, and for two seconds after its start. That
+// ends soon.
 func (s *hubState) recheckPause(reply redis.Error) time.Duration {
 	passing := slices.ContainsFunc([]string{"CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN", "MASTERDOWN", "LOADING"}, func(code string) bool {
 		return redis.HasErrorPrefix(reply, code)

@@ -14,8 +14,8 @@ var (
 	errIdle       = errors.New("redlatch: nobody waits")
 )
 
-// keepRunning calls work. A hook or a dialer of the user may end the goroutine (runtime.Goexit). Another
-// one then goes on, after the pause that exited returns.
+// keepRunning calls work. A hook or a dialer of the user may end the goroutine (runtime.Goexit).
+// Another one then goes on, after the pause that exited returns.
 func (h *Hub) keepRunning(work func(), exited func() (pause time.Duration)) {
 	finished := false
 	defer func() {
@@ -112,8 +112,8 @@ func (h *Hub) next() (cmd *command, wait time.Duration, err error) {
 	return nil, h.state.untilNext(now), nil
 }
 
-// disconnected records the end of a connection, after its reader has ended. It returns the pause before
-// the next connection.
+// disconnected records the end of a connection, after its reader has ended. It returns the pause
+// before the next connection.
 func (h *Hub) disconnected(err error) (pause time.Duration) {
 	good, closed := false, false
 	h.update(func(r *hubState, now time.Time) bool {

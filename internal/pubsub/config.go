@@ -14,29 +14,29 @@ type Config struct {
 	Redis node.Subscriber
 
 	// Log gets each kind of trouble once in the hub's life, and its end once: a lock that falls
-	// back to polling is slower, not wrong. The handler of Log must neither block nor use the hub, because
-	// the hub calls it under its mutex. Defaults to no log.
+	// back to polling is slower, not wrong. The handler of Log must neither block nor use the hub,
+	// because the hub calls it under its mutex. Defaults to no log.
 	Log *slog.Logger
 
-	// OnDisconnect is called when a connection ended, or could not be made, unless the hub closes. It
-	// must not block. nil: nobody is notified.
+	// OnDisconnect is called when a connection ended, or could not be made, unless the hub closes.
+	// It must not block. nil: nobody is notified.
 	OnDisconnect func(err error)
 
 	// Echo sends a text to EchoChannel, in the way in which messages for waiters are sent. It
-	// returns when Redis has answered, and soon after ctx ends. Only this hub may use the channel. If
-	// the text does not come back, the hub makes another connection; see echo. nil: the hub sends
-	// none.
+	// returns when Redis has answered, and soon after ctx ends. Only this hub may use the channel.
+	// If the text does not come back, the hub makes another connection; see echo. nil: the hub
+	// sends none.
 	Echo        func(ctx context.Context, text string) error
 	EchoChannel string
 
-	// OnTopologyDoubt is called after a connection that got no messages, and before the next one is made. It is also
-	// called if a sharded channel was lost. It may block for a moment, but not after the end of ctx. nil: nobody
-	// is notified.
+	// OnTopologyDoubt is called after a connection that got no messages, and before the next one is
+	// made. It is also called if a sharded channel was lost. It may block for a moment, but not
+	// after the end of ctx. nil: nobody is notified.
 	OnTopologyDoubt func(ctx context.Context)
 
-	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then also
-	// listens to the sharded channels of those of its channels that IsSharded accepts, or of all if that is nil.
-	// Shard may block until ctx ends. nil: the hub listens to none.
+	// Shard returns the node of a cluster that has the sharded channel of that name. The hub then
+	// also listens to the sharded channels of those of its channels that IsSharded accepts, or of
+	// all if that is nil. Shard may block until ctx ends. nil: the hub listens to none.
 	Shard     node.Master
 	IsSharded func(channel string) bool
 
@@ -45,7 +45,8 @@ type Config struct {
 	timings // zero: usualTimings; only tests have others
 }
 
-// timings are the durations of a hub that depend on how fast the servers are, or how long waits are.
+// timings are the durations of a hub that depend on how fast the servers are, or how long waits
+// are.
 type timings struct {
 	// ping is how long the connection may be silent before the hub probes it. It is also how long
 	// the silence may then go on before the hub ends the connection. So the hub notices a dead
@@ -63,9 +64,9 @@ type timings struct {
 	// dial bounds connecting, handshake and first command, as far as the client respects a context.
 	dial time.Duration
 
-	// retryMax bounds the pause before the hub connects again, which begins with retryMin. The pause
-	// doubles with each connection that did not last. Half of it is random, so that clients do not come
-	// back all at once.
+	// retryMax bounds the pause before the hub connects again, which begins with retryMin. The
+	// pause doubles with each connection that did not last. Half of it is random, so that clients
+	// do not come back all at once.
 	retryMax time.Duration
 
 	// recheck is how often the hub tries refused channels again.

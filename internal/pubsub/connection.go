@@ -33,8 +33,8 @@ func (h *Hub) newConnection() (*connection, error) {
 }
 
 // recoverPanic calls go-redis, which calls hooks and a dialer of the user. It runs in a goroutine
-// of the hub, where a panic would end the process. recoverPanic returns the panic as an error, which ends
-// only the connection.
+// of the hub, where a panic would end the process. recoverPanic returns the panic as an error,
+// which ends only the connection.
 func recoverPanic(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -75,9 +75,10 @@ func (c *connection) send(cmd *command) error {
 	return nil
 }
 
-// connect makes the connection, and writes the first command. In a cluster, go-redis connects to the master
-// of the first channel. If that failed, connect begins with a PING. It has no channel, so go-redis connects to any
-// node. All nodes get all messages, and a dead one must not cost the waiters of the others theirs.
+// connect makes the connection, and writes the first command. In a cluster, go-redis connects to
+// the master of the first channel. If that failed, connect begins with a PING. It has no channel,
+// so go-redis connects to any node. All nodes get all messages, and a dead one must not cost the
+// waiters of the others theirs.
 func (c *connection) connect(ctx context.Context, cmd *command) error {
 	if c.hub.lastDialFailed {
 		if err := c.write(ctx, &command{verb: ping, nonce: "elsewhere"}); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// refuseSeveral refuses every command with several channels, as managed services do that have sharded channels
-// only.
+// refuseSeveral refuses every command with several channels, as managed services do that have
+// sharded channels only.
 func refuseSeveral(_ string, channels []string) (string, bool) {
 	return "CROSSSLOT Keys in request don't hash to the same slot", len(channels) > 1
 }

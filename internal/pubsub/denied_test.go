@@ -254,8 +254,8 @@ func TestRefusedPingRefusesNoChannel(t *testing.T) {
 	})
 }
 
-// Only the connection after one that could not be made begins with a PING, with which go-redis may connect to
-// any node.
+// Only the connection after one that could not be made begins with a PING, with which go-redis may
+// connect to any node.
 func TestAConnectionAfterAFailedOneBeginsWithAPing(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		var mu sync.Mutex
@@ -288,8 +288,8 @@ func TestAConnectionAfterAFailedOneBeginsWithAPing(t *testing.T) {
 	})
 }
 
-// A service wants each channel in a command of its own. It refuses all of them for five seconds, because a slot
-// moves, and ten of them for good. Soon after, the client has all others.
+// A service wants each channel in a command of its own. It refuses all of them for five seconds,
+// because a slot moves, and ten of them for good. Soon after, the client has all others.
 func TestAPassingRefusalDelaysManyChannelsOnlyOnce(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		const all, denied = 1000, 10
@@ -321,8 +321,9 @@ func TestAPassingRefusalDelaysManyChannelsOnlyOnce(t *testing.T) {
 	})
 }
 
-// Ready returns if there is no connection, or if Redis refuses the channel, and the caller asks Redis. So the first
-// confirmation after that is a gap: a message may have come in between. Without trouble, it is none.
+// Ready returns if there is no connection, or if Redis refuses the channel, and the caller asks
+// Redis. So the first confirmation after that is a gap: a message may have come in between. Without
+// trouble, it is none.
 func TestAConfirmationAfterReadyReturnedIsAGap(t *testing.T) {
 	for name, trouble := range map[string]func(s *sim) (end func()){
 		"none":          func(*sim) func() { return func() {} },

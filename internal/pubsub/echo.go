@@ -12,8 +12,8 @@ import (
 var ErrEchoRefused = errors.New("redlatch: redis refuses the echo")
 
 // echo finds out whether the connection still gets messages. While somebody waits, the hub sends a
-// message to a channel of its own now and then. Config.Echo sends it the way releases go, and not on
-// the connection. If it does not come back, although the connection answers a PING after it, the
+// message to a channel of its own now and then. Config.Echo sends it the way releases go, and not
+// on the connection. If it does not come back, although the connection answers a PING after it, the
 // connection gets no messages: its server is not, or no more, the one that has the locks.
 //
 // An echo that never came back proves nothing. The user may lack the permission, or a proxy may not
@@ -115,8 +115,8 @@ func (s *hubState) onEchoSent(round int, err error, now time.Time) (look bool) {
 	return true
 }
 
-// echoText returns the text of an echo that is sent now. It says when, so that also a late echo tells
-// how long echoes take.
+// echoText returns the text of an echo that is sent now. It says when, so that also a late echo
+// tells how long echoes take.
 func (e *echo) echoText(now time.Time) string {
 	return strconv.FormatInt(int64(now.Sub(e.start)), 10)
 }
@@ -130,8 +130,8 @@ func (s *hubState) onEcho(text string, now time.Time) (look bool) {
 	if err != nil || sent < 0 || took < 0 {
 		return false // somebody else's
 	}
-	// Messages that are only slow must not end one connection after the other, even if most are not slow: a server
-	// may be busy now and then.
+	// Messages that are only slow must not end one connection after the other, even if most are not
+	// slow: a server may be busy now and then.
 	e.slowness = max(e.slowness-e.slowness/128, min(2*took, longestSlowness))
 	e.timeout = max(echoTimeout, e.slowness, min(max(e.timeout/2, 2*took), longestEchoTimeout))
 	e.known, e.early = true, true
@@ -146,8 +146,8 @@ func (s *hubState) onEcho(text string, now time.Time) (look bool) {
 const (
 	// longestEchoTimeout bounds how long the hub waits for an echo.
 	longestEchoTimeout = 5 * time.Minute
-	// longestSlowness bounds what the hub remembers of a slow echo, because it notices a deaf connection that
-	// much later.
+	// longestSlowness bounds what the hub remembers of a slow echo, because it notices a deaf
+	// connection that much later.
 	longestSlowness = 5 * time.Second
 )
 

@@ -139,7 +139,8 @@ func TestAConnectionThatGetsNoMessagesIsReplaced(t *testing.T) {
 	})
 }
 
-// A proxy, a hook or a managed service may begin to drop the echoes. Waiters still get their messages.
+// A proxy, a hook or a managed service may begin to drop the echoes. Waiters still get their
+// messages.
 func TestEchoesThatStayAwayDoNotReplaceOneConnectionAfterTheOther(t *testing.T) {
 	echoing(t, func(t *testing.T, s *sim, p *post) {
 		s.live("a")

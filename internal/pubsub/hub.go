@@ -45,22 +45,23 @@ func New(cfg Config) *Hub {
 // one shares its SUBSCRIBE with others that come at the same time. After Close of the hub,
 // Subscribe returns a subscription that gets no wake-ups.
 func (h *Hub) Subscribe(channel string) *Subscription {
-	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1)}, channel)
+	return h.add(&Subscription{hub: h, wakes: make(chan struct{}, 1)}, channel)
 }
 
-// Listen is Subscribe for a channel whose messages have a meaning. It calls onMessage with the text of
-// each message, in order. onMessage must not block. As any wake-up, a message may be lost, late or
-// doubled. onMessage may still get a message that is under way when the subscription is closed.
+// Listen is Subscribe for a channel whose messages have a meaning. It calls onMessage with the text
+// of each message, in order. onMessage must not block. As any wake-up, a message may be lost, late
+// or doubled. onMessage may still get a message that is under way when the subscription is closed.
 //
 // missed is called when the channel is confirmed anew, because messages may have been lost before.
-// It must not block either. It is not called for the first confirmation, which Ready waits for, unless
-// Ready has returned before because there was no connection, or because Redis refused the channel. It is
-// called for each confirmation of the sharded channel of that name, because Ready does not wait for those.
+// It must not block either. It is not called for the first confirmation, which Ready waits for,
+// unless Ready has returned before because there was no connection, or because Redis refused the
+// channel. It is called for each confirmation of the sharded channel of that name, because Ready
+// does not wait for those.
 func (h *Hub) Listen(channel string, onMessage func(payload string), missed func()) *Subscription {
-	return h.subscribe(&Subscription{hub: h, wakes: make(chan struct{}, 1), onMessage: onMessage, onGap: missed}, channel)
+	return h.add(&Subscription{hub: h, wakes: make(chan struct{}, 1), onMessage: onMessage, onGap: missed}, channel)
 }
 
-func (h *Hub) subscribe(s *Subscription, channel string) *Subscription {
+func (h *Hub) add(s *Subscription, channel string) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state.closed {
@@ -101,8 +102,9 @@ func (h *Hub) IsSubscribed(channel string) bool {
 }
 
 // Close ends the connection and the goroutines, and waits for them. It wakes every waiter one last
-// time, and no channel is live any more. Close waits for a connection that is being made: go-redis may
-// first let its own time-outs run out. Otherwise it returns immediately. Calling it again is fine.
+// time, and no channel is live any more. Close waits for a connection that is being made: go-redis
+// may first let its own time-outs run out. Otherwise it returns immediately. Calling it again is
+// fine.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.state.close()

@@ -19,7 +19,8 @@ type hubState struct {
 	unused   map[*channel]struct{} // without subscriptions, still known to the server
 	refusals [][]*channel          // parts of refused batches, to be tried by themselves
 
-	// oneByOne says that a command may have one channel only, because the server wants one slot for each.
+	// oneByOne says that a command may have one channel only, because the server wants one slot for
+	// each.
 	oneByOne bool
 
 	started, closed bool
@@ -68,7 +69,8 @@ func (s *hubState) find(name string) *channel {
 func (s *hubState) add(name string, sub *Subscription) (look bool) {
 	c := s.channels[name]
 	if c == nil {
-		// Nobody waits for the first confirmation of a sharded channel, nor while there is no connection.
+		// Nobody waits for the first confirmation of a sharded channel, nor while there is no
+		// connection.
 		c = &channel{name: name, subs: map[*Subscription]struct{}{}, gapOnConfirm: s.cfg.sharded || s.down}
 		s.channels[name] = c
 		s.markUnsent(c)
@@ -99,7 +101,8 @@ func (s *hubState) remove(sub *Subscription, now time.Time) (look bool) {
 	return s.markUnused(c, now)
 }
 
-// markUnused makes the hub unsubscribe from a channel after a while, unless somebody waits for it again.
+// markUnused makes the hub unsubscribe from a channel after a while, unless somebody waits for it
+// again.
 func (s *hubState) markUnused(c *channel, now time.Time) (look bool) {
 	if len(c.subs) > 0 {
 		return false

@@ -98,8 +98,8 @@ func (s *hubState) untilNext(now time.Time) time.Duration {
 	return wait
 }
 
-// batchSize returns how many channels a command may have. Sharded channels of one command must share a slot.
-// Some managed services have sharded channels only.
+// batchSize returns how many channels a command may have. Sharded channels of one command must
+// share a slot. Some managed services have sharded channels only.
 func (s *hubState) batchSize() int {
 	if s.cfg.sharded || s.oneByOne {
 		return 1

@@ -11,14 +11,15 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// SentTwice is the text of a message to a sharded channel whose sender publishes to the classic channel of
-// that name too. A hub listens to both, and ignores this one. A client of Redisson reads it as the number 0.
+// SentTwice is the text of a message to a sharded channel whose sender publishes to the classic
+// channel of that name too. A hub listens to both, and ignores this one. A client of Redisson reads
+// it as the number 0.
 const SentTwice = "00"
 
-// shards listens to the sharded channels of a cluster whose names are those of channels of its hub, because
-// Redisson publishes nowhere else. It has a hub of sharded channels for each node that has some, and so
-// one connection. A channel lives on the node that has its slot. shards looks once a second whether a slot
-// has moved. Until it has noticed that, the waiters poll.
+// shards listens to the sharded channels of a cluster whose names are those of channels of its hub,
+// because Redisson publishes nowhere else. It has a hub of sharded channels for each node that has
+// some, and so one connection. A channel lives on the node that has its slot. shards looks once a
+// second whether a slot has moved. Until it has noticed that, the waiters poll.
 //
 // Only the goroutine of run uses the fields.
 type shards struct {
@@ -88,8 +89,8 @@ func (s *shards) close() {
 	all.Wait()
 }
 
-// update subscribes to channels whose slot has moved, and leaves those that the hub has forgotten. It returns
-// how many channels the hub has.
+// update subscribes to channels whose slot has moved, and leaves those that the hub has forgotten.
+// It returns how many channels the hub has.
 func (s *shards) update() int {
 	wanted := s.hub.shardedNames()
 	s.lookAtTopology()
@@ -123,7 +124,8 @@ func (s *shards) subscribe(names []string) {
 	}
 }
 
-// closeUnused closes the hubs that have had no channels for long enough: the node may have left the cluster.
+// closeUnused closes the hubs that have had no channels for long enough: the node may have left the
+// cluster.
 func (s *shards) closeUnused() {
 	used := map[node.Node]bool{}
 	for _, c := range s.subs {
@@ -160,8 +162,8 @@ func (s *shards) listen(name string, on node.Node, old shardSub) shardSub {
 	return shardSub{on, sub, everConfirmed, old.lost}
 }
 
-// lookAtTopology learns the nodes anew if a channel was lost, because its slot may have moved. A channel that
-// was never confirmed says nothing: the server may refuse it.
+// lookAtTopology learns the nodes anew if a channel was lost, because its slot may have moved. A
+// channel that was never confirmed says nothing: the server may refuse it.
 func (s *shards) lookAtTopology() {
 	look := false
 	for name, c := range s.subs {
@@ -183,14 +185,16 @@ func (s *shards) lookAtTopology() {
 func (s *shards) nodeHub(on node.Node) *nodeHub {
 	h := s.nodes[on]
 	if h == nil {
-		// Redis before 7 refuses, and so may the ACL. Then the waiters poll as long as only Redisson publishes.
+		// Redis before 7 refuses, and so may the ACL. Then the waiters poll as long as only
+		// Redisson publishes.
 		h = &nodeHub{Hub: New(Config{Redis: on, sharded: true, timings: s.hub.cfg.timings})}
 		s.nodes[on] = h
 	}
 	return h
 }
 
-// shardedNames returns the channels of the hub to which somebody may publish as sharded channels only.
+// shardedNames returns the channels of the hub to which somebody may publish as sharded channels
+// only.
 func (h *Hub) shardedNames() map[string]struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -227,8 +231,8 @@ func (h *Hub) onShardMessage(name, text string) {
 	}
 }
 
-// onShardGap is for a sharded channel that is confirmed, first or anew, because messages may have been lost
-// before. The classic channel of that name may be refused, so nothing else says so.
+// onShardGap is for a sharded channel that is confirmed, first or anew, because messages may have
+// been lost before. The classic channel of that name may be refused, so nothing else says so.
 func (h *Hub) onShardGap(name string) {
 	for _, l := range h.wakeChannel(name) {
 		l.onGap()

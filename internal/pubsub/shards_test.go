@@ -43,7 +43,8 @@ func requireShardWake(t *testing.T, ops *redis.Client, sub *Subscription, channe
 	requireWake(t, sub)
 }
 
-// With this setting, a node of a cluster refuses SSUBSCRIBE with CLUSTERDOWN for two seconds after its start.
+// With this setting, a node of a cluster refuses SSUBSCRIBE with CLUSTERDOWN for two seconds after
+// its start.
 func TestReal_ShardedChannelIsBackSoonAfterTheRestartOfItsNode(t *testing.T) {
 	t.Parallel()
 	needsShardedChannels(t)
@@ -58,8 +59,8 @@ func TestReal_ShardedChannelIsBackSoonAfterTheRestartOfItsNode(t *testing.T) {
 	requireShardWake(t, node.Control(), sub, "a", 10*time.Second)
 }
 
-// A listener may have missed a message before the sharded channel was confirmed. The classic channel of that
-// name cannot say so, because it may be refused.
+// A listener may have missed a message before the sharded channel was confirmed. The classic
+// channel of that name cannot say so, because it may be refused.
 func TestReal_TheConfirmationOfAShardedChannelIsAGap(t *testing.T) {
 	t.Parallel()
 	needsShardedChannels(t)
@@ -129,8 +130,8 @@ func TestReal_HubsOfNodesThatLeftAreClosed(t *testing.T) {
 	}, "the hubs of the nodes have ended")
 }
 
-// A channel of an earlier wait may still be subscribed. Then no confirmation makes the waiter ask, but a
-// message may have come before the hub listened again.
+// A channel of an earlier wait may still be subscribed. Then no confirmation makes the waiter ask,
+// but a message may have come before the hub listened again.
 func TestReal_ShardedChannelThatLingersWakesItsNewWaiter(t *testing.T) {
 	t.Parallel()
 	needsShardedChannels(t)
@@ -163,7 +164,8 @@ func TestReal_ShardedChannelThatLingersWakesItsNewWaiter(t *testing.T) {
 	}
 }
 
-// Each dial goes on until the hubs of all nodes are closing. So Close must not close one after the other.
+// Each dial goes on until the hubs of all nodes are closing. So Close must not close one after the
+// other.
 func TestClosingWaitsForAllHungNodesAtOnce(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -227,8 +229,8 @@ func TestAMessageThatIsSentTwiceWakesOnce(t *testing.T) {
 	})
 }
 
-// A lost channel makes the client learn the topology, and not for ever. One that was never confirmed does
-// not: the server may refuse it.
+// A lost channel makes the client learn the topology, and not for ever. One that was never
+// confirmed does not: the server may refuse it.
 func TestALostShardedChannelLooksAtTheTopologyAFewTimes(t *testing.T) {
 	looks := 0
 	h := New(Config{OnTopologyDoubt: func(context.Context) { looks++ }})
@@ -246,8 +248,8 @@ func TestALostShardedChannelLooksAtTheTopologyAFewTimes(t *testing.T) {
 	require.Equal(t, lookAgain, looks)
 }
 
-// A refused classic channel is tried again after the usual time, whatever the refusal says. The hub forgets
-// a refused sharded channel that nobody uses any more.
+// A refused classic channel is tried again after the usual time, whatever the refusal says. The hub
+// forgets a refused sharded channel that nobody uses any more.
 func TestRefusalsOfShardedChannels(t *testing.T) {
 	now := time.Now()
 	passing := refusal("CLUSTERDOWN The cluster is down")
@@ -296,7 +298,8 @@ func TestReal_ManyShardedChannelsCostLittle(t *testing.T) {
 	require.LessOrEqual(t, asked.Load(), n*(1+updates))
 }
 
-// A slot may move and come back at once. A hub whose user only waits sends no command that is redirected.
+// A slot may move and come back at once. A hub whose user only waits sends no command that is
+// redirected.
 func TestReal_ShardedChannelIsFollowedToAnotherNodeAndBack(t *testing.T) {
 	t.Parallel()
 	needsShardedChannels(t)

@@ -23,9 +23,9 @@ type Subscription struct {
 func (s *Subscription) C() <-chan struct{} { return s.wakes }
 
 // Ready blocks until the server has confirmed the channel, or until that is known not to happen for
-// now: refused, no connection, hub or subscription closed. It blocks no longer than timings.ping. In
-// all these cases it returns nil, and takes earlier wake-ups, because the caller asks Redis anyway.
-// [Live] says which case it is. If ctx ends first, Ready returns the error of ctx.
+// now: refused, no connection, hub or subscription closed. It blocks no longer than timings.ping.
+// In all these cases it returns nil, and takes earlier wake-ups, because the caller asks Redis
+// anyway. [Live] says which case it is. If ctx ends first, Ready returns the error of ctx.
 //
 // [Live]: Subscription.Live
 func (s *Subscription) Ready(ctx context.Context) error {

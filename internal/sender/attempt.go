@@ -25,8 +25,8 @@ type Attempt struct {
 	// Acknowledged is how many replicas acknowledged the last command that was answered.
 	Acknowledged int
 
-	// Unsent says that the last command failed, or was left behind, before go-redis wrote it. If so,
-	// it will never be written.
+	// Unsent says that the last command failed, or was left behind, before go-redis wrote it. If
+	// so, it will never be written.
 	Unsent bool
 	// Abandoned is the command that the attempt left behind, or nil if there is none.
 	Abandoned *AbandonedCommand
@@ -35,8 +35,8 @@ type Attempt struct {
 }
 
 // Attempt begins an attempt. Process leaves a command after limit, when stop is closed, or when the
-// context of the command ends. If the attempt is direct, it ends after DirectFor at the latest, or at
-// the deadline of the context. It is never direct if byWorker is set. The caller must call End.
+// context of the command ends. If the attempt is direct, it ends after DirectFor at the latest, or
+// at the deadline of the context. It is never direct if byWorker is set. The caller must call End.
 func (s *Sender) Attempt(limit time.Duration, stop <-chan struct{}, byWorker bool) *Attempt {
 	a := &Attempt{sender: s, stop: stop}
 	now := time.Now()

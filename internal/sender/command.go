@@ -10,8 +10,8 @@ import (
 )
 
 // command is one command in the sender. It is also the context under which go-redis sends the
-// command. That context has the values of the caller's context. It ends when the caller leaves, or when
-// the command is answered.
+// command. That context has the values of the caller's context. It ends when the caller leaves, or
+// when the command is answered.
 type command struct {
 	context.Context
 	cmd     redis.Cmder
@@ -65,8 +65,8 @@ func (c *command) leaveOverdue(now time.Time) {
 // settled before.
 func (c *command) abandon() bool { return c.settle(stateAbandoned) }
 
-// settle ends the wait for the command, and its context with it. It reports false if the wait had ended
-// before.
+// settle ends the wait for the command, and its context with it. It reports false if the wait had
+// ended before.
 func (c *command) settle(state int32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,10 +40,10 @@ func (d *direct) tick(o *overdue, now time.Time) {
 	}
 }
 
-// beginDirect reports whether an attempt may send in the goroutine of its caller. It may if the last
-// command was answered soon, no other attempt sends in this way, and no command waits. Also, no worker
-// may wait for an answer, except one that tick has found slow. Otherwise commands go out with
-// others, which costs less. If beginDirect returns true, the attempt must call endDirect.
+// beginDirect reports whether an attempt may send in the goroutine of its caller. It may if the
+// last command was answered soon, no other attempt sends in this way, and no command waits. Also,
+// no worker may wait for an answer, except one that tick has found slow. Otherwise commands go out
+// with others, which costs less. If beginDirect returns true, the attempt must call endDirect.
 func (s *Sender) beginDirect() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -153,8 +153,8 @@ func TestACallerThatSendsByItselfDoesNotWaitForAConnection(t *testing.T) {
 	}
 }
 
-// A cluster client counts a command as written before it has a connection. That it got none is no reason to
-// believe that the command may still run.
+// A cluster client counts a command as written before it has a connection. That it got none is no
+// reason to believe that the command may still run.
 func TestADialThatFailsIsNoMissingAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startDirect(t)
@@ -171,8 +171,8 @@ func TestADialThatFailsIsNoMissingAnswer(t *testing.T) {
 	})
 }
 
-// A hook that panics may leave go-redis with a lock that stays locked. A caller that waits for it would
-// never return, but a worker may wait.
+// A hook that panics may leave go-redis with a lock that stays locked. A caller that waits for it
+// would never return, but a worker may wait.
 func TestAfterAPanicNoCallerSendsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startDirect(t)

@@ -10,8 +10,8 @@
 // If go-redis obeys deadlines and Redis answers fast, a lone caller sends in its own goroutine, for
 // DirectFor at most. This saves two switches between goroutines, which cost as much as a command.
 //
-// If all commands go to one server, which may be a master of a cluster, a worker sends all that wait as one pipeline.
-// A command waits only while a worker starts, or while four workers are sending, and then about 5 ms at most.
-// If commands may go to several servers, each is sent alone, so that a slow server does not delay
-// the answers of another one.
+// If all commands go to one server, which may be a master of a cluster, a worker sends all that
+// wait as one pipeline. A command waits only while a worker starts, or while four workers are
+// sending, and then about 5 ms at most. If commands may go to several servers, each is sent alone,
+// so that a slow server does not delay the answers of another one.
 package sender

@@ -41,8 +41,9 @@ func (c captured) Process(_ context.Context, cmd redis.Cmder) error {
 	return errCaptured
 }
 
-// A pipeline fails before a node runs its commands. go-redis sends it again, a node runs the commands, and the replies
-// are lost. go-redis then keeps the first error of some of the commands, as if nobody had run them.
+// A pipeline fails before a node runs its commands. go-redis sends it again, a node runs the
+// commands, and the replies are lost. go-redis then keeps the first error of some of the commands,
+// as if nobody had run them.
 func TestAPipelineKeepsNoErrorOfAnEarlierCopy(t *testing.T) {
 	for _, first := range []string{"MOVED", "ASK", "a failed dial"} {
 		t.Run(first, func(t *testing.T) {

@@ -237,8 +237,8 @@ func (s *Sender) take(w *worker, called bool) bool {
 }
 
 // next moves up to most commands from the front of the queue to batch, and returns batch. It skips
-// commands for which dropUnsent returns true. A command with a Wait goes alone, because others would
-// wait for the replicas too.
+// commands for which dropUnsent returns true. A command with a Wait goes alone, because others
+// would wait for the replicas too.
 func (s *Sender) next(batch []*command, most int) []*command {
 	taken := 0
 	for ; len(batch) < most && taken < len(s.queue); taken++ {

@@ -535,7 +535,8 @@ func TestACommandIsSentWithTheContextOfItsCaller(t *testing.T) {
 	})
 }
 
-// A hook may register functions, or derive contexts, from the context of a command. They end with it.
+// A hook may register functions, or derive contexts, from the context of a command. They end with
+// it.
 func TestTheContextOfACommandEndsWithItsAnswer(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -631,8 +632,8 @@ func TestAPipelineEndsWithItsLastAttempt(t *testing.T) {
 	})
 }
 
-// If many commands wait, with ends at nearly the same time, the sender looks at all of them together,
-// and not once for each.
+// If many commands wait, with ends at nearly the same time, the sender looks at all of them
+// together, and not once for each.
 func TestManyCommandsAreLookedAtTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()

@@ -14,9 +14,10 @@ type Wait struct {
 	Timeout  time.Duration // at least a millisecond
 }
 
-// sendAndWait sends a command and its WAIT together. WAIT is about the writes of its own connection, so
-// both take one that is theirs alone, even if a hook sends the commands of a pipeline one by one. A cluster
-// client would send WAIT to any node. The server waits no longer than the caller does.
+// sendAndWait sends a command and its WAIT together. WAIT is about the writes of its own
+// connection, so both take one that is theirs alone, even if a hook sends the commands of a
+// pipeline one by one. A cluster client would send WAIT to any node. The server waits no longer
+// than the caller does.
 func (s *Sender) sendAndWait(c *command) error {
 	master, err := s.cfg.Master(c, c.wait.Key)
 	if err != nil {

@@ -37,8 +37,8 @@ func (w *worker) work() {
 	}
 }
 
-// exited runs when the goroutine of the worker ends. If a hook of go-redis ended it in the middle of a
-// batch, exited ends those commands with ErrGoexit, and lets another worker take the place.
+// exited runs when the goroutine of the worker ends. If a hook of go-redis ended it in the middle
+// of a batch, exited ends those commands with ErrGoexit, and lets another worker take the place.
 func (w *worker) exited() {
 	for _, c := range w.batch {
 		c.answer(ErrGoexit)
@@ -83,8 +83,8 @@ func (w *worker) sendPipeline() {
 	}
 }
 
-// hasReply reports whether go-redis read a reply to a command without an error. It did not if a hook of
-// the pipeline returned without sending it.
+// hasReply reports whether go-redis read a reply to a command without an error. It did not if a
+// hook of the pipeline returned without sending it.
 func hasReply(cmd redis.Cmder) bool {
 	script, is := cmd.(interface{ Val() any })
 	return !is || script.Val() != nil // no script answers with nil

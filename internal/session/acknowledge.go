@@ -23,14 +23,14 @@ type Acknowledgement struct {
 	AttemptTimeout time.Duration // how long an answer usually takes without that
 }
 
-// Acknowledge renews a grant, and has the server wait until replicas have the renewal. They then have the
-// grant too, because they get writes in order. The answer of the renewal proves that the server that
-// waited has the grant: after a failover, another one may lack it. Acknowledge blocks until the server
-// answers, ctx ends, the client begins to close, or the time is over. It repeats attempts that fail
-// meanwhile.
+// Acknowledge renews a grant, and has the server wait until replicas have the renewal. They then
+// have the grant too, because they get writes in order. The answer of the renewal proves that the
+// server that waited has the grant: after a failover, another one may lack it. Acknowledge blocks
+// until the server answers, ctx ends, the client begins to close, or the time is over. It repeats
+// attempts that fail meanwhile.
 //
-// The text of the script goes with the command, because a WAIT behind a script that the server lacks
-// would say nothing. The error is a *lockerr.OpError, of the kind ErrRefused, ErrClosed or
+// The text of the script goes with the command, because a WAIT behind a script that the server
+// lacks would say nothing. The error is a *lockerr.OpError, of the kind ErrRefused, ErrClosed or
 // ErrIndeterminate.
 func (s *Session) Acknowledge(ctx context.Context, k Acknowledgement) (Answer[watchdog.Result], error) {
 	call := Operation{
@@ -45,8 +45,8 @@ func (s *Session) Acknowledge(ctx context.Context, k Acknowledgement) (Answer[wa
 	defer context.AfterFunc(s.closing, stop)()
 	grant := k.Grant
 	answer, err := Do(ctx, s, call, func(ctx context.Context, rdb lua.Redis, _ lua.Time) (watchdog.Result, error) {
-		// WAIT waits for the last write of its connection. A renewal to the lease of the grant, in the same
-		// millisecond, might write nothing.
+		// WAIT waits for the last write of its connection. A renewal to the lease of the grant, in
+		// the same millisecond, might write nothing.
 		grant.Lease += time.Millisecond
 		results, err := s.renewers[k.Kind](ctx, lua.WithEval(rdb), []watchdog.Renewal{grant})
 		if err != nil {

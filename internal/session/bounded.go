@@ -151,9 +151,9 @@ func (b *Bounded) fill() *fullContext {
 	return full
 }
 
-// withoutDeadline hides the deadline of a context, which ends as before. WithDeadlineCause makes no timer if the
-// parent has an earlier deadline. A context of a program may have a deadline at which it does not end. The
-// child would then never end.
+// withoutDeadline hides the deadline of a context, which ends as before. WithDeadlineCause makes no
+// timer if the parent has an earlier deadline. A context of a program may have a deadline at which
+// it does not end. The child would then never end.
 type withoutDeadline struct{ context.Context }
 
 // Deadline says that there is none.

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// callQueue calls a log handler or observers in a goroutine of its own, one call after the other. They
-// belong to the user. They may block, and may call Close. So only Close waits for them, and only for
-// an instant. T is the argument of a call: the queue has it by value, so that a call costs no memory of
-// its own.
+// callQueue calls a log handler or observers in a goroutine of its own, one call after the other.
+// They belong to the user. They may block, and may call Close. So only Close waits for them, and
+// only for an instant. T is the argument of a call: the queue has it by value, so that a call costs
+// no memory of its own.
 type callQueue[T any] struct {
 	call func(T)
-	// linger is how long the goroutine waits for further calls when it has made all. Then one start of a
-	// goroutine, which wakes another processor, serves the calls of all this time.
+	// linger is how long the goroutine waits for further calls when it has made all. Then one start
+	// of a goroutine, which wakes another processor, serves the calls of all this time.
 	linger time.Duration
 	wake   chan struct{} // capacity 1: the goroutine must not wait any longer; nil if linger is 0
 
@@ -96,8 +96,8 @@ func (q *callQueue[T]) callWith(argument T) {
 	q.call(argument)
 }
 
-// next takes the first call. If there is none, it reports whether the goroutine may linger. Otherwise the
-// goroutine must end. lingered says that it has just done so.
+// next takes the first call. If there is none, it reports whether the goroutine may linger.
+// Otherwise the goroutine must end. lingered says that it has just done so.
 func (q *callQueue[T]) next(lingered bool) (first T, found, mayLinger bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

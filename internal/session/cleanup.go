@@ -37,9 +37,9 @@ func (s *Session) CleanUp(inFlight InFlight, grantLife time.Duration, release fu
 	})
 }
 
-// RetryRelease goes on in the background with a release that failed with err. It is CleanUp for a lock that
-// the client surely had. So FinishClose waits for it as long as it may, and returns the last error if the
-// release never succeeds.
+// RetryRelease goes on in the background with a release that failed with err. It is CleanUp for a
+// lock that the client surely had. So FinishClose waits for it as long as it may, and returns the
+// last error if the release never succeeds.
 func (s *Session) RetryRelease(err error, inFlight InFlight, grantLife time.Duration, release func(ctx context.Context) error) {
 	ctx := s.tasks.context()
 	s.startCleanup(&cleanup{

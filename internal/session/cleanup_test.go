@@ -171,8 +171,8 @@ type answer string
 func (a answer) Error() string { return string(a) }
 func (answer) RedisError()     {}
 
-// The guess of the server's clock counts from its last answer, whenever that came. It gives away a thousandth of the
-// time since then.
+// The guess of the server's clock counts from its last answer, whenever that came. It gives away a
+// thousandth of the time since then.
 func TestTheGuessOfTheClockCountsFromTheLastAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		time.Sleep(time.Hour)

@@ -7,10 +7,10 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// serverClock guesses the server's clock from its last reply and the local monotonic clock. The two clocks may differ
-// in speed by a thousandth, so the guess gives away that part of the time since the reply. It is late by up to one
-// round trip and two thousandths of that time, and never early. So a void-after time that is built on it comes too
-// early rather than too late.
+// serverClock guesses the server's clock from its last reply and the local monotonic clock. The two
+// clocks may differ in speed by a thousandth, so the guess gives away that part of the time since
+// the reply. It is late by up to one round trip and two thousandths of that time, and never early.
+// So a void-after time that is built on it comes too early rather than too late.
 //
 // Before the first reply, the guess is far in the past. The first attempt to a server is therefore
 // void when it arrives. Redis answers with the time, and the client sends the command again. That
@@ -44,8 +44,8 @@ func (c *serverClock) now() lua.Time {
 // isKnown reports whether the server has replied.
 func (c *serverClock) isKnown() bool { return c.setAt.Load() >= 0 }
 
-// isFresh reports whether that reply is so young that a direct attempt, which is valid for 20 ms only, is not void when
-// it arrives.
+// isFresh reports whether that reply is so young that a direct attempt, which is valid for 20 ms
+// only, is not void when it arrives.
 func (c *serverClock) isFresh() bool {
 	return time.Since(c.start).Microseconds()-c.setAt.Load() < freshFor.Microseconds()
 }
@@ -53,8 +53,8 @@ func (c *serverClock) isFresh() bool {
 // freshFor is how long that is. The guess then gives away five milliseconds.
 const freshFor = 5 * time.Second
 
-// until returns how long it takes until the server's clock has passed t. The guess of that clock is late, so
-// when the guess has passed t, the clock has too.
+// until returns how long it takes until the server's clock has passed t. The guess of that clock is
+// late, so when the guess has passed t, the clock has too.
 func (c *serverClock) until(t lua.Time) time.Duration {
 	const slack = 5 * time.Millisecond
 	d := time.Duration(t-c.now()) * time.Microsecond

@@ -57,16 +57,16 @@ func WithDefaultTimeout(ctx context.Context) (context.Context, context.CancelFun
 
 const defaultTimeout = 5 * time.Second
 
-// OperatorContext is WithDefaultTimeout for an operator who changes something. Workers send it. The answer to
-// an attempt may then take as long as the attempt may, and not only sender.DirectFor: the answer to a second
-// attempt would not say what the first one did.
+// OperatorContext is WithDefaultTimeout for an operator who changes something. Workers send it. The
+// answer to an attempt may then take as long as the attempt may, and not only sender.DirectFor: the
+// answer to a second attempt would not say what the first one did.
 func OperatorContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return WithDefaultTimeout(ByWorker(ctx))
 }
 
-// WaitContext returns the context for the commands of a call that acquires a lock. It ends with ctx, and
-// after the wait timeout, unless that is 0. A wait also ends at the wait deadline of ctx. For a try it ends after
-// five seconds at the latest.
+// WaitContext returns the context for the commands of a call that acquires a lock. It ends with
+// ctx, and after the wait timeout, unless that is 0. A wait also ends at the wait deadline of ctx.
+// For a try it ends after five seconds at the latest.
 func WaitContext(ctx context.Context, try bool, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := waitDeadline(ctx); ok && !try {
 		return untilWaitDeadline(ctx, deadline, timeout)
@@ -108,7 +108,8 @@ func EndedByOwnLimit(ctx context.Context) bool {
 	return ok && own.callerCause == nil
 }
 
-// isOver reports whether ctx has ended, or is about to: its deadline has passed, and its timer is late.
+// isOver reports whether ctx has ended, or is about to: its deadline has passed, and its timer is
+// late.
 func isOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)

@@ -9,7 +9,8 @@ import (
 	"github.com/redlatch/redlatch/lua"
 )
 
-// sendEcho sends an echo, which the pub/sub connection of this client should get; see pubsub.Config.
+// sendEcho sends an echo, which the pub/sub connection of this client should get; see
+// pubsub.Config.
 //
 // A script sends it, because a PUBLISH goes to any node of a cluster, perhaps to one that has left
 // it. A script has a key, so the node that has the slot of the key runs it.

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// checkEviction logs, once for each client, that Redis may evict locks. It does not block, and asks only
-// after the first renewal that Redis answered. So a client that holds no lock for that long sends nothing, and
-// a server in trouble is not asked. A failed check is not repeated: the client may lack the permission.
+// checkEviction logs, once for each client, that Redis may evict locks. It does not block, and asks
+// only after the first renewal that Redis answered. So a client that holds no lock for that long
+// sends nothing, and a server in trouble is not asked. A failed check is not repeated: the client
+// may lack the permission.
 func (s *Session) checkEviction() {
 	if s.FindEviction == nil || s.evictionChecked.Load() || !s.evictionChecked.CompareAndSwap(false, true) {
 		return

@@ -9,8 +9,9 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// FenceLife returns for how long Redis is to keep the fence of a lock that it grants for a lease: for the
-// retention, and at least for two leases. Lists find locks by their fences. 0 means for ever.
+// FenceLife returns for how long Redis is to keep the fence of a lock that it grants for a lease:
+// for the retention, and at least for two leases. Lists find locks by their fences. 0 means for
+// ever.
 func (s *Session) FenceLife(lease time.Duration) time.Duration {
 	if s.FenceRetention == 0 {
 		return 0
@@ -18,9 +19,10 @@ func (s *Session) FenceLife(lease time.Duration) time.Duration {
 	return max(s.FenceRetention, 2*lease)
 }
 
-// keepFences has Redis keep the fences of locks that were renewed. It sends a command in each quarter of the
-// life of a fence, so it may fail twice: a renewal comes at least three times in a lease. It does not block,
-// and no renewal depends on it: while a slot migrates, Redis may have the lock and not the fence.
+// keepFences has Redis keep the fences of locks that were renewed. It sends a command in each
+// quarter of the life of a fence, so it may fail twice: a renewal comes at least three times in a
+// lease. It does not block, and no renewal depends on it: while a slot migrates, Redis may have the
+// lock and not the fence.
 func (s *Session) keepFences(batch []watchdog.Renewal, answers []watchdog.Result) {
 	var fences []any
 	var life time.Duration
@@ -36,9 +38,9 @@ func (s *Session) keepFences(batch []watchdog.Renewal, answers []watchdog.Result
 	}
 }
 
-// KeepFenceFor has Redis keep the fence of a lock for as long as Redis keeps the lock, with nobody who renews it.
-// Of the life of the fence, a quarter is left, unless keepFences failed more than once. So a shorter time needs no
-// command. KeepFenceFor does not block, and tries once.
+// KeepFenceFor has Redis keep the fence of a lock for as long as Redis keeps the lock, with nobody
+// who renews it. Of the life of the fence, a quarter is left, unless keepFences failed more than
+// once. So a shorter time needs no command. KeepFenceFor does not block, and tries once.
 func (s *Session) KeepFenceFor(lockKey string, d time.Duration, fence any) {
 	if s.FenceRetention > 0 && d > s.FenceRetention/4 {
 		s.sendKeepFences(lockKey, d, []any{fence})

@@ -14,7 +14,8 @@ import (
 // InFlight is the set of attempts of an operation that are in flight. They have no answer, and may
 // still take effect. The zero value is the empty set: Redis answered every attempt.
 //
-// It contains only a pointer, because each held lock keeps one, and few operations have attempts in flight.
+// It contains only a pointer, because each held lock keeps one, and few operations have attempts in
+// flight.
 type InFlight struct{ attempts *attempts }
 
 type attempts struct {

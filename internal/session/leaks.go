@@ -17,8 +17,8 @@ type leakReporter struct {
 
 const maxLeakLogs = 10
 
-// ReportLeak logs one such hold. text says what happened to it. attrs describe it. If the client closes,
-// ReportLeak logs nothing, because the client releases the hold then.
+// ReportLeak logs one such hold. text says what happened to it. attrs describe it. If the client
+// closes, ReportLeak logs nothing, because the client releases the hold then.
 func (s *Session) ReportLeak(text string, attrs ...any) {
 	if s.IsClosing() {
 		return

@@ -159,8 +159,8 @@ func TestTheLogIsWrittenWhenCloseReturns(t *testing.T) {
 	})
 }
 
-// A log handler may end its goroutine, as FailNow of a test does. The next lines are written all the
-// same, and Close waits for none.
+// A log handler may end its goroutine, as FailNow of a test does. The next lines are written all
+// the same, and Close waits for none.
 func TestALogHandlerThatEndsItsGoroutineLosesOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &handler{Handler: slog.DiscardHandler, do: runtime.Goexit}

@@ -16,8 +16,8 @@ type link struct {
 // minTimeout returns the minimum time for an attempt: twice the measured time.
 func (l *link) minTimeout() time.Duration { return 2 * time.Duration(l.slowAnswer.Load()) }
 
-// withEval returns a client that sends scripts with their text, if the server lacked a script and its
-// answer came too late to send the text then. Over such a slow link, the script would otherwise
+// withEval returns a client that sends scripts with their text, if the server lacked a script and
+// its answer came too late to send the text then. Over such a slow link, the script would otherwise
 // never run. Without such an answer, withEval returns rdb.
 func (l *link) withEval(rdb lua.Redis) lua.Redis {
 	if l.needsEval.Load() {
@@ -37,7 +37,8 @@ func (l *link) onPromptAnswer(took time.Duration) {
 	}
 }
 
-// onLateAnswer records the end of an attempt that was left behind. took is how long the attempt took.
+// onLateAnswer records the end of an attempt that was left behind. took is how long the attempt
+// took.
 func (l *link) onLateAnswer(err error, took time.Duration) {
 	_, code := lua.Classify(err)
 	if err == nil || code == "NOSCRIPT" {

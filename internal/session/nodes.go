@@ -9,16 +9,16 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// nodes knows which master of a cluster serves which slots. The watchdog has calls of its own for each
-// master, and each master has a sender. The answer may be out of date. The commands for such a slot reach
-// the right master all the same, but another master that hangs may delay them.
+// nodes knows which master of a cluster serves which slots. The watchdog has calls of its own for
+// each master, and each master has a sender. The answer may be out of date. The commands for such a
+// slot reach the right master all the same, but another master that hangs may delay them.
 type nodes struct {
 	ask    func(ctx context.Context) ([]node.SlotRange, error)
 	ranges atomic.Pointer[[]node.SlotRange] // in the order of the slots; nil: not known yet
 }
 
-// learn asks a node for the slots of all. If there is no answer, it keeps what it knew. A node that has left the
-// cluster answers that there are none.
+// learn asks a node for the slots of all. If there is no answer, it keeps what it knew. A node that
+// has left the cluster answers that there are none.
 func (n *nodes) learn(ctx context.Context) {
 	ranges, err := n.ask(ctx)
 	if err != nil || len(ranges) == 0 {

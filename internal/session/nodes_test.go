@@ -34,8 +34,8 @@ func TestNodesOfSlots(t *testing.T) {
 	}
 }
 
-// A client that only holds locks learns the nodes with its first renewal, and anew once a minute. That a
-// wrapper hides the cluster client does not matter.
+// A client that only holds locks learns the nodes with its first renewal, and anew once a minute.
+// That a wrapper hides the cluster client does not matter.
 func TestRenewalsLearnTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, master := 0, "a:1"

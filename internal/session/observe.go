@@ -14,7 +14,8 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// observers notifies the observers of a client, in a goroutine of its own, one event after the other.
+// observers notifies the observers of a client, in a goroutine of its own, one event after the
+// other.
 type observers struct {
 	all         []event.Observer
 	queue       callQueue[observed]
@@ -33,13 +34,13 @@ type observed struct {
 	event event.Event
 }
 
-// eventLinger is how late an event is at most because the goroutine lingers. A goroutine that locks and
-// unlocks without a pause has about 150 events in this time. With a millisecond, the processors had to be woken
-// so often that events cost 8 % of its time instead of 1 %.
+// eventLinger is how late an event is at most because the goroutine lingers. A goroutine that locks
+// and unlocks without a pause has about 150 events in this time. With a millisecond, the processors
+// had to be woken so often that events cost 8 % of its time instead of 1 %.
 const eventLinger = 10 * time.Millisecond
 
-// ObserveAtOnce has the observers notified without eventLinger. It is for tests in virtual time, and must be
-// called before the first event.
+// ObserveAtOnce has the observers notified without eventLinger. It is for tests in virtual time,
+// and must be called before the first event.
 func (s *Session) ObserveAtOnce() { s.observers.queue.linger = 0 }
 
 // counts are what the observers of one primitive should have counted.
@@ -69,9 +70,9 @@ func (s *Session) Observed() bool { return len(s.observers.all) > 0 }
 // NextWait returns the number of a wait that begins. Only a client with observers counts its waits.
 func (s *Session) NextWait() uint64 { return s.observers.waits.Add(1) }
 
-// Observe notifies the observers, soon and elsewhere. It does not block, so the caller may be anywhere.
-// Observers get the values of ctx. If they are too slow, they get the number of the events that they
-// missed, and what they would have counted.
+// Observe notifies the observers, soon and elsewhere. It does not block, so the caller may be
+// anywhere. Observers get the values of ctx. If they are too slow, they get the number of the
+// events that they missed, and what they would have counted.
 func (s *Session) Observe(ctx context.Context, e event.Event) {
 	if s.Observed() {
 		s.enqueueEvent(ctx, e)
@@ -104,12 +105,12 @@ func (s *Session) notifyObservers(o observed) {
 func (s *Session) observeFrom(i int, ctx context.Context, e event.Event) { //nolint:revive // ctx is that of the event
 	if i < len(s.observers.all) {
 		defer s.observeFrom(i+1, ctx, e)
-		s.observe(ctx, s.observers.all[i], e)
+		s.notifyObserver(ctx, s.observers.all[i], e)
 	}
 }
 
-// reportDropped notifies the observers of dropped events when they have got all that were not dropped.
-// So the counts are those of this moment.
+// reportDropped notifies the observers of dropped events when they have got all that were not
+// dropped. So the counts are those of this moment.
 func (s *Session) reportDropped() {
 	var reports []event.Event
 	o := &s.observers
@@ -132,8 +133,8 @@ func (s *Session) reportDropped() {
 	}
 }
 
-// observe notifies one observer. A panic of it harms nobody.
-func (s *Session) observe(ctx context.Context, o event.Observer, e event.Event) {
+// notifyObserver notifies one observer. A panic of it harms nobody.
+func (s *Session) notifyObserver(ctx context.Context, o event.Observer, e event.Event) {
 	defer func() {
 		if p := recover(); p != nil && s.observers.panicLogged.CompareAndSwap(false, true) {
 			s.Write(slog.LevelError, "redlatch: an observer panicked",

@@ -55,8 +55,8 @@ func TestRenewalsHaveAnEventForEachResult(t *testing.T) {
 	})
 }
 
-// Events come twice as fast as the observer takes them. It is notified of what it missed all the same, before
-// the events end, and each event is delivered or counted once.
+// Events come twice as fast as the observer takes them. It is notified of what it missed all the
+// same, before the events end, and each event is delivered or counted once.
 func TestASlowObserverIsNotifiedOfWhatItMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const events = 10_000
@@ -114,8 +114,9 @@ func TestEventsOfNobodyCostNoMemory(t *testing.T) {
 	}))
 }
 
-// The goroutine of the observers waits for further events before it ends, so that it need not be started for
-// each. Events that come meanwhile are ten milliseconds late at most. Close does not wait for that time.
+// The goroutine of the observers waits for further events before it ends, so that it need not be
+// started for each. Events that come meanwhile are ten milliseconds late at most. Close does not
+// wait for that time.
 func TestEventsThatFollowSoonShareAGoroutine(t *testing.T) {
 	play := func(t *testing.T, atOnce bool, soon int) {
 		synctest.Test(t, func(t *testing.T) {
@@ -208,7 +209,8 @@ type timeless struct{ context.Context }
 
 func (timeless) Deadline() (time.Time, bool) { return time.Now().Add(-time.Hour), true }
 
-// The context of an observer never ends, and has no deadline: the observer may use it to send an event elsewhere.
+// The context of an observer never ends, and has no deadline: the observer may use it to send an
+// event elsewhere.
 func TestTheContextOfAnObserverHasNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type keyOf struct{}

@@ -33,9 +33,10 @@ type Operation struct {
 	// attempts in flight are void: Redis could give the same id a second grant or place. 0: no such
 	// limit.
 	Window time.Duration
-	// Share is how long a grant certainly lasts that an earlier command may have got. Unlike Window,
-	// its end does not end the operation. The first attempts get only a part of Share or Window,
-	// whichever is longer, so that a lost attempt leaves time for another. 0: only Window counts.
+	// Share is how long a grant certainly lasts that an earlier command may have got. Unlike
+	// Window, its end does not end the operation. The first attempts get only a part of Share or
+	// Window, whichever is longer, so that a lost attempt leaves time for another. 0: only Window
+	// counts.
 	Share time.Duration
 	// Adaptive is what earlier operations of the same wait have measured of the link. Only one
 	// goroutine may use it. nil: nothing is measured.
@@ -67,10 +68,9 @@ type Answer[T any] struct {
 // another attempt does not cure, or if the go-redis client was closed. Closing waits for an
 // operation without StopOnClose, and ends it when it cannot wait any longer.
 //
-// Do returns as soon as ctx ends, even if no answer came; a direct attempt may take up to sender.DirectFor longer.
-// An attempt without an answer stays in
-// flight, and Do sends another one. So a script must tolerate that it runs twice. voidAfter is the
-// void-after time of the attempt.
+// Do returns as soon as ctx ends, even if no answer came; a direct attempt may take up to
+// sender.DirectFor longer. An attempt without an answer stays in flight, and Do sends another one.
+// So a script must tolerate that it runs twice. voidAfter is the void-after time of the attempt.
 //
 // send runs in the goroutine of the caller. It sends by rdb, which goes through package sender. If
 // the command is left behind there, send gets sender.ErrUnanswered.
@@ -79,8 +79,8 @@ type Answer[T any] struct {
 // and ErrIndeterminate if one may have. It is ErrRefused if Redis refused the command, and
 // ErrClosed if the client or the go-redis client closed. The error also matches the end of ctx, and
 // ErrWindowExpired if the window is over. If ctx had ended before Do, the error contains only the
-// end of ctx. For a release, which does not stop when the client closes, and if redlatch's own time limit
-// ended ctx, its kind is ErrUnavailable. Otherwise it has no kind.
+// end of ctx. For a release, which does not stop when the client closes, and if redlatch's own time
+// limit ended ctx, its kind is ErrUnavailable. Otherwise it has no kind.
 func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (T, error)) (Answer[T], error) {
 	var out Answer[T]
 	ctx = withoutEndlessDeadline(ctx)
@@ -172,9 +172,10 @@ func (o Operation) timeoutFor(since, known time.Duration) time.Duration {
 	return max(d, min(known, longest))
 }
 
-// AttemptTime returns how long one attempt for the keys of a name may need for its answer. That is usual, or the time
-// that answers are known to need, up to four times usual. A caller that gives an operation the time of one attempt
-// must give it this time: over a slow link it would otherwise never get an answer.
+// AttemptTime returns how long one attempt for the keys of a name may need for its answer. That is
+// usual, or the time that answers are known to need, up to four times usual. A caller that gives an
+// operation the time of one attempt must give it this time: over a slow link it would otherwise
+// never get an answer.
 func (s *Session) AttemptTime(name string, usual time.Duration) time.Duration {
 	return Operation{AttemptTimeout: usual}.timeoutFor(0, s.serverFor(name).link.minTimeout())
 }
@@ -204,8 +205,8 @@ type failure struct {
 	refused  *failedAttempt // the last one that the server answered, if it refused the command
 }
 
-// failedAttempt is one attempt that failed. Its address tells it from others. The errors of hooks may have
-// types that Go cannot compare.
+// failedAttempt is one attempt that failed. Its address tells it from others. The errors of hooks
+// may have types that Go cannot compare.
 type failedAttempt struct{ err error }
 
 // add records how an attempt failed, and reports whether the attempt may still take effect. An
@@ -298,11 +299,13 @@ type failedEarlier struct{ error }
 
 func (t failedEarlier) Unwrap() error { return t.error }
 
-// attempt begins an attempt of an operation. It ends when limit has passed, or if it is direct after
-// sender.DirectFor. A direct attempt is so short that it needs a fresh guess of the server's clock, or it may be void.
+// attempt begins an attempt of an operation. It ends when limit has passed, or if it is direct
+// after sender.DirectFor. A direct attempt is so short that it needs a fresh guess of the server's
+// clock, or it may be void.
 //
-// When the client begins to close, the attempt still waits for the answer, until closing cannot wait
-// any longer. If it ended earlier, Redis could make the grant after the client's release of it.
+// When the client begins to close, the attempt still waits for the answer, until closing cannot
+// wait any longer. If it ended earlier, Redis could make the grant after the client's release of
+// it.
 func (s *Session) attempt(ctx context.Context, to *server, limit time.Duration, c Operation) *sender.Attempt {
 	byWorker := ctx.Value(byWorkerKey{}) != nil || !to.clock.isFresh() && !(c.NeverVoid && to.clock.isKnown())
 	a := to.sender.Attempt(limit, s.tasks.context().Done(), byWorker)
@@ -389,8 +392,8 @@ var errUnsent = errors.New("no connection in time")
 // know the server's clock yet, or somebody set that clock.
 var errVoid = errors.New("the server's clock is ahead of the guess")
 
-// serverTimeOf returns the status of a command and the server's time, if the reply has them. It names the types,
-// because a method call by an interface would put each reply on the heap.
+// serverTimeOf returns the status of a command and the server's time, if the reply has them. It
+// names the types, because a method call by an interface would put each reply on the heap.
 func serverTimeOf(reply any) (lua.Status, lua.Time) {
 	switch r := reply.(type) {
 	case lua.AcquireReply:
@@ -409,8 +412,9 @@ func serverTimeOf(reply any) (lua.Status, lua.Time) {
 	return 0, 0
 }
 
-// checkReply sets the guess of the server's clock from a reply to a command for the keys of a name. It returns
-// an error for a void command. With this error, Do sends the command again, with a new void-after time.
+// checkReply sets the guess of the server's clock from a reply to a command for the keys of a name.
+// It returns an error for a void command. With this error, Do sends the command again, with a new
+// void-after time.
 func (s *Session) checkReply(name string, status lua.Status, now lua.Time) error {
 	s.serverFor(name).clock.set(now)
 	if status == lua.Void {

@@ -23,8 +23,8 @@ const (
 	leaseKindCount
 )
 
-// Group returns the watchdog's group for a lease of a kind: in a cluster by the hash slot of what is
-// leased, and one group for all elsewhere.
+// Group returns the watchdog's group for a lease of a kind: in a cluster by the hash slot of what
+// is leased, and one group for all elsewhere.
 func (s *Session) Group(k LeaseKind, name string) watchdog.Group {
 	if s.Cluster() {
 		return watchdog.Group{Kind: int(k), Slot: key.Slot(name)}
@@ -60,7 +60,8 @@ func (s *Session) RenewNow(k LeaseKind) {
 // records that the server is a cluster. No lease is lost, because the watchdog soon sends the
 // leases again, by slot.
 //
-// While a slot migrates, no node may have all keys of a batch. Then renew sends those of each name alone.
+// While a slot migrates, no node may have all keys of a batch. Then renew sends those of each name
+// alone.
 func (s *Session) renew(ctx context.Context, group watchdog.Group, batch []watchdog.Renewal) ([]watchdog.Result, error) {
 	s.topology.keepFresh()
 	send := s.renewers[group.Kind]
@@ -94,8 +95,8 @@ func namesOf(batch []watchdog.Renewal) map[string][]int {
 	return names
 }
 
-// renewEach renews the leases of each name by a command of its own, until ctx ends. Other leases stay
-// unknown, and the last error says why.
+// renewEach renews the leases of each name by a command of its own, until ctx ends. Other leases
+// stay unknown, and the last error says why.
 func renewEach(ctx context.Context, rdb lua.Redis, send Renewer, batch []watchdog.Renewal, names map[string][]int) ([]watchdog.Result, error) {
 	answers := make([]watchdog.Result, len(batch))
 	var failed error

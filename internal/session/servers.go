@@ -7,9 +7,9 @@ import (
 	"github.com/redlatch/redlatch/internal/sender"
 )
 
-// server is one server that gets commands: the only one, or one master of a cluster. Commands to one master
-// go together. So they share a connection and wait for no answer of another master. Each master has a clock of
-// its own, which may differ from those of the others.
+// server is one server that gets commands: the only one, or one master of a cluster. Commands to
+// one master go together. So they share a connection and wait for no answer of another master. Each
+// master has a clock of its own, which may differ from those of the others.
 type server struct {
 	sender *sender.Sender
 	clock  serverClock

@@ -21,8 +21,8 @@ type answers struct{}
 
 func (answers) Process(context.Context, redis.Cmder) error { return nil }
 
-// onTwoMasters is a session that knows two masters with half of the slots each. The slots of bar and foo are 5061 and
-// 12182.
+// onTwoMasters is a session that knows two masters with half of the slots each. The slots of bar
+// and foo are 5061 and 12182.
 func onTwoMasters(t *testing.T, cfg Config) *Session {
 	half := []node.SlotRange{{First: 0, Last: 8191, Master: "a"}, {First: 8192, Last: 16383, Master: "b"}}
 	cfg.ClusterPipeline = func() redis.Pipeliner { return nil }
@@ -33,7 +33,8 @@ func onTwoMasters(t *testing.T, cfg Config) *Session {
 	return s
 }
 
-// Closing ends the workers of every master immediately, and not when they have been idle for a while.
+// Closing ends the workers of every master immediately, and not when they have been idle for a
+// while.
 func TestClosingEndsTheWorkersOfEachMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := sender.Config{Redis: answers{}}
@@ -89,8 +90,8 @@ func TestALoneCallerSendsByItselfToEachMaster(t *testing.T) {
 	})
 }
 
-// While the client does not know the masters, several of them may answer, each with its own clock. So no caller sends
-// by itself.
+// While the client does not know the masters, several of them may answer, each with its own clock.
+// So no caller sends by itself.
 func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for unknown, pipeline := range map[bool]sender.Pipeline{true: func() redis.Pipeliner { return nil }, false: nil} {
@@ -109,8 +110,8 @@ func TestACallerSendsNothingByItselfToAnUnknownMaster(t *testing.T) {
 	})
 }
 
-// Each master of a cluster has its own guess of its clock. The void-after time of a command is of the clock of the
-// master that gets it.
+// Each master of a cluster has its own guess of its clock. The void-after time of a command is of
+// the clock of the master that gets it.
 func TestEachMasterHasAClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := onTwoMasters(t, Config{Redis: answers{}})
@@ -131,8 +132,9 @@ func TestEachMasterHasAClock(t *testing.T) {
 	})
 }
 
-// A command to a master that has not replied yet is void, whatever the clocks of other masters say. Otherwise it could
-// take effect after the client has given up its grant. That holds for a wrapped cluster client too.
+// A command to a master that has not replied yet is void, whatever the clocks of other masters say.
+// Otherwise it could take effect after the client has given up its grant. That holds for a wrapped
+// cluster client too.
 func TestACommandToAMasterThatHasNotRepliedIsVoid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, pipeline := range []sender.Pipeline{func() redis.Pipeliner { return nil }, nil} {
@@ -165,8 +167,8 @@ func TestASlowMasterIsRememberedBesideAPromptOne(t *testing.T) {
 	})
 }
 
-// The guess of a server's clock is never early, although that clock runs slower than the client's by a thousandth. A
-// command that is void then is void also by that clock.
+// The guess of a server's clock is never early, although that clock runs slower than the client's
+// by a thousandth. A command that is void then is void also by that clock.
 func TestTheGuessOfAClockAllowsForDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const start = lua.Time(1_000_000_000_000)

@@ -195,8 +195,9 @@ func (s *Session) Write(level slog.Level, text string, attrs ...slog.Attr) {
 // FinishClose cancels that work and returns the reason why ctx ended. It also returns the errors of
 // releases that it began before, and that failed in the end; see RetryRelease.
 //
-// Before it returns, FinishClose waits a moment for attempts that were left behind, and for reloads of the topology, but
-// not after the end of ctx. It also waits an instant for the log handler. Nobody can stop either of them.
+// Before it returns, FinishClose waits a moment for attempts that were left behind, and for reloads
+// of the topology, but not after the end of ctx. It also waits an instant for the log handler.
+// Nobody can stop either of them.
 func (s *Session) FinishClose(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {

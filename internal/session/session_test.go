@@ -238,7 +238,8 @@ func TestTheErrorOfAWaitSaysWhatEndedIt(t *testing.T) {
 	})
 }
 
-// A wait timeout that ends before the command is sent is no fault of Redis, unless Redis could not be asked.
+// A wait timeout that ends before the command is sent is no fault of Redis, unless Redis could not
+// be asked.
 func TestTheEndOfTheTimeOfAWaitIsBusy(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Session) {
 		ctx, cancel := WithDeadlineReason(t.Context(), time.Now(), "gave up")

@@ -14,9 +14,9 @@ import (
 
 // topology follows which node of a cluster has which slots: for the watchdog, and for go-redis.
 //
-// go-redis learns it anew by itself when a node answers that a slot has moved, and once a minute. A node
-// that is dead does not answer. Without this, its locks could not be served for up to a minute after
-// another node has taken its slots.
+// go-redis learns it anew by itself when a node answers that a slot has moved, and once a minute. A
+// node that is dead does not answer. Without this, its locks could not be served for up to a minute
+// after another node has taken its slots.
 type topology struct {
 	reload func(ctx context.Context) // makes go-redis learn the nodes anew; nil if New found no cluster client
 	within context.Context           // the parent of each reload's context; ends when the client closes
@@ -36,9 +36,9 @@ type topology struct {
 const (
 	// reloadInterval is how old the topology is when the next command has it learned anew.
 	reloadInterval = time.Minute
-	// reloadPause is the time between two reloads after failures, so that many clients of a cluster in trouble do not keep
-	// its other nodes busy. A reload may come before a replica has taken over, so failures go on to cause
-	// reloads.
+	// reloadPause is the time between two reloads after failures, so that many clients of a cluster
+	// in trouble do not keep its other nodes busy. A reload may come before a replica has taken
+	// over, so failures go on to cause reloads.
 	reloadPause = 500 * time.Millisecond
 	// reloadTimeout is how long one reload may take. It may ask the dead node first.
 	reloadTimeout = time.Second
@@ -119,9 +119,9 @@ func (t *topology) bounded(ask func(ctx context.Context)) {
 	ask(ctx)
 }
 
-// saysNodeFailed reports whether an error says that a node may have failed. A caller that has cancelled
-// its context says nothing about the node, but one whose deadline passed does. An answer of a healthy node
-// says that it is healthy.
+// saysNodeFailed reports whether an error says that a node may have failed. A caller that has
+// cancelled its context says nothing about the node, but one whose deadline passed does. An answer
+// of a healthy node says that it is healthy.
 func saysNodeFailed(ctx context.Context, err error) bool {
 	switch {
 	case err == nil, errors.Is(err, errVoid), errors.Is(err, errRenewalRefused), errors.Is(err, sender.ErrGoexit):
@@ -134,8 +134,8 @@ func saysNodeFailed(ctx context.Context, err error) bool {
 	return (class == lua.Unanswered || class == lua.NotRun) && !healthy
 }
 
-// endedByDeadline reports whether a deadline ended ctx. Contexts that redlatch bounds are cancelled when
-// their deadline passes.
+// endedByDeadline reports whether a deadline ended ctx. Contexts that redlatch bounds are cancelled
+// when their deadline passes.
 func endedByDeadline(ctx context.Context) bool {
 	_, own := causeOf(ctx).(ownDeadline) //nolint:errorlint // one inside of a cause is of another call
 	return own || errors.Is(Cause(ctx), context.DeadlineExceeded)

@@ -38,8 +38,8 @@ func TestAFailedNodeReloadsTheTopology(t *testing.T) {
 	})
 }
 
-// The first reload may ask the dead node, and hang. Others go on, up to a limit, and a hook that panics or
-// ends its goroutine takes no place for ever.
+// The first reload may ask the dead node, and hang. Others go on, up to a limit, and a hook that
+// panics or ends its goroutine takes no place for ever.
 func TestAReloadThatHangsDoesNotStopOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -153,7 +153,8 @@ func TestClosingWaitsForAReload(t *testing.T) {
 	})
 }
 
-// While a client does not know the masters, it asks more often, but not for ever: it may never be allowed to.
+// While a client does not know the masters, it asks more often, but not for ever: it may never be
+// allowed to.
 func TestUnknownMastersAreSoughtSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

@@ -8,7 +8,8 @@ import (
 // waitDeadlineKey is the key under which a context has its wait deadline.
 type waitDeadlineKey struct{}
 
-// WithWaitDeadline returns a context with a wait deadline. An earlier one of ctx counts. The zero time removes it.
+// WithWaitDeadline returns a context with a wait deadline. An earlier one of ctx counts. The zero
+// time removes it.
 func WithWaitDeadline(ctx context.Context, t time.Time) context.Context {
 	child := context.WithValue(ctx, waitDeadlineKey{}, t)
 	if before, ok := waitDeadline(ctx); ok && !t.IsZero() && before.Before(t) {
@@ -32,7 +33,8 @@ const (
 	shortestRelease = 100 * time.Millisecond
 )
 
-// lateRefusal is the cause of a refusal for a call that did not wait, because its wait deadline was over.
+// lateRefusal is the cause of a refusal for a call that did not wait, because its wait deadline was
+// over.
 var lateRefusal = ownDeadline{why: "the wait deadline was over (WithWaitDeadline)"}
 
 // waitLimit is what a wait deadline changes for a call, besides the end of its context.
@@ -42,8 +44,8 @@ type waitLimit struct {
 	leastWhy string        // why it ends then
 }
 
-// untilWaitDeadline is WaitContext for a wait with a wait deadline. A call for which the deadline is over gets
-// time to ask Redis once.
+// untilWaitDeadline is WaitContext for a wait with a wait deadline. A call for which the deadline
+// is over gets time to ask Redis once.
 func untilWaitDeadline(ctx context.Context, deadline time.Time, timeout time.Duration) (context.Context, context.CancelFunc) {
 	now := time.Now()
 	least, leastWhy := lateTimeout, "gave up after "+lateTimeout.String()+", with the wait deadline over (WithWaitDeadline)"
@@ -62,8 +64,8 @@ func untilWaitDeadline(ctx context.Context, deadline time.Time, timeout time.Dur
 	return b, b.Release
 }
 
-// ReentryContext returns the context for a re-entry. ctx is that of the wait. A re-entry is no wait, so it gets
-// time to ask Redis also shortly before the wait deadline.
+// ReentryContext returns the context for a re-entry. ctx is that of the wait. A re-entry is no
+// wait, so it gets time to ask Redis also shortly before the wait deadline.
 func ReentryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	b, ok := ctx.(*Bounded)
 	if !ok || b.limit == nil {
@@ -84,8 +86,8 @@ func LateRefusal(ctx context.Context) error {
 	return nil
 }
 
-// ReleaseTime returns how long Do waits for the release of its lock: the usual time, but no longer than until
-// the wait deadline of ctx.
+// ReleaseTime returns how long Do waits for the release of its lock: the usual time, but no longer
+// than until the wait deadline of ctx.
 func ReleaseTime(ctx context.Context, usual time.Duration) time.Duration {
 	deadline, ok := waitDeadline(ctx)
 	if !ok {

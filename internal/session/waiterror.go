@@ -24,8 +24,8 @@ type WaitEnd struct {
 //
 // If ctx has ended and nothing had failed before, the error is NotAcquired. The exception is a wait
 // that ended during a command, while Redis had not answered yet that somebody is in the way. The
-// error is then that of the command. If redlatch's own time limit ended before the command was sent, the
-// error is NotAcquired too: other calls of this client were in the way.
+// error is then that of the command. If redlatch's own time limit ended before the command was
+// sent, the error is NotAcquired too: other calls of this client were in the way.
 //
 // If ctx has ended and something had failed, the error is that of the last command, because the
 // command may have been granted. If the wait did not end during a command, the error is

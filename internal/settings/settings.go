@@ -41,8 +41,8 @@ type Lock struct {
 	// Of queues.
 	Heartbeat time.Duration // how long a waiter counts as alive without another heartbeat
 
-	// Notice calls the wait callback. It gets the id of the waiter, who is in the way, and whether the waiter
-	// queues again. nil: there is no callback.
+	// Notice calls the wait callback. It gets the id of the waiter, who is in the way, and whether
+	// the waiter queues again. nil: there is no callback.
 	Notice func(id string, refusal lockerr.NotAcquiredError, requeued bool)
 }
 
@@ -122,8 +122,8 @@ func CheckKeep(d time.Duration) error {
 	return nil
 }
 
-// MaxExtension returns for how long after the grant the watchdog extends the lease at first. 0 means
-// for ever.
+// MaxExtension returns for how long after the grant the watchdog extends the lease at first. 0
+// means for ever.
 func (l *Lock) MaxExtension() time.Duration {
 	if l.MaxHold == 0 || l.ProgressTimeout == 0 {
 		return max(l.MaxHold, l.ProgressTimeout)

@@ -1,5 +1,5 @@
-// Package testhook lets tests do to a client what no exported method does. Package redlatch sets the
-// variables. Only the module redlatchtest and package internal/test/stage call it.
+// Package testhook lets tests do to a client what no exported method does. Package redlatch sets
+// the variables. Only the module redlatchtest and package internal/test/stage call it.
 package testhook
 
 import (
@@ -16,8 +16,8 @@ type Client struct {
 	PermitsInUse func() int                        // permits that the client has or waits for
 }
 
-// WithoutObservers is a redlatch.Option that takes back every WithObserver before it. The package redlatch sets
-// it, because nobody else can make an option.
+// WithoutObservers is a redlatch.Option that takes back every WithObserver before it. The package
+// redlatch sets it, because nobody else can make an option.
 var WithoutObservers any
 
 // Of returns what tests need of a *redlatch.Client that redlatch.New made. The package redlatch

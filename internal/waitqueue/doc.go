@@ -22,9 +22,9 @@
 // publish may forge it. So the waiter asks Redis, and only the answer counts. The client trusts a
 // grant from the instant before it asked.
 //
-// Somebody without a place in the queue may free the lock, and does not know who is first: a client of
-// Redisson. Such a message goes to the channel of the lock (Spec.Channel). Of all waiters of the client
-// in that queue, only the first asks.
+// Somebody without a place in the queue may free the lock, and does not know who is first: a client
+// of Redisson. Such a message goes to the channel of the lock (Spec.Channel). Of all waiters of the
+// client in that queue, only the first asks.
 //
 // If a message is lost, the next heartbeat finds the grant. When a lost subscription is back, the
 // client sends the heartbeats of all its waiters immediately, in batches. If many hints prove

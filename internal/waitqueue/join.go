@@ -35,10 +35,10 @@ type Request[B any] interface {
 	CleanUp(id string, inFlight session.InFlight)
 }
 
-// TryJoin asks Redis for a grant of a whole lease, without a place in the queue. It blocks until Redis answers, and
-// reports whether there is a grant. It asks again, until ctx ends, if the queue has more expired
-// waiters than one command drops, or if a grant came too late and has ended. What an id without a
-// grant may still get, TryJoin releases in the background.
+// TryJoin asks Redis for a grant of a whole lease, without a place in the queue. It blocks until
+// Redis answers, and reports whether there is a grant. It asks again, until ctx ends, if the queue
+// has more expired waiters than one command drops, or if a grant came too late and has ended. What
+// an id without a grant may still get, TryJoin releases in the background.
 func (s *WaiterSet[B]) TryJoin(ctx context.Context, c Request[B]) (g acquisition.Grant, granted bool, err error) {
 	for again := true; again; {
 		g, again, err = s.tryJoinOnce(ctx, c)
@@ -73,8 +73,8 @@ func (s *WaiterSet[B]) tryJoinOnce(ctx context.Context, c Request[B]) (g acquisi
 	return acquisition.Grant{}, again, err
 }
 
-// joinOnce asks Redis under an id. If a hook of go-redis ends the goroutine, or a context of the user
-// panics, the background releases what the id has got.
+// joinOnce asks Redis under an id. If a hook of go-redis ends the goroutine, or a context of the
+// user panics, the background releases what the id has got.
 func joinOnce[B any](ctx context.Context, c Request[B], id string, try bool) (session.Answer[lua.JoinReply], error) {
 	returned := false
 	defer func() {
@@ -87,8 +87,8 @@ func joinOnce[B any](ctx context.Context, c Request[B], id string, try bool) (se
 	return answer, err
 }
 
-// JoinAndWait joins the queue. It blocks until Redis grants the request what it asks for, for a whole lease, or ctx
-// ends. If there is no grant, it gives up the place in the background.
+// JoinAndWait joins the queue. It blocks until Redis grants the request what it asks for, for a
+// whole lease, or ctx ends. If there is no grant, it gives up the place in the background.
 //
 // Its errors are ErrRemoved, *LimitError, ErrInterrupted, those of Join and Claim, and the end of
 // ctx. If the client closes, the error may be context.Canceled.

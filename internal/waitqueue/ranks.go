@@ -36,7 +36,8 @@ func (r ranks[B]) add(w *waiter[B]) {
 	heap.Push(&all.byTicket, w)
 }
 
-// remove removes a waiter, if it is there. If it was the first, the next one watches the end of the lease.
+// remove removes a waiter, if it is there. If it was the first, the next one watches the end of the
+// lease.
 func (r ranks[B]) remove(w *waiter[B]) {
 	if w.rank == 0 {
 		return

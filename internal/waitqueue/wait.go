@@ -174,16 +174,16 @@ func (w *waiter[B]) onFalseHint() {
 	w.hintsFrom = now.Add(w.throttle.Pause())
 }
 
-// isLeaseEndNear reports whether the lease of the holder may end before the next heartbeat of this waiter. If
-// there are several holders, it is the lease that ends first.
+// isLeaseEndNear reports whether the lease of the holder may end before the next heartbeat of this
+// waiter. If there are several holders, it is the lease that ends first.
 func (w *waiter[B]) isLeaseEndNear(p lua.QueueState) bool {
 	return p.Remaining >= 0 && p.Remaining <= w.spec.Heartbeat
 }
 
 // pollAt returns when the waiter asks if nothing else changes: after a hint, or at the end of the
-// holder's lease. will is false if neither is due. No message announces the end of a lease. Only the first waiter
-// of each client in a queue asks then. It may not be the first of the whole queue, because waiters before it may
-// have crashed.
+// holder's lease. will is false if neither is due. No message announces the end of a lease. Only
+// the first waiter of each client in a queue asks then. It may not be the first of the whole queue,
+// because waiters before it may have crashed.
 func (w *waiter[B]) pollAt(now snapshot) (at time.Time, will bool) {
 	if w.isLeaseEndNear(now.queueState) && w.set.isFirst(w) {
 		at, will = now.updatedAt.Add(now.queueState.Remaining+time.Millisecond), true

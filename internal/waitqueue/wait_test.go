@@ -477,8 +477,8 @@ func TestAGapHasAllHeartbeatsSent(t *testing.T) {
 	})
 }
 
-// The watchdog does not know a waiter before the answer of its join, nor while it restarts the heartbeats. After a
-// gap at such a time, the waiter asks by itself.
+// The watchdog does not know a waiter before the answer of its join, nor while it restarts the
+// heartbeats. After a gap at such a time, the waiter asks by itself.
 func TestAGapBeforeTheHeartbeatsMakesTheWaiterAsk(t *testing.T) {
 	queued := lua.HeartbeatReply{Status: lua.Queued, QueueState: atTheDoor}
 	for _, at := range []string{"never", "join", "answer", "restart", "claim"} {
@@ -511,7 +511,8 @@ func TestAGapBeforeTheHeartbeatsMakesTheWaiterAsk(t *testing.T) {
 	}
 }
 
-// A gap of a channel that only the waiters of one slot have does not concern waiters of other slots.
+// A gap of a channel that only the waiters of one slot have does not concern waiters of other
+// slots.
 func TestAGapInASlotMakesOnlyItsWaitersAsk(t *testing.T) {
 	withScene(t, func(t *testing.T, d *scene) {
 		other := key.ClientInSlot(d.session.ID, "another door")

@@ -83,9 +83,9 @@ func (w *waiter[B]) stop() {
 }
 
 // startHeartbeat starts the heartbeats of a waiter, or starts them anew. sent is when the command
-// was sent that Redis answered with "queued". The waiter asks again if messages may have been lost since then,
-// because the watchdog perhaps did not know it. Redis may have queued the waiter, and may have sent its grant, before
-// the waiter has the answer of its join.
+// was sent that Redis answered with "queued". The waiter asks again if messages may have been lost
+// since then, because the watchdog perhaps did not know it. Redis may have queued the waiter, and
+// may have sent its grant, before the waiter has the answer of its join.
 func (w *waiter[B]) startHeartbeat(sent time.Time) {
 	if w.lease != nil {
 		w.lease.BeginStop()

@@ -12,8 +12,9 @@ import (
 	"github.com/redlatch/redlatch/watchdog"
 )
 
-// SendHeartbeats sends the heartbeats of waiters of one slot in one command. With take, they extend grants to
-// the whole lease. It blocks until go-redis returns, and returns an answer for each waiter, in the order of batch.
+// SendHeartbeats sends the heartbeats of waiters of one slot in one command. With take, they extend
+// grants to the whole lease. It blocks until go-redis returns, and returns an answer for each
+// waiter, in the order of batch.
 type SendHeartbeats[B any] func(ctx context.Context, rdb lua.Redis, batch []B, take bool) ([]lua.HeartbeatReply, error)
 
 // WaiterSet has all waiters of a client in Redis queues of one kind. B is what a heartbeat sends
@@ -67,10 +68,10 @@ func (s *WaiterSet[B]) onMessage(acquisition string) {
 	}
 }
 
-// listenFreed listens for messages that something is free, from those who do not know the queue, such as a
-// client of Redisson. There is one subscription for all waiters of the client in a queue. It ends with the
-// last of them, but the client stays subscribed to the channel for a while. listenFreed returns nil if there
-// is no such channel.
+// listenFreed listens for messages that something is free, from those who do not know the queue,
+// such as a client of Redisson. There is one subscription for all waiters of the client in a queue.
+// It ends with the last of them, but the client stays subscribed to the channel for a while.
+// listenFreed returns nil if there is no such channel.
 func (s *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
 	if spec.Channel == "" {
 		return nil
@@ -79,9 +80,9 @@ func (s *WaiterSet[B]) listenFreed(spec Spec[B]) *pubsub.Subscription {
 	return s.session.Hub.Listen(spec.Channel, func(string) { freed() }, freed)
 }
 
-// onFreed handles a message that somebody without a place in the queue has freed something. Only the
-// first waiter of the client asks Redis, and Redis then serves the first waiter of the whole queue.
-// That may be a waiter of another client.
+// onFreed handles a message that somebody without a place in the queue has freed something. Only
+// the first waiter of the client asks Redis, and Redis then serves the first waiter of the whole
+// queue. That may be a waiter of another client.
 func (s *WaiterSet[B]) onFreed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,9 +92,9 @@ func (s *WaiterSet[B]) onFreed(key string) {
 	}
 }
 
-// onGap is called when messages on a channel may have been lost. The watchdog then sends the heartbeats of
-// its waiters now, and the answers say what the messages said. See startHeartbeat for waiters that the watchdog does
-// not know at this time.
+// onGap is called when messages on a channel may have been lost. The watchdog then sends the
+// heartbeats of its waiters now, and the answers say what the messages said. See startHeartbeat for
+// waiters that the watchdog does not know at this time.
 func (s *WaiterSet[B]) onGap(channel string) {
 	s.mu.Lock()
 	s.gaps++
@@ -128,8 +129,8 @@ func (s *WaiterSet[B]) channelOf(w *waiter[B]) string {
 	return s.channel
 }
 
-// acquireSub returns the subscription to a channel, and counts another waiter that uses it. releaseSub must
-// follow.
+// acquireSub returns the subscription to a channel, and counts another waiter that uses it.
+// releaseSub must follow.
 func (s *WaiterSet[B]) acquireSub(channel string) *pubsub.Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +167,9 @@ func (s *WaiterSet[B]) isFirst(w *waiter[B]) bool {
 }
 
 // Claim sends a heartbeat for one waiter, until it is answered. The heartbeat takes over what the
-// waiter was granted. A grant ends soon unless an attempt takes it over. So with call.Share, a lost attempt
-// leaves time for another. Each attempt counts trust for itself, from the instant before it was sent.
+// waiter was granted. A grant ends soon unless an attempt takes it over. So with call.Share, a lost
+// attempt leaves time for another. Each attempt counts trust for itself, from the instant before it
+// was sent.
 func (s *WaiterSet[B]) Claim(ctx context.Context, call session.Operation, heartbeat B) (session.Answer[lua.HeartbeatReply], error) {
 	return session.Do(ctx, s.session, call,
 		func(ctx context.Context, rdb lua.Redis, _ lua.Time) (lua.HeartbeatReply, error) {

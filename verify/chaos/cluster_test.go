@@ -19,8 +19,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// clusterRows: faults of a cluster. In the histories, no write is lost, so nothing expires and nothing is
-// forgotten.
+// clusterRows: faults of a cluster. In the histories, no write is lost, so nothing expires and
+// nothing is forgotten.
 func (p primitive) clusterRows() (rows []row) {
 	for _, f := range clusterTroubles {
 		rows = append(rows, row{
@@ -32,7 +32,8 @@ func (p primitive) clusterRows() (rows []row) {
 	return append(rows, p.outageRows()...)
 }
 
-// clusterFault is a trouble of the node that has a lock. A blow returns how often the nodes noticed.
+// clusterFault is a trouble of the node that has a lock. A blow returns how often the nodes
+// noticed.
 type clusterFault struct {
 	name, bites string
 	masters     int
@@ -80,7 +81,8 @@ func (s *clusterStand) client(options ...redlatch.Option) *redlatch.Client {
 	return s.on(rdb, options...)
 }
 
-// clusterHistories lets clients contend for a lock while its node is in trouble, and judges each history.
+// clusterHistories lets clients contend for a lock while its node is in trouble, and judges each
+// history.
 func (c *course) clusterHistories(p primitive, f clusterFault) {
 	want := c.of(40, 2)
 	s := c.clusterStand(f.masters, f.replicas, f.args...)
@@ -123,8 +125,8 @@ func (s *clusterStand) history(p primitive, f clusterFault, name string) (bites 
 	return t.bitten()
 }
 
-// lockKeys counts the keys of all masters. A release whose two keys are on two nodes leaves the description of
-// a permit behind, until the client repeats it.
+// lockKeys counts the keys of all masters. A release whose two keys are on two nodes leaves the
+// description of a permit behind, until the client repeats it.
 func (s *clusterStand) lockKeys(names string) (n int) {
 	for _, node := range s.bed.Nodes {
 		if !isMaster(node) {
@@ -171,7 +173,8 @@ func (s *clusterStand) migrate(name string) (bites int) {
 	return s.move(name, func(int) { time.Sleep(rand.N(10 * time.Millisecond)) })
 }
 
-// stick is migrate, but the migration stops for a while. By then, none, some or all of the keys have moved.
+// stick is migrate, but the migration stops for a while. By then, none, some or all of the keys
+// have moved.
 func (s *clusterStand) stick(name string) (bites int) {
 	at := rand.N(4)
 	return s.move(name, func(moved int) {
@@ -181,7 +184,8 @@ func (s *clusterStand) stick(name string) (bites int) {
 	})
 }
 
-// move moves the slot of a name to the other master, key by key. It calls pause before each key, and before the end.
+// move moves the slot of a name to the other master, key by key. It calls pause before each key,
+// and before the end.
 func (s *clusterStand) move(name string, pause func(moved int)) (bites int) {
 	ctx := context.Background()
 	source := s.owner(name)
@@ -221,8 +225,8 @@ func (s *clusterStand) refusals(code string) (n int) {
 	return n
 }
 
-// uncover takes a slot from a cluster of one node for a while, so the cluster is down. It is not the slot of
-// any lock.
+// uncover takes a slot from a cluster of one node for a while, so the cluster is down. It is not
+// the slot of any lock.
 func (s *clusterStand) uncover(string) (bites int) {
 	const slot = 16383
 	ctx, node := context.Background(), s.bed.Nodes[0].Control()
@@ -235,10 +239,11 @@ func (s *clusterStand) uncover(string) (bites int) {
 
 const nodeTimeout = 2 * time.Second
 
-// restOfReplica is how long a replica of Redis 7.0 must not take over again (cluster.c, clusterHandleSlaveFailover). If
-// it is asked within twice the node timeout, it takes the votes of its last election, and the epoch. So it accepts
-// writes as a master that nobody follows, until it hears of the true one, and then they are lost. If it is asked within
-// four times the node timeout, the failover times out, and the master takes no write for five seconds.
+// restOfReplica is how long a replica of Redis 7.0 must not take over again (cluster.c,
+// clusterHandleSlaveFailover). If it is asked within twice the node timeout, it takes the votes of
+// its last election, and the epoch. So it accepts writes as a master that nobody follows, until it
+// hears of the true one, and then they are lost. If it is asked within four times the node timeout,
+// the failover times out, and the master takes no write for five seconds.
 const restOfReplica = 4*nodeTimeout + time.Second
 
 // rest waits until the replica of a name may take over.

@@ -23,8 +23,8 @@ type fault struct {
 	blow  func(s *stand) (bites int)
 	gap   time.Duration // about the time between two blows
 
-	// heartbeat is for waiters in queues, if the fault may keep a client away for longer than the usual one. 0: the
-	// usual one.
+	// heartbeat is for waiters in queues, if the fault may keep a client away for longer than the
+	// usual one. 0: the usual one.
 	heartbeat time.Duration
 }
 
@@ -143,8 +143,8 @@ var troubles = []fault{
 		args: []string{"--save", "3600 1", "--rdbcompression", "no", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"}},
 	{name: "READONLY", bites: "READONLY", gap: 300 * time.Millisecond, blow: demoting},
 	{name: "NOREPLICAS", bites: "NOREPLICAS", gap: 300 * time.Millisecond, blow: unreplicated},
-	// After failed dials, go-redis tries again only once a second. Between two blows a waiter must have time for a
-	// heartbeat command, also on a busy machine.
+	// After failed dials, go-redis tries again only once a second. Between two blows a waiter must
+	// have time for a heartbeat command, also on a busy machine.
 	{name: "maxclients", bites: "connections rejected", gap: 200 * time.Millisecond, blow: crowding, heartbeat: 10 * time.Second},
 }
 

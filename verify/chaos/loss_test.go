@@ -53,9 +53,9 @@ func (p primitive) lossRows() []row {
 
 const lossLease = time.Second
 
-// notifiedInTime cuts holders off from the server. When a holder is notified, the test asks the server,
-// past the fault, how much of the lease is left. The question takes some time, so the real lead is
-// longer than the measured one.
+// notifiedInTime cuts holders off from the server. When a holder is notified, the test asks the
+// server, past the fault, how much of the lease is left. The question takes some time, so the real
+// lead is longer than the measured one.
 func (c *course) notifiedInTime(p primitive, before func(*stand) *redistest.Fault, sever func(*stand)) {
 	runs := c.of(500, 20)
 	leads := leads{c: c}

@@ -21,8 +21,8 @@ var misbehaviours = map[string]func(lease time.Duration){
 	"observers ended their goroutine": func(time.Duration) { runtime.Goexit() },
 }
 
-// misbehaves returns an observer that misbehaves with one event of twenty. It counts that in the Redis of the
-// resources first, because its process may be killed at any time.
+// misbehaves returns an observer that misbehaves with one event of twenty. It counts that in the
+// Redis of the resources first, because its process may be killed at any time.
 func misbehaves(resources *redis.Client, what string, lease time.Duration) event.Observer {
 	return event.Func(func(ctx context.Context, _ event.Event) {
 		if rand.N(20) == 0 {

@@ -21,8 +21,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/workload"
 )
 
-// outageRows: how long waiters wait, and which holds are lost, if a part of a cluster fails. Faults of
-// connections and scripts happen meanwhile on the rest of it.
+// outageRows: how long waiters wait, and which holds are lost, if a part of a cluster fails. Faults
+// of connections and scripts happen meanwhile on the rest of it.
 func (p primitive) outageRows() (rows []row) {
 	for _, f := range masterFaults {
 		rows = append(rows, row{
@@ -61,8 +61,8 @@ type mixture struct {
 	nodes  []*trouble
 }
 
-// mix has nodes cut connections of the library, and forget scripts, again and again. They keep the connections
-// for messages: a client whose subscriber is cut again and again pauses for seconds.
+// mix has nodes cut connections of the library, and forget scripts, again and again. They keep the
+// connections for messages: a client whose subscriber is cut again and again pauses for seconds.
 func (c *course) mix(nodes ...*redistest.Server) mixture {
 	m := mixture{course: c}
 	both := fault{gap: 100 * time.Millisecond, blow: func(s *stand) int { return cutting(s) + flushingScripts(s) }}
@@ -72,7 +72,8 @@ func (c *course) mix(nodes ...*redistest.Server) mixture {
 	return m
 }
 
-// cutting closes the connections that sent scripts. Unlike killing, it leaves those of the operator.
+// cutting closes the connections that sent scripts. Unlike killing, it leaves those of the
+// operator.
 func cutting(s *stand) (cut int) {
 	all, _ := s.server.Control().Do(context.Background(), "CLIENT", "LIST", "TYPE", "normal").Text()
 	for line := range strings.Lines(all) {
@@ -224,8 +225,8 @@ func (s *clusterStand) use(p primitive, locks *redlatch.Client, name string) (en
 	}
 }
 
-// promoted waits until so many replicas are masters, and returns when that was. If most masters had failed, it
-// waits until the cluster is up.
+// promoted waits until so many replicas are masters, and returns when that was. If most masters had
+// failed, it waits until the cluster is up.
 func (s *clusterStand) promoted(n int) (at time.Time, ok bool) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		masters := 0
@@ -246,8 +247,8 @@ func isUp(node *redistest.Server) bool {
 	return err == nil && strings.Contains(info, "cluster_state:ok")
 }
 
-// hungMaster stops one of three masters for two leases. Some of its own holds have longer leases, so the client
-// goes on to send their renewals.
+// hungMaster stops one of three masters for two leases. Some of its own holds have longer leases,
+// so the client goes on to send their renewals.
 func (c *course) hungMaster(p primitive) {
 	const lease = 6 * time.Second
 	s := c.clusterStand(3, 0, "--cluster-node-timeout", "60000")
@@ -314,8 +315,8 @@ func (h hidden) Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 	return h.subscribe(ctx, channels...)
 }
 
-// hiddenCluster has holds of all slots. The client does not see that its server belongs to a cluster: a wrapper
-// hides it, or it is a client for one server.
+// hiddenCluster has holds of all slots. The client does not see that its server belongs to a
+// cluster: a wrapper hides it, or it is a client for one server.
 func (c *course) hiddenCluster(p primitive) {
 	const lease = 2 * time.Second
 	three, one := c.clusterStand(3, 0), c.clusterStand(1, 0)
@@ -418,8 +419,9 @@ func oldMaster(c *course) *deafness {
 	}
 }
 
-// deaf has the server of the connection for messages go on without messages. The first message is lost. The
-// waiter gets the lock when its client has another connection, and a message wakes the next one.
+// deaf has the server of the connection for messages go on without messages. The first message is
+// lost. The waiter gets the lock when its client has another connection, and a message wakes the
+// next one.
 func (c *course) deaf(p primitive, of func(c *course) *deafness) {
 	var again, later []time.Duration
 	rounds := c.of(5, 3)
@@ -438,8 +440,8 @@ func (c *course) deaf(p primitive, of func(c *course) *deafness) {
 		var all sync.WaitGroup
 		all.Go(func() { _, _ = waiter.Mutex(d.first).Lock(ctx) })
 		c.await("the connection", func() bool { return subscribers(d.server, key.ForMutex(d.first).Channel) })
-		// handedOver releases a lock for which somebody waits, after then. It returns how long after the time
-		// that then returns the waiter was served.
+		// handedOver releases a lock for which somebody waits, after then. It returns how long
+		// after the time that then returns the waiter was served.
 		handedOver := func(then func() time.Time) time.Duration {
 			h, err := p.lock(holder, d.name).Lock(context.Background())
 			require.NoError(c, err)

@@ -102,8 +102,8 @@ func TestClusterJavaIsWokenByGo(t *testing.T) {
 	}
 }
 
-// With the defaults of Redisson in a cluster, and without sharding, a message of Java wakes a Go waiter that
-// would not poll. On servers without sharded channels, Redisson uses the others.
+// With the defaults of Redisson in a cluster, and without sharding, a message of Java wakes a Go
+// waiter that would not poll. On servers without sharded channels, Redisson uses the others.
 func TestClusterGoIsWokenByJava(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -133,10 +133,11 @@ func TestClusterGoIsWokenByJava(t *testing.T) {
 	}
 }
 
-// Four workers of Go and four of Java hold a lock of a cluster for 50 ms, and ask again immediately. Redisson
-// has its defaults. Beside one client of Go, neither side gets less than a quarter of the turns, and nobody waits
-// longer than ten seconds. One side gets about two thirds at most there, so a quarter of several hundred turns
-// is far from chance. Beside four clients of Go, Java gets turns, but sometimes less than a quarter.
+// Four workers of Go and four of Java hold a lock of a cluster for 50 ms, and ask again
+// immediately. Redisson has its defaults. Beside one client of Go, neither side gets less than a
+// quarter of the turns, and nobody waits longer than ten seconds. One side gets about two thirds at
+// most there, so a quarter of several hundred turns is far from chance. Beside four clients of Go,
+// Java gets turns, but sometimes less than a quarter.
 func TestClusterBothLanguagesGetTurns(t *testing.T) {
 	t.Parallel()
 	const workers, enough, longest = 4, 50, 10 * time.Second

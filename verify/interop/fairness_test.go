@@ -162,13 +162,14 @@ func sumOf(each []int) (sum int) {
 	return sum
 }
 
-// Four workers of Go and four of Java, in two clients, ask for the same lock all the time and hold it
-// for 50 ms. First each Java thread makes its cycles although Go never stops. Then each Go worker does,
-// although Java never stops. That holds for goroutines of one client, and for clients of their own.
+// Four workers of Go and four of Java, in two clients, ask for the same lock all the time and hold
+// it for 50 ms. First each Java thread makes its cycles although Go never stops. Then each Go
+// worker does, although Java never stops. That holds for goroutines of one client, and for clients
+// of their own.
 //
-// Beside one client, Java gets a third of the cycles or more, because the client yields. Without that
-// it has about a tenth, on average. Something else may keep the Java process from its processor for a moment, so it
-// has four rounds to get there, all together.
+// Beside one client, Java gets a third of the cycles or more, because the client yields. Without
+// that it has about a tenth, on average. Something else may keep the Java process from its
+// processor for a moment, so it has four rounds to get there, all together.
 func TestBothLanguagesGetTurnsUnderLongHolds(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -232,9 +233,9 @@ func queued(t testing.TB, m *fair.Mutex) (n int) {
 	return n
 }
 
-// Two Java threads lock in a loop, and hold the lock for 50 ms. A worker of Go that asks for a FairMutex
-// of that name all the time gets turns, with the default heartbeat. Each release of Java notifies it.
-// So do several workers, and Java has its turns too while there is one.
+// Two Java threads lock in a loop, and hold the lock for 50 ms. A worker of Go that asks for a
+// FairMutex of that name all the time gets turns, with the default heartbeat. Each release of Java
+// notifies it. So do several workers, and Java has its turns too while there is one.
 func TestAFairWorkerGetsTurnsBesideLoopingJavaThreads(t *testing.T) {
 	t.Parallel()
 	const enough = 20 // turns of each worker; without the messages, one takes half a minute or more
@@ -262,8 +263,8 @@ func TestAFairWorkerGetsTurnsBesideLoopingJavaThreads(t *testing.T) {
 	}
 }
 
-// Two Java threads lock in a loop. Four clients of Go wait in the queue of a FairMutex. All of them have
-// their turn, and Java excludes none of them.
+// Two Java threads lock in a loop. Four clients of Go wait in the queue of a FairMutex. All of them
+// have their turn, and Java excludes none of them.
 func TestFairWaitersGetInBetweenLoopingJavaThreads(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -311,9 +312,9 @@ func fairGot(t testing.TB, m *fair.Mutex) <-chan grant {
 	return got
 }
 
-// If Java frees the lock and no Java thread takes it, the first waiter of the queue gets it. From then
-// on each release of Go gives the lock to the next one in the queue, and a Java thread that waits gets
-// it when the queue is empty.
+// If Java frees the lock and no Java thread takes it, the first waiter of the queue gets it. From
+// then on each release of Go gives the lock to the next one in the queue, and a Java thread that
+// waits gets it when the queue is empty.
 func TestFairQueueGoesBeforeWaitingJavaThreads(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -346,8 +347,8 @@ func TestFairQueueGoesBeforeWaitingJavaThreads(t *testing.T) {
 	next.unlock(m.Name())
 }
 
-// A Java thread takes a free lock, although Go waiters stand in the queue of its FairMutex. The spin lock
-// of Java notifies nobody, so the Java thread is certainly faster.
+// A Java thread takes a free lock, although Go waiters stand in the queue of its FairMutex. The
+// spin lock of Java notifies nobody, so the Java thread is certainly faster.
 func TestJavaGetsAheadOfAFairQueue(t *testing.T) {
 	t.Parallel()
 	r := java(t)

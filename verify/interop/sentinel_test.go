@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// Both sides ask the sentinels for the master. They exclude each other and wake each other up there,
-// and also on the new master after a failover that kept the lock.
+// Both sides ask the sentinels for the master. They exclude each other and wake each other up
+// there, and also on the new master after a failover that kept the lock.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -49,8 +49,9 @@ func TestSentinel(t *testing.T) {
 	h := mustLock(t, t.Context(), m)
 	replicated(t, master)
 	failOver(t, bed.Addrs[0], replica)
-	// For up to 200 ms, the sentinels name different masters. Redisson believes the sentinel that it asked
-	// last, so it can go back to the old master, which takes writes for another ten seconds.
+	// For up to 200 ms, the sentinels name different masters. Redisson believes the sentinel that
+	// it asked last, so it can go back to the old master, which takes writes for another ten
+	// seconds.
 	master.Kill()
 	renewed := h.TrustedUntil()
 	require.Eventually(t, func() bool { return h.TrustedUntil().After(renewed) }, guard, time.Millisecond, "renewed on the new master")

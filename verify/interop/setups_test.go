@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// A NameMapper that adds a prefix is the same as WithPrefix, for the lock, its token and its messages.
-// Redisson's codec plays no part.
+// A NameMapper that adds a prefix is the same as WithPrefix, for the lock, its token and its
+// messages. Redisson's codec plays no part.
 func TestNameMapperAndPrefixAreTheSame(t *testing.T) {
 	t.Parallel()
 	r := java(t)
@@ -122,8 +122,8 @@ func TestDeletingAFencedLockStartsJavasTokensAgain(t *testing.T) {
 	}
 }
 
-// If the ACL denies Go to publish, nobody wakes up a Java waiter. It gets the lock when the lease that
-// it saw ends.
+// If the ACL denies Go to publish, nobody wakes up a Java waiter. It gets the lock when the lease
+// that it saw ends.
 func TestWithoutPublishJavaWaitsForTheLease(t *testing.T) {
 	t.Parallel()
 	r := java(t)

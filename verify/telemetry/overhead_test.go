@@ -36,9 +36,10 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// chunk makes a client, and locks and unlocks some times. It waits for the observers, so that their work is in
-// its time and not in that of the next variant. Each chunk has a connection of its own: where the kernel serves
-// a connection makes one client up to 10 % slower than another, for as long as the connection lasts.
+// chunk makes a client, and locks and unlocks some times. It waits for the observers, so that their
+// work is in its time and not in that of the next variant. Each chunk has a connection of its own:
+// where the kernel serves a connection makes one client up to 10 % slower than another, for as long
+// as the connection lasts.
 func (v *variant) chunk(b *testing.B) {
 	const warmUp, turns = 30, 300
 	ctx := context.Background()

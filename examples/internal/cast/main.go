@@ -1,6 +1,7 @@
 // Cast runs a command, and writes an SVG that shows its output as a terminal did, line by line in
-// real time. The picture has a dark background of its own, so it is readable on light and dark pages.
-// Programs that do not animate SVGs, and readers who do not want motion, see all lines at once.
+// real time. The picture has a dark background of its own, so it is readable on light and dark
+// pages. Programs that do not animate SVGs, and readers who do not want motion, see all lines at
+// once.
 //
 //	go run ./examples/internal/cast -o longjob.svg go run ./examples/longjob
 package main
@@ -41,8 +42,8 @@ type line struct {
 	text string
 }
 
-// record runs a command, and prints its output as it comes. Time starts with the first line, because
-// go run compiles before that.
+// record runs a command, and prints its output as it comes. Time starts with the first line,
+// because go run compiles before that.
 func record(command []string) (lines []line, err error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr

@@ -53,7 +53,8 @@ var may = map[string][]string{
 	"internal/test/check":     {"internal/test/history"},
 	"internal/test/workload":  {"internal/test/check", "internal/test/history", "internal/owner", "lock", "lockerr", "semaphore"},
 	"internal/test/locktest":  {"internal/owner", "internal/test/redistest", "lock", "lockerr"},
-	// The harness of the tests that use a whole client. Only tests import it, and nothing is above it.
+	// The harness of the tests that use a whole client. Only tests import it, and nothing is above
+	// it.
 	"internal/test/stage":   {".", "event", "internal/key", "internal/test/locktest", "internal/test/redistest", "internal/test/wrapped", "internal/testhook", "lock", "lua", "reentrant", "semaphore"},
 	"internal/test/wrapped": {}, // compiled once, with the methods of a client for each wrapper
 
@@ -91,8 +92,8 @@ func TestOnlyThoseThatSpeakToRedisImportIt(t *testing.T) {
 	}
 }
 
-// If tests inside of a package and tests that use a whole client are in one directory, the compiler builds the
-// root package, package stage and everything between again.
+// If tests inside of a package and tests that use a whole client are in one directory, the compiler
+// builds the root package, package stage and everything between again.
 func TestFewPackagesAreBuiltAgainForTheirTests(t *testing.T) {
 	inside, whole := map[string]bool{}, map[string]bool{}
 	for dir, imports := range may {

@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reply with a status and the server's time may say that its command came too late. If session.Do does not
-// look at a type of reply, it takes such a reply for an answer, and the client never learns the server's clock.
+// A reply with a status and the server's time may say that its command came too late. If session.Do
+// does not look at a type of reply, it takes such a reply for an answer, and the client never
+// learns the server's clock.
 func TestDoLooksAtTheTimeOfEachReply(t *testing.T) {
 	have, want := map[string]bool{}, map[string]bool{}
 	sources(t, func(_ string, file *ast.File, _ *token.FileSet) {

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// make test depends on this script: a module that fails must fail the target, also if another one passes after it.
+// make test depends on this script: a module that fails must fail the target, also if another one
+// passes after it.
 func TestTwoFoldersNamesTheFoldersThatFailed(t *testing.T) {
 	script, err := filepath.Abs("../../../scripts/two-folders.sh")
 	require.NoError(t, err)

@@ -73,18 +73,18 @@ func Unnotified(ops []history.Op, deaf func(op history.Op) bool) []history.Op {
 	})
 }
 
-// Delayed excuses refusals that name an acquisition which had been released. An attempt of its request
-// may have been on the way for longer than another one took to be granted. Redis then grants the lock
-// again to the same acquisition, and the client releases that in the background. delayed reports the
-// calls to which that may have happened.
+// Delayed excuses refusals that name an acquisition which had been released. An attempt of its
+// request may have been on the way for longer than another one took to be granted. Redis then
+// grants the lock again to the same acquisition, and the client releases that in the background.
+// delayed reports the calls to which that may have happened.
 func Delayed(ops []history.Op, delayed func(op history.Op) bool) []history.Op {
 	return excused(ops, func(r, op history.Op) bool {
 		return op.Outcome == history.Done && op.Acquisition == r.Holder && op.Return < r.Call && delayed(op)
 	})
 }
 
-// excused marks the refusals that a request excuses. Adding the grant of that request to the history
-// would say the same, but a search that tries each subset of such grants does not end.
+// excused marks the refusals that a request excuses. Adding the grant of that request to the
+// history would say the same, but a search that tries each subset of such grants does not end.
 func excused(ops []history.Op, by func(refusal, request history.Op) bool) []history.Op {
 	out := slices.Clone(ops)
 	for i, r := range out {

@@ -78,8 +78,8 @@ func TestWhatAWaiterNeverLearnedExcuses(t *testing.T) {
 	require.Error(t, check.Linearizable(check.Unnotified(over, all), check.ReentrantMutex()), "named when it had been given back")
 }
 
-// A delayed attempt of a request excuses refusals that name its acquisition after the release, and no
-// others.
+// A delayed attempt of a request excuses refusals that name its acquisition after the release, and
+// no others.
 func TestWhatADelayedAttemptExcuses(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	granted, released := held(answered("a", acquire, 1, 5, done, 10)), held(answered("a", release, 6, 7, done))
@@ -136,7 +136,8 @@ func TestManyRefusalsNameOneGrantThatItsWaiterMissed(t *testing.T) {
 	require.ErrorContains(t, check.Linearizable(late, check.ReentrantMutex()), "(illegal)")
 }
 
-// The grant that its waiter missed ends before the next one, so it excuses no refusal to the holder itself.
+// The grant that its waiter missed ends before the next one, so it excuses no refusal to the holder
+// itself.
 func TestAMissedGrantExcusesNoRefusalToTheHolder(t *testing.T) {
 	held := func(op history.Op) history.Op { op.Acquisition = op.Owner; return op }
 	ops := []history.Op{

@@ -15,7 +15,8 @@ type FairState struct {
 	// "~owner", which may have lost its place, or "~", which gave up or has an unknown outcome. If
 	// such a waiter gets a grant, it releases the grant, and nobody sees when.
 	queue string
-	// joined is the largest fence of the waiters that have joined the queue, and that get the lock later or have it.
+	// joined is the largest fence of the waiters that have joined the queue, and that get the lock
+	// later or have it.
 	joined int64
 	// hidden is how many grants requests with an unknown outcome may still get, which nobody sees.
 	hidden int
@@ -32,8 +33,8 @@ const mayBeGone = "~"
 func FairMutex() Model[FairState] { return Model[FairState]{Prepare: takenApart, Step: fairStep} }
 
 // takenApart makes two operations of each acquire that waited. The first says that it joined, and
-// the second says what happened then. takenApart also makes refusals name the owner that had the lock,
-// or one that no client knows of.
+// the second says what happened then. takenApart also makes refusals name the owner that had the
+// lock, or one that no client knows of.
 func takenApart(ops []history.Op) (parts []history.Op) {
 	owners, ends := map[string]string{}, map[string]int64{}
 	for _, op := range ops {
@@ -78,17 +79,18 @@ func takenApart(ops []history.Op) (parts []history.Op) {
 	return withEarlier(withEarlier(parts, isGrant), func(op history.Op) bool { return isOnlyPlace(op) && !freed[op.Owner] })
 }
 
-// isOnlyPlace is about the place of a waiter that got the lock and lost no place before. Such waiters joined in the
-// order of their grants.
+// isOnlyPlace is about the place of a waiter that got the lock and lost no place before. Such
+// waiters joined in the order of their grants.
 func isOnlyPlace(op history.Op) bool {
 	return op.Kind == history.Join && op.Fence > 0 && op.Again == 0
 }
 
-// unclear is what a request with an unknown outcome may have done, and may still do. A waiter may have had a place
-// twice, because its last command may arrive after the command that gave up the place. A search that tries every time
-// at which a place may have come and gone does not end. So such a place counts when somebody needs it as an
-// explanation, and a place that others know of is gone as soon as it may be. Both only permit more than anything else
-// would. A re-entry matters until its owner has released the lock for the last time.
+// unclear is what a request with an unknown outcome may have done, and may still do. A waiter may
+// have had a place twice, because its last command may arrive after the command that gave up the
+// place. A search that tries every time at which a place may have come and gone does not end. So
+// such a place counts when somebody needs it as an explanation, and a place that others know of is
+// gone as soon as it may be. Both only permit more than anything else would. A re-entry matters
+// until its owner has released the lock for the last time.
 func unclear(op history.Op, released int64) (parts []history.Op) {
 	at := func(when int64, k history.Kind, places int) history.Op {
 		made := op
@@ -164,8 +166,8 @@ func fairStep(s FairState, op history.Op) []FairState {
 	return s.leave(op.Owner, mayBeGone)
 }
 
-// explain reports why a request waits or is refused: an owner has the lock, or without an owner anybody. If there is
-// no other reason, a hidden grant is one.
+// explain reports why a request waits or is refused: an owner has the lock, or without an owner
+// anybody. If there is no other reason, a hidden grant is one.
 func (s FairState) explain(owner string) (explained FairState, ok bool) {
 	known := owner != "" && owner != mayBeGone
 	if !s.busy(owner) && s.lock.owner == "" && !known && s.hidden > 0 {

@@ -309,8 +309,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// A waiter asked early, and got a place late, after another one. Meanwhile nobody knows what became of many calls. The
-// fences say in which order both came.
+// A waiter asked early, and got a place late, after another one. Meanwhile nobody knows what became
+// of many calls. The fences say in which order both came.
 func TestAnEarlyWaiterWithALatePlaceIsDecided(t *testing.T) {
 	waits := func(queued int64, op history.Op) history.Op {
 		op.Queued = queued
@@ -329,8 +329,8 @@ func TestAnEarlyWaiterWithALatePlaceIsDecided(t *testing.T) {
 	require.NoError(t, check.Linearizable(ops, check.FairMutex()))
 }
 
-// Nobody knows what became of many calls, and a waiter lost its place. Only a search that tries the rest in few orders
-// finds that no order explains it.
+// Nobody knows what became of many calls, and a waiter lost its place. Only a search that tries the
+// rest in few orders finds that no order explains it.
 func TestALossAmongManyUnknownCallsIsDecided(t *testing.T) {
 	ops := held()
 	for i := range int64(40) {

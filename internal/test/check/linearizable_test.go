@@ -225,8 +225,8 @@ func TestLongHistoriesAreDecided(t *testing.T) {
 	require.NoError(t, check.Linearizable(ops, check.ReentrantMutex()))
 }
 
-// A waiter came early, and got the lock as the last one. Meanwhile nobody knows what became of many calls. The fences
-// say that it was the last one.
+// A waiter came early, and got the lock as the last one. Meanwhile nobody knows what became of many
+// calls. The fences say that it was the last one.
 func TestAnEarlyWaiterWithALateGrantIsDecided(t *testing.T) {
 	ops := []history.Op{answered("ghost", acquire, 1, never, unknown), answered("early", acquire, 2, 9000, done, 1000)}
 	for i := range int64(20) {

@@ -33,9 +33,9 @@ func isGrant(op history.Op) bool {
 	return op.Outcome == history.Done && (op.Kind == history.Acquire || op.Kind == history.Try) && op.Fence > 0
 }
 
-// withEarlier says for some operations which fence came before theirs. Fences grow, so grants have only one
-// possible order. A search that does not know it tries the grant of a patient waiter too early, and notices that much
-// later.
+// withEarlier says for some operations which fence came before theirs. Fences grow, so grants have
+// only one possible order. A search that does not know it tries the grant of a patient waiter too
+// early, and notices that much later.
 func withEarlier(ops []history.Op, some func(op history.Op) bool) []history.Op {
 	fences := []int64{0}
 	for _, op := range ops {

@@ -88,11 +88,11 @@ func wasReleased(ops []history.Op, grant history.Op) bool {
 	})
 }
 
-// Overtaken checks that at most one other grant, by whatever kind of lock, got ahead of a waiter later
-// than within after the waiter had been notified of its place. That one may have been in flight. The
-// goroutines of one process may hand the lock to each other for that time from when they learned that
-// Redis had granted it, which is late after a lost reply. process returns the process of an operation.
-// Waiters that Redis may have taken for crashed are excused.
+// Overtaken checks that at most one other grant, by whatever kind of lock, got ahead of a waiter
+// later than within after the waiter had been notified of its place. That one may have been in
+// flight. The goroutines of one process may hand the lock to each other for that time from when
+// they learned that Redis had granted it, which is late after a lost reply. process returns the
+// process of an operation. Waiters that Redis may have taken for crashed are excused.
 func Overtaken(ops []history.Op, within time.Duration, process func(history.Op) int, excused func(history.Op) bool) (err error) {
 	granted := firstGrants(ops)
 	slices.SortFunc(granted, func(a, b history.Op) int { return cmp.Compare(a.Fence, b.Fence) })

@@ -101,7 +101,8 @@ func (f *fixture) allKeys() (all []string) {
 	return all
 }
 
-// onServers calls ask for the server, or for each of a cluster's that each calls it for, one after the other.
+// onServers calls ask for the server, or for each of a cluster's that each calls it for, one after
+// the other.
 func (f *fixture) onServers(each func(c *redis.ClusterClient, ctx context.Context, ask func(context.Context, *redis.Client) error) error,
 	ask func(ctx context.Context, server redis.Cmdable) error,
 ) {
@@ -119,8 +120,8 @@ func (f *fixture) onServers(each func(c *redis.ClusterClient, ctx context.Contex
 	}))
 }
 
-// wipe removes everything that Redis has of the lock at once, as a failover would. Key by key, a waiter that polls
-// in between could write one of them again, and leave it until it expires.
+// wipe removes everything that Redis has of the lock at once, as a failover would. Key by key, a
+// waiter that polls in between could write one of them again, and leave it until it expires.
 func (f *fixture) wipe() {
 	f.Helper()
 	all := f.allKeys()

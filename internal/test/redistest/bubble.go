@@ -132,8 +132,9 @@ func (v *Virtual) Client(mods ...func(*redis.Options)) *redis.Client {
 // Dial connects to the proxy as a client does.
 func (v *Virtual) Dial() (net.Conn, error) { return v.dialAs(context.Background(), nil) }
 
-// dialAs is Dial for a connection to a place in a cluster, or nil. As with a net.Dialer, nobody dials when the
-// context has ended: the hub relies on that when its reader gets an error, see withoutDial in internal/pubsub.
+// dialAs is Dial for a connection to a place in a cluster, or nil. As with a net.Dialer, nobody
+// dials when the context has ended: the hub relies on that when its reader gets an error, see
+// withoutDial in internal/pubsub.
 func (v *Virtual) dialAs(ctx context.Context, at *place) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}

@@ -17,7 +17,8 @@ type Cluster struct {
 }
 
 // StartCluster starts a cluster of masters and replicas, and stops it at the end of the test. It
-// returns when all nodes know each other and get each other's messages, and each replica has the data of its master.
+// returns when all nodes know each other and get each other's messages, and each replica has the
+// data of its master.
 func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster {
 	t.Helper()
 	// A replica would get its data only after five seconds, and be in CLUSTER SLOTS only after ten.
@@ -29,8 +30,8 @@ func StartCluster(t testing.TB, masters, replicas int, args ...string) *Cluster 
 	return NewCluster(t, masters, nodes)
 }
 
-// NewCluster makes a cluster of servers that run with cluster-enabled, as StartCluster does. The first ones become
-// the masters.
+// NewCluster makes a cluster of servers that run with cluster-enabled, as StartCluster does. The
+// first ones become the masters.
 func NewCluster(t testing.TB, masters int, nodes []*Server) *Cluster {
 	t.Helper()
 	c := &Cluster{Nodes: nodes}
@@ -67,9 +68,9 @@ func NewCluster(t testing.TB, masters int, nodes []*Server) *Cluster {
 	return c
 }
 
-// awaitMessages waits until a message that any node publishes reaches all nodes. While a cluster is new, its nodes
-// replace their connections to each other, and lose the messages of that time, also if CLUSTER NODES says
-// "connected".
+// awaitMessages waits until a message that any node publishes reaches all nodes. While a cluster is
+// new, its nodes replace their connections to each other, and lose the messages of that time, also
+// if CLUSTER NODES says "connected".
 func (c *Cluster) awaitMessages(t testing.TB) {
 	t.Helper()
 	const channel = "redistest:cluster"

@@ -15,11 +15,12 @@ type Backend struct {
 	protocol int
 }
 
-// Each runs f as a subtest on the shared real server, with RESP2 and RESP3, and on the embedded one.
-// These are subtests named real/resp2 and so on. See EmbeddedProtocols for the protocols of the
-// embedded server. If there is no real server, its two subtests are skipped, or fail if a server is
-// required. If REDLATCH_REAL_ONLY is 1, there is no subtest on the embedded server: make test-servers looks
-// for differences between real servers. If f calls t.Parallel, Each returns before the subtests have ended.
+// Each runs f as a subtest on the shared real server, with RESP2 and RESP3, and on the embedded
+// one. These are subtests named real/resp2 and so on. See EmbeddedProtocols for the protocols of
+// the embedded server. If there is no real server, its two subtests are skipped, or fail if a
+// server is required. If REDLATCH_REAL_ONLY is 1, there is no subtest on the embedded server: make
+// test-servers looks for differences between real servers. If f calls t.Parallel, Each returns
+// before the subtests have ended.
 func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
 	if os.Getenv("REDLATCH_REAL_ONLY") != "1" {
@@ -33,9 +34,10 @@ func Each(t *testing.T, f func(t *testing.T, b Backend)) {
 	})
 }
 
-// EmbeddedProtocols are the protocols in which tests speak to the embedded server: RESP3, and in make verify
-// RESP2 too. Tests speak both to a real server, and the embedded one is the slowest part of many tests. The
-// race detector needs no RESP2 either, because clients decode answers in one goroutine.
+// EmbeddedProtocols are the protocols in which tests speak to the embedded server: RESP3, and in
+// make verify RESP2 too. Tests speak both to a real server, and the embedded one is the slowest
+// part of many tests. The race detector needs no RESP2 either, because clients decode answers in
+// one goroutine.
 func EmbeddedProtocols() []int {
 	if full() && !RaceDetector {
 		return []int{2, 3}

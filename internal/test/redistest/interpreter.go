@@ -137,8 +137,8 @@ func compile(text string) compiled {
 	return s
 }
 
-// interpreters are kept for the next script of any server. A sync.Pool would throw many away, because
-// the race detector makes it do so at random.
+// interpreters are kept for the next script of any server. A sync.Pool would throw many away,
+// because the race detector makes it do so at random.
 var interpreters struct {
 	sync.Mutex
 	idle []*interpreter

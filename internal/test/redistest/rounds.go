@@ -2,8 +2,8 @@ package redistest
 
 import "os"
 
-// Rounds returns how many rounds a test runs: all of them in make verify, and few otherwise. Use it if a few
-// rounds cover the code, and more rounds only find faults that depend on rare timing.
+// Rounds returns how many rounds a test runs: all of them in make verify, and few otherwise. Use it
+// if a few rounds cover the code, and more rounds only find faults that depend on rare timing.
 func Rounds(few, all int) int {
 	if full() {
 		return all

@@ -20,15 +20,16 @@ type Watched struct {
 	Addrs    []string  // of the sentinels
 }
 
-// StartWatched starts a master, two replicas and three sentinels, and stops them at the end of the test. Two
-// sentinels must agree that the master fails. They take a second of silence for a failure. StartWatched
-// returns when each replica has the data of the master, and each sentinel knows all others.
+// StartWatched starts a master, two replicas and three sentinels, and stops them at the end of the
+// test. Two sentinels must agree that the master fails. They take a second of silence for a
+// failure. StartWatched returns when each replica has the data of the master, and each sentinel
+// knows all others.
 func StartWatched(t testing.TB) *Watched {
 	t.Helper()
 	const sentinels, quorum = 3, 2
 	w := &Watched{Name: "primary", Master: Start(t, "--repl-diskless-sync-delay", "0")}
-	// A sentinel does not promote a replica whose last INFO is older than five seconds, whatever its priority.
-	// It asks each every ten seconds. So only "never", which is 0, is certain.
+	// A sentinel does not promote a replica whose last INFO is older than five seconds, whatever
+	// its priority. It asks each every ten seconds. So only "never", which is 0, is certain.
 	priorities := []string{"100", "0"}
 	for _, priority := range priorities {
 		r := Start(t, "--replicaof", "127.0.0.1", fmt.Sprint(w.Master.port), "--replica-priority", priority, "--repl-diskless-sync-delay", "0")

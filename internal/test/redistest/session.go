@@ -11,8 +11,9 @@ import (
 )
 
 // session is the connection of one client through the proxy. Three goroutines run it: one for
-// requests, one for replies, and the outbox, which writes to the client. From the first command that
-// a fault delays, a fourth goroutine handles the commands, and the one for requests only reads them.
+// requests, one for replies, and the outbox, which writes to the client. From the first command
+// that a fault delays, a fourth goroutine handles the commands, and the one for requests only reads
+// them.
 type session struct {
 	proxy  *Proxy
 	client net.Conn
@@ -194,8 +195,8 @@ func (s *session) treat(cmd command, read time.Time, f *Fault) {
 	}
 }
 
-// stalledUntil is when the node of a cluster answers again. It is zero if the node answers. Handshakes do not
-// wait, because go-redis reads those of its PubSub under a mutex.
+// stalledUntil is when the node of a cluster answers again. It is zero if the node answers.
+// Handshakes do not wait, because go-redis reads those of its PubSub under a mutex.
 func (s *session) stalledUntil() time.Time {
 	if s.at == nil || s.role.Load() == roleUndecided {
 		return time.Time{}
@@ -203,9 +204,9 @@ func (s *session) stalledUntil() time.Time {
 	return s.at.stalledUntil()
 }
 
-// forwardAt sends the command at due. The goroutine of the requests does not wait for that: it reads
-// further commands meanwhile, so that each of them has its delay from the time when it was sent, as
-// on a long wire. From the first delayed command on, another goroutine handles them.
+// forwardAt sends the command at due. The goroutine of the requests does not wait for that: it
+// reads further commands meanwhile, so that each of them has its delay from the time when it was
+// sent, as on a long wire. From the first delayed command on, another goroutine handles them.
 func (s *session) forwardAt(due time.Time, cmd command) {
 	forward := func() {
 		if pause(time.Until(due), s.done) {

@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ShardedOnly makes a cluster behave like managed services that have sharded channels only. They turn PUBLISH
-// and SUBSCRIBE into SPUBLISH and SSUBSCRIBE, also inside scripts, and answer with the names of the classic
-// commands. They also refuse scripts that leave the slot of their keys. The servers are real ones. Only
-// clients of Client meet this behaviour.
+// ShardedOnly makes a cluster behave like managed services that have sharded channels only. They
+// turn PUBLISH and SUBSCRIBE into SPUBLISH and SSUBSCRIBE, also inside scripts, and answer with the
+// names of the classic commands. They also refuse scripts that leave the slot of their keys. The
+// servers are real ones. Only clients of Client meet this behaviour.
 type ShardedOnly struct {
 	cluster *Cluster
 	refused atomic.Int64
@@ -27,8 +27,8 @@ type ShardedOnly struct {
 	scripts map[string]string // by the SHA-1 of the text that clients send
 }
 
-// NewShardedOnly makes the stand-in for a cluster of Redis 7 or newer. With one master, it is like a service
-// that shows all slots on one virtual node.
+// NewShardedOnly makes the stand-in for a cluster of Redis 7 or newer. With one master, it is like
+// a service that shows all slots on one virtual node.
 func NewShardedOnly(c *Cluster) *ShardedOnly {
 	return &ShardedOnly{cluster: c, scripts: map[string]string{}}
 }
@@ -97,7 +97,8 @@ func (c *shardedConn) translate(cmd command) []string {
 	case "PUBLISH":
 		args[0] = "SPUBLISH"
 	case "EVAL":
-		// A script with a first line like this must stay in the slot of its keys. Redis adds nothing else.
+		// A script with a first line like this must stay in the slot of its keys. Redis adds
+		// nothing else.
 		text := "#!lua\n" + strings.ReplaceAll(args[1], "'PUBLISH'", "'SPUBLISH'")
 		sum := sha1.Sum([]byte(args[1])) //nolint:gosec // see above
 		c.service.mu.Lock()

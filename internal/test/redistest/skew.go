@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// skewSource is a library that a server is preloaded with. The wall clock of the server is that of the system
-// plus an offset in microseconds.
+// skewSource is a library that a server is preloaded with. The wall clock of the server is that of
+// the system plus an offset in microseconds.
 const skewSource = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,8 +29,8 @@ int gettimeofday(struct timeval *tv, void *tz) {
 }
 `
 
-// StartSkewed is Start with a server whose wall clock is ahead of that of the system, or behind it if ahead is
-// negative. It needs gcc, and skips the test without it unless servers are required.
+// StartSkewed is Start with a server whose wall clock is ahead of that of the system, or behind it
+// if ahead is negative. It needs gcc, and skips the test without it unless servers are required.
 func StartSkewed(t testing.TB, ahead time.Duration, args ...string) *Server {
 	t.Helper()
 	dir := t.TempDir()

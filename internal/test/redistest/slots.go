@@ -17,13 +17,14 @@ import (
 	"github.com/redlatch/redlatch/internal/key"
 )
 
-// Slots makes a cluster out of an embedded server: it says which node has which hash slot. All nodes have the
-// data of the one server, so a message reaches the subscribers of each node, and no fault of the cluster
-// loses a write. But a node refuses a command as one of a real cluster does: with MOVED, ASK, TRYAGAIN or
-// CLUSTERDOWN. Nodes can die, and answer nobody for a while.
+// Slots makes a cluster out of an embedded server: it says which node has which hash slot. All
+// nodes have the data of the one server, so a message reaches the subscribers of each node, and no
+// fault of the cluster loses a write. But a node refuses a command as one of a real cluster does:
+// with MOVED, ASK, TRYAGAIN or CLUSTERDOWN. Nodes can die, and answer nobody for a while.
 //
-// It checks a command when that leaves the proxy. In a real node, nothing comes between the check and the
-// command. Here, another command may come, and then the script runs on the node that had the slot.
+// It checks a command when that leaves the proxy. In a real node, nothing comes between the check
+// and the command. Here, another command may come, and then the script runs on the node that had
+// the slot.
 type Slots struct {
 	server *miniredis.Miniredis
 
@@ -72,7 +73,8 @@ func (v *Virtual) ClusterClient(s *Slots, mods ...func(*redis.ClusterOptions)) *
 	}
 	c := redis.NewClusterClient(opt)
 	v.t.Cleanup(func() { _ = c.Close() })
-	// go-redis asks once which commands there are, and holds a mutex meanwhile. A fault must not make it wait.
+	// go-redis asks once which commands there are, and holds a mutex meanwhile. A fault must not
+	// make it wait.
 	ctx := context.Background()
 	if err := c.Process(ctx, redis.NewClusterSlotsCmd(ctx, "cluster", "slots")); err != nil {
 		v.t.Fatalf("redistest: virtual cluster: %v", err)
@@ -141,7 +143,8 @@ func (s *Slots) Move(name string) {
 	s.owners[slot] = s.heir(s.owners[slot])
 }
 
-// StartMigration begins to move the slot of a name to another node. From then on, new keys are made there.
+// StartMigration begins to move the slot of a name to another node. From then on, new keys are made
+// there.
 func (s *Slots) StartMigration(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +199,8 @@ func (s *Slots) Promote(dead int) {
 	}
 }
 
-// Stall makes the node of a name answer nobody for d. It returns when that is over, and reports whether
-// somebody had to wait.
+// Stall makes the node of a name answer nobody for d. It returns when that is over, and reports
+// whether somebody had to wait.
 func (s *Slots) Stall(name string, d time.Duration) (waited bool) {
 	s.mu.Lock()
 	n := s.owners[key.Slot(name)]
@@ -238,7 +241,8 @@ func (p *place) stalledUntil() time.Time {
 	return n.stalled
 }
 
-// answer is what the node answers to the command itself. It is empty if the server runs the command.
+// answer is what the node answers to the command itself. It is empty if the server runs the
+// command.
 func (p *place) answer(cmd command) string {
 	s := p.slots
 	asking := p.asking

@@ -7,9 +7,9 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Snapshot remembers what the server has now. restore gives the server that back, as if all later writes had
-// been lost, and reports whether anything was different. Leases have gone on meanwhile. Nobody may use the server
-// during either call.
+// Snapshot remembers what the server has now. restore gives the server that back, as if all later
+// writes had been lost, and reports whether anything was different. Leases have gone on meanwhile.
+// Nobody may use the server during either call.
 func (v *Virtual) Snapshot() (restore func() (different bool)) {
 	taken, then := contents(v.Server), time.Now()
 	return func() bool {

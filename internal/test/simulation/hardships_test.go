@@ -220,8 +220,8 @@ var serverStands = hardship{
 	longest:    2 * time.Minute,
 }
 
-// locksAreKept lets Redis keep locks after their last holds, for a time that is shorter or longer than a
-// lease. Late commands of those holds must not change it.
+// locksAreKept lets Redis keep locks after their last holds, for a time that is shorter or longer
+// than a lease. Late commands of those holds must not change it.
 var locksAreKept = hardship{
 	lease: ms(1000), every: ms(0, 50), expires: true,
 	ownLeases:    ms(0, 300, 2500),
@@ -238,8 +238,9 @@ var locksAreKept = hardship{
 	longest:      2 * time.Minute,
 }
 
-// slotsMove has a cluster. The slot of the lock moves to another node at once or key by key, its node dies and
-// another one has all of its data, or nobody gets an answer. Nothing can end, so every answer has to be right.
+// slotsMove has a cluster. The slot of the lock moves to another node at once or key by key, its
+// node dies and another one has all of its data, or nobody gets an answer. Nothing can end, so
+// every answer has to be right.
 var slotsMove = hardship{
 	masters: 3,
 	lease:   ms(120_000), every: ms(40_000, 400),
@@ -256,8 +257,8 @@ var slotsMove = hardship{
 	longest:      time.Minute,
 }
 
-// failoversForget has a cluster whose replicas lag behind. A failover brings back what was deleted, and forgets
-// what was written. No lock survives that, but fences do.
+// failoversForget has a cluster whose replicas lag behind. A failover brings back what was deleted,
+// and forgets what was written. No lock survives that, but fences do.
 var failoversForget = hardship{
 	masters: 3,
 	lease:   ms(1000), every: ms(0), expires: true,

@@ -70,9 +70,9 @@ func TestKindsShareAName(t *testing.T) {
 
 // keptApart checks that fair waiters kept their order among each other (promise 9 of
 // docs/guarantees.md). It also checks that plain mutexes went behind them, except for the time
-// in which one client may hand the lock on, and left them the lock immediately. Redisson does not know the
-// queue, so it may get ahead of everybody as often as it likes. When it releases, a heartbeat finds
-// the free lock, and keptApart does not judge the delay.
+// in which one client may hand the lock on, and left them the lock immediately. Redisson does not
+// know the queue, so it may get ahead of everybody as often as it likes. When it releases, a
+// heartbeat finds the free lock, and keptApart does not judge the delay.
 func (o outcome) keptApart() error {
 	of := func(kinds ...string) (ops []history.Op) {
 		for _, op := range o.history.Ops {

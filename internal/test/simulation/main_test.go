@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	// process, such as a goroutine that never ends.
 	fmt.Printf("simulation: GOMAXPROCS=%d -test.run=%v -test.skip=%v -rapid.seed=%v\n", runtime.GOMAXPROCS(0),
 		flag.Lookup("test.run").Value, flag.Lookup("test.skip").Value, flag.Lookup("rapid.seed").Value)
-	// Schedules leave much garbage, and keep nothing. But part of it outlasts a collection, so with the percentage
-	// alone, 2,000 schedules with a cluster took 2 GB and more.
+	// Schedules leave much garbage, and keep nothing. But part of it outlasts a collection, so with
+	// the percentage alone, 2,000 schedules with a cluster took 2 GB and more.
 	debug.SetGCPercent(800)
 	debug.SetMemoryLimit(1 << 30)
 	redistest.Main(m)

@@ -12,11 +12,11 @@ import (
 	"github.com/redlatch/redlatch/lockerr"
 )
 
-// redissonLock does what an RFencedLock of Redisson does (verify/interop/dialogue/fenced.txt), except for
-// the latch of an unlock, which affects nobody else. An RLock does the same but counts no token,
-// and without the token nobody could know the order of the grants. Each acquire has a thread of its
-// own. redissonLock polls often instead of waiting for messages, so it gets ahead of others more
-// often.
+// redissonLock does what an RFencedLock of Redisson does (verify/interop/dialogue/fenced.txt),
+// except for the latch of an unlock, which affects nobody else. An RLock does the same but counts
+// no token, and without the token nobody could know the order of the grants. Each acquire has a
+// thread of its own. redissonLock polls often instead of waiting for messages, so it gets ahead of
+// others more often.
 type redissonLock struct {
 	rdb    redis.UniversalClient
 	key    key.Mutex

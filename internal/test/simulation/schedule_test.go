@@ -184,8 +184,8 @@ func draw(t *rapid.T, p primitive, h hardship) schedule {
 	s.faults = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) wireFault { return drawFault(t, p, h, link) }), h.fewest, 2).Draw(t, "faults")
 	for i, f := range s.faults {
 		if f.action == "duplicate but grants" && s.recounts() {
-			// Nothing corrects the number that a copy of an answered command sets, because the client does not
-			// know of the copy.
+			// Nothing corrects the number that a copy of an answered command sets, because the
+			// client does not know of the copy.
 			s.faults[i].action = "hold back but grants"
 		}
 	}

@@ -46,8 +46,8 @@ func TestFencesGrowWhileKeysVanish(t *testing.T) {
 	})
 }
 
-// A failover forgets what was written last. Two clients may hold the lock, but fences grow and reject late
-// writers, and a holder that has lost the lock is notified within a lease.
+// A failover forgets what was written last. Two clients may hold the lock, but fences grow and
+// reject late writers, and a holder that has lost the lock is notified within a lease.
 func TestFencesGrowWhileFailoversForget(t *testing.T) {
 	simulate(t, primitives, failoversForget, func(p primitive, o outcome) error {
 		return errors.Join(p.excludes(o, o.afterALease()), p.fences(o), o.order(p))
@@ -90,8 +90,8 @@ func TestClosingEndsInTime(t *testing.T) {
 	simulate(t, primitives, muchIsHeld, noTwoTrust)
 }
 
-// Redis keeps a lock after its last hold, for at least as long as its holder wanted. An exported hold can
-// be attached all that time.
+// Redis keeps a lock after its last hold, for at least as long as its holder wanted. An exported
+// hold can be attached all that time.
 func TestLocksAreKept(t *testing.T) {
 	simulate(t, primitives, locksAreKept, func(p primitive, o outcome) error {
 		return errors.Join(p.excludes(o, o.history.Windows), p.fences(o))

@@ -198,8 +198,8 @@ func (s settings) options(handoffs time.Duration, about string) []redlatch.Optio
 
 func (m *machine) String() string { return fmt.Sprintf("machine %d", m.number) }
 
-// released reads the errors of locks that replicas acknowledge. If Redis refuses that, the lock was held
-// until the client released it, and others may have seen that.
+// released reads the errors of locks that replicas acknowledge. If Redis refuses that, the lock was
+// held until the client released it, and others may have seen that.
 func released(kind history.Kind, err error) (outcome history.Outcome, over bool) {
 	if kind != history.Release && errors.Is(err, lockerr.ErrRefused) {
 		return history.Unknown, false
@@ -434,8 +434,8 @@ func (w *world) happen(e event) {
 	}
 }
 
-// trouble lets one of the troubles of a cluster happen to the node of the lock. It bites if a node refused a
-// command, or if it had connections to lose.
+// trouble lets one of the troubles of a cluster happen to the node of the lock. It bites if a node
+// refused a command, or if it had connections to lose.
 func (w *world) trouble(e event) (bite bool) {
 	before := w.slots.Refused()
 	switch e.what {
@@ -490,8 +490,8 @@ func (w *world) failOver(lag time.Duration) (bite bool) {
 	return bite
 }
 
-// close closes a client, and checks that Close takes no longer than within and a moment. If Close returns no
-// error, Redis has no lock of the client any more.
+// close closes a client, and checks that Close takes no longer than within and a moment. If Close
+// returns no error, Redis has no lock of the client any more.
 func (w *world) close(m *machine, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -508,8 +508,8 @@ func (w *world) close(m *machine, within time.Duration) {
 	}
 }
 
-// left returns the acquisitions of a client that Redis still has. A client does not release a lock that it
-// has lost. So left is empty if locks may be lost.
+// left returns the acquisitions of a client that Redis still has. A client does not release a lock
+// that it has lost. So left is empty if locks may be lost.
 func (w *world) left(m *machine) (acquisitions []string) {
 	if w.s.expires {
 		return nil
@@ -559,7 +559,8 @@ func (w *world) died(m *machine) {
 	}
 }
 
-// forceRelease is an operator with a short time limit, who ends the last acquisition that was granted.
+// forceRelease is an operator with a short time limit, who ends the last acquisition that was
+// granted.
 func (w *world) forceRelease(m *machine) (bite bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Microsecond)
 	defer cancel()
@@ -705,8 +706,9 @@ func (w *world) hit(link int) bool {
 }
 
 // hitCommands reports whether a fault or an event affected the commands on a link, and not only the
-// messages. A client that gets no messages learns from its heartbeats, and loses no place. But if its
-// commands are slow, compared with the time for which its grant waits for it, the heartbeat may be too late.
+// messages. A client that gets no messages learns from its heartbeats, and loses no place. But if
+// its commands are slow, compared with the time for which its grant waits for it, the heartbeat may
+// be too late.
 func (w *world) hitCommands(link int) bool {
 	if c := w.machines[link].plan; c.delay > min(c.lease, c.heartbeat)/4 {
 		return true
@@ -830,9 +832,9 @@ func (w *world) idle(p primitive) error {
 	return err
 }
 
-// leavesDescriptions reports whether the description of a permit may stay after a release that only freed the
-// units, because the slot migrated. The client repeats the release in the background. But a slot may migrate
-// for longer, and a failover may bring the description back.
+// leavesDescriptions reports whether the description of a permit may stay after a release that only
+// freed the units, because the slot migrated. The client repeats the release in the background. But
+// a slot may migrate for longer, and a failover may bring the description back.
 func (w *world) leavesDescriptions() bool {
 	forgets := slices.ContainsFunc(w.s.events, func(e event) bool { return e.what == "failover forgets" })
 	return slices.ContainsFunc(w.s.events, func(e event) bool {

@@ -54,8 +54,9 @@ func (a *Actor) Die() {
 	a.Net.Cut(func(*Wire) bool { return true })
 }
 
-// ByWorkers makes the client of the actor anew, on a go-redis client in a wrapper. Workers then send
-// all its commands, so that a hook sees each of them, and a caller can leave while a hook waits.
+// ByWorkers makes the client of the actor anew, on a go-redis client in a wrapper. Workers then
+// send all its commands, so that a hook sees each of them, and a caller can leave while a hook
+// waits.
 func (a *Actor) ByWorkers() {
 	a.Stage.Helper()
 	a.End()

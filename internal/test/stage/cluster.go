@@ -24,8 +24,8 @@ func NamesOfShard(shard, n int) (names []string) {
 	return names
 }
 
-// ShardOf returns which of three masters has the slot of a key. The second one begins with slot 5461, and the
-// third with 10922.
+// ShardOf returns which of three masters has the slot of a key. The second one begins with slot
+// 5461, and the third with 10922.
 func ShardOf(k string) int { return (3*(key.Slot(k)+1) - 1) / 16384 }
 
 // ClusterOfOne starts a cluster of one node, and returns how to connect to it.

@@ -15,8 +15,8 @@ import (
 
 const dropped = "dropped without Unlock"
 
-// collectedHandles has the names of the locks of which the runtime has collected a handle that Drop had made.
-// If there is no report, it tells whether the runtime or the library is late.
+// collectedHandles has the names of the locks of which the runtime has collected a handle that Drop
+// had made. If there is no report, it tells whether the runtime or the library is late.
 var collectedHandles sync.Map
 
 // Drop locks and forgets the hold. It returns what the test still knows of it. It is not inlined,

@@ -8,8 +8,9 @@ import (
 	"github.com/redlatch/redlatch/internal/test/redistest"
 )
 
-// Main is the body of TestMain, in every package whose tests use this one. It is redistest.Main, except in a
-// process that StartWorker has started: there it runs one of Workers instead of the tests.
+// Main is the body of TestMain, in every package whose tests use this one. It is redistest.Main,
+// except in a process that StartWorker has started: there it runs one of Workers instead of the
+// tests.
 func Main(m *testing.M) {
 	name, worker := os.LookupEnv(workerEnv)
 	if !worker {

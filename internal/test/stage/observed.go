@@ -41,8 +41,8 @@ func (r *Recorder) Observe(ctx context.Context, e event.Event) {
 	r.Events, r.Values = append(r.Events, e), append(r.Values, ctx.Value(RecorderKey{}))
 }
 
-// Of returns the events of these kinds since the last call of Forget, or all of them if there are no
-// kinds.
+// Of returns the events of these kinds since the last call of Forget, or all of them if there are
+// no kinds.
 func (r *Recorder) Of(kinds ...event.Kind) (some []event.Event) {
 	if r.Settle != nil {
 		r.Settle()
@@ -118,8 +118,8 @@ func AwaitEvents() {
 	synctest.Wait()
 }
 
-// InObservedBubble plays a scene with a recorder in virtual time. At the end, every wait and every grant must
-// have ended.
+// InObservedBubble plays a scene with a recorder in virtual time. At the end, every wait and every
+// grant must have ended.
 func InObservedBubble(t *testing.T, play func(t *testing.T, s *Observed), options ...redlatch.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

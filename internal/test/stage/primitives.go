@@ -73,8 +73,8 @@ type Held interface {
 	Context() context.Context
 }
 
-// Kinds are the primitives, on the name "orders". Take acquires one, Ask is the script that requests it, and
-// Release is the script that releases it.
+// Kinds are the primitives, on the name "orders". Take acquires one, Ask is the script that
+// requests it, and Release is the script that releases it.
 var Kinds = map[string]struct {
 	Release string
 	Take    func(c *redlatch.Client, ctx context.Context) (h Held, release func(context.Context) error, err error)

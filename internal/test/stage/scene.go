@@ -265,8 +265,8 @@ func (s *Scene) HoldUpWaits(d time.Duration) {
 	}})
 }
 
-// NothingIsHeld asserts that Redis grants locks of each kind to another client, and that the client has
-// forgotten them.
+// NothingIsHeld asserts that Redis grants locks of each kind to another client, and that the client
+// has forgotten them.
 func (s *Scene) NothingIsHeld() {
 	s.T.Helper()
 	other := LocksOn(s.T, s.Direct)

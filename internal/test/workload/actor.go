@@ -30,10 +30,11 @@ type Actor struct {
 	Rest time.Duration
 	// Lease is the shortest lease with which Attach may have got the lock.
 	Lease time.Duration
-	// UnlockLimit is the time limit of an Unlock, which is called again if it fails. 0: no limit, and
-	// one call.
+	// UnlockLimit is the time limit of an Unlock, which is called again if it fails. 0: no limit,
+	// and one call.
 	UnlockLimit time.Duration
-	// Within returns the lock with a wait timeout, for Hurry. nil: the lock has none, and the context ends instead.
+	// Within returns the lock with a wait timeout, for Hurry. nil: the lock has none, and the
+	// context ends instead.
 	Within func(d time.Duration) Lock
 	// Counted asks Redis who has the lock, and with how many holds. It is for Count.
 	Counted func(ctx context.Context) (acquisition string, holds int, err error)
@@ -370,8 +371,8 @@ func (a *Actor) unlockBy(ctx context.Context, i int, unlock func() error) histor
 }
 
 // expectReturn watches a call that must end with ctx. The result is for the time when it has
-// returned. It does not judge a call whose context ends in the instant of the call: an Unlock may see
-// the context ended, and then has the time of one command.
+// returned. It does not judge a call whose context ends in the instant of the call: an Unlock may
+// see the context ended, and then has the time of one command.
 func (a *Actor) expectReturn(ctx context.Context, what Verb) (returned func()) {
 	if ctx.Err() != nil {
 		return func() {}

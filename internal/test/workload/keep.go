@@ -37,8 +37,8 @@ func (a *Actor) keep(ctx context.Context, d, first time.Duration) {
 	}
 }
 
-// unlockFirst calls Unlock with a time limit, once. It sets unlocked if the call had a result, so that nothing is left
-// to do.
+// unlockFirst calls Unlock with a time limit, once. It sets unlocked if the call had a result, so
+// that nothing is left to do.
 func (a *Actor) unlockFirst(ctx context.Context, h Hold, limit *time.Duration, unlocked *bool) error {
 	if *limit == 0 {
 		return nil
@@ -59,8 +59,8 @@ func unlessReleased(err, earlier error) error {
 	return err
 }
 
-// pass exports the only hold, and attaches it again in half of the time. Until then, the actor trusts
-// that nobody else gets the lock. If an Unlock within first succeeds, pass does no more.
+// pass exports the only hold, and attaches it again in half of the time. Until then, the actor
+// trusts that nobody else gets the lock. If an Unlock within first succeeds, pass does no more.
 func (a *Actor) pass(ctx context.Context, within, first time.Duration) {
 	if len(a.holds) != 1 {
 		return

@@ -1,5 +1,5 @@
-// Package wrapped wraps go-redis clients in the ways that programs do. It is a package of its own so that it is compiled
-// once: each wrapper has the six hundred methods of a client.
+// Package wrapped wraps go-redis clients in the ways that programs do. It is a package of its own
+// so that it is compiled once: each wrapper has the six hundred methods of a client.
 package wrapped
 
 import (

@@ -46,7 +46,8 @@ func TestTheKeysOfOtherLibrariesExclude(t *testing.T) {
 	}
 }
 
-// Releases that follow each other share a lock. The first and the last do not, and so may not run at once.
+// Releases that follow each other share a lock. The first and the last do not, and so may not run
+// at once.
 func TestReleasesThatFollowEachOtherExclude(t *testing.T) {
 	c := open(t)
 	locks, err := redlatch.New(c.rdb, redlatch.WithPrefix("locks:"))

@@ -2,8 +2,8 @@
 
 // Cast records redlatch top on a terminal, with a real server and programs that contend for locks,
 // and writes an SVG that shows the screen as it changed. The picture has a dark background of its
-// own, so it is readable on light and dark pages. Programs that do not animate SVGs, and readers who
-// do not want motion, see one screen.
+// own, so it is readable on light and dark pages. Programs that do not animate SVGs, and readers
+// who do not want motion, see one screen.
 //
 //	go run ./internal/cast -o ../../docs/images/top.svg
 package main
