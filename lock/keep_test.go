@@ -204,8 +204,7 @@ func TestAPlainUnlockKeepsWhatAFailedUnlockAfterWanted(t *testing.T) {
 				s := stage.InBubble(t)
 				h, release, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 				require.NoError(t, err)
-				keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
-				refused := s.Proxy.Inject(redistest.Rule{Match: keeps, Action: redistest.Refuse("NOPERM")})
+				refused := s.Proxy.Inject(redistest.Rule{Match: isKeep, Action: redistest.Refuse("NOPERM")})
 				err = keep(h, t.Context(), cooldown)
 				require.ErrorIs(t, err, redlatch.ErrRefused)
 				requireKeepOp(t, kind, err)
@@ -396,7 +395,6 @@ func TestALockThatTheBackgroundHasFreedIsNotKept(t *testing.T) {
 // The reply to the command that keeps the lock is lost. When the client sends it again, that time
 // is over.
 func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
-	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
 		for name, c := range map[string]struct {
 			d       time.Duration
@@ -418,7 +416,7 @@ func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 					s := stage.InBubble(t)
 					h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 					require.NoError(t, err)
-					lost := s.Proxy.Inject(redistest.Rule{Match: keeps, Times: 1, Action: redistest.LoseReply()})
+					lost := s.Proxy.Inject(redistest.Rule{Match: isKeep, Times: 1, Action: redistest.LoseReply()})
 					if c.vanish {
 						time.AfterFunc(time.Second, func() { require.NoError(t, s.Direct.FlushAll(t.Context()).Err()) })
 					}
@@ -445,14 +443,13 @@ func TestATimeThatEndedBehindALostReplyIsNoLoss(t *testing.T) {
 // A second call, whose reply is lost too, found that the time of the first one was over. A third
 // call knows that.
 func TestATimeThatEndedStaysOver(t *testing.T) {
-	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := stage.InBubble(t)
 				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 				require.NoError(t, err)
-				lost := s.Proxy.Inject(redistest.Rule{Match: keeps, Times: 2, Action: redistest.LoseReply()})
+				lost := s.Proxy.Inject(redistest.Rule{Match: isKeep, Times: 2, Action: redistest.LoseReply()})
 				for _, pause := range []time.Duration{2 * time.Second, 0} {
 					bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 					require.ErrorIs(t, keep(h, bounded, time.Second), redlatch.ErrIndeterminate)
@@ -621,7 +618,6 @@ func TestTimesThatAreNotUsableKeepNothing(t *testing.T) {
 // The client closes while the command that keeps the lock is in flight, or while an outer hold is
 // left.
 func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
-	keeps := func(cmd []string) bool { return stage.Runs("mutex/keep")(cmd) || stage.Runs("semaphore/keep")(cmd) }
 	for kind, keep := range keepers {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -629,7 +625,7 @@ func TestCloseKeepsWhatWasToBeKept(t *testing.T) {
 				other := stage.LocksOn(t, s.Direct)
 				h, _, err := stage.Kinds[kind].Take(s.Locks, t.Context())
 				require.NoError(t, err)
-				s.Proxy.Inject(redistest.Rule{Match: keeps, Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
+				s.Proxy.Inject(redistest.Rule{Match: isKeep, Times: 1, Action: redistest.DelayReply(300 * time.Millisecond)})
 				kept := make(chan error)
 				go func() { kept <- keep(h, context.Background(), cooldown) }()
 				synctest.Wait()

@@ -2,6 +2,7 @@ package semaphore
 
 import (
 	"context"
+	"time"
 
 	"github.com/redlatch/redlatch/event"
 	"github.com/redlatch/redlatch/internal/acquisition"
@@ -13,7 +14,7 @@ import (
 type backend struct{ *request }
 
 // Keep has Redis keep the units.
-func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) (session.InFlight, error) {
+func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acquisition.Keep) (time.Time, session.InFlight, error) {
 	call := session.Operation{
 		Op: opRelease, Name: a.Name, Primitive: event.Semaphore, AttemptTimeout: b.settings.AttemptTimeout(), RetryRefused: true,
 	}
@@ -27,7 +28,7 @@ func (b *backend) Keep(ctx context.Context, a *acquisition.Acquisition, keep acq
 	if err == nil && answer.Value.Status == lua.Gone {
 		err = acquisition.ErrGone
 	}
-	return answer.InFlight, err
+	return answer.First, answer.InFlight, err
 }
 
 // Release gives the units to the next waiters that fit, or frees them. The first answer says what

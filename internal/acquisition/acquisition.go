@@ -28,9 +28,10 @@ type Backend interface {
 	// Release releases the lock, which Redis has under a.StoredID. The error is ErrGone if it was
 	// not ours.
 	Release(ctx context.Context, a *Acquisition) error
-	// Keep has Redis keep the lock under another id. The error is ErrGone if the lock was not ours.
-	// Attempts in flight may have kept it all the same.
-	Keep(ctx context.Context, a *Acquisition, k Keep) (session.InFlight, error)
+	// Keep has Redis keep the lock under another id. sent is before the first attempt was sent that
+	// may have done it. Attempts in flight may have kept the lock, whatever the error. The error is
+	// ErrGone if the lock was not ours.
+	Keep(ctx context.Context, a *Acquisition, k Keep) (sent time.Time, inFlight session.InFlight, err error)
 	// OnLost is called once when a live acquisition was lost. Its owner may still re-enter or
 	// unlock, and then gets the loss.
 	OnLost(a *Acquisition)
@@ -122,6 +123,8 @@ type Acquisition struct {
 	isCleanedUp     bool // Backend.CleanUp was called, if there was anything to clean up
 	releaseRetried  bool // a release failed and is retried; it may have taken effect
 	mayBeFreed      bool // a command that frees the lock has taken effect, or may have
+	isGone          bool // Redis has answered that the lock is free or lost; no later call can keep it
+	isClosing       bool // CloseAll releases the lock, and calls notifyBackend after that
 	isObserved      bool // the observers know of the grant
 	endObserved     bool // the observers know of its end
 	countIsSent     bool // the background sends the number of holds until Redis has it
@@ -535,7 +538,7 @@ func (a *Acquisition) notifyHolds(cause error) {
 // endIfUnused calls Backend.OnEnded, once, if the acquisition has ended and no hold is open.
 func (a *Acquisition) endIfUnused() {
 	a.mu.Lock()
-	done := len(a.open) == 0 && a.state != live && a.state != releasing
+	done := len(a.open) == 0 && a.state != live && a.state != releasing && !a.isClosing
 	a.mu.Unlock()
 	if done {
 		a.notifyBackend()

@@ -118,7 +118,7 @@ func (a *Acquisition) closeHolds() bool {
 	a.mu.Lock()
 	keeps := a.state == live || a.state == releasing
 	if keeps {
-		a.state = released
+		a.state, a.isClosing = released, true
 	}
 	a.open = slices.DeleteFunc(a.open, func(h *Hold) bool {
 		h.released = true

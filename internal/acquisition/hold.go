@@ -200,6 +200,7 @@ func (h *Hold) UnlockBriefly(ctx context.Context) error {
 // unlocking says how a hold is released.
 type unlocking struct {
 	exportFor time.Duration // how long Redis keeps the lock for an Export; 0: it is none
+	after     bool          // it is an UnlockAfter
 	brief     bool          // see UnlockBriefly
 }
 
@@ -235,7 +236,7 @@ func (h *Hold) UnlockAfter(ctx context.Context, d time.Duration) error {
 	}
 	h.A.mu.Unlock()
 	op := h.A.releaseOp() + " after"
-	if err := h.release(ctx, unlocking{}); err != nil {
+	if err := h.release(ctx, unlocking{after: true}); err != nil {
 		return WithOp(err, op)
 	}
 	if !h.A.keepsFor(d) { // the background has finished an Unlock that had failed
@@ -287,7 +288,7 @@ func (h *Hold) unlockInTurn(ctx context.Context, how unlocking) error {
 		h.A.endIfUnused()
 		return err
 	case left == 0:
-		return h.A.releaseLock(ctx, h, how.exportFor)
+		return h.A.releaseLock(ctx, h, how)
 	case how.brief:
 		err := h.A.releaseHold(session.SingleAttempt(ctx), left)
 		if errors.Is(err, lockerr.ErrLost) || errors.Is(err, lockerr.ErrClosed) {
@@ -435,7 +436,7 @@ func (a *Acquisition) releaseHold(ctx context.Context, left int) error {
 // the release.
 //
 // If a hook of go-redis ends the goroutine (runtime.Goexit), the background finishes the release.
-func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.Duration) error {
+func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, how unlocking) error {
 	a.stopRenewal(ctx)
 	returned := false
 	defer func() {
@@ -446,11 +447,12 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 			h.unlockInBackground()
 		}
 	}()
-	err := a.freeOrKeep(ctx, exportFor)
+	err := a.freeOrKeep(ctx, how.exportFor)
 	returned = true
 	a.mu.Lock()
-	isKept := exportFor != 0 || a.keeping != nil && a.keeping.least != 0
-	if errors.Is(err, ErrGone) && (a.releaseRetried && !isKept || a.state == released) {
+	isExport := how.exportFor != 0
+	isKept := isExport || a.keeping != nil && a.keeping.least != 0
+	if errors.Is(err, ErrGone) && (a.releaseRetried && !isKept || a.state == released && !isExport) {
 		err = nil // an earlier attempt of this Unlock, the background, or Close has released it
 	}
 	switch {
@@ -470,13 +472,14 @@ func (a *Acquisition) releaseLock(ctx context.Context, h *Hold, exportFor time.D
 	default:
 		a.releaseRetried = true
 	}
-	isOver := a.state == released || a.state == lost
+	isOver := (a.state == released || a.state == lost) && !a.isClosing
 	a.mu.Unlock()
 	if isOver {
 		a.cleanUp()
 	}
 	a.notifyEnded()
-	if err != nil && !isKept && !errors.Is(err, lockerr.ErrLost) && !errors.Is(err, lockerr.ErrNotHeld) {
+	isOwn := isExport || how.after // its caller decides what to do next
+	if err != nil && !isOwn && !errors.Is(err, lockerr.ErrLost) && !errors.Is(err, lockerr.ErrNotHeld) {
 		a.retryRelease(err)
 	}
 	return err

@@ -3,6 +3,7 @@ package acquisition
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/keptid"
@@ -27,10 +28,26 @@ type keeping struct {
 	// more. 0: none has.
 	keptFor time.Duration
 
-	// Of the calls that succeeded, or whose reply was lost, the one that wanted the most: for how
-	// long Redis may have kept the lock, and when that ended.
-	mayKeepFor time.Duration
-	mayEnd     time.Time
+	mayKeep []keptTime // of the calls that succeeded, or whose reply was lost
+}
+
+// keptTime is for how long Redis may have kept the lock for a call, and when that ended.
+type keptTime struct {
+	d   time.Duration
+	end time.Time
+}
+
+// noteKept notes that Redis may have kept the lock for a call, unless an earlier call says as much.
+func (k *keeping) noteKept(t keptTime) {
+	says := func(other keptTime) bool { return other.d >= t.d && !other.end.After(t.end) }
+	if !slices.ContainsFunc(k.mayKeep, says) {
+		k.mayKeep = append(k.mayKeep, t)
+	}
+}
+
+// hasEnded reports whether Redis may have kept the lock for d, and that is over.
+func (k *keeping) hasEnded(d time.Duration) bool {
+	return slices.ContainsFunc(k.mayKeep, func(t keptTime) bool { return t.d >= d && !time.Now().Before(t.end) })
 }
 
 // keepingLocked returns a.keeping, and makes it if there is none. The caller holds a.mu.
@@ -65,15 +82,16 @@ func (a *Acquisition) keepsFor(d time.Duration) bool {
 	switch {
 	case a.keeping == nil:
 		return false
-	case a.state == released:
+	case a.isGone, a.mayBeFreed, a.state == released && !a.isClosing:
 		return a.keeping.keptFor >= d
 	}
 	return a.keeping.least >= d
 }
 
 // freeOrKeep frees the lock, or has Redis keep it from now on: for exportFor, or if that is 0 for
-// as long as an UnlockAfter wants. If the command that keeps it fails, the client does not send it
-// again by itself: the lock then ends with its lease. The caller has the acquisition's turn.
+// as long as an UnlockAfter wants. If an UnlockAfter or an Export fails, the client does not send
+// the command again by itself, and the lock ends with its lease. The caller has the acquisition's
+// turn.
 //
 // An Export may have failed before, and Redis may have done it, or may yet do it. Then freeOrKeep
 // first has Redis keep the lock under the next id, which is the one that it then frees.
@@ -94,15 +112,17 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	}
 	call := Keep{ID: k.id, Number: k.calls, For: d}
 	a.mu.Unlock()
-	began := time.Now()
-	inFlight, err := a.backend.Keep(ctx, a, call)
+	sent, inFlight, err := a.backend.Keep(ctx, a, call)
 	a.mu.Lock()
-	if end := began.Add(d); (inFlight.Any() || err == nil && !isFreed) && (d > k.mayKeepFor || d == k.mayKeepFor && end.Before(k.mayEnd)) {
-		k.mayKeepFor, k.mayEnd = d, end
+	if (inFlight.Any() || err == nil) && !isFreed && !a.isGone {
+		k.noteKept(keptTime{d, sent.Add(d)})
 	}
-	hasEnded := d <= k.mayKeepFor && !time.Now().Before(k.mayEnd)
-	if errors.Is(err, ErrGone) && hasEnded && exportFor == 0 { // an export that has ended is of no use to its caller
+	switch {
+	case !errors.Is(err, ErrGone):
+	case exportFor == 0 && k.hasEnded(d): // an export that has ended is of no use to its caller
 		err = nil
+	default:
+		a.isGone = true
 	}
 	if err == nil && !isFreed {
 		k.keptFor = max(k.keptFor, d)
@@ -114,15 +134,17 @@ func (a *Acquisition) freeOrKeep(ctx context.Context, exportFor time.Duration) e
 	return err
 }
 
-// free frees the lock, and notes whether Redis may have done it.
+// free frees the lock, and notes whether Redis has done it, or may have.
 func (a *Acquisition) free(ctx context.Context) error {
-	mayBeFreed := true // a hook may end the goroutine
+	mayBeFreed, isGone := true, false // a hook may end the goroutine
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.mayBeFreed = a.mayBeFreed || mayBeFreed
+		a.isGone = a.isGone || isGone
 	}()
 	err := a.backend.Release(ctx, a)
+	isGone = err == nil || errors.Is(err, ErrGone)
 	mayBeFreed = err == nil || errors.Is(err, lockerr.ErrIndeterminate)
 	return err
 }

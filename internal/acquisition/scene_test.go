@@ -148,9 +148,10 @@ func (b *backend) Release(ctx context.Context, _ *acquisition.Acquisition) error
 	return err
 }
 
-func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, k acquisition.Keep) (session.InFlight, error) {
+func (b *backend) Keep(ctx context.Context, _ *acquisition.Acquisition, k acquisition.Keep) (time.Time, session.InFlight, error) {
+	sent := time.Now()
 	_, err := b.send(ctx, fmt.Sprint("keep ", k.For))
-	return session.InFlight{}, err
+	return sent, session.InFlight{}, err
 }
 
 func (b *backend) OnLost(*acquisition.Acquisition) {

@@ -367,7 +367,7 @@ func (r *Request) SetHolds(ctx context.Context, a *acquisition.Acquisition, hold
 }
 
 // Keep has Redis keep the lock.
-func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) (session.InFlight, error) {
+func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquisition.Keep) (time.Time, session.InFlight, error) {
 	answer, err := session.Do(ctx, r.Session(), r.NewReleaseOperation(),
 		func(ctx context.Context, rdb lua.Redis, voidAfter lua.Time) (lua.KeepReply, error) {
 			return lua.Keep(ctx, rdb, lua.KeepParams{
@@ -378,7 +378,7 @@ func (r *Request) Keep(ctx context.Context, a *acquisition.Acquisition, k acquis
 	if err == nil && answer.Value.Status == lua.Kept {
 		r.Session().KeepFenceFor(r.Name, k.For, r.Keys().Args.Fence)
 	}
-	return answer.InFlight, asErrGone(answer.Value.Status, err)
+	return answer.First, answer.InFlight, asErrGone(answer.Value.Status, err)
 }
 
 func asErrGone(status lua.Status, err error) error {

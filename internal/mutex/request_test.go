@@ -32,8 +32,8 @@ func (quiet) SetHolds(context.Context, *acquisition.Acquisition, int) (acquisiti
 	return acquisition.HoldsUpdate{Sent: time.Now()}, nil
 }
 func (quiet) Release(context.Context, *acquisition.Acquisition) error { return nil }
-func (quiet) Keep(context.Context, *acquisition.Acquisition, acquisition.Keep) (session.InFlight, error) {
-	return session.InFlight{}, nil
+func (quiet) Keep(context.Context, *acquisition.Acquisition, acquisition.Keep) (time.Time, session.InFlight, error) {
+	return time.Now(), session.InFlight{}, nil
 }
 func (quiet) OnLost(*acquisition.Acquisition)  {}
 func (quiet) OnEnded(*acquisition.Acquisition) {}

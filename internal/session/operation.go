@@ -58,6 +58,7 @@ var ErrWindowExpired = errors.New("not answered for as long as what it got would
 type Answer[T any] struct {
 	Value    T
 	Sent     time.Time // before the last attempt was sent
+	First    time.Time // before the first attempt was sent that may have taken effect
 	InFlight InFlight  // its unanswered attempts
 
 	Acknowledged int // how many replicas have what the last attempt wrote; only with Operation.Wait
@@ -92,13 +93,12 @@ func Do[T any](ctx context.Context, s *Session, c Operation, send func(ctx conte
 		return out, err
 	}
 	var failed failure
-	var first time.Time // when the first attempt that may have run was sent
 	for attempts := 0; ; attempts++ {
 		out.Sent = time.Now()
 		if !failed.maybeApplied {
-			first = out.Sent
+			out.First = out.Sent
 		}
-		since := out.Sent.Sub(first)
+		since := out.Sent.Sub(out.First)
 		to := s.serverFor(c.Name)
 		limit := c.timeoutFor(since, to.link.minTimeout())
 		valid := c.validFor(since, limit)
