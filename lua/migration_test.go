@@ -333,7 +333,7 @@ func TestEveryScriptIsRightWhileItsSlotMigrates(t *testing.T) {
 			}
 		}
 	}
-	files, err := filepath.Glob("[mfs]*/*.lua")
+	files, err := filepath.Glob("[mfsq]*/*.lua")
 	require.NoError(t, err)
 	require.Len(t, ran, len(files), "%v", ran)
 	require.NotContains(t, waits, "mutex/renew", "it has one key")

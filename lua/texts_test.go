@@ -12,7 +12,7 @@ import (
 // What is to be loaded ahead is every script, once, and in full.
 func TestTextsAreAllScripts(t *testing.T) {
 	var want, got []string
-	for _, dir := range []string{"mutex", "fair", "semaphore", "pubsub"} {
+	for _, dir := range []string{"mutex", "fair", "semaphore", "queue", "pubsub"} {
 		files, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		for _, f := range files {

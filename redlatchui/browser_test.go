@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
@@ -149,17 +150,30 @@ func call[P, R any](tb *tab, command cdp.Command[P, R], params P) {
 // eval runs an expression, and returns its value.
 func eval[T any](tb *tab, expression string) T {
 	tb.t.Helper()
-	ctx, cancel := context.WithTimeout(tb.ctx, guardTime)
-	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	value, err := tryEval[T](tb, expression)
 	require.NoError(tb.t, err, expression)
 	return value
 }
 
-// await waits until an expression is true.
+func tryEval[T any](tb *tab, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(tb.ctx, guardTime)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// await waits until an expression is true. The page may change to another one meanwhile. The
+// evaluation in progress then has no value.
 func (tb *tab) await(expression string) {
 	tb.t.Helper()
-	for end := time.Now().Add(guardTime); !eval[bool](tb, "!!document.body && "+expression); time.Sleep(20 * time.Millisecond) {
+	const pageChanged = -32000
+	for end := time.Now().Add(guardTime); ; time.Sleep(20 * time.Millisecond) {
+		is, err := tryEval[bool](tb, "!!document.body && "+expression)
+		if refused, ok := errors.AsType[*cdproto.Error](err); !ok || refused.Code != pageChanged {
+			require.NoError(tb.t, err, expression)
+		}
+		if is {
+			return
+		}
 		if time.Now().After(end) {
 			tb.t.Fatalf("waited in vain for %s; the page has %s", expression, eval[string](tb, "document.body.innerText"))
 		}
