@@ -38,10 +38,10 @@ func (i *instants) first(reading int64) int64 {
 	return i.firsts[max(next-1, 0)]
 }
 
-// widen has refused waits of mutexes begin with their instant. A Lock that gets no answer names whom
-// Redis named to another waiter of its client, if that one asked after the Lock had begun. Of calls
-// at one instant, the library does not know which was first: only in a bubble does a command take no
-// time. A waiter in a queue has an answer of its own, and so does each request for permits.
+// widen has refused waits of mutexes begin with their instant. A Lock that gets no answer names
+// whom Redis named to another waiter of its client, if that one asked after the Lock had begun. Of
+// calls at one instant, the library does not know which was first: only in a bubble does a command
+// take no time. A waiter in a queue has an answer of its own, and so does each request for permits.
 func (i *instants) widen(h history.History) {
 	for n := range h.Ops {
 		op := &h.Ops[n]

@@ -669,11 +669,19 @@ func (w *world) isHeldByTheDead() bool {
 	})
 }
 
-// excused is how much longer than promised others may wait for crashed clients.
+// excused is how much longer than promised others may wait: for crashed clients, and while waiters
+// learn of grants by heartbeats, because Redis has refused to let their client subscribe.
 func (w *world) excused() time.Duration {
+	const recheck = 30 * time.Second // a client subscribes again so long after a refusal
+	refused := 0
+	for i, f := range w.s.faults {
+		if f.command == "subscribe" && strings.HasPrefix(f.action, "refuse") {
+			refused += w.faults[i].Bites()
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.stuck
+	return w.stuck + time.Duration(refused)*recheck
 }
 
 // disturbed are the actors that may have lost something by a fault or an event.
