@@ -261,3 +261,18 @@ func TestAnExportOfALockThatIsLostDuringCloseFails(t *testing.T) {
 		require.Equal(t, 1, slow.Bites())
 	})
 }
+
+// Redis loses the lock while Close waits for an UnlockAfter in flight. The UnlockAfter does not
+// claim that Redis keeps it.
+func TestAnUnlockAfterOfALockThatIsLostDuringCloseFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := stage.InBubble(t)
+		h := s.Lock(t.Context())
+		slow := s.Proxy.Inject(once(isKeep, redistest.DelayRequest(300*time.Millisecond)))
+		closed := closeIn(s, 100*time.Millisecond)
+		time.AfterFunc(200*time.Millisecond, func() { s.Direct.FlushAll(t.Context()) })
+		require.ErrorIs(t, h.UnlockAfter(t.Context(), cooldown), redlatch.ErrNotHeld)
+		require.NoError(t, <-closed)
+		require.Equal(t, 1, slow.Bites())
+	})
+}

@@ -29,7 +29,7 @@ func (w Waiter) member() string {
 	return strings.TrimRight(fmt.Sprintf("%s %d %d %d %s", w.Acquisition, w.Units, w.Heartbeat.Milliseconds(), w.Lease.Milliseconds(), w.Description), " ")
 }
 
-// readWaiter is the inverse of member. What is no waiter becomes one that has
+// readWaiter is the inverse of member. It takes a text that is no waiter for one that has
 // only an acquisition.
 func readWaiter(member string) Waiter {
 	part := strings.SplitN(member, " ", 5)
